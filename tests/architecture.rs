@@ -10,6 +10,8 @@
     reason = "all of it is tests, and a panic is how a test reports"
 )]
 
+#[path = "architecture/circles.rs"]
+mod circles;
 #[path = "architecture/citations.rs"]
 mod citations;
 #[path = "architecture/commands.rs"]
@@ -161,6 +163,60 @@ fn the_top_level_is_the_plan() {
     );
 }
 
+/// Parts of a crate that import each other in a circle. Each number may only fall.
+const CIRCLES: &[(&str, usize)] = &[];
+
+#[test]
+fn parts_of_a_crate_import_without_circles() {
+    let sources = sources();
+    let mut faults = Vec::new();
+    for place in floors::HOUSE {
+        let folder = match place.folder {
+            "" => "runtime/cli/".to_owned(),
+            folder => format!("{folder}/src/"),
+        };
+        let found = circles::in_circles(&circles::imports(&sources, &folder));
+        let listed = CIRCLES.iter().find(|(listed, _)| *listed == folder);
+        let allowed = listed.map_or(0, |(_, number)| *number);
+        if found.len() != allowed {
+            let names: Vec<_> = found.iter().map(String::as_str).collect();
+            let names = names.join(", ");
+            faults.push(format!("(\"{folder}\", {}), // {names}", found.len()));
+        }
+    }
+    assert_none(
+        faults,
+        "Parts of a crate import in one direction. Where the number has fallen, lower it in CIRCLES; else turn an import round.",
+    );
+}
+
+/// The most entries that a folder of sources shows.
+const ENTRIES_MAX: usize = 16;
+
+/// Folders with more entries. Each number may only fall.
+const FULL_FOLDERS: &[(&str, usize)] = &[];
+
+#[test]
+fn folders_of_sources_are_small() {
+    let faults = places::full_folders(&sources(), ENTRIES_MAX)
+        .into_iter()
+        .filter(|(folder, entries)| !FULL_FOLDERS.contains(&(folder.as_str(), *entries)))
+        .map(|(folder, entries)| format!("(\"{folder}\", {entries}),"))
+        .collect();
+    assert_none(
+        faults,
+        "A folder shows at most sixteen entries. Where the number has fallen, lower it in FULL_FOLDERS; else group its modules.",
+    );
+}
+
+#[test]
+fn modules_with_children_are_folders_with_mod_rs() {
+    assert_none(
+        places::split_modules(&sources()),
+        "A module with children is `name/mod.rs`, so that a folder shows each module once.",
+    );
+}
+
 #[test]
 fn every_file_introduces_itself() {
     assert_none(
@@ -173,36 +229,40 @@ fn every_file_introduces_itself() {
 }
 
 #[test]
-fn what_the_tests_cite_stands_in_the_table() {
-    let answered = citations::answered(&citations::rows(&read("tests/README.md")));
+fn citations_name_facts_of_the_specification() {
+    let specification = read("tests/spec/SPEC.md");
+    let facts = citations::facts(&specification);
+    assert!(facts.len() > 150, "only {} facts were found", facts.len());
+    let sections = citations::sections(&specification);
+    let sources = sources();
+    let cited = sources.iter().flat_map(citations::cited).collect();
+    let cited_sections = sources.iter().flat_map(citations::cited_sections).collect();
+    let mut faults = citations::without_fact(&facts, &cited);
+    faults.extend(citations::without_section(&sections, &cited_sections));
+    assert_none(
+        faults,
+        "Every citation can be followed in tests/spec/SPEC.md: correct its number, or state the reason instead.",
+    );
+}
+
+#[test]
+fn coverage_table_is_made_from_the_annotations() {
+    const TABLE: &str = "tests/spec/COVERAGE.md";
+    let specification = read("tests/spec/SPEC.md");
+    let facts = citations::facts(&specification);
+    let covered: Vec<_> = sources().iter().flat_map(citations::covered).collect();
+    assert!(covered.len() > 100, "only {} were found", covered.len());
+    assert_none(
+        citations::unknown(&covered, &facts, &citations::sections(&specification)),
+        "A test covers what stands in tests/spec/SPEC.md: correct its annotation.",
+    );
+    let table = citations::table(&covered, &facts);
+    if std::env::var_os("MEROS_WRITE_COVERAGE").is_some() {
+        fs::write(root().join(TABLE), &table).unwrap_or_else(|error| panic!("{TABLE}: {error}"));
+    }
     assert!(
-        answered.len() > 50,
-        "only {} rows were found in tests/README.md",
-        answered.len()
-    );
-    let cited = sources().iter().flat_map(citations::cited).collect();
-    assert_none(
-        citations::without_row(&answered, &cited),
-        "Every number of the specification that a source file cites has a row in tests/README.md: add it \
-         there, with its sentence in our own words.",
-    );
-}
-
-#[test]
-fn no_row_of_the_table_stands_there_twice() {
-    assert_none(
-        citations::doubled(&citations::rows(&read("tests/README.md"))),
-        "A number has one row in tests/README.md: put what the two say into one.",
-    );
-}
-
-#[test]
-fn the_tests_named_in_the_table_exist() {
-    let table = citations::rows(&read("tests/README.md"));
-    let functions = sources().iter().flat_map(citations::functions).collect();
-    assert_none(
-        citations::without_test(&table, &functions),
-        "A test that tests/README.md names in backticks is a function of this tree: correct its name.",
+        read(TABLE) == table,
+        "{TABLE} is not what the annotations say: MEROS_WRITE_COVERAGE=1 cargo test --test architecture coverage"
     );
 }
 

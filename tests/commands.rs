@@ -32,8 +32,6 @@ fn the_version_and_the_help_tell_what_there_is() {
         "masters",
         "registry",
         "certs",
-        "simulate",
-        "bench",
     ] {
         assert!(help.contains(verb), "{verb} is missing in {help}");
     }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use agent::ledger::book::Book;
 use agent::ledger::record::{ContainerRecord, Entry, Key};
-use agent::operations::checkpoint::{Checkpoint, Keeper};
+use agent::ledger::store::CheckpointStore;
+use agent::operations::checkpoint::{Checkpoint, OperationStore};
 use master::registry::{LocalRegistry, Registry, RegistryOperation};
 use protocol::{
     AgentId, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo,
 };
 use resources::{Reservation, Resources};
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 use storage::fuzzing;
 use storage::sled_store::SledStore;
 
@@ -70,7 +70,7 @@ fn nothing_is_lost_silently<T: PartialEq>(
 
 /// Writes a registry of a master alone, one acknowledged weight after the other.
 fn write_weights(directory: &Path) {
-    rehearse(|node| {
+    simulate(|node| {
         let store = SledStore::open(directory).expect("a store");
         let mut registry = LocalRegistry::open(&node, Box::new(store)).expect("a registry");
         async move {
@@ -130,7 +130,7 @@ fn task(name: String) -> TaskInfo {
 #[test]
 fn damaged_ledger_loses_nothing_silently() {
     let work_dir = tempfile::tempdir().expect("a directory");
-    let mut book = Book::on_disk(work_dir.path());
+    let mut store = CheckpointStore::on_disk(work_dir.path());
     for number in 0..60 {
         let id = |number: u32| ContainerId::new(format!("c{number}")).expect("an id");
         let info = task(format!("t{number}"));
@@ -143,11 +143,11 @@ fn damaged_ledger_loses_nothing_silently() {
             entries.push(Entry::Remove(Key::Task(id(number - 40), ended)));
             entries.push(Entry::Remove(Key::Container(id(number - 40))));
         }
-        book.write(&entries).expect("it is written");
+        store.write(&entries).expect("it is written");
     }
-    drop(book);
+    drop(store);
     nothing_is_lost_silently(work_dir.path(), "meta/executors", |work_dir| {
-        let found = Book::on_disk(work_dir).read();
+        let found = CheckpointStore::on_disk(work_dir).read();
         let found = found.map_err(|error| error.to_string())?;
         match found.unreadable.first() {
             Some((key, problem)) => Err(format!("{key}: {problem}")),
@@ -159,7 +159,7 @@ fn damaged_ledger_loses_nothing_silently() {
 #[test]
 fn damaged_operations_lose_nothing_silently() {
     let work_dir = tempfile::tempdir().expect("a directory");
-    let mut keeper = Keeper::on_disk(work_dir.path());
+    let mut store = OperationStore::on_disk(work_dir.path());
     for settled in 1..=60u64 {
         let reserved = (0..settled * 7 % 50).map(|number| {
             let role = format!("role-{number}").parse().expect("a role");
@@ -172,11 +172,11 @@ fn damaged_operations_lose_nothing_silently() {
             unacknowledged: Vec::new(),
             settled,
         };
-        keeper.write(&checkpoint).expect("it is written");
+        store.write(&checkpoint).expect("it is written");
     }
-    drop(keeper);
+    drop(store);
     nothing_is_lost_silently(work_dir.path(), "meta/resources", |work_dir| {
-        let read = Keeper::on_disk(work_dir).read();
+        let read = OperationStore::on_disk(work_dir).read();
         read.map_err(|error| error.to_string())
     });
 }

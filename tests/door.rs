@@ -252,7 +252,7 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
     write("acls", r#"{"no_such":[]}"#);
     write("limits", r#"{"limits":[{"principal":"ops","qps":-1}]}"#);
     write("service.key", "no key");
-    hang_up(4, "the old one goes on");
+    hang_up(4, "keeping the old one");
     for words in [
         "credentials[0].secret",
         "no_such",
@@ -283,7 +283,7 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
         "limits",
         r#"{"limits":[{"principal":"ops","qps":0.001,"capacity":0}]}"#,
     );
-    hang_up(4, "what was read just now counts");
+    hang_up(4, ": reloaded");
     let rest = kept.read_to_string(&mut String::new());
     rest.expect("it ends in good order, and soon");
     assert!(ask(port, &old, None, &page("/health", "")).is_err());

@@ -34,7 +34,7 @@ fn the_worked_framework_runs_its_three_tasks_and_says_how_each_went() {
         }
     }
     assert!(
-        text.contains("all tasks have ended, 0 of them badly"),
+        text.contains("all tasks have ended, 0 unsuccessfully"),
         "{text}"
     );
     let frameworks = cluster.list("frameworks");

@@ -64,7 +64,8 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
         quiet.id
     );
     assert!(
-        went_first.contains("1 agent: others went first") && went_first.contains(&holder),
+        went_first.contains("1 agent: the resources went to other clients")
+            && went_first.contains(&holder),
         "{went_first}"
     );
     let suppress = quiet.driver.suppress(BTreeSet::new());
@@ -74,13 +75,13 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
 
     let filtered = eventually("the agent to be free", || {
         let text = explain(&cluster, &["picky", "--role", "a"]);
-        text.contains("1 agent: the framework refused it a while ago")
+        text.contains("1 agent: the framework declined it recently")
             .then_some(text)
     });
-    let detail = format!("{host} ({id}): cpus:4;mem:512 is hidden for 3");
+    let detail = format!("{host} ({id}): cpus:4;mem:512 is filtered for another 3");
     assert!(filtered.contains(&detail), "{filtered}");
     let suppressed = explain(&cluster, &[quiet.id.as_str()]);
-    let standing = "  everywhere: it has asked for no offers in this role";
+    let standing = "  everywhere: the framework suppressed offers in this role";
     assert!(suppressed.contains(standing), "{suppressed}");
     let limited = explain(&cluster, &["limited", "--agent", id]);
     let limit = "  1 agent: the quota limit of role eng leaves too little";

@@ -62,7 +62,7 @@ fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
     gone(98742);
     let mut late = keeper(&cluster, 1, "never launched");
     late.line("that it is refused", |line| {
-        line.starts_with("the framework cannot go on") && line.contains("has been removed")
+        line.starts_with("framework failed") && line.contains("has been removed")
     });
     assert!(!late.wait().success());
     let run = cluster.output(["run", "--", "true"]);

@@ -13,7 +13,7 @@ use protocol::message::scheduler::Subscribed;
 use protocol::{Filters, Offer, Operation, TaskState, TaskStatus};
 use resources::Resources;
 use runtime::{Clock, Instant, Role};
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Undelivered, Verbs};
+use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver, Undelivered};
 
 use crate::puppet::{framework, task};
 use crate::support::{Cluster, PATIENCE, eventually};
@@ -79,13 +79,13 @@ impl Launcher {
 }
 
 impl Scheduler for Launcher {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         let mut told = self.told();
         told.ids.insert(subscribed.framework_id.to_string());
         told.subscriptions += 1;
     }
 
-    fn offers(&mut self, verbs: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, verbs: &mut Calls, offers: Vec<Offer>) {
         for offer in offers {
             let id = offer.id.clone();
             let tasks = self.tasks(offer);
@@ -97,7 +97,7 @@ impl Scheduler for Launcher {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         if !status.state.is_terminal() {
             return;
         }
@@ -113,11 +113,11 @@ impl Scheduler for Launcher {
         });
     }
 
-    fn undelivered(&mut self, _: &mut Verbs, failed: &Undelivered) {
+    fn undelivered(&mut self, _: &mut Calls, failed: &Undelivered) {
         self.told().failed = Some(format!("{failed:?}"));
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.told().failed = Some(reason.to_owned());
     }
 }

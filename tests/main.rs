@@ -41,7 +41,6 @@ mod puppet;
 mod recovery;
 mod renewal;
 mod roles;
-mod simulate;
 mod standby;
 mod streams;
 mod support;

@@ -39,7 +39,7 @@ fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
         text.contains("1 agent").then_some(text)
     });
     assert!(
-        why.contains("1 agent: it is less than is worth an offer"),
+        why.contains("1 agent: below the minimum of an offer"),
         "{why}"
     );
     let _big = cluster.agent("big", "cpus:2;mem:1;disk:0;ports:[]");

@@ -166,8 +166,8 @@ fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_
     assert_eq!(lent.resources.cpus().as_f64(), 14.0);
     let told = std::fs::read_to_string(log(&lending.cluster, "agent")).expect("a log");
     let told = |words| told.lines().filter(|line| line.contains(words)).count();
-    assert!(told("what may be lent is estimated") > 1);
-    let reports = told("the master is told what may be lent");
+    assert!(told("oversubscribed resources estimated") > 1);
+    let reports = told("oversubscribed resources sent to the master");
     assert_eq!(reports, 1, "estimates that do not differ are not told");
     drop((plain, batch));
     drop(lending.agent);
@@ -213,13 +213,13 @@ fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
         Some(line.split_whitespace().next()?.to_owned())
     });
     let mut seen = [
-        (lending.logged("agent", "usage is measured"), "1 measured"),
+        (lending.logged("agent", "usage measured"), "1 measured"),
         (
-            lending.logged("agent", "what may be lent is estimated"),
+            lending.logged("agent", "oversubscribed resources estimated"),
             "2 estimated",
         ),
         (
-            lending.logged("agent", "the master is told what may be lent"),
+            lending.logged("agent", "oversubscribed resources sent to the master"),
             "3 reported",
         ),
         (lending.logged("master", "an agent lends"), "4 marked"),

@@ -12,7 +12,7 @@ use protocol::{
 };
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Clock, Role, Timestamp};
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 
 use crate::support::{Cluster, Deadline, PATIENCE};
 
@@ -43,37 +43,37 @@ impl Ears {
 }
 
 impl Scheduler for Ears {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         self.hear(Heard::Subscribed(subscribed.framework_id.clone()));
     }
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
         self.hear(Heard::Disconnected(reason.to_owned()));
     }
-    fn offers(&mut self, _: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, _: &mut Calls, offers: Vec<Offer>) {
         self.hear(Heard::Offers(offers));
     }
-    fn rescinded(&mut self, _: &mut Verbs, offer: &OfferId) {
+    fn rescinded(&mut self, _: &mut Calls, offer: &OfferId) {
         self.hear(Heard::Rescinded(offer.clone()));
     }
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         self.hear(Heard::Status(Box::new(status.clone())));
     }
-    fn operation_status(&mut self, _: &mut Verbs, status: &OperationStatus) {
+    fn operation_status(&mut self, _: &mut Calls, status: &OperationStatus) {
         self.hear(Heard::Operation(Box::new(status.clone())));
     }
-    fn message(&mut self, _: &mut Verbs, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
+    fn message(&mut self, _: &mut Calls, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
         self.hear(Heard::Message(executor.clone(), data.to_vec()));
     }
-    fn revoked(&mut self, _: &mut Verbs, revoked: &TasksRevoked) {
+    fn revoked(&mut self, _: &mut Calls, revoked: &TasksRevoked) {
         self.hear(Heard::Revoked(revoked.clone()));
     }
-    fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
+    fn lost(&mut self, _: &mut Calls, lost: &Lost) {
         self.hear(Heard::Lost(lost.clone()));
     }
-    fn updated(&mut self, _: &mut Verbs, outcome: Result<(), &str>) {
+    fn updated(&mut self, _: &mut Calls, outcome: Result<(), &str>) {
         self.hear(Heard::Updated(outcome.map_err(str::to_owned)));
     }
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.hear(Heard::Failed(reason.to_owned()));
     }
 }

@@ -334,7 +334,7 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
     let cleaned = run(&args);
     assert!(cleaned.status.success(), "{}", stderr(&cleaned));
     assert!(
-        stdout(&cleaned).contains("1 executors have ended"),
+        stdout(&cleaned).contains("killed 1 executors"),
         "{}",
         stdout(&cleaned)
     );

@@ -62,7 +62,7 @@ fn a_master_shows_its_new_certificate_after_a_hangup_and_keeps_its_agents() {
     std::fs::write(served.join("master.pem"), "no certificate").expect("it can be written");
     cluster.process.signal("HUP");
     eventually("the log to say that the new file is unusable", || {
-        said("the old one goes on").and_then(|()| said("master.pem is not a PEM certificate"))
+        said("keeping the old one").and_then(|()| said("master.pem is not a PEM certificate"))
     });
     assert_eq!(active_agents(&cluster, &cluster.certs()), Some(1));
     assert_eq!(active_agents(&cluster, &second), None);
@@ -72,7 +72,7 @@ fn a_master_shows_its_new_certificate_after_a_hangup_and_keeps_its_agents() {
     eventually("the new authority's operator to be let in", || {
         active_agents(&cluster, &second)
     });
-    said("the certificate of links: what was read just now counts").expect("the log says so");
+    said("the certificate of links: reloaded").expect("the log says so");
     assert_eq!(active_agents(&cluster, &cluster.certs()), None);
     assert_eq!(
         active_agents(&cluster, &second),

@@ -102,7 +102,7 @@ fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
     let more = r#"{"quota_configs":[{"role":"ops","guarantees":{"cpus":{"value":2}}}]}"#;
     let problem = answered(port, "PUT", "/quota", more, "409");
     assert!(
-        problem.contains("for cpus would be `5`: expected at most what the cluster has, 4"),
+        problem.contains("for cpus would be `5`: expected at most the cluster's total, 4"),
         "{problem}"
     );
     let failed = refused(&cluster, &["quota", "set", "ops", "--guarantee", "cpus:2"]);

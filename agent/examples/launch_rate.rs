@@ -1,14 +1,15 @@
-//! How many `/bin/true` tasks a second one agent can launch, run and report, beside a bare loop that only forks, executes and reaps.
+//! Measures how many `/bin/true` tasks per second an agent launches, runs and reports, compared
+//! with a loop that only forks, executes and reaps.
 //!
-//! `cargo run --release -p meros-agent --example launch_rate [TASKS]`. The master only listens and acknowledges; it shares the
-//! agent's thread. Prints the rates, and where the agent's side of it goes.
+//! `cargo run --release -p meros-agent --example launch_rate [TASKS]`. The master only receives and
+//! acknowledges; it shares the agent's thread. Prints the rates and the agent's CPU time.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
 
 use std::time::Duration;
 
-use common::{FakeModule, Manners, Master, eventually, start_agent, task};
+use common::{FakeModule, Master, MasterBehavior, eventually, start_agent, task};
 use meros_agent::ZygoteLauncher;
 use protocol::CommandInfo;
 use runtime::memory::Network;
@@ -34,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let master = Master::start(
             &node("master", Role::Master, &[Role::Agent]),
-            Manners::default(),
+            MasterBehavior::default(),
         );
         let node = node("agent", Role::Agent, &[Role::Master, Role::Executor]);
         let _listener = Listener::bind(
@@ -91,9 +92,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
         let finished = || {
             master
-                .heard
+                .received
                 .lock()
-                .is_ok_and(|heard| heard.updates.len() >= 3 * (tasks + waits.len()))
+                .is_ok_and(|received| received.updates.len() >= 3 * (tasks + waits.len()))
         };
         eventually(&node, 300, "all finished", finished).await;
         let rate = tasks as f64 / (clock.now() - begun).as_secs_f64();
@@ -118,7 +119,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })
 }
 
-/// What agent and master, which are this process, and the zygote with all that it started have used for each task.
+/// CPU time per task of this process (agent and master), and of the zygote with its children.
 fn cpu(tasks: usize) -> String {
     let own = std::process::id() as i32;
     let all = meros_agent::procfs::processes().unwrap_or_default();

@@ -1,7 +1,8 @@
-//! Accounts: as which user of the host a task runs, and whether this agent can run it so.
+//! Accounts: the user that a task runs as, and whether this agent can run it.
 //!
-//! [`run_as`] decides. Only root can change its user, so an agent of another user refuses tasks that name a third one: it would run
-//! them with its own rights. With `--switch_user=false` no task names one. Remembers nothing.
+//! [`run_as`] decides. Only root can change its user, so an agent of another user refuses tasks
+//! that name a third one instead of running them as itself. With `--switch_user=false` tasks name
+//! no user.
 
 use std::io;
 
@@ -9,7 +10,7 @@ use crate::sys::{self, Account};
 
 /// The user of this process.
 #[derive(Clone, Debug)]
-pub struct Own {
+pub struct OwnUser {
     uid: u32,
     account: Option<Account>,
 }
@@ -17,14 +18,14 @@ pub struct Own {
 /// The user that a task runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunAs {
-    /// As the agent itself.
+    /// The agent's own user.
     Own,
-    /// As another user.
+    /// Another user.
     Other(Account),
 }
 
-impl Own {
-    /// This process's user, whose name is not looked up.
+impl OwnUser {
+    /// This process's user, without its name.
     pub fn unnamed() -> Self {
         Self {
             uid: nix::unistd::geteuid().as_raw(),
@@ -41,7 +42,7 @@ impl Own {
         })
     }
 
-    /// Its account, if it was looked up and the host has one.
+    /// Its account, if it was looked up and exists.
     pub fn account(&self) -> Option<&Account> {
         self.account.as_ref()
     }
@@ -61,10 +62,10 @@ impl Own {
     }
 }
 
-/// The user that a task of `user` runs as, or the reason why this agent refuses it.
+/// The user for a task of `user`, or why this agent refuses it.
 pub fn run_as(
     user: Option<&str>,
-    own: &Own,
+    own: &OwnUser,
     look_up: impl FnOnce(&str) -> io::Result<Option<Account>>,
 ) -> Result<RunAs, String> {
     let Some(user) = user.filter(|user| !user.is_empty() && !own.is_named(user)) else {
@@ -110,12 +111,12 @@ mod tests {
         }
     }
 
-    fn own(name: &str) -> Own {
+    fn own(name: &str) -> OwnUser {
         let account = host(name).unwrap();
         let uid = account
             .as_ref()
             .map_or(77, |account| account.credentials.uid);
-        Own { uid, account }
+        OwnUser { uid, account }
     }
 
     #[test]
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn another_users_agent_refuses_tasks_of_third_users() {
+    fn non_root_agent_refuses_tasks_of_other_users() {
         let alice = own("alice");
         for user in ["", "alice", "alias"] {
             assert_eq!(run_as(Some(user), &alice, host), Ok(RunAs::Own), "{user}");

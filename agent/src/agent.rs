@@ -1,9 +1,10 @@
-//! The agent's own actor: it finds a master, registers, stays registered, and hands on what the master wants.
+//! The agent's main actor: finds a master, registers, and forwards the master's messages.
 //!
-//! Hears the master and operators from outside, and its own helpers. Remembers its id, its master and what it last said it
-//! lends. How it joins a master is in `agent/joining.rs`, whom it hands on what that says to in `agent/orders.rs`, what operators
-//! read of it in `agent/reading.rs`. It knows no container: tasks go to the containerizer, acknowledgements to the status updates,
-//! operations to those who keep what they make.
+//! Handles messages from the master, from operators and from its own helpers. Owns the agent's id,
+//! the current master and the last oversubscribed resources sent to it. Registration is in
+//! `agent/joining.rs`, forwarding in `agent/orders.rs`, sandbox reads in `agent/reading.rs`. Knows
+//! no containers: tasks go to the containerizer, acknowledgements to the status updates, operations
+//! to the operations actor.
 
 mod ending;
 pub mod joining;
@@ -37,141 +38,145 @@ use runtime::{Instant, Timestamp};
 
 use crate::config::Config;
 use crate::container::Containerizer;
-use crate::container::events::{EndEverything, Registered};
-use crate::container::keeping::WhenRecovered;
-use crate::disk::{DiskFigures, DiskWatch, ReportWrites};
+use crate::container::checkpointing::WhenRecovered;
+use crate::container::events::{Registered, ShutDownAll};
+use crate::disk::{DiskMetrics, DiskWatch, ReportWrites};
 use crate::ledger::Ledger;
-use crate::metrics::AgentFigures;
+use crate::metrics::AgentMetrics;
 use crate::operations::Operations;
 use crate::oversubscription::{EstimateRejected, Estimated};
-use crate::registration::{Backoff, Vigil};
+use crate::registration::{Backoff, HeartbeatTimeout};
 use crate::sandboxes::Sandboxes;
-use crate::status::{MasterIs, StatusUpdates};
+use crate::status::{MasterChanged, StatusUpdates};
 
-pub use ending::GoAway;
+pub use ending::StopAgent;
 
-/// The version told to masters and pages.
+/// The version reported to masters and shown on pages.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Why the agent has ended.
+/// Why the agent ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AgentEnd {
-    /// The master told it to.
+    /// The master ordered it.
     #[error("the master shut this agent down: {reason}")]
     ShutDown {
-        /// The master's words.
+        /// The master's text.
         reason: String,
     },
-    /// It will never be admitted as it is.
+    /// The master will never admit this agent as it is configured.
     #[error("the master will not admit this agent: {reason}")]
     Refused {
-        /// The master's words: the field, the value and what was expected.
+        /// The master's text: field, value and expectation.
         reason: String,
     },
-    /// Its operator told it to leave.
+    /// The operator ordered it to leave.
     #[error("unregistered")]
-    Left,
-    /// Its operator stopped it, and it will come back: executors wait for that, or what ended ones have said last and nobody has acknowledged.
-    #[error("stopped; {waiting} executors wait for it to be started again")]
-    Departed {
-        /// How many executors.
+    Unregistered,
+    /// Stopped for restart (SIGTERM). Checkpointed executors or unacknowledged terminal updates are
+    /// waiting for the next agent process.
+    #[error("stopped; {waiting} executors wait for a restart")]
+    Stopped {
+        /// Number of such executors.
         waiting: usize,
     },
-    /// One of its own actors has fallen, and what that knew is gone.
-    #[error("{name} has fallen: {reason}")]
-    Broken {
-        /// Which actor.
+    /// One of the agent's actors failed, and its state is lost.
+    #[error("actor {name} failed: {reason}")]
+    ActorFailed {
+        /// The actor's name.
         name: String,
-        /// How.
+        /// The exit reason.
         reason: String,
     },
 }
 
-/// The agent should leave its master for good, and kill what it runs.
+/// Orders the agent to unregister for good and kill its executors.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct Leave;
 
-/// Why will the agent end? Answered when it does.
+/// Waits for the agent's end and returns its cause.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "AgentEnd")]
 pub struct WhenEnded;
 
-/// Whether the work directory takes writes, and if not, why.
+/// Reports whether the work directory is writable, and the error if not.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct WorkDirWrites(pub Result<(), String>);
 
-/// How is the agent?
+/// Requests the agent's state.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "AgentState")]
 pub struct DescribeAgent;
 
-/// The agent at one moment.
+/// The agent's state at one moment.
 #[derive(Clone, Debug)]
 pub struct AgentState {
-    /// Who it is.
+    /// Its description, with current resources.
     pub info: AgentInfo,
-    /// Its own address, if it was told one.
+    /// Its address, if configured.
     pub address: Option<IpAddr>,
-    /// The address of its master, if it has one.
+    /// The address of its master, if registered.
     pub master: Option<String>,
-    /// Since when it runs.
+    /// Start time.
     pub started: Timestamp,
-    /// Figures for its metrics; updates waiting are not counted in.
-    pub figures: AgentFigures,
+    /// Metrics; `updates_waiting` is not filled in.
+    pub metrics: AgentMetrics,
 }
 
 struct Master {
     pid: Pid,
     address: String,
-    vigil: Vigil,
-    /// What it knows of what is lent here.
-    told: Resources,
+    heartbeat: HeartbeatTimeout,
+    /// Oversubscribed resources last sent to this master.
+    oversubscribed_sent: Resources,
 }
 
-/// The actor.
+/// The agent actor.
 pub struct Agent {
     config: Config,
     info: AgentInfo,
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
     operations: Handle<Operations>,
-    /// `None` if nothing outlives it.
+    /// `None` if checkpointing is off.
     ledger: Option<Handle<Ledger>>,
-    /// `None` if its sandboxes are on no disk.
+    /// `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
-    /// Why it cannot run tasks at present, so that its master does not offer it.
+    /// Why the agent cannot run tasks now. The master makes no offers of it meanwhile.
     suspended: Option<String>,
-    /// Its resources after all operations, as far as masters know of them.
+    /// Resources after all operations, as last reported to a master.
     total: Resources,
     sandboxes: Arc<dyn Sandboxes>,
     rng: SmallRng,
     backoff: Backoff,
-    /// Which of the masters is tried next.
-    turn: usize,
-    /// Where a new leader has said it is: tried before any other.
+    /// Index of the configured master to try next.
+    next_master: usize,
+    /// Address announced by a new leader; tried before any other.
     announced: Option<String>,
-    /// Where the master was that had us last, if it was not named by the user: others have led there. It is tried first, once.
+    /// Address of the last master that admitted this agent, if it is not configured. Tried first,
+    /// once.
     learned: Option<String>,
-    /// How often the one that was announced is tried again, before any other, when it says not now: it may still be reading its registry.
-    tries: u32,
-    /// Counts attempts, so that an answer to an old one is known.
+    /// Remaining retries at the announced leader when it answers "not now": it may still be reading
+    /// its registry.
+    announced_retries: u32,
+    /// Counts attempts, to discard answers to earlier ones.
     attempt: u64,
     master: Option<Master>,
-    /// The master that has been asked to have us and has not answered.
-    courted: Option<Pid>,
-    /// The terms of masters that were seen.
+    /// The master that a registration was sent to and that has not answered yet.
+    registering_with: Option<Pid>,
+    /// Highest term seen.
     fence: Fence,
-    /// Whether it goes on for an earlier process, of which nobody knows what terms that had seen, and no master has taken it in since.
-    forgot_terms: bool,
-    /// The key of its digests, drawn when it starts.
+    /// Set while this process continues an earlier one with unknown terms, and no master has
+    /// admitted it yet.
+    terms_unknown: bool,
+    /// Key of the inventory digests, drawn once per process.
     digest_key: Option<DigestKey>,
     oversubscribed: Resources,
     estimates_rejected: u64,
-    /// When its actor began to run.
+    /// When the actor started.
     started: (Instant, Timestamp),
-    /// Whether executors of an earlier process of it may still come back. It registers after that.
+    /// Set while executors of an earlier process may still reregister. Registration waits for it.
     recovering: bool,
     end: Option<AgentEnd>,
     waiting: Vec<Promise<AgentEnd>>,
@@ -188,7 +193,7 @@ impl Agent {
         rng: SmallRng,
     ) -> Self {
         Self {
-            forgot_terms: config.info.id.is_some(),
+            terms_unknown: config.info.id.is_some(),
             info: config.info.clone(),
             total: config.info.resources.clone(),
             backoff: Backoff::new(config.settings.registration_backoff_factor),
@@ -201,13 +206,13 @@ impl Agent {
             suspended: None,
             sandboxes,
             rng,
-            turn: 0,
+            next_master: 0,
             announced: None,
             learned: None,
-            tries: 0,
+            announced_retries: 0,
             attempt: 0,
             master: None,
-            courted: None,
+            registering_with: None,
             fence: Fence::default(),
             digest_key: None,
             oversubscribed: Resources::new(),
@@ -228,25 +233,25 @@ impl Agent {
         tracing::info!(agent = %registered.agent_id, master = master.address, "registered");
         self.backoff.registered();
         self.announced = None;
-        self.tries = 0;
-        // The next attempt, should this link break, begins here too.
-        match self.place_of(&master.address) {
-            Some(place) => self.turn = place,
+        self.announced_retries = 0;
+        // If this link breaks, the next attempt starts with this master.
+        match self.index_of(&master.address) {
+            Some(place) => self.next_master = place,
             None => self.learned = Some(master.address.clone()),
         }
         self.info.id = Some(registered.agent_id);
         ctx.link(&master.pid);
         self.master = Some(master);
-        self.tell_helpers();
-        self.tell_oversubscribed(ctx);
+        self.update_helpers();
+        self.send_oversubscribed(ctx);
         if self.suspended.is_some() {
             self.report_suspension(ctx);
         }
-        self.keep_vigil(ctx);
+        self.watch_heartbeat(ctx);
     }
 
-    /// The containerizer and the updates learn who we are and whom we have.
-    fn tell_helpers(&self) {
+    /// Sends the agent's id and master to the containerizer, the status updates and the operations.
+    fn update_helpers(&self) {
         let pid = self.master.as_ref().map(|master| master.pid.clone());
         let registered = Registered {
             agent: self.info.clone(),
@@ -254,31 +259,31 @@ impl Agent {
         };
         self.containerizer.tell_always(registered);
         let master = self.info.id.clone().zip(pid);
-        self.status.tell_always(MasterIs(master.clone()));
-        self.operations.tell_always(MasterIs(master));
+        self.status.tell_always(MasterChanged(master.clone()));
+        self.operations.tell_always(MasterChanged(master));
     }
 
-    /// Tells the master what is lent, if it does not know (S7).
-    fn tell_oversubscribed(&mut self, ctx: &Context<Self>) {
+    /// Sends the oversubscribed resources to the master unless it has them.
+    fn send_oversubscribed(&mut self, ctx: &Context<Self>) {
         let (Some(master), Some(agent_id)) = (&mut self.master, &self.info.id) else {
             return;
         };
-        if master.told == self.oversubscribed {
+        if master.oversubscribed_sent == self.oversubscribed {
             return;
         }
         let changed = OversubscribedChanged {
             agent_id: agent_id.clone(),
             total: self.oversubscribed.clone(),
         };
-        log_told(&self.oversubscribed);
+        log_oversubscribed(&self.oversubscribed);
         if ctx.node().tell(&master.pid, changed).is_ok() {
-            master.told = self.oversubscribed.clone();
+            master.oversubscribed_sent = self.oversubscribed.clone();
         }
     }
 
-    /// The same agent with this disk watch.
+    /// Sets the disk watch.
     #[must_use]
-    pub fn watching(mut self, disk: Option<Handle<DiskWatch>>) -> Self {
+    pub fn with_disk_watch(mut self, disk: Option<Handle<DiskWatch>>) -> Self {
         self.disk = disk;
         self
     }
@@ -295,23 +300,23 @@ impl Agent {
             None => ctx.node().tell(&master.pid, AgentResumed { agent_id }),
         };
         if let Err(error) = reported {
-            // Its link is broken: the next registration reports it.
+            // The link is broken: the next registration reports it.
             tracing::debug!(%error, "suspension not reported");
         }
     }
 
-    fn keep_vigil(&mut self, ctx: &mut Context<Self>) {
+    fn watch_heartbeat(&mut self, ctx: &mut Context<Self>) {
         let Some(master) = &self.master else { return };
-        match master.vigil.left(ctx.clock().now()) {
+        match master.heartbeat.remaining(ctx.clock().now()) {
             Some(left) => {
                 let pid = master.pid.clone();
                 ctx.after(left, move |this, ctx| {
                     if this.master.as_ref().is_some_and(|master| master.pid == pid) {
-                        this.keep_vigil(ctx);
+                        this.watch_heartbeat(ctx);
                     }
                 });
             }
-            None => self.lose_master("it has not pinged for too long", ctx),
+            None => self.lose_master("no ping within the timeout", ctx),
         }
     }
 
@@ -322,29 +327,36 @@ impl Agent {
         tracing::warn!(
             master = master.address,
             why,
-            "the master is lost; looking for it again"
+            "master lost; looking for a leader"
         );
         ctx.unlink(&master.pid);
-        self.tell_helpers();
+        self.update_helpers();
         let pause = self.backoff.lost(self.rng.random());
         self.register_after(pause, ctx);
     }
 
-    /// Another master leads now: it is where to register, whatever becomes of ours.
-    fn follow(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
+    /// Registers with a newly announced leader, whether or not the current master still lives.
+    fn follow_leader(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
         let by = ctx.sender().map(|sender| sender.peer.node.clone());
         let Some(by) = by.filter(|_| self.end.is_none()) else {
             return;
         };
-        if !leader.names_a_place() || !self.fence.follows(leader.term, self.master.is_some()) {
+        if !leader.has_dialable_address()
+            || !self.fence.try_follow(leader.term, self.master.is_some())
+        {
             let ours = self.master.as_ref();
             if ours.is_none_or(|master| *master.pid.node() != by) {
                 self.refuse(ctx);
             }
             return;
         }
-        if self.courted.as_ref().is_some_and(|pid| *pid.node() == by) {
-            // It is being asked; should that have been an earlier one there, it is asked again.
+        if self
+            .registering_with
+            .as_ref()
+            .is_some_and(|pid| *pid.node() == by)
+        {
+            // A registration is in progress there; if it went to an earlier process, it is
+            // repeated.
             self.announced = Some(leader.address);
             return;
         }
@@ -355,11 +367,11 @@ impl Agent {
         );
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);
-            self.tell_helpers();
+            self.update_helpers();
         }
-        self.courted = None;
+        self.registering_with = None;
         self.announced = Some(leader.address);
-        self.tries = joining::ANNOUNCED_TRIES;
+        self.announced_retries = joining::ANNOUNCED_RETRIES;
         self.register(ctx);
     }
 
@@ -368,13 +380,13 @@ impl Agent {
             return;
         }
         match &end {
-            AgentEnd::Left | AgentEnd::Departed { .. } => tracing::info!("{end}"),
+            AgentEnd::Unregistered | AgentEnd::Stopped { .. } => tracing::info!("{end}"),
             _ => tracing::error!("{end}"),
         }
         match &end {
-            // What outlives it may be gone on with by the next process; one that leaves has said so before.
-            AgentEnd::Departed { .. } | AgentEnd::Broken { .. } | AgentEnd::Left => {}
-            _ => self.containerizer.tell_always(EndEverything),
+            // Checkpointed containers wait for the next process; `leave` has already ended its own.
+            AgentEnd::Stopped { .. } | AgentEnd::ActorFailed { .. } | AgentEnd::Unregistered => {}
+            _ => self.containerizer.tell_always(ShutDownAll),
         }
         if let Some(master) = self.master.take() {
             ctx.unlink(&master.pid);
@@ -386,8 +398,8 @@ impl Agent {
     }
 }
 
-fn log_told(total: &Resources) {
-    tracing::info!(total = %total.brief(), "the master is told what may be lent");
+fn log_oversubscribed(total: &Resources) {
+    tracing::info!(total = %total.brief(), "oversubscribed resources sent to the master");
 }
 
 impl Actor for Agent {
@@ -409,12 +421,13 @@ impl Actor for Agent {
         if self.info.id.is_none() {
             return self.register(ctx);
         }
-        // It goes on for an earlier process: what its master is told is what has come back.
+        // Continues an earlier process: waits for its executors, so that the master gets a complete
+        // inventory.
         self.recovering = true;
         let recovered = self.containerizer.ask(WhenRecovered, Patience::WhileLinked);
         ctx.then(recovered, |this, recovered, ctx| {
             if let Err(error) = recovered {
-                tracing::warn!(%error, "executors may still come back");
+                tracing::warn!(%error, "recovery of executors is incomplete");
             }
             this.recovering = false;
             this.register(ctx);
@@ -423,28 +436,28 @@ impl Actor for Agent {
 }
 
 impl Process for Agent {
-    /// What a master says once, a launch above all, must not be lost between the two: without its link the agent registers again, and they
-    /// compare what they have.
+    /// A launch must not be lost between master and agent. When the mailbox is full the link is
+    /// closed; the agent then reregisters, and both compare their state.
     const WHEN_FULL: WhenFull = WhenFull::CloseLink;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<PingAgent>(&[Role::Master]);
-        ears.hear::<LeaderAnnounced>(&[Role::Master]);
-        ears.hear::<RunTasks>(&[Role::Master]);
-        ears.hear::<KillTask>(&[Role::Master]);
-        ears.hear_older::<KillTaskV1, KillTask>(&[Role::Master]);
-        ears.hear::<AcknowledgeStatus>(&[Role::Master]);
-        ears.hear::<ApplyOperation>(&[Role::Master]);
-        ears.hear_older::<ApplyOperationV1, ApplyOperation>(&[Role::Master]);
-        ears.hear::<AcknowledgeOperation>(&[Role::Master]);
-        ears.hear::<FrameworkMessage>(&[Role::Master]);
-        ears.hear::<EndExecutor>(&[Role::Master]);
-        ears.hear::<DrainTasks>(&[Role::Master]);
-        ears.hear::<ShutDownFramework>(&[Role::Master]);
-        ears.hear::<FrameworkChanged>(&[Role::Master]);
-        ears.hear::<DisownTasks>(&[Role::Master]);
-        ears.hear::<ShutDownAgent>(&[Role::Master]);
-        ears.hear::<ReadSandbox>(&[Role::Master, Role::Operator]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<PingAgent>(&[Role::Master]);
+        handlers.accept::<LeaderAnnounced>(&[Role::Master]);
+        handlers.accept::<RunTasks>(&[Role::Master]);
+        handlers.accept::<KillTask>(&[Role::Master]);
+        handlers.accept_legacy::<KillTaskV1, KillTask>(&[Role::Master]);
+        handlers.accept::<AcknowledgeStatus>(&[Role::Master]);
+        handlers.accept::<ApplyOperation>(&[Role::Master]);
+        handlers.accept_legacy::<ApplyOperationV1, ApplyOperation>(&[Role::Master]);
+        handlers.accept::<AcknowledgeOperation>(&[Role::Master]);
+        handlers.accept::<FrameworkMessage>(&[Role::Master]);
+        handlers.accept::<EndExecutor>(&[Role::Master]);
+        handlers.accept::<DrainTasks>(&[Role::Master]);
+        handlers.accept::<ShutDownFramework>(&[Role::Master]);
+        handlers.accept::<FrameworkChanged>(&[Role::Master]);
+        handlers.accept::<DisownTasks>(&[Role::Master]);
+        handlers.accept::<ShutDownAgent>(&[Role::Master]);
+        handlers.accept::<ReadSandbox>(&[Role::Master, Role::Operator]);
     }
 }
 
@@ -457,9 +470,9 @@ impl Handler<PingAgent> for Agent {
     ) -> Self::Result {
         let obeyed = self.obeys(ctx);
         if let Some(master) = self.master.as_mut().filter(|_| obeyed) {
-            master.vigil.heard(ctx.clock().now());
+            master.heartbeat.pinged(ctx.clock().now());
             if !connected {
-                self.lose_master("it does not hold this agent for connected", ctx);
+                self.lose_master("it regards this agent as disconnected", ctx);
             }
         }
         MessageResult(Pong)
@@ -469,7 +482,7 @@ impl Handler<PingAgent> for Agent {
 impl Handler<LeaderAnnounced> for Agent {
     type Result = ();
     fn handle(&mut self, leader: LeaderAnnounced, ctx: &mut Context<Self>) {
-        self.follow(leader, ctx);
+        self.follow_leader(leader, ctx);
     }
 }
 
@@ -500,7 +513,7 @@ impl Handler<Exited> for Agent {
         own.extend(self.ledger.as_ref().map(Handle::pid));
         own.extend(self.disk.as_ref().map(Handle::pid));
         if own.contains(&exited.pid) && !ctx.node().is_shutting_down() {
-            let end = AgentEnd::Broken {
+            let end = AgentEnd::ActorFailed {
                 name: exited.pid.name().to_owned(),
                 reason: exited.reason.to_string(),
             };
@@ -513,7 +526,7 @@ impl Handler<Estimated> for Agent {
     type Result = ();
     fn handle(&mut self, Estimated(total): Estimated, ctx: &mut Context<Self>) {
         self.oversubscribed = total;
-        self.tell_oversubscribed(ctx);
+        self.send_oversubscribed(ctx);
     }
 }
 
@@ -543,16 +556,16 @@ impl Handler<DescribeAgent> for Agent {
             address: self.config.container_address(),
             master: self.master.as_ref().map(|master| master.address.clone()),
             started: self.started.1,
-            figures: AgentFigures {
+            metrics: AgentMetrics {
                 registered: self.master.is_some(),
                 uptime_secs: (ctx.clock().now() - self.started.0).as_secs_f64(),
                 total: self.total.clone(),
                 oversubscribed: self.oversubscribed.clone(),
                 estimates_rejected: self.estimates_rejected,
-                messages_refused: self.fence.refused(),
-                term: self.fence.seen(),
+                messages_refused: self.fence.rejected_count(),
+                term: self.fence.newest_term(),
                 updates_waiting: 0,
-                disk: DiskFigures::default(),
+                disk: DiskMetrics::default(),
             },
         })
     }

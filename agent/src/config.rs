@@ -1,96 +1,102 @@
-//! Configuration: what an operator may set, checked once at the door (SPEC 5.10).
+//! Configuration: the operator's settings, validated at start.
 //!
-//! [`Settings`] is what was asked for, [`Config`] what can be worked with; only [`Settings::check`] makes one of the other.
+//! [`Settings`] holds the flags, [`Config`] the validated configuration; [`Settings::check`]
+//! converts one to the other.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use authority::{Acls, Shared, Throttle};
+use authority::{Acls, Reloadable, Throttle};
 use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
 use crate::detect::{self, Host};
 use crate::ledger::reconfiguration::ReconfigurationPolicy;
 
-/// What was asked for, as text where it is text for the operator.
+/// The settings as given by the operator.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// `--master`: where the masters are, `host:port` each; tried in turn.
+    /// `--master`: addresses of the masters, `host:port`; tried in turn.
     pub masters: Vec<String>,
-    /// `--work_dir`: where everything of this agent is kept; made if missing.
+    /// `--work_dir`: the agent's data directory; created if missing.
     pub work_dir: PathBuf,
     /// `--hostname`; default: the host's own name.
     pub hostname: Option<String>,
-    /// `--ip`, if it is one address: that of containers, too. None: the host's name, if that is one.
+    /// `--ip`, if it is one address: also that of containers. `None`: the host name, if it is an
+    /// address.
     pub address: Option<IpAddr>,
-    /// `--port`: for HTTP and QUIC, default 5051. It is only told to others here.
+    /// `--port`: for HTTP and QUIC, default 5051. Only announced by this crate, not opened.
     pub port: u16,
-    /// `--resources`: text or JSON; what is missing is detected.
+    /// `--resources`: text or JSON; missing ones are detected.
     pub resources: Option<String>,
     /// `--attributes`: text or JSON.
     pub attributes: Option<String>,
-    /// `--domain`: where the machine lies, as `REGION/ZONE`.
+    /// `--domain`: fault domain of the machine, as `REGION/ZONE`.
     pub domain: Option<Domain>,
     /// `--default_role`: of resources that name none, default `*`.
     pub default_role: String,
-    /// The Unix socket on which executors are heard; in a short path, since the system allows 107 bytes.
+    /// The executors' Unix socket, in a short path: the system allows 107 bytes.
     pub executor_socket: PathBuf,
-    /// `--registration_backoff_factor`, default 1 s: doubles with each failed attempt, up to a minute.
+    /// `--registration_backoff_factor`, default 1 s: doubles with each failed attempt, up to a
+    /// minute.
     pub registration_backoff_factor: Duration,
-    /// `--executor_registration_timeout`, default 1 min: an executor that is silent for so long is killed.
+    /// `--executor_registration_timeout`, default 1 min: an executor that does not subscribe in
+    /// this time is killed.
     pub executor_registration_timeout: Duration,
-    /// `--executor_shutdown_grace_period`, default 5 s: what an executor gets to stop by itself.
+    /// `--executor_shutdown_grace_period`, default 5 s: time for an executor to stop by itself.
     pub executor_shutdown_grace_period: Duration,
-    /// `--recovery_timeout`, default 15 min: how long an executor of a framework with `checkpoint` may be without its agent, or its agent
-    /// without it when its HTTP stream has broken.
+    /// `--recovery_timeout`, default 15 min: how long a checkpointed executor may run without its
+    /// agent, or stay away after its HTTP stream has broken.
     pub recovery_timeout: Duration,
-    /// `--executor_reregistration_timeout`, default 2 s, at most 15 s: an executor that has outlived its agent and does not subscribe within so
-    /// long after that was started again is killed.
+    /// `--executor_reregistration_timeout`, default 2 s, at most 15 s: an executor that does not
+    /// subscribe in this time after an agent restart is killed.
     pub executor_reregistration_timeout: Duration,
-    /// `--strict`, default true: whether an agent refuses to start when something that an earlier process of it has kept cannot be read. If
-    /// not, it goes on without that, and counts it.
+    /// `--strict`, default true: refuse to start if a checkpoint cannot be read. Otherwise skip and
+    /// count it.
     pub strict: bool,
-    /// `--reconfiguration_policy`, default `equal`: how the agent may differ from the earlier process of it for which it goes on.
+    /// `--reconfiguration_policy`, default `equal`: how the agent's description may differ from the
+    /// one before a restart.
     pub reconfiguration_policy: ReconfigurationPolicy,
     /// Whether executors of frameworks with `checkpoint` outlive the agent; default true.
-    pub executors_outlive: bool,
-    /// `--authenticate_http_executors`, default false: whether an executor that speaks HTTP must show its token with each call. Without that,
-    /// one that shows none is known by the ids that it names, unless it has outlived the agent and is not back. A token that is shown must be right
-    /// in any case.
+    pub checkpoint_executors: bool,
+    /// `--authenticate_http_executors`, default false: require the token in each call of an HTTP
+    /// executor. Otherwise an executor without one is identified by its ids, except one that has
+    /// not subscribed since an agent restart. A token that is sent must always be valid.
     pub authenticate_http_executors: bool,
-    /// `--oversubscribed_resources_interval`, default 15 s (S32): how often the estimator is asked.
+    /// `--oversubscribed_resources_interval`, default 15 s: how often the estimator is asked.
     pub oversubscribed_resources_interval: Duration,
-    /// `--qos_correction_interval_min`, default 0 (S34): the least time between two rounds of corrections.
+    /// `--qos_correction_interval_min`, default 0: the least time between two rounds of
+    /// corrections.
     pub qos_correction_interval_min: Duration,
-    /// `--switch_user`, default true: as root, run tasks as the user that is asked for.
+    /// `--switch_user`, default true: as root, run tasks as the requested user.
     pub switch_user: bool,
-    /// `--executor_environment_variables`, default none: variables of executors and their tasks, beside those that the agent
-    /// sets. Nothing of the agent's own environment is passed on.
+    /// `--executor_environment_variables`, default none: variables of executors and their tasks,
+    /// beside those that the agent sets. The agent's own environment is not inherited.
     pub executor_environment_variables: BTreeMap<String, String>,
-    /// `--max_completed_executors_per_framework`, default 150: runs of executors that are over and still shown.
+    /// `--max_completed_executors_per_framework`, default 150: completed executor runs shown.
     pub max_completed_executors_per_framework: usize,
-    /// `--gc_delay`, default 1 week: how long the sandbox of an ended executor is kept at most.
+    /// `--gc_delay`, default 1 week: maximum age of an ended executor's sandbox.
     pub gc_delay: Duration,
-    /// `--gc_disk_headroom`, default 0.1: the share of the disk that is to stay free. Sandboxes are kept for
+    /// `--gc_disk_headroom`, default 0.1: share of the disk to keep free. Sandboxes are kept for
     /// `gc_delay * max(0, 1 - gc_disk_headroom - usage)`.
     pub gc_disk_headroom: f64,
-    /// `--disk_watch_interval`, default 1 min: how often the disk of the work directory is looked at.
+    /// `--disk_watch_interval`, default 1 min: interval of disk checks.
     pub disk_watch_interval: Duration,
-    /// `--max_completed_sandboxes`, default 10,000: sandboxes of ended executors that are kept at most.
+    /// `--max_completed_sandboxes`, default 10,000: maximum number of ended executors' sandboxes.
     pub max_completed_sandboxes: usize,
-    /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before the older part is moved to `stdout.1`; zero
-    /// is no bound.
+    /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before
+    /// the older part is moved to `stdout.1`; zero for no bound.
     pub max_output_size: u64,
-    /// Whether pages and APIs are served over HTTPS alone, default false. Executors that speak HTTP are told.
+    /// Whether HTTP is served over TLS only, default false. Passed on to HTTP executors.
     pub https_only: bool,
-    /// `--acls`: who may see what, default everybody everything.
-    pub acls: Shared<Acls>,
-    /// `--rate_limits`: how often each operator may ask, default as often as he likes.
+    /// `--acls`: authorization, default everything for everyone.
+    pub acls: Reloadable<Acls>,
+    /// `--rate_limits`: rate limits of operators, default none.
     pub throttle: Throttle,
-    /// What else the operator has chosen, for pages: the names of flags with their values.
-    pub chosen: BTreeMap<String, String>,
+    /// Further flags and their values, for pages.
+    pub extra_flags: BTreeMap<String, String>,
 }
 
 impl Settings {
@@ -115,7 +121,7 @@ impl Settings {
             executor_reregistration_timeout: Duration::from_secs(2),
             strict: true,
             reconfiguration_policy: ReconfigurationPolicy::default(),
-            executors_outlive: true,
+            checkpoint_executors: true,
             authenticate_http_executors: false,
             oversubscribed_resources_interval: Duration::from_secs(15),
             qos_correction_interval_min: Duration::ZERO,
@@ -128,19 +134,19 @@ impl Settings {
             max_completed_sandboxes: 10_000,
             max_output_size: 100 << 20,
             https_only: false,
-            acls: Shared::default(),
+            acls: Reloadable::default(),
             throttle: Throttle::default(),
-            chosen: BTreeMap::new(),
+            extra_flags: BTreeMap::new(),
         }
     }
 
-    /// Checks everything, detects what is missing, and makes the work directory.
+    /// Validates the settings and detects missing resources.
     pub fn check(self) -> Result<Config, ConfigError> {
         let host = Host::of(&self.work_dir);
         self.check_on(&host)
     }
 
-    /// The same on a host that is described.
+    /// Likewise, on a given host.
     pub fn check_on(self, host: &Host) -> Result<Config, ConfigError> {
         let wrong = |flag: &'static str, value: &str, problem: String| ConfigError::Invalid {
             flag,
@@ -214,7 +220,7 @@ impl Settings {
             .iter()
             .any(|resource| resource.is_revocable() || resource.allocation_role().is_some())
         {
-            let problem = "expected neither revocable nor allocated resources: the estimator decides what is lent";
+            let problem = "expected neither revocable nor allocated resources";
             return Err(wrong("resources", given, problem.into()));
         }
         for (name, value) in &self.executor_environment_variables {
@@ -247,21 +253,22 @@ impl Settings {
     }
 }
 
-/// The longest `--executor_reregistration_timeout` (SPEC 5.3).
+/// The longest `--executor_reregistration_timeout`.
 const EXECUTOR_REREGISTRATION_TIMEOUT_MAX: Duration = Duration::from_secs(15);
-/// The longest path of a Unix socket, in bytes.
+/// Maximum length of a Unix socket path, in bytes.
 const SOCKET_PATH_MAX: usize = 107;
 
-/// What can be worked with.
+/// The validated configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
     pub(crate) settings: Settings,
-    /// What the agent says of itself.
+    /// The agent's description.
     pub(crate) info: AgentInfo,
 }
 
-/// Flags of Mesos' agents that are none here, with the value that says what is done: tools look for them on the page.
-const OF_MESOS: [(&str, &str); 14] = [
+/// Mesos agent flags that do not exist here, with the value that matches the behaviour: tools
+/// expect them on the page.
+const MESOS_FLAGS: [(&str, &str); 14] = [
     ("authorizer", "local"),
     ("containerizers", "mesos"),
     ("enforce_container_disk_quota", "false"),
@@ -279,28 +286,28 @@ const OF_MESOS: [(&str, &str); 14] = [
 ];
 
 impl Config {
-    /// What the agent will say of itself.
+    /// The agent's description.
     pub fn info(&self) -> &AgentInfo {
         &self.info
     }
 
-    /// Where everything of this agent is kept.
+    /// The agent's data directory.
     pub fn work_dir(&self) -> &Path {
         &self.settings.work_dir
     }
 
-    /// The address that containers have: its own, as far as it was told one.
+    /// The address of containers: the agent's own, if configured.
     pub fn container_address(&self) -> Option<IpAddr> {
         let named = || self.info.hostname.parse().ok();
         self.settings.address.or_else(named)
     }
 
-    /// Where executors are heard.
+    /// The executors' socket.
     pub fn executor_socket(&self) -> &Path {
         &self.settings.executor_socket
     }
 
-    /// All flags with their values, as pages show them.
+    /// All flags with their values, for pages.
     pub fn flags(&self) -> BTreeMap<String, String> {
         let settings = &self.settings;
         let duration = protocol::duration::format;
@@ -330,7 +337,7 @@ impl Config {
                 "executor_reregistration_timeout",
                 duration(settings.executor_reregistration_timeout),
             ),
-            // One that cleans up ends before it shows anything.
+            // With `cleanup` the agent ends before it serves pages.
             ("recover", "reconnect".to_owned()),
             ("strict", settings.strict.to_string()),
             (
@@ -366,9 +373,9 @@ impl Config {
             ),
             ("max_output_size", format!("{}B", settings.max_output_size)),
         ];
-        let of_mesos = OF_MESOS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let of_mesos = MESOS_FLAGS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut all = BTreeMap::from(of_mesos);
-        all.extend(settings.chosen.clone());
+        all.extend(settings.extra_flags.clone());
         let variables = &settings.executor_environment_variables;
         if !variables.is_empty() {
             let shown = serde_json::json!(variables).to_string();
@@ -378,23 +385,23 @@ impl Config {
         all
     }
 
-    /// All settings, as checked.
+    /// The settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 }
 
-/// A setting that cannot be worked with.
+/// An invalid setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The operator must change it.
     #[error("--{flag} is `{value}`: {problem}")]
     Invalid {
-        /// Which flag.
+        /// The flag.
         flag: &'static str,
         /// Its value.
         value: String,
-        /// What was expected.
+        /// The expectation.
         problem: String,
     },
 }
@@ -438,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_work_is_refused_with_its_flag_and_value() {
+    fn invalid_settings_name_flag_and_value() {
         assert!(error(|s| s.masters.clear()).starts_with("--master is ``"));
         assert!(error(|s| s.work_dir = "relative".into()).starts_with("--work_dir is `relative`"));
         assert!(

@@ -1,6 +1,6 @@
-//! What a host has, for resources that its operator does not give (SPEC 5.1).
+//! Detects the host's resources that the operator does not configure.
 //!
-//! The decision is pure; [`Host::of`] looks. Nothing is remembered.
+//! The decision is pure; [`Host::of`] reads the host.
 
 use std::path::Path;
 
@@ -12,21 +12,21 @@ use crate::procfs;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// A host, as far as resources go.
+/// A host's capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Host {
     /// Its name.
     pub name: String,
-    /// Cores that may be used; 0 where unknown.
+    /// Usable cores; 0 if unknown.
     pub cores: u32,
-    /// Memory in bytes; 0 where unknown.
+    /// Memory in bytes; 0 if unknown.
     pub memory: u64,
-    /// Size of the work directory's file system in bytes; 0 where unknown.
+    /// Size of the work directory's file system in bytes; 0 if unknown.
     pub disk: u64,
 }
 
 impl Host {
-    /// This host. The disk is that of `work_dir`, or of the nearest directory above it that exists.
+    /// This host. The disk is that of `work_dir`, or of its nearest existing ancestor.
     pub fn of(work_dir: &Path) -> Self {
         let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
         let existing = work_dir.ancestors().find(|path| path.exists());
@@ -49,7 +49,7 @@ impl Host {
         u64::from(self.cores.max(1))
     }
 
-    /// MiB for tasks: all but 1 GiB, or half of little.
+    /// MiB for tasks: all but 1 GiB, or half on a small host.
     fn mem(&self) -> u64 {
         match self.memory {
             0 => GIB / MIB,
@@ -58,7 +58,7 @@ impl Host {
         }
     }
 
-    /// MiB for tasks: all but 5 GiB, or half of little.
+    /// MiB for tasks: all but 5 GiB, or half on a small disk.
     fn disk_space(&self) -> u64 {
         match self.disk {
             0 => 10 * GIB / MIB,
@@ -68,11 +68,11 @@ impl Host {
     }
 }
 
-/// What was given, completed by what the host has of the kinds that were not. A kind given as zero stays so.
+/// Adds detected resources of the kinds that `given` lacks. A kind given as zero stays zero.
 pub fn complete(given: Resources, text: &str, host: &Host, role: &Role) -> Resources {
     let mut all = given;
     let named = |resources: &Resources, name: &Name| {
-        // A kind given as nothing leaves no trace in the sum.
+        // A kind given as zero is absent from `given`.
         resources.iter().any(|resource| resource.is(name)) || mentions(text, name.as_str())
     };
     for (name, units) in [
@@ -100,12 +100,12 @@ pub fn complete(given: Resources, text: &str, host: &Host, role: &Role) -> Resou
 fn add(all: &mut Resources, detected: Result<Resource, resources::Invalid>, role: &Role) {
     let Ok(resource) = detected else { return };
     let detected = Resources::from(resource);
-    // Detected resources belong to the default role, as given ones that name none.
+    // Detected resources belong to the default role, like given ones that name none.
     let text = detected.to_string();
     *all += &Resources::parse_for(&text, role).unwrap_or(detected);
 }
 
-/// Whether a text of resources names this kind, with whatever value.
+/// Whether the text names this kind, with any value.
 fn mentions(text: &str, name: &str) -> bool {
     let names = text.split([';', ',', '{', '"']).map(|part| {
         part.trim()
@@ -135,7 +135,7 @@ mod tests {
 
     /// SPEC 5.1.
     #[test]
-    fn a_large_host_keeps_a_little_for_itself_and_a_small_one_half() {
+    fn large_host_keeps_a_little_and_small_one_half() {
         let large = complete("", &host(16 * GIB, 100 * GIB));
         assert_eq!(
             large,
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_is_not_detected_even_when_it_is_nothing() {
+    fn given_kinds_are_not_detected_even_if_zero() {
         let given = complete("cpus:0;mem(ads):64;disk:1", &host(16 * GIB, 100 * GIB));
         assert_eq!(
             given,
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_detected_belongs_to_the_default_role() {
+    fn detected_resources_belong_to_the_default_role() {
         let role = Role::new("ads").unwrap();
         let detected = super::complete(Resources::new(), "", &host(GIB, GIB), &role);
         assert!(

@@ -1,13 +1,13 @@
-//! What the agent serves over HTTP: the v1 APIs for executors and tools, and pages in the forms Mesos' tools know (SPEC 2.5, 2.7, 3.9, 5.11).
+//! The agent's HTTP API: the v1 APIs for executors and tools, and pages in the formats of Mesos.
 //!
-//! Asks the agent's actors with patience and remembers nothing. Everything is also served under `/slave(1)`. Only an executor's words change
-//! something.
+//! Queries the agent's actors with timeouts; has no state. All routes are also served under
+//! `/slave(1)`. Apart from the log level, only executor calls change state.
 
 mod answers;
 mod executor;
 mod help;
 mod operator;
-mod places;
+mod sandbox_paths;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use authority::{Acls, Action, Shared, Subject};
+use authority::{Acls, Action, Reloadable, Subject};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::{any, get, post};
 use axum::{Extension, Json, Router};
-use http::Given;
-use http::api::{Refusal, Streams};
+use http::MesosQuery;
+use http::api::{EventStreams, Refusal};
 use http::files::{self, Finder};
 use protocol::ResourceUsage;
 use runtime::Node;
@@ -35,33 +35,33 @@ use crate::agent::AgentState;
 use crate::container::events::Survey;
 use crate::container::volumes::VolumesOf;
 use crate::start::Started;
-use crate::{sandbox, sight};
+use crate::{sandbox, visibility};
 
 /// How long a call waits for the agent's actors.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the pages are made from.
+/// The state shared by all routes.
 #[derive(Clone)]
 struct Pages {
     agent: Started,
     node: Node,
-    streams: Streams,
-    acls: Shared<Acls>,
+    streams: EventStreams,
+    acls: Reloadable<Acls>,
     files: Finder,
     counters: http::CountersSource,
 }
 
 type Page = Result<Json<Value>, Refusal>;
-/// Who asks, if somebody has found out.
-type Who = Option<Extension<Subject>>;
+/// The authenticated subject, if any.
+type RequestSubject = Option<Extension<Subject>>;
 
-/// The pages of this agent on its node, to be merged with the common ones, which have these counters too. `streams` are those of the
-/// listener that serves them.
+/// The routes of this agent on its node, to be merged with the common ones, which use the same
+/// `counters`. `streams` belong to the listener that serves them.
 pub fn routes(
     agent: &Started,
     node: &Node,
     counters: http::CountersSource,
-    streams: &Streams,
+    streams: &EventStreams,
 ) -> Router {
     let pages = Pages {
         agent: agent.clone(),
@@ -74,7 +74,7 @@ pub fn routes(
     let files = files::routes(node, pages.files.clone());
     let routes = Router::new()
         .route("/api/v1", any(operator::call))
-        // Clients of Mesos use this name too, which is served since it begins so.
+        // Mesos serves this path too, as a prefix match.
         .route("/api/v1/operator", any(operator::call))
         .route("/api/v1/executor", any(executor::call))
         .route("/api/v1/resource_provider", post(no_providers))
@@ -84,7 +84,7 @@ pub fn routes(
         .route("/containers", get(containers))
         .route("/monitor/statistics", get(statistics))
         .route("/files/debug", get(debug))
-        // Each operation on a container is answered or given up in time.
+        // No operation is ever pending: each is answered or times out.
         .route(
             "/containerizer/debug",
             get(async || Json(json!({ "pending": [] }))),
@@ -96,7 +96,7 @@ pub fn routes(
         .nest("/slave(1)", routes)
 }
 
-/// The counters of this agent, as the common pages take them.
+/// The agent's metrics, for the common pages.
 pub fn counters(agent: &Started) -> http::CountersSource {
     let agent = agent.clone();
     http::CountersSource::new(move || {
@@ -110,131 +110,141 @@ impl Pages {
         self.agent.state().await.map_err(unavailable)
     }
 
-    /// What this subject may see of frameworks, executors and tasks.
-    async fn survey(&self, who: &Subject) -> Result<Survey, Refusal> {
+    /// The containers, filtered for pages that list frameworks, executors and tasks.
+    async fn survey(&self, subject: &Subject) -> Result<Survey, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
-        Ok(sight::seen(survey, &self.acls.now(), who))
+        Ok(visibility::visible(survey, &self.acls.current(), subject))
     }
 
-    /// What this subject may see of containers.
-    async fn containers(&self, who: &Subject) -> Result<Survey, Refusal> {
+    /// The containers, filtered for pages that list containers.
+    async fn containers(&self, subject: &Subject) -> Result<Survey, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
-        Ok(sight::seen_containers(survey, &self.acls.now(), who))
+        Ok(visibility::visible_containers(
+            survey,
+            &self.acls.current(),
+            subject,
+        ))
     }
 
     async fn usage(&self) -> Result<ResourceUsage, Refusal> {
         self.agent.usage().await.map_err(unavailable)
     }
 
-    /// The flags, for whom they are.
-    fn flags(&self, who: &Subject) -> Result<BTreeMap<String, String>, Refusal> {
-        let seen = self.acls.now().check(who, Action::ViewFlags, None);
+    /// The flags, if the subject may see them.
+    fn flags(&self, subject: &Subject) -> Result<BTreeMap<String, String>, Refusal> {
+        let seen = self.acls.current().check(subject, Action::ViewFlags, None);
         seen.map_err(Refusal::forbidden)?;
         Ok(self.agent.config().flags())
     }
 }
 
-/// Providers of resources would subscribe here.
+/// Resource providers are not supported.
 async fn no_providers() -> Refusal {
-    Refusal::not_served(
-        "resource providers are not served by this agent: what it offers is its own",
-    )
+    Refusal::not_served("resource providers are not supported by this agent")
 }
 
 fn unavailable(problem: impl std::fmt::Display) -> Refusal {
     Refusal::not_now(format!("the agent does not answer: {problem}"))
 }
 
-fn subject(who: Who) -> Subject {
-    who.map(|Extension(subject)| subject).unwrap_or_default()
+fn subject_of(subject: RequestSubject) -> Subject {
+    subject
+        .map(|Extension(subject_of)| subject_of)
+        .unwrap_or_default()
 }
 
-async fn state(State(pages): State<Pages>, who: Who) -> Page {
-    let (who, state) = (subject(who), pages.state().await?);
+async fn state(State(pages): State<Pages>, subject: RequestSubject) -> Page {
+    let (subject, state) = (subject_of(subject), pages.state().await?);
     let survey = pages.agent.survey().await.map_err(unavailable)?;
     let allocated = state::allocated(&survey);
-    let acls = pages.acls.now();
-    let survey = sight::seen(survey, &acls, &who);
-    let roles = acls.approver(&who, Action::ViewRoles);
+    let acls = pages.acls.current();
+    let survey = visibility::visible(survey, &acls, &subject);
+    let roles = acls.approver(&subject, Action::ViewRoles);
     let mut json = state::whole(&state, &survey, &allocated, &roles);
-    if let Ok(flags) = pages.flags(&who) {
+    if let Ok(flags) = pages.flags(&subject) {
         json["flags"] = json!(flags);
     }
     Ok(Json(json))
 }
 
-async fn flags(State(pages): State<Pages>, who: Who) -> Page {
-    Ok(Json(json!({ "flags": pages.flags(&subject(who))? })))
+async fn flags(State(pages): State<Pages>, subject: RequestSubject) -> Page {
+    Ok(Json(json!({ "flags": pages.flags(&subject_of(subject))? })))
 }
 
-/// Whether one container alone is asked for.
+/// Restricts the answer to one container.
 #[derive(Deserialize)]
-struct Only {
+struct ContainerFilter {
     container_id: Option<String>,
 }
 
-async fn containers(State(pages): State<Pages>, who: Who, Given(only): Given<Only>) -> Page {
-    let mut survey = pages.containers(&subject(who)).await?;
-    if let Some(id) = only.container_id {
+async fn containers(
+    State(pages): State<Pages>,
+    subject: RequestSubject,
+    MesosQuery(filter): MesosQuery<ContainerFilter>,
+) -> Page {
+    let mut survey = pages.containers(&subject_of(subject)).await?;
+    if let Some(id) = filter.container_id {
         survey.containers.retain(|one| one.id.as_str() == id);
     }
     Ok(Json(state::containers(&survey, &pages.usage().await?)))
 }
 
-/// Whole, for whoever may have this page at all.
+/// Not filtered: access to the endpoint is authorized as a whole.
 async fn statistics(State(pages): State<Pages>) -> Page {
     let survey = pages.agent.survey().await.map_err(unavailable)?;
     Ok(Json(state::monitored(&survey, &pages.usage().await?)))
 }
 
-/// Which sandboxes there are for whoever asks, by all names under which `/files/browse` finds them.
-async fn debug(State(pages): State<Pages>, who: Who) -> Page {
+/// Paths of the sandboxes that the subject may read, as `/files/browse` accepts them.
+async fn debug(State(pages): State<Pages>, subject: RequestSubject) -> Page {
     let survey = pages.agent.survey().await.map_err(unavailable)?;
-    let runs = sight::enterable(&survey, &pages.acls.now(), &subject(who));
-    Ok(Json(json!(places::names(&runs))))
+    let runs = visibility::readable_sandboxes(&survey, &pages.acls.current(), &subject_of(subject));
+    Ok(Json(json!(sandbox_paths::names(&runs))))
 }
 
-/// The files in sandboxes of this agent, for those who may look into them.
+/// Resolves paths in sandboxes, with authorization.
 fn sandboxes(agent: &Started, node: &Node) -> Finder {
     let (agent, node) = (agent.clone(), node.clone());
-    Arc::new(move |path, who| {
+    Arc::new(move |path, subject| {
         let (agent, node) = (agent.clone(), node.clone());
         Box::pin(async move {
             let id = agent.state().await.map_err(unavailable)?.info.id;
             let found = id.and_then(|id| {
                 let slaves = agent.config().work_dir().join("slaves");
-                places::find(&slaves.join(id.as_str()).join("frameworks"), &path)
+                sandbox_paths::find(&slaves.join(id.as_str()).join("frameworks"), &path)
             });
-            let nowhere = || {
+            let not_found = || {
                 let path: String = path.chars().take(200).collect();
                 let expected = "a path in a sandbox of this agent, as `directory` in /state";
                 let problem = format!("path `{path}`: expected {expected}");
                 Refusal::new(StatusCode::NOT_FOUND, problem)
             };
-            let mut found = found.ok_or_else(nowhere)?;
-            let acls = agent.config().settings().acls.now();
+            let mut found = found.ok_or_else(not_found)?;
+            let acls = agent.config().settings().acls.current();
             let is_plain = found.place.inside.as_os_str().is_empty();
             if acls.is_open() && is_plain {
                 return Ok(found.place);
             }
             if found.run == sandbox::LATEST {
-                // What is looked into is what was asked about, be there another run in a moment.
+                // Resolves `latest` once, so that the authorized run is the one that is read.
                 let latest = found.place.root.clone();
                 let newest = node.blocking(move || sandbox::newest(latest.parent()?));
                 let newest = newest.await.map_err(unavailable)?;
-                found = found.of_run(&newest.ok_or_else(nowhere)?);
+                found = found.of_run(&newest.ok_or_else(not_found)?);
             }
             if !acls.is_open() {
                 let survey = agent.survey().await.map_err(unavailable)?;
-                let owner = sight::owner(&survey, &found.framework, &found.executor, &found.run);
-                sight::may_enter(owner, &acls, &who).map_err(Refusal::forbidden)?;
+                let owner =
+                    visibility::owner(&survey, &found.framework, &found.executor, &found.run);
+                visibility::check_sandbox_access(owner, &acls, &subject)
+                    .map_err(Refusal::forbidden)?;
             }
             let volumes = agent.volumes(VolumesOf {
                 framework: found.framework.clone(),
                 executor: found.executor.clone(),
                 run: found.run.clone(),
             });
-            Ok(found.place_among(&volumes.await.map_err(unavailable)?))
+            Ok(found.resolve(&volumes.await.map_err(unavailable)?))
         })
     })
 }

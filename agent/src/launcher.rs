@@ -1,8 +1,8 @@
-//! Launcher: starts executors, says when they end, and kills containers.
+//! Launcher: starts executors, reports their exits, kills containers.
 //!
-//! [`Launcher`] is the seam between the agent's actors and the host; tests put their own behind it. The real one,
-//! [`ZygoteLauncher`], speaks to a zygote process and starts another when that dies. A zygote that an earlier agent has left, with
-//! executors in it, is gone on with (`zygote`). It never waits in the agent's mailbox.
+//! [`Launcher`] separates the agent's actors from the host; tests substitute their own.
+//! [`ZygoteLauncher`] talks to a zygote process and starts another if it dies. The zygote of an
+//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox.
 
 mod zygote;
 
@@ -18,49 +18,49 @@ use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use self::zygote::{Recipe, Zygote};
+use self::zygote::{Zygote, ZygoteCommand};
 use crate::zygote::wire::{self, Report, Request};
-pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest, Left};
+pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest, LeftContainer};
 
-/// Requests that may wait for the zygote; one more fails its launch.
+/// Maximum queued requests; further launches fail.
 const REQUESTS_MAX: usize = 65_536;
 
-/// What has happened to a container's processes.
+/// A change of a container's processes.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum LauncherEvent {
-    /// The executor runs, and this process leads its session.
+    /// The executor was started; this process leads its session.
     Started {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
         /// The process.
         pid: i32,
     },
     /// The executor could not be started.
     Failed {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
-        /// The step and the system's answer.
+        /// The failed step and the system error.
         reason: String,
     },
-    /// The executor has ended, and nothing it started is left.
+    /// The executor and all processes it started have ended.
     Exited {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
-        /// How.
+        /// Its exit status or signal.
         termination: Termination,
     },
-    /// The launcher itself has ended, and every executor with it.
+    /// The launcher has ended, and every executor with it.
     Lost {
-        /// Why, as far as known.
+        /// The reason, as far as known.
         reason: String,
     },
 }
 
-/// Where events go.
+/// Receives launcher events.
 pub type Events = Arc<dyn Fn(LauncherEvent) + Send + Sync>;
 
-/// An executor was not even asked to start.
+/// A launch request that was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct LaunchError {
@@ -68,20 +68,21 @@ pub struct LaunchError {
     pub reason: String,
 }
 
-/// Starts and kills executors. None of its functions may block.
+/// Starts and kills executors. Its functions must not block.
 pub trait Launcher: Send + 'static {
-    /// The containers that an earlier agent has left, which were to outlive it. Asked once, before anything else.
-    fn left(&mut self) -> Vec<Left> {
+    /// Takes the checkpointed containers of an earlier agent. Called once, before all other
+    /// functions.
+    fn left(&mut self) -> Vec<LeftContainer> {
         Vec::new()
     }
-    /// Events go there from now on. Comes once, first, on the thread of the asking actor.
+    /// Sets the receiver of events. Called once, on the calling actor's thread.
     fn attach(&mut self, events: Events);
-    /// Starts an executor; `Started` or `Failed` follows, and after `Started` an `Exited`.
+    /// Starts an executor. `Started` or `Failed` follows, and after `Started` an `Exited`.
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
-    /// Kills all processes of a container; its `Exited` follows if it was started.
+    /// Kills all processes of a container. `Exited` follows if it was started.
     fn kill(&mut self, container_id: &ContainerId);
-    /// Nothing outlives the agent from now on, whatever was said when it was launched.
-    fn keep_nothing(&mut self) {}
+    /// Treats no executor as checkpointed any more.
+    fn discard_checkpoints(&mut self) {}
 }
 
 /// Why there is no zygote.
@@ -92,48 +93,49 @@ pub enum ZygoteError {
     Start {
         /// The program.
         program: String,
-        /// The system's answer.
+        /// The system error.
         source: io::Error,
     },
-    /// It ended or stayed silent before it was ready.
+    /// It ended or sent nothing before it was ready.
     #[error("the executor launcher is not ready: {0}")]
     Silent(io::Error),
-    /// It says that it cannot work.
+    /// It reported that it cannot work.
     #[error("the executor launcher cannot work: {0}")]
     Unable(String),
-    /// An earlier agent has left one that cannot be gone on with.
+    /// The zygote of an earlier agent cannot be resumed.
     #[error(
-        "the executor launcher that an earlier agent has left in `{work_dir}` does not go on for this one: {problem}; start that version of the agent again, or end what runs there with --recover=cleanup"
+        "the executor launcher of an earlier agent in `{work_dir}` cannot be resumed: {problem}; start that version of the agent again, or kill its executors with --recover=cleanup"
     )]
     Foreign {
-        /// Where.
+        /// The work directory.
         work_dir: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
 }
 
-/// The real launcher: a zygote process started from a program of ours.
+/// The real launcher: a zygote process.
 pub struct ZygoteLauncher {
-    recipe: Recipe,
+    command: ZygoteCommand,
     fresh: Option<Zygote>,
-    door: Arc<Door>,
+    queue: Arc<RequestQueue>,
 }
 
-/// Where requests for the living zygote go; shut while there is none.
-type Door = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
+/// Queue to the running zygote; `None` while there is none.
+type RequestQueue = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
 
 impl ZygoteLauncher {
-    /// Goes on with the zygote that an earlier agent has left in `work_dir`, or starts one by executing `program` with `arguments`, which
-    /// must call [`crate::zygote::main`]. What outlives the agent may be without one for `patience`. Blocks until the zygote is ready: a
-    /// new one first ends whatever an earlier agent left running there.
+    /// Resumes the zygote in `work_dir`, or starts one by executing `program` with `arguments`,
+    /// which must call [`crate::zygote::main`]. Checkpointed executors may run without an agent for
+    /// `patience`. Blocks until the zygote is ready; a new one first kills all leftovers of an
+    /// earlier agent.
     pub fn start(
         program: &Path,
         arguments: &[&str],
         work_dir: &Path,
         patience: Duration,
     ) -> Result<Self, ZygoteError> {
-        let recipe = Recipe {
+        let command = ZygoteCommand {
             program: program.to_owned(),
             arguments: arguments
                 .iter()
@@ -142,21 +144,21 @@ impl ZygoteLauncher {
             work_dir: work_dir.to_owned(),
             patience,
         };
-        let fresh = match recipe.resume()? {
+        let fresh = match command.resume()? {
             Some(left) => left,
-            None => recipe.start()?,
+            None => command.start()?,
         };
         Ok(Self {
-            recipe,
+            command,
             fresh: Some(fresh),
-            door: Arc::default(),
+            queue: Arc::default(),
         })
     }
 
     fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
         let failed = |reason: String| LaunchError { reason };
         let bytes = wire::encode(request).map_err(|error| failed(error.to_string()))?;
-        let requests = self.door.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let requests = requests
             .as_ref()
             .ok_or_else(|| failed("the executor launcher is not running".into()))?;
@@ -167,7 +169,7 @@ impl ZygoteLauncher {
 }
 
 impl Launcher for ZygoteLauncher {
-    fn left(&mut self) -> Vec<Left> {
+    fn left(&mut self) -> Vec<LeftContainer> {
         let fresh = self.fresh.as_mut();
         fresh
             .map(|zygote| std::mem::take(&mut zygote.left))
@@ -178,12 +180,12 @@ impl Launcher for ZygoteLauncher {
         let Some(zygote) = self.fresh.take() else {
             return;
         };
-        let door = Arc::downgrade(&self.door);
+        let queue = Arc::downgrade(&self.queue);
         tokio::task::spawn_local(keep_alive(
-            self.recipe.clone(),
+            self.command.clone(),
             zygote,
-            open(&self.door),
-            door,
+            open(&self.queue),
+            queue,
             events,
         ));
     }
@@ -196,57 +198,55 @@ impl Launcher for ZygoteLauncher {
         if let Err(error) = self.send(&Request::Kill {
             container_id: container_id.clone(),
         }) {
-            // Without a zygote there is nothing left to kill.
-            tracing::warn!(%container_id, %error, "kill not sent");
+            // Without a zygote there is nothing to kill.
+            tracing::warn!(%container_id, %error, "kill request not sent");
         }
     }
 
-    fn keep_nothing(&mut self) {
+    fn discard_checkpoints(&mut self) {
         if let Err(error) = self.send(&Request::KeepNothing) {
-            tracing::debug!(%error, "without a launcher nothing outlives the agent");
+            tracing::debug!(%error, "discarding checkpointed executors failed");
         }
     }
 }
 
-/// Opens the door for a new zygote; requests come out of the receiver.
-fn open(door: &Door) -> mpsc::Receiver<Vec<u8>> {
+/// Connects a new zygote's request queue; returns its receiver.
+fn open(queue: &RequestQueue) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
-    *door.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    *queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
     receiver
 }
 
-/// Carries requests and reports until the launcher is dropped. A zygote that has worked and died is followed by another.
+/// Transfers requests and reports until the launcher is dropped. Restarts a zygote that died after
+/// it had worked.
 async fn keep_alive(
-    recipe: Recipe,
+    command: ZygoteCommand,
     zygote: Zygote,
     requests: mpsc::Receiver<Vec<u8>>,
-    door: Weak<Door>,
+    queue: Weak<RequestQueue>,
     events: Events,
 ) {
     let (mut next, mut requests) = (Some(zygote), requests);
     while let Some(mut zygote) = next.take() {
-        let arrived = std::mem::take(&mut zygote.arrived);
-        let carried = carry(zygote.socket, arrived, requests, &events).await;
-        let Some(shut) = door.upgrade() else { break };
+        let received = std::mem::take(&mut zygote.received);
+        let end = transfer(zygote.socket, received, requests, &events).await;
+        let Some(shut) = queue.upgrade() else { break };
         shut.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let reason = match &carried.failure {
+        let reason = match &end.failure {
             Some(failure) => failure.to_string(),
             None => "the executor launcher ended".to_owned(),
         };
-        tracing::error!(
-            reason,
-            "the executor launcher is lost, and all executors with it"
-        );
-        let (recipe, mut body) = (recipe.clone(), zygote.body);
+        tracing::error!(reason, "executor launcher lost with all executors");
+        let (command, mut process) = (command.clone(), zygote.process);
         let restarted = tokio::task::spawn_blocking(move || {
-            // It must not live beside its successor: it may only have hung up, which ends the socket like its own end. Held or a child of
-            // ours, it is nobody else who is killed.
-            body.end();
-            recipe.start()
+            // Two zygotes must not coexist, and a closed socket does not prove that this one ended.
+            // Its process is pinned (a child or a pidfd), so no other process can be killed.
+            process.end();
+            command.start()
         });
         events(LauncherEvent::Lost { reason });
-        if carried.reports == 0 {
-            tracing::error!("the executor launcher did not work at all: it is not started again");
+        if end.reports == 0 {
+            tracing::error!("executor launcher never worked; not restarting it");
             break;
         }
         match restarted.await {
@@ -255,7 +255,7 @@ async fn keep_alive(
                 next = Some(fresh);
             }
             Ok(Err(error)) => {
-                tracing::error!(%error, "no further executor can be started");
+                tracing::error!(%error, "cannot restart the executor launcher");
                 break;
             }
             Err(_) => break,
@@ -264,18 +264,18 @@ async fn keep_alive(
 }
 
 /// How a zygote's connection ended.
-struct Carried {
+struct ConnectionEnd {
     reports: u64,
     failure: Option<io::Error>,
 }
 
-async fn carry(
+async fn transfer(
     socket: UnixStream,
-    mut arrived: Vec<u8>,
+    mut received: Vec<u8>,
     requests: mpsc::Receiver<Vec<u8>>,
     events: &Events,
-) -> Carried {
-    let mut carried = Carried {
+) -> ConnectionEnd {
+    let mut end = ConnectionEnd {
         reports: 0,
         failure: None,
     };
@@ -285,30 +285,30 @@ async fn carry(
     let (mut reports, commands) = match connected {
         Ok(connected) => connected.into_split(),
         Err(error) => {
-            return Carried {
+            return ConnectionEnd {
                 failure: Some(error),
-                ..carried
+                ..end
             };
         }
     };
     let writer = tokio::task::spawn_local(write(commands, requests));
-    carried.failure = loop {
-        match hand_over(&mut arrived, events) {
-            Ok(count) => carried.reports += count,
+    end.failure = loop {
+        match deliver_reports(&mut received, events) {
+            Ok(count) => end.reports += count,
             Err(error) => break Some(error),
         }
         let mut buffer = [0; 16 * 1024];
         match reports.read(&mut buffer).await {
             Ok(0) => break None,
-            Ok(count) => arrived.extend_from_slice(&buffer[..count]),
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
             Err(error) => break Some(error),
         }
     };
     writer.abort();
-    carried
+    end
 }
 
-/// Writes requests, several at a time, until nobody can make any more. Then the zygote sees the end of its input.
+/// Writes requests in batches until the queue is closed, then closes the zygote's input.
 async fn write(
     mut commands: tokio::net::unix::OwnedWriteHalf,
     mut requests: mpsc::Receiver<Vec<u8>>,
@@ -326,9 +326,9 @@ async fn write(
     let _ = commands.shutdown().await;
 }
 
-fn hand_over(arrived: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
+fn deliver_reports(received: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
     let mut count = 0;
-    while let Some(report) = wire::decode::<Report>(arrived).map_err(io::Error::other)? {
+    while let Some(report) = wire::decode::<Report>(received).map_err(io::Error::other)? {
         count += 1;
         events(match report {
             Report::Started { container_id, pid } => LauncherEvent::Started { container_id, pid },
@@ -352,14 +352,14 @@ fn hand_over(arrived: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
     Ok(count)
 }
 
-/// Ends whatever an earlier agent has left running in `work_dir`, and gives how many containers that were. The program and its arguments are
-/// those of [`ZygoteLauncher::start`]. Blocks until nothing is left.
+/// Kills all leftovers of an earlier agent in `work_dir` and returns the number of containers.
+/// `program` and `arguments` as for [`ZygoteLauncher::start`]. Blocks until done.
 pub fn clean_up(program: &Path, arguments: &[&str], work_dir: &Path) -> Result<usize, ZygoteError> {
-    let recipe = Recipe {
+    let command = ZygoteCommand {
         program: program.to_owned(),
         arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
         work_dir: work_dir.to_owned(),
         patience: Duration::ZERO,
     };
-    recipe.clean_up()
+    command.clean_up()
 }

@@ -1,21 +1,23 @@
-//! The agent: runs tasks on one machine, reports how they are, and says what the machine could lend (DESIGN 7).
+//! The agent: runs tasks on one machine, reports their status and the resources that it can lend.
 //!
-//! | file | what it is |
+//! | file | contents |
 //! |---|---|
-//! | `agent` | the actor that registers and hands on what the master wants |
-//! | `container` | the containerizer actor and the pure life of one container |
-//! | `launcher`, `zygote` | how executors are started: a small process that forks them |
-//! | `ledger`, `recovery` | what is kept so that executors outlive the agent, and how it goes on with them |
-//! | `command` | the command executor, which runs one task's command |
-//! | `status` | updates on their way to frameworks, sent again until acknowledged |
-//! | `disk` | leftovers and their removal, bounded output, a work directory that takes no writes |
-//! | `monitor`, `oversubscription`, `qos` | usage, what may be lent, who must yield |
-//! | `sandbox`, `sandboxes`, `accounts` | directories and their seam, and as which user a task runs |
-//! | `procfs`, `detect`, `sys` | /proc, the host, and the only unsafe code |
-//! | `config`, `start`, `metrics`, `http`, `sight` | what operators set and see, and who sees what |
+//! | `agent` | the actor that registers with a master and forwards its messages |
+//! | `container` | the containerizer actor and the pure state machine of a container |
+//! | `launcher`, `zygote` | starts executors: a small process forks them |
+//! | `ledger`, `recovery` | checkpoints of executors that outlive the agent, and recovery |
+//! | `command` | the command executor, which runs the command of one task |
+//! | `status` | delivers status updates to frameworks until acknowledged |
+//! | `disk` | garbage collection, output limits, detection of a read-only work directory |
+//! | `monitor`, `oversubscription`, `qos` | usage, resource estimation, QoS corrections |
+//! | `sandbox`, `sandboxes`, `accounts` | sandbox directories, and the user that a task runs as |
+//! | `procfs`, `detect`, `sys` | /proc, host detection, and the only unsafe code |
+//! | `config`, `start`, `metrics` | configuration, start, metrics |
+//! | `http`, `visibility` | the HTTP API and its authorization |
 //!
-//! The roof calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and [`start()`]; the hidden verb
-//! `executor-zygote` is [`zygote::main`]. Deliberately absent: any socket, and any concrete module.
+//! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
+//! [`start()`]; the hidden subcommand `executor-zygote` calls [`zygote::main`]. The crate opens no
+//! socket and contains no concrete module.
 
 mod accounts;
 pub mod agent;
@@ -37,10 +39,10 @@ pub mod recovery;
 pub mod registration;
 pub mod sandbox;
 pub mod sandboxes;
-mod sight;
 mod start;
 pub mod status;
 pub mod sys;
+mod visibility;
 pub mod zygote;
 
 pub use self::http::{HELP, counters, routes};

@@ -1,4 +1,4 @@
-//! The agent's counters under the names Mesos gives them (SPEC 5.11). Pure, but for a look at the host's load and memory.
+//! The agent's metrics, with the names of Mesos. Pure.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use resources::{Name, Resources};
 
 use crate::container::events::Survey;
 use crate::container::machine::Phase;
-use crate::disk::DiskFigures;
+use crate::disk::DiskMetrics;
 
-/// What has happened since the agent's start.
+/// Counters since the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Tasks that have reached each terminal state.
+    /// Ended tasks by terminal state.
     pub ended: BTreeMap<TaskState, u64>,
     /// Executors that have ended.
     pub executors_terminated: u64,
@@ -20,20 +20,20 @@ pub struct Counts {
     pub executors_preempted: u64,
     /// Containers that could not be started.
     pub container_launch_errors: u64,
-    /// Status updates taken from executors.
+    /// Status updates accepted from executors.
     pub valid_status_updates: u64,
     /// Status updates refused.
     pub invalid_status_updates: u64,
-    /// Messages passed on between schedulers and executors.
+    /// Messages forwarded between schedulers and executors.
     pub valid_framework_messages: u64,
-    /// Messages with nobody to pass them to.
+    /// Messages without a receiver.
     pub invalid_framework_messages: u64,
-    /// Records of an earlier process of the agent that could not be read.
+    /// Checkpoint records that could not be read.
     pub recovery_errors: u64,
 }
 
 impl Counts {
-    /// A task has this state now.
+    /// Counts a task's new state.
     pub fn note(&mut self, state: TaskState) {
         if state.is_terminal() {
             *self.ended.entry(state).or_default() += 1;
@@ -41,46 +41,46 @@ impl Counts {
     }
 }
 
-/// What the agent itself adds to a survey of its containers.
+/// The agent's own part of the metrics.
 #[derive(Clone, Debug, Default)]
-pub struct AgentFigures {
-    /// Whether a master has it.
+pub struct AgentMetrics {
+    /// Whether it is registered.
     pub registered: bool,
-    /// Seconds since it started.
+    /// Seconds since its start.
     pub uptime_secs: f64,
-    /// All it has.
+    /// Its resources.
     pub total: Resources,
-    /// What it lends.
+    /// Its oversubscribed resources.
     pub oversubscribed: Resources,
-    /// Estimates that could not be used.
+    /// Invalid estimates.
     pub estimates_rejected: u64,
-    /// Messages of masters that do not have it, deposed ones above all.
+    /// Messages refused from other masters, mostly deposed ones.
     pub messages_refused: u64,
-    /// The newest term of a master that it has seen.
+    /// The highest term seen.
     pub term: u64,
-    /// Status updates that wait for an acknowledgement.
+    /// Unacknowledged status updates.
     pub updates_waiting: usize,
-    /// What the disk watch counts.
-    pub disk: DiskFigures,
+    /// Counters of the disk watch.
+    pub disk: DiskMetrics,
 }
 
-/// Everything as flat names and numbers.
-pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64> {
+/// All metrics, flat.
+pub fn snapshot(agent: &AgentMetrics, survey: &Survey) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let mut put = |name: &str, value: f64| {
         all.insert(format!("slave/{name}"), value);
     };
-    put("registered", f64::from(u8::from(figures.registered)));
-    put("uptime_secs", figures.uptime_secs);
+    put("registered", f64::from(u8::from(agent.registered)));
+    put("uptime_secs", agent.uptime_secs);
     put("recovery_errors", survey.counts.recovery_errors as f64);
     put("frameworks_active", survey.frameworks.len() as f64);
     put(
         "oversubscription_estimates_rejected",
-        figures.estimates_rejected as f64,
+        agent.estimates_rejected as f64,
     );
-    put("master_messages_refused", figures.messages_refused as f64);
-    put("master_term", figures.term as f64);
-    put("status_updates_waiting", figures.updates_waiting as f64);
+    put("master_messages_refused", agent.messages_refused as f64);
+    put("master_term", agent.term as f64);
+    put("status_updates_waiting", agent.updates_waiting as f64);
     let counts = &survey.counts;
     let states = [
         ("tasks_staging", TaskState::Staging),
@@ -138,15 +138,18 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     ] {
         put(name, value as f64);
     }
-    // What an executor that has ended had may be offered again, be its tasks' ends acknowledged or not.
+    // An ended executor's resources may be offered again, whether or not its tasks' ends are
+    // acknowledged.
     let living = survey.containers.iter();
     let living = living.filter(|container| container.phase != Phase::Terminated);
-    let used = living.fold(Resources::new(), |sum, one| &sum + &one.counted());
+    let used = living.fold(Resources::new(), |sum, one| {
+        &sum + &one.allocated_with_overhead()
+    });
     let (lent, regular) = (used.revocable(), used.non_revocable());
     for name in [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk] {
         for (suffix, total, used) in [
-            ("", &figures.total, &regular),
-            ("_revocable", &figures.oversubscribed, &lent),
+            ("", &agent.total, &regular),
+            ("_revocable", &agent.oversubscribed, &lent),
         ] {
             let (total, used) = (total.scalar(&name).as_f64(), used.scalar(&name).as_f64());
             put(&format!("{name}{suffix}_total"), total);
@@ -157,9 +160,9 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
             );
         }
     }
-    let age = figures.disk.max_age.as_secs_f64();
+    let age = agent.disk.max_age.as_secs_f64();
     put("executor_directory_max_allowed_age_secs", age);
-    // Nothing is fetched, there are no images and no resource providers; dashboards ask for these all the same.
+    // Features that do not exist here; dashboards expect their metrics.
     for name in [
         "containerizer/fetcher/cache_size_total_bytes",
         "containerizer/fetcher/cache_size_used_bytes",
@@ -174,7 +177,7 @@ pub fn snapshot(figures: &AgentFigures, survey: &Survey) -> BTreeMap<String, f64
     ] {
         all.insert(name.to_owned(), 0.0);
     }
-    let disk = &figures.disk;
+    let disk = &agent.disk;
     for (name, value) in [
         ("succeeded", disk.removals_succeeded),
         ("failed", disk.removals_failed),
@@ -195,11 +198,11 @@ mod tests {
         let mut survey = Survey::default();
         survey.counts.note(TaskState::Finished);
         survey.counts.note(TaskState::Running);
-        let figures = AgentFigures {
+        let agent = AgentMetrics {
             total: Resources::parse("cpus:4;mem:100").unwrap(),
             ..Default::default()
         };
-        let all = snapshot(&figures, &survey);
+        let all = snapshot(&agent, &survey);
         assert_eq!(all["slave/tasks_finished"], 1.0);
         assert_eq!(all["containerizer/fetcher/task_fetches_failed"], 0.0);
         assert_eq!(all["slave/cpus_total"], 4.0);

@@ -1,7 +1,7 @@
-//! The usage monitor: measures what each container uses, when somebody asks (SPEC 5.7, S4).
+//! The usage monitor: measures the resource usage of containers on request.
 //!
-//! Hears [`CurrentUsage`] from modules and from the agent's pages. Remembers only who is waiting: questions that come while it
-//! measures are answered together. It never acts on what it sees.
+//! Handles [`CurrentUsage`] from modules and from pages. Its only state is the waiting requests:
+//! those that arrive during a measurement share its result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use crate::container::Containerizer;
-use crate::container::events::{Occupant, Occupants};
+use crate::container::events::{ListLiveContainers, LiveContainer};
 use crate::procfs::{self, Process};
 
-/// How long the containerizer may take to say who is here.
+/// How long the containerizer may take to list the containers.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Questions that may wait for one measurement.
+/// Maximum requests waiting for one measurement.
 const WAITING_MAX: usize = 1024;
 
-/// Finds the processes of these leaders. Tests put their own here.
+/// Finds the processes of these leaders. Tests substitute their own.
 pub type Sampler =
     Arc<dyn Fn(&[i32]) -> std::io::Result<BTreeMap<i32, Vec<Process>>> + Send + Sync>;
 
@@ -33,7 +33,7 @@ pub fn proc_sampler() -> Sampler {
 
 type Answer = Result<ResourceUsage, UsageUnavailable>;
 
-/// The actor.
+/// The monitor actor.
 pub struct Monitor {
     total: Resources,
     containerizer: Handle<Containerizer>,
@@ -56,23 +56,23 @@ impl Monitor {
         let (node, sampler) = (ctx.node().clone(), self.sampler.clone());
         let (total, asked) = (
             self.total.clone(),
-            self.containerizer.ask(Occupants, PATIENCE),
+            self.containerizer.ask(ListLiveContainers, PATIENCE),
         );
         let measuring = async move {
             let failed = |reason: String| UsageUnavailable { reason };
-            let occupants = asked
+            let live = asked
                 .await
-                .map_err(|error| failed(format!("the containers are not known: {error}")))?;
-            let leaders: Vec<i32> = occupants
+                .map_err(|error| failed(format!("cannot list the containers: {error}")))?;
+            let leaders: Vec<i32> = live
                 .iter()
-                .filter_map(|occupant| occupant.leader)
+                .filter_map(|live_container| live_container.leader)
                 .collect();
             let sampled = node.blocking(move || sampler(&leaders)).await;
             let sampled = sampled.map_err(|error| failed(error.to_string()))?;
             let sampled = sampled.map_err(|error| failed(format!("/proc: {error}")))?;
             Ok(usage(
                 total,
-                occupants,
+                live,
                 &sampled,
                 node.clock().wall(),
                 Units::of_host(),
@@ -80,7 +80,7 @@ impl Monitor {
         };
         ctx.then(measuring, |this, answer: Answer, _| {
             if let Ok(usage) = &answer {
-                tracing::debug!(executors = usage.executors.len(), "usage is measured");
+                tracing::debug!(executors = usage.executors.len(), "usage measured");
             }
             for waiting in this.waiting.drain(..) {
                 waiting.answer(answer.clone());
@@ -89,7 +89,7 @@ impl Monitor {
     }
 }
 
-/// What ticks and pages are on this host.
+/// The host's clock tick and page size.
 #[derive(Clone, Copy, Debug)]
 struct Units {
     ticks_per_second: f64,
@@ -107,14 +107,14 @@ impl Units {
 
 fn usage(
     total: Resources,
-    occupants: Vec<Occupant>,
+    live: Vec<LiveContainer>,
     sampled: &BTreeMap<i32, Vec<Process>>,
     now: Timestamp,
     units: Units,
 ) -> ResourceUsage {
-    let measured = |occupant: Occupant| {
-        let mut usage = occupant.usage;
-        let processes = occupant
+    let measured = |live_container: LiveContainer| {
+        let mut usage = live_container.usage;
+        let processes = live_container
             .leader
             .and_then(|leader| sampled.get(&leader))
             .filter(|found| !found.is_empty());
@@ -124,7 +124,7 @@ fn usage(
     };
     ResourceUsage {
         total,
-        executors: occupants.into_iter().map(measured).collect(),
+        executors: live.into_iter().map(measured).collect(),
     }
 }
 
@@ -155,8 +155,8 @@ impl Actor for Monitor {
 }
 
 impl runtime::Process for Monitor {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<CurrentUsage>(&[Role::Module]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<CurrentUsage>(&[Role::Module]);
     }
 }
 
@@ -166,7 +166,7 @@ impl Handler<CurrentUsage> for Monitor {
         let (promise, reply) = promise();
         if self.waiting.len() >= WAITING_MAX {
             promise.answer(Err(UsageUnavailable {
-                reason: "too many ask at once".into(),
+                reason: "too many concurrent requests".into(),
             }));
             return reply;
         }
@@ -200,8 +200,8 @@ mod tests {
 
     /// S4.
     #[test]
-    fn a_containers_processes_are_summed_and_one_that_is_gone_has_no_statistics() {
-        let occupant = |leader| Occupant {
+    fn usage_sums_processes_and_skips_ended_containers() {
+        let live_container = |leader| LiveContainer {
             usage: ExecutorUsage {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
@@ -223,7 +223,7 @@ mod tests {
         let now = Timestamp::from_nanos(5);
         let usage = usage(
             Resources::new(),
-            vec![occupant(10), occupant(20)],
+            vec![live_container(10), live_container(20)],
             &sampled,
             now,
             units,

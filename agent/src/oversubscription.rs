@@ -1,7 +1,9 @@
-//! The oversubscription loop: asks the estimator again and again, and tells the agent what may be lent in all (S6, S7, S23).
+//! The oversubscription loop: gets estimates and sends the agent the total of oversubscribed
+//! resources.
 //!
-//! Hears nothing but its own timers and answers. Remembers nothing. An estimator that never answers parks the loop; one that is
-//! down or answers nonsense costs a log line and the wait for the next round. It never talks to the master.
+//! Handles only its timers and answers; has no state. An estimator that never answers blocks only
+//! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
+//! master.
 
 use std::time::Duration;
 
@@ -13,25 +15,25 @@ use runtime::prelude::*;
 
 use crate::agent::Agent;
 use crate::container::Containerizer;
-use crate::container::events::{Occupant, Occupants};
+use crate::container::events::{ListLiveContainers, LiveContainer};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// This is what may be lent now, allocated and available together.
+/// The oversubscribed resources, allocated and available together.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Estimated(pub Resources);
 
-/// An estimate could not be used.
+/// An estimate was invalid.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct EstimateRejected;
 
-/// What is lent already and what may be lent beyond it, together (SPEC 5.7).
-pub fn total(occupants: Vec<Occupant>, estimate: &Resources) -> Resources {
-    let executors = occupants
+/// Allocated revocable resources plus the estimate.
+pub fn total(live: Vec<LiveContainer>, estimate: &Resources) -> Resources {
+    let executors = live
         .into_iter()
-        .map(|occupant| occupant.usage)
+        .map(|live_container| live_container.usage)
         .collect();
     ResourceUsage {
         total: Resources::new(),
@@ -41,12 +43,13 @@ pub fn total(occupants: Vec<Occupant>, estimate: &Resources) -> Resources {
         + estimate
 }
 
-/// Whether there is another round. An agent that is too busy to hear of this one hears of the next; only one that has ended does not.
-fn goes_on(told: &Result<(), TellError>) -> bool {
+/// Whether to continue: a full mailbox is tried again at the next round, only an ended agent stops
+/// the loop.
+fn should_continue(told: &Result<(), TellError>) -> bool {
     *told != Err(TellError::Gone)
 }
 
-/// The actor.
+/// The oversubscription actor.
 pub struct Oversubscription {
     estimator: ResourceEstimatorRef,
     monitor: ActorRef,
@@ -56,7 +59,7 @@ pub struct Oversubscription {
 }
 
 impl Oversubscription {
-    /// Asks `estimator` each `interval` after its last answer.
+    /// Asks `estimator` again `interval` after each answer.
     pub fn new(
         estimator: ResourceEstimatorRef,
         monitor: ActorRef,
@@ -83,33 +86,33 @@ impl Oversubscription {
                 ..
             }) = answer
             {
-                // It is new, or has been restarted.
+                // New, or restarted.
                 estimator.initialize(monitor).await?;
                 answer = estimator.oversubscribable().await;
             }
             let estimate = answer?;
             let kind = module_api::error::ModuleKind::ResourceEstimator;
-            let occupants = containerizer.ask(Occupants, PATIENCE).await;
-            let occupants = occupants.map_err(|error| ModuleError::of_ask(kind, error))?;
-            Ok::<_, ModuleError>(total(occupants, &estimate))
+            let live = containerizer.ask(ListLiveContainers, PATIENCE).await;
+            let live = live.map_err(|error| ModuleError::of_ask(kind, error))?;
+            Ok::<_, ModuleError>(total(live, &estimate))
         };
         ctx.then(asking, |this, answer, ctx| {
             let told = match answer {
                 Ok(total) => {
-                    tracing::debug!(total = %total.brief(), "what may be lent is estimated");
+                    tracing::debug!(total = %total.brief(), "oversubscribed resources estimated");
                     this.agent.tell(Estimated(total))
                 }
-                // All end together then, in whatever order.
+                // All actors end together, in any order.
                 Err(_) if ctx.node().is_shutting_down() => return,
                 Err(error) => {
-                    tracing::warn!(%error, "no estimate of what may be lent; asked again at the next interval");
+                    tracing::warn!(%error, "no resource estimate; retrying at the next interval");
                     match error {
                         ModuleError::Unusable { .. } => this.agent.tell(EstimateRejected),
                         _ => Ok(()),
                     }
                 }
             };
-            if goes_on(&told) {
+            if should_continue(&told) {
                 ctx.after(this.interval, Self::ask);
             }
         });
@@ -134,14 +137,15 @@ mod tests {
 
     /// S6.
     #[test]
-    fn the_estimator_is_asked_as_long_as_there_is_an_agent_however_busy() {
+    fn estimation_continues_while_the_agent_is_busy() {
         let told = [Ok(()), Err(TellError::Full), Err(TellError::Gone)];
-        assert_eq!(told.map(|told| goes_on(&told)), [true, true, false]);
+        assert_eq!(told.map(|told| should_continue(&told)), [true, true, false]);
     }
 
-    /// S21, SPEC 5.7: with `fixed`, which answers what is left, the total stays the same.
+    /// S21, SPEC 5.7: with the `fixed` estimator, which returns the unallocated rest, the total
+    /// stays constant.
     #[test]
-    fn the_total_is_what_is_lent_already_and_the_estimate() {
+    fn total_is_allocated_plus_estimate() {
         let revocable = |text: &str| {
             Resources::parse(text)
                 .unwrap()
@@ -149,7 +153,7 @@ mod tests {
                 .unwrap()
         };
         let lent = revocable("cpus:4").allocate(&Role::new("ads").unwrap());
-        let occupant = Occupant {
+        let live_container = LiveContainer {
             usage: ExecutorUsage {
                 framework_id: FrameworkId::new("f").unwrap(),
                 executor_id: ExecutorId::new("e").unwrap(),
@@ -161,7 +165,7 @@ mod tests {
             leader: None,
         };
         assert_eq!(
-            total(vec![occupant], &revocable("cpus:10")),
+            total(vec![live_container], &revocable("cpus:10")),
             revocable("cpus:14")
         );
         assert_eq!(

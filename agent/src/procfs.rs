@@ -1,6 +1,6 @@
-//! What /proc says about processes and disks of this host.
+//! Reads processes and disks from /proc.
 //!
-//! Plain functions; the parsers are pure. Remembers nothing, and a process that ends while it is being read is simply left out.
+//! Plain functions; the parsers are pure. Processes that end while being read are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,19 +19,19 @@ pub struct Process {
     pub group: i32,
     /// Its session.
     pub session: i32,
-    /// Whether it is over and only waits to be reaped.
+    /// Whether it has ended and waits to be reaped.
     pub zombie: bool,
     /// Time in user mode, of itself and of its reaped children, in clock ticks.
     pub user_ticks: u64,
     /// Time in the kernel, of itself and of its reaped children, in clock ticks.
     pub system_ticks: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
     /// Resident memory in pages.
     pub resident_pages: u64,
 }
 
-/// Reads one line of `/proc/<pid>/stat`. The program's name in it may contain blanks and parentheses.
+/// Parses `/proc/<pid>/stat`. The program name may contain blanks and parentheses.
 pub fn parse_stat(line: &str) -> Option<Process> {
     let (pid, rest) = line.split_once(" (")?;
     let (_, rest) = rest.rsplit_once(") ")?;
@@ -53,7 +53,7 @@ pub fn parse_stat(line: &str) -> Option<Process> {
     })
 }
 
-/// All processes that can be read now.
+/// All readable processes.
 pub fn processes() -> io::Result<Vec<Process>> {
     let mut processes = Vec::new();
     let mut path = String::new();
@@ -69,7 +69,7 @@ pub fn processes() -> io::Result<Vec<Process>> {
         path.push_str("/proc/");
         path.push_str(pid);
         path.push_str("/stat");
-        // Names of programs need not be UTF-8.
+        // Program names need not be UTF-8.
         let Ok(line) = std::fs::read(&path) else {
             continue;
         };
@@ -89,7 +89,7 @@ pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
     }
     let mut found = BTreeSet::new();
     let mut open: Vec<i32> = roots.to_vec();
-    // Ends: a process is opened once, when it is first found.
+    // Terminates: each process is pushed once.
     while let Some(pid) = open.pop() {
         for &child in children.get(&pid).into_iter().flatten() {
             if found.insert(child) {
@@ -100,7 +100,8 @@ pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
     found
 }
 
-/// The processes of each session leader: its session and all its descendants, itself included, zombies left out.
+/// The processes of each session leader: its session and its descendants, itself included, without
+/// zombies.
 pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Process>> {
     let known: FxHashMap<i32, &Process> = processes
         .iter()
@@ -110,7 +111,7 @@ pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Pr
     let mut sorted: BTreeMap<i32, Vec<Process>> =
         leaders.iter().map(|&leader| (leader, Vec::new())).collect();
     for process in processes.iter().filter(|process| !process.zombie) {
-        // The nearest leader up the tree; the session only where the parents are gone.
+        // The nearest leader among the ancestors; the session only if the parents are gone.
         let mut at = process.pid;
         let mut owner = None;
         for _ in 0..4096 {
@@ -131,7 +132,7 @@ pub fn by_leader(processes: &[Process], leaders: &[i32]) -> BTreeMap<i32, Vec<Pr
     sorted
 }
 
-/// One variable of another process's environment, if it may be read and has it.
+/// A variable of another process's environment, if readable.
 pub fn variable(pid: i32, name: &str) -> Option<String> {
     let environment = std::fs::read(format!("/proc/{pid}/environ")).ok()?;
     environment
@@ -151,13 +152,13 @@ pub fn disk_size(path: &Path) -> io::Result<u64> {
     Ok(disk.blocks() as u64 * disk.fragment_size() as u64)
 }
 
-/// The length of a clock tick in `/proc`, as ticks a second.
+/// Clock ticks per second in `/proc`.
 pub fn ticks_per_second() -> f64 {
     let ticks = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK);
     ticks.ok().flatten().map_or(100.0, |ticks| ticks as f64)
 }
 
-/// The size of a page in bytes.
+/// The page size in bytes.
 pub fn page_size() -> u64 {
     let size = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE);
     size.ok().flatten().map_or(4096, |size| size as u64)
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_blanks_and_parentheses_does_not_shift_the_fields() {
+    fn program_name_with_blanks_is_parsed() {
         let line =
             "42 (a) R (b) S 7 42 40 0 -1 4194560 1 2 3 4 11 5 6 7 20 0 3 0 100 1000000 250 184 0";
         let found = parse_stat(line).unwrap();
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grandchild_that_left_the_session_still_belongs_to_its_leader() {
+    fn detached_grandchild_belongs_to_its_leader() {
         let all = [
             process(1, 0, 1),
             process(10, 1, 10),

@@ -1,8 +1,8 @@
-//! The QoS loop: waits for the controller's corrections and has them carried out (S24-S28, S34).
+//! The QoS loop: gets corrections from the controller and has them applied.
 //!
-//! Hears nothing but its own timers and answers; remembers nothing. The wait for an answer is a future beside the mailbox, so a
-//! silent controller costs nothing, and a dead one a log line. It never judges a correction: the containerizer ignores what does
-//! not fit.
+//! Handles only its timers and answers; has no state. The wait for an answer is a future, so a
+//! silent controller costs nothing and a failed one a log line. Does not validate corrections: the
+//! containerizer ignores those that do not apply.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use module_api::qos_controller::QosControllerRef;
 use runtime::prelude::*;
 
 use crate::container::Containerizer;
-use crate::container::events::Correct;
+use crate::container::events::ApplyCorrections;
 
-/// The least time between two rounds: an interval of zero must not make a busy loop of a controller that always has an answer.
+/// Minimum time between two rounds: an interval of zero must not become a busy loop.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// The wait after a failed round.
 pub const RETRY: Duration = Duration::from_secs(5);
 
-/// The actor.
+/// The QoS actor.
 pub struct Qos {
     controller: QosControllerRef,
     monitor: ActorRef,
@@ -27,7 +27,7 @@ pub struct Qos {
 }
 
 impl Qos {
-    /// Asks `controller` each `interval` after its last answer.
+    /// Asks `controller` again `interval` after each answer.
     pub fn new(
         controller: QosControllerRef,
         monitor: ActorRef,
@@ -51,7 +51,7 @@ impl Qos {
                 ..
             }) = answer
             {
-                // It is new, or has been restarted.
+                // New, or restarted.
                 controller.initialize(monitor).await?;
                 return controller.corrections().await;
             }
@@ -61,16 +61,16 @@ impl Qos {
             let pause = match answer {
                 Ok(corrections) => {
                     if !corrections.is_empty()
-                        && let Err(error) = this.containerizer.tell(Correct(corrections))
+                        && let Err(error) = this.containerizer.tell(ApplyCorrections(corrections))
                     {
-                        tracing::warn!(%error, "corrections are not carried out");
+                        tracing::warn!(%error, "QoS corrections not applied");
                     }
                     this.interval
                 }
-                // All end together then, in whatever order.
+                // All actors end together, in any order.
                 Err(_) if ctx.node().is_shutting_down() => return,
                 Err(error) => {
-                    tracing::warn!(%error, "no corrections; asked again later");
+                    tracing::warn!(%error, "no QoS corrections; retrying later");
                     this.interval.max(RETRY)
                 }
             };

@@ -1,6 +1,6 @@
-//! Recovery: what an agent finds when it starts where an earlier process of it has run, and how all of that is cleaned up (SPEC 5.3).
+//! Recovery: reads the checkpoints of an earlier agent process, and `--recover=cleanup`.
 //!
-//! Blocking, and done before any actor begins. What follows from what is found is decided in [`crate::ledger::plan`].
+//! Blocking; done before any actor starts. Decisions are in [`crate::ledger::plan`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,44 +8,44 @@ use std::path::Path;
 use protocol::AgentId;
 
 use crate::config::Config;
-use crate::launcher::{self, Left, ZygoteError};
-use crate::ledger::book::{self, Book};
+use crate::launcher::{self, LeftContainer, ZygoteError};
 use crate::ledger::plan::{Plan, plan};
-use crate::ledger::record::{Entry, Found};
+use crate::ledger::record::{Entry, StoredRecords};
+use crate::ledger::store::{self, CheckpointStore};
 use crate::start::{StartError, WorkDir};
 
-/// What an agent begins with.
+/// The result of recovery.
 pub(crate) struct Recovered {
-    /// Where it keeps what outlives it; `None` if nothing does.
-    pub(crate) book: Option<Book>,
-    /// What it goes on with.
+    /// The checkpoint store; `None` if checkpointing is off.
+    pub(crate) store: Option<CheckpointStore>,
+    /// The plan.
     pub(crate) plan: Plan,
     /// The machine's boot id.
     pub(crate) boot: String,
-    /// How many records cannot be read.
+    /// Number of unreadable records.
     pub(crate) errors: u64,
 }
 
 impl Recovered {
-    /// Who the agent is, if it goes on.
+    /// The agent's id, if it recovers.
     pub(crate) fn agent_id(&self) -> Option<AgentId> {
         self.plan.agent.as_ref()?.id.clone()
     }
 }
 
-/// Reads what an earlier process has kept, and brings it together with what still runs.
+/// Reads the checkpoints and matches them with the running containers.
 pub(crate) fn recover(
     work_dir: &WorkDir,
     config: &Config,
-    left: Vec<Left>,
+    left: Vec<LeftContainer>,
 ) -> Result<Recovered, StartError> {
     let boot = work_dir.boot().map_or_else(boot_id, str::to_owned);
-    let Some(mut book) = work_dir.book(config.settings()) else {
-        let strangers = left.into_iter().map(|left| left.container_id);
+    let Some(mut store) = work_dir.checkpoint_store(config.settings()) else {
+        let unknown = left.into_iter().map(|left| left.container_id);
         return Ok(Recovered {
-            book: None,
+            store: None,
             plan: Plan {
-                strangers: strangers.collect(),
+                unknown: unknown.collect(),
                 ..Plan::default()
             },
             boot,
@@ -53,20 +53,20 @@ pub(crate) fn recover(
         });
     };
     let unreadable = |problem: String| StartError::Ledger {
-        directory: book::directory(work_dir.path()).display().to_string(),
+        directory: store::directory(work_dir.path()).display().to_string(),
         problem,
     };
     let strict = config.settings().strict;
     let mut errors = 0;
-    let mut found = match book.read() {
+    let mut found = match store.read() {
         Ok(found) => found,
         Err(error) if strict => return Err(unreadable(error.to_string())),
         Err(error) => {
-            tracing::warn!(%error, "what cannot be read is gone on without");
+            tracing::warn!(%error, "skipping unreadable checkpoint record");
             errors += 1;
-            let aside = storage::set_aside(&book::directory(work_dir.path()), "aside");
+            let aside = storage::set_aside(&store::directory(work_dir.path()), "aside");
             aside.map_err(|error| unreadable(error.to_string()))?;
-            Found::default()
+            StoredRecords::default()
         }
     };
     if let Some((key, problem)) = found.unreadable.first().filter(|_| strict) {
@@ -74,17 +74,19 @@ pub(crate) fn recover(
     }
     let unread = std::mem::take(&mut found.unreadable);
     for (key, problem) in &unread {
-        tracing::warn!(key, problem, "what cannot be read is gone on without");
+        tracing::warn!(key, problem, "skipping unreadable checkpoint record");
         errors += 1;
     }
     let names: BTreeSet<String> = unread.into_iter().map(|(key, _)| key).collect();
-    book.discard(&names)
+    store
+        .discard(&names)
         .map_err(|error| unreadable(error.to_string()))?;
     let policy = config.settings().reconfiguration_policy;
     let plan = plan(found, &left, &boot, config.info(), policy)?;
     if let Some(record) = &plan.rewrite {
         let entry = Entry::agent(record).map_err(|error| unreadable(error.to_string()))?;
-        book.write(&[entry])
+        store
+            .write(&[entry])
             .map_err(|error| unreadable(error.to_string()))?;
     }
     if let Some(agent) = &plan.agent {
@@ -93,43 +95,44 @@ pub(crate) fn recover(
             agent = id.unwrap_or_default(),
             containers = plan.containers.len(),
             updates = plan.updates.len(),
-            "goes on for an earlier process of this agent"
+            "recovering from an earlier agent process"
         );
     }
     Ok(Recovered {
-        book: Some(book),
+        store: Some(store),
         plan,
         boot,
         errors,
     })
 }
 
-/// Which run of the machine this is; empty where the kernel does not say.
+/// The machine's boot id; empty if the kernel provides none.
 fn boot_id() -> String {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
-/// Why a work directory is not cleaned up.
+/// Why a clean-up failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CleanUpError {
-    /// What runs cannot be ended.
+    /// The executors cannot be killed.
     #[error(transparent)]
     Launcher(#[from] ZygoteError),
-    /// What is kept cannot be set aside.
+    /// The checkpoints cannot be set aside.
     #[error(transparent)]
     Store(#[from] storage::StoreError),
 }
 
-/// Ends all that an earlier agent has left running in this work directory and sets aside what it has kept of it, so that the next one begins
-/// anew. `program` and `arguments` are those of [`launcher::ZygoteLauncher::start`]. Says in a sentence what it has done.
+/// Kills all executors of an earlier agent in this work directory and sets its checkpoints aside,
+/// so that the next agent starts anew. `program` and `arguments` as for
+/// [`launcher::ZygoteLauncher::start`]. Returns a summary for the operator.
 pub fn clean_up(
     work_dir: &WorkDir,
     program: &Path,
     arguments: &[&str],
 ) -> Result<String, CleanUpError> {
     let ended = launcher::clean_up(program, arguments, work_dir.path())?;
-    let directory = book::directory(work_dir.path());
+    let directory = store::directory(work_dir.path());
     let aside = match directory.exists() {
         true => storage::set_aside(&directory, "aside")?
             .display()
@@ -137,7 +140,7 @@ pub fn clean_up(
         false => "nothing".to_owned(),
     };
     Ok(format!(
-        "cleaned up: {ended} executors have ended, and what was kept of them is set aside ({aside}); the agent begins anew with --recover=reconnect"
+        "cleaned up: killed {ended} executors, set their checkpoints aside ({aside}); start the agent with --recover=reconnect"
     ))
 }
 
@@ -152,7 +155,11 @@ mod tests {
     use storage::sled_store::SledStore;
     use storage::{Changes, Store};
 
-    fn recovered(path: &Path, strict: bool, left: Vec<Left>) -> Result<Recovered, StartError> {
+    fn recovered(
+        path: &Path,
+        strict: bool,
+        left: Vec<LeftContainer>,
+    ) -> Result<Recovered, StartError> {
         let host = Host {
             name: "h".into(),
             cores: 4,
@@ -167,7 +174,7 @@ mod tests {
 
     fn with_a_damaged_record() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let mut store = SledStore::open(book::directory(dir.path())).unwrap();
+        let mut store = SledStore::open(store::directory(dir.path())).unwrap();
         let mut changes = Changes::new();
         changes.put(*b"update/7#000000", *b"\xffnothing");
         store.commit(changes).unwrap();
@@ -175,14 +182,14 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_says_which_of_its_runs_this_is() {
+    fn boot_id_is_stable() {
         assert_eq!(boot_id(), boot_id());
         assert!(boot_id().len() < 100);
     }
 
     /// SPEC 5.3, `--strict`.
     #[test]
-    fn what_cannot_be_read_ends_the_start_or_is_gone_on_without() {
+    fn unreadable_record_is_fatal_only_if_strict() {
         let dir = with_a_damaged_record();
         let problem = recovered(dir.path(), true, Vec::new()).err().unwrap();
         let words = problem.to_string();
@@ -199,25 +206,27 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_cannot_be_opened_is_set_aside_if_that_is_wanted() {
+    fn unopenable_store_is_set_aside_unless_strict() {
         let dir = with_a_damaged_record();
-        let directory = book::directory(dir.path());
+        let directory = store::directory(dir.path());
         std::fs::write(directory.join("conf"), "not sled's").unwrap();
         assert!(recovered(dir.path(), true, Vec::new()).is_err());
         assert_eq!(recovered(dir.path(), false, Vec::new()).unwrap().errors, 1);
         assert!(directory.with_file_name("executors.aside.1").exists());
     }
 
-    /// Nobody knows any more whose they are.
+    /// Their agent is unknown.
     #[test]
-    fn executors_without_an_agent_that_is_known_are_not_taken_over() {
+    fn executors_of_an_unknown_agent_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let entries = [
             Entry::container(&id("c"), &container()).unwrap(),
             Entry::task(&id("c"), &task("t")).unwrap(),
         ];
-        Book::on_disk(dir.path()).write(&entries).unwrap();
-        let left = vec![Left {
+        CheckpointStore::on_disk(dir.path())
+            .write(&entries)
+            .unwrap();
+        let left = vec![LeftContainer {
             container_id: id("c"),
             pid: Some(1),
         }];
@@ -228,9 +237,10 @@ mod tests {
         assert_eq!(anew.plan.forget.len(), 3);
     }
 
-    /// SPEC 5.3, `--reconfiguration_policy=additive`: what it has grown to counts from then on, also if it starts nothing.
+    /// SPEC 5.3, `--reconfiguration_policy=additive`: the enlarged description counts from then on,
+    /// even if nothing is launched.
     #[test]
-    fn an_agent_that_has_grown_is_the_same_with_that_when_it_comes_again() {
+    fn enlarged_description_is_stored() {
         let dir = tempfile::tempdir().unwrap();
         let started = |memory: u64, policy| {
             let host = Host {
@@ -242,7 +252,7 @@ mod tests {
             let mut settings = Settings::new(vec!["m:5050".into()], dir.path());
             settings.reconfiguration_policy = policy;
             let config = settings.check_on(&host).unwrap();
-            let left = vec![Left {
+            let left = vec![LeftContainer {
                 container_id: id("c"),
                 pid: Some(1),
             }];
@@ -265,14 +275,20 @@ mod tests {
             Entry::agent(&record).unwrap(),
             Entry::container(&id("c"), &container()).unwrap(),
         ];
-        Book::on_disk(dir.path()).write(&entries).unwrap();
+        CheckpointStore::on_disk(dir.path())
+            .write(&entries)
+            .unwrap();
         assert!(started(8, equal).1.is_err(), "it was never so large");
         assert_eq!(started(8, additive).1.unwrap().agent_id(), record.info.id);
         let Recovered { plan, .. } = started(8, equal).1.unwrap();
         assert_eq!(plan.agent.unwrap().id, record.info.id);
         assert_eq!(plan.rewrite, None, "it is there by now");
         assert!(started(4, additive).1.is_err(), "that is less by now");
-        let kept = Book::on_disk(dir.path()).read().unwrap().agent.unwrap();
+        let kept = CheckpointStore::on_disk(dir.path())
+            .read()
+            .unwrap()
+            .agent
+            .unwrap();
         assert_eq!(kept.boot, "boot");
     }
 }

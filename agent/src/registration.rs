@@ -1,4 +1,4 @@
-//! When the agent tries to register, and what it makes of the answer (SPEC 5.2). Pure.
+//! Timing of registration: backoff between attempts, and the heartbeat timeout of the master. Pure.
 
 use std::time::Duration;
 
@@ -7,7 +7,8 @@ use runtime::Instant;
 /// The longest pause between two attempts.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// The pauses between attempts: doubling from the factor to a minute, each shortened by up to half at random.
+/// Pauses between attempts: doubling from `factor` to a minute, each shortened by up to half at
+/// random.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     factor: Duration,
@@ -15,7 +16,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// No attempt has failed yet.
+    /// A backoff without failures.
     pub fn new(factor: Duration) -> Self {
         Self {
             factor,
@@ -23,7 +24,7 @@ impl Backoff {
         }
     }
 
-    /// An attempt has failed: how long to wait. `chance` is a random number in 0..1.
+    /// The pause after a failed attempt. `chance` is a random number in 0..1.
     pub fn failed(&mut self, chance: f64) -> Duration {
         let doubled = self
             .factor
@@ -34,47 +35,48 @@ impl Backoff {
             .mul_f64(1.0 - 0.5 * chance.clamp(0.0, 1.0))
     }
 
-    /// A connection that held is lost: all agents of that master come back now, so each waits at random below the factor.
+    /// The pause after a lost connection. All agents of that master reconnect at once, so it is
+    /// random below `factor`.
     pub fn lost(&mut self, chance: f64) -> Duration {
         self.failures = 0;
         self.factor.mul_f64(chance.clamp(0.0, 1.0))
     }
 
-    /// The agent is registered.
+    /// Resets after a registration.
     pub fn registered(&mut self) {
         self.failures = 0;
     }
 
-    /// How many attempts have failed in a row.
+    /// Failed attempts in a row.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 }
 
-/// Whether the master has been silent for too long.
+/// Detects a master that has stopped pinging.
 #[derive(Clone, Copy, Debug)]
-pub struct Vigil {
-    heard: Instant,
+pub struct HeartbeatTimeout {
+    last_ping: Instant,
     timeout: Duration,
 }
 
-impl Vigil {
-    /// The master has just been heard, and will ping at least so often.
-    pub fn begin(now: Instant, timeout: Duration) -> Self {
+impl HeartbeatTimeout {
+    /// Starts with a master that pings within `timeout`.
+    pub fn start(now: Instant, timeout: Duration) -> Self {
         Self {
-            heard: now,
+            last_ping: now,
             timeout,
         }
     }
 
-    /// It has pinged.
-    pub fn heard(&mut self, now: Instant) {
-        self.heard = now;
+    /// A ping was received.
+    pub fn pinged(&mut self, now: Instant) {
+        self.last_ping = now;
     }
 
-    /// How much longer to wait for it; `None` when it has been silent for too long.
-    pub fn left(&self, now: Instant) -> Option<Duration> {
-        let due = self.heard + self.timeout;
+    /// The remaining time; `None` once the timeout has passed.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
+        let due = self.last_ping + self.timeout;
         (due > now).then(|| due - now)
     }
 }
@@ -89,7 +91,7 @@ mod tests {
 
     /// SPEC 5.2: 1 s doubling to 60 s.
     #[test]
-    fn pauses_double_to_a_minute_and_chance_shortens_them_by_up_to_half() {
+    fn pauses_double_to_a_minute_with_jitter() {
         let mut backoff = Backoff::new(seconds(1));
         let pauses: Vec<u64> = (0..8).map(|_| backoff.failed(0.0).as_secs()).collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60]);
@@ -103,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_master_is_given_up_after_its_timeout() {
+    fn silent_master_times_out() {
         let start = Instant::default();
-        let mut vigil = Vigil::begin(start, seconds(75));
-        assert_eq!(vigil.left(start + seconds(74)), Some(seconds(1)));
-        vigil.heard(start + seconds(60));
-        assert_eq!(vigil.left(start + seconds(75)), Some(seconds(60)));
-        assert_eq!(vigil.left(start + seconds(135)), None);
+        let mut heartbeat = HeartbeatTimeout::start(start, seconds(75));
+        assert_eq!(heartbeat.remaining(start + seconds(74)), Some(seconds(1)));
+        heartbeat.pinged(start + seconds(60));
+        assert_eq!(heartbeat.remaining(start + seconds(75)), Some(seconds(60)));
+        assert_eq!(heartbeat.remaining(start + seconds(135)), None);
     }
 }

@@ -1,6 +1,6 @@
-//! Sandboxes: where they are (SPEC 5.1), how they are made, and how an operator reads a file of one.
+//! Sandboxes: their paths, their creation, and reads of their files.
 //!
-//! Blocking functions: call them beside the mailbox. A file outside the sandbox is never read, whatever the task has put in it.
+//! Blocking. Files outside the sandbox are never read, whatever links a task creates.
 
 use std::fs;
 use std::fs::Permissions;
@@ -8,23 +8,24 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use http::files::{FileError, Place};
-use protocol::message::operator::FilePiece;
+use http::files::{FileError, RootedPath};
+use protocol::message::operator::FileChunk;
 use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 
-/// The most that is read at once, in bytes.
+/// Maximum bytes of one read.
 pub const PIECE_MAX: u32 = 1024 * 1024;
 
-/// The mode of the directories that lead to sandboxes and volumes: tasks of any user reach their own by its path, and list no others.
-pub const WAY_MODE: u32 = 0o711;
+/// Mode of the directories above sandboxes and volumes: tasks reach their own by its path and
+/// cannot list others.
+pub const PARENT_MODE: u32 = 0o711;
 
-/// The mode of a sandbox, as by Mesos: it is its user's alone, and its group can look.
+/// Mode of a sandbox, as in Mesos: private to its user, readable by the group.
 pub const SANDBOX_MODE: u32 = 0o750;
 
-/// The mode of `stdout` and `stderr`.
+/// Mode of `stdout` and `stderr`.
 pub const FILE_MODE: u32 = 0o640;
 
-/// What leads to the newest run of an executor.
+/// The link to the newest run of an executor.
 pub const LATEST: &str = "latest";
 
 /// The directory of all runs of an executor.
@@ -48,22 +49,22 @@ pub fn runs(
     path
 }
 
-/// Makes a directory and those above it that are missing, for tasks of any user to pass through.
-pub fn make_way(path: &Path) -> io::Result<()> {
+/// Creates a directory and its parents so that tasks of any user can traverse them.
+pub fn create_with_parents(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
-    builder.recursive(true).mode(WAY_MODE).create(path)
+    builder.recursive(true).mode(PARENT_MODE).create(path)
 }
 
-/// Makes the sandbox of a container, with empty `stdout` and `stderr`, and lets `latest` point to it.
+/// Creates a container's sandbox with empty `stdout` and `stderr`, and points `latest` to it.
 pub fn create(
     runs: &Path,
     container: &ContainerId,
     owner: Option<(u32, u32)>,
 ) -> io::Result<PathBuf> {
     let sandbox = runs.join(container.as_str());
-    make_way(&sandbox)?;
+    create_with_parents(&sandbox)?;
     fs::set_permissions(&sandbox, Permissions::from_mode(SANDBOX_MODE))?;
-    // A full disk often still has room for a directory, but for nothing in it.
+    // A full disk often has room for a directory, but not for its files.
     let disk = nix::sys::statvfs::statvfs(&sandbox)?;
     if disk.blocks() > 0 && disk.blocks_free() == 0 {
         return Err(io::Error::from_raw_os_error(nix::libc::ENOSPC));
@@ -75,7 +76,7 @@ pub fn create(
             .append(true)
             .mode(FILE_MODE)
             .open(&path)?;
-        // Whatever the umask.
+        // Regardless of the umask.
         file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         if let Some((uid, gid)) = owner {
             std::os::unix::fs::chown(&path, Some(uid), Some(gid))?;
@@ -87,7 +88,7 @@ pub fn create(
     let latest = runs.join(LATEST);
     match std::os::unix::fs::symlink(container.as_str(), &latest) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            // Replaced in one step, so that there is always a newest run.
+            // Replaced atomically, so that the link always exists.
             let fresh = runs.join(format!(".latest-{container}"));
             std::os::unix::fs::symlink(container.as_str(), &fresh)?;
             fs::rename(&fresh, &latest)?;
@@ -97,7 +98,7 @@ pub fn create(
     Ok(sandbox)
 }
 
-/// The newest run below `runs`, if there has been one.
+/// The newest run below `runs`, if any.
 pub fn newest(runs: &Path) -> Option<ContainerId> {
     let run = fs::read_link(runs.join(LATEST)).ok()?;
     ContainerId::new(run.to_str()?).ok()
@@ -106,35 +107,36 @@ pub fn newest(runs: &Path) -> Option<ContainerId> {
 /// Why a file is not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The path would leave the sandbox.
+    /// The path leaves the sandbox.
     #[error("path `{path}`: expected a path inside the sandbox, without `..`")]
     Outside {
-        /// As given.
+        /// As requested.
         path: String,
     },
     /// There is no such file.
     #[error("no such file")]
     NotFound,
-    /// It is a directory, a pipe or a device.
+    /// A directory, pipe or device.
     #[error("not a regular file")]
     NotAFile,
-    /// The system refuses.
+    /// A system error.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// Reads a piece of a file in the sandbox. The kernel itself refuses any way out, be it `..` or a link that the task made.
-pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<FilePiece, ReadError> {
+/// Reads a piece of a file in the sandbox. The kernel rejects paths that leave it, through `..` or
+/// links.
+pub fn read(sandbox: &Path, path: &str, offset: u64, length: u32) -> Result<FileChunk, ReadError> {
     if path.is_empty() {
         let path = String::new();
         return Err(ReadError::Outside { path });
     }
-    let place = Place {
+    let place = RootedPath {
         root: sandbox.to_owned(),
         inside: path.into(),
     };
     let opened = http::files::open(&place)?;
-    Ok(FilePiece {
+    Ok(FileChunk {
         data: opened.read_at(offset, length.min(PIECE_MAX).into())?,
         size: opened.size,
     })
@@ -171,7 +173,7 @@ mod tests {
 
     /// SPEC 5.1.
     #[test]
-    fn the_layout_is_the_one_mesos_users_know_and_latest_is_the_newest_run() {
+    fn layout_matches_mesos_and_latest_is_the_newest_run() {
         let (root, first) = sandbox();
         let runs = root.path().join("slaves/s/frameworks/f/executors/e/runs");
         assert_eq!(first, runs.join("c1"));
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_is_closed_to_strangers_and_the_way_to_it_is_open() {
+    fn sandbox_is_private_but_its_parents_are_traversable() {
         let (root, sandbox) = sandbox();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&sandbox), 0o750);
@@ -199,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_is_read_from_its_offset_and_the_end_is_empty() {
+    fn read_returns_a_piece_from_its_offset() {
         let (_root, sandbox) = sandbox();
         fs::write(sandbox.join("stdout"), "hello world").unwrap();
         let piece = read(&sandbox, "stdout", 6, 3).unwrap();

@@ -1,26 +1,26 @@
-//! Sandboxes: the seam between the agent's actors and the disk that its tasks' directories are on.
+//! Sandboxes: the interface between the agent's actors and the disk of sandboxes.
 //!
-//! [`Directories`] is the real one, over [`crate::sandbox`] and [`crate::disk`]. A rehearsal of thousands of agents puts its own here, which touches no
-//! file. Every function may block, and is called beside the mailbox. Nothing is remembered.
+//! [`Directories`] implements it with [`crate::sandbox`] and [`crate::disk`]. Simulations
+//! substitute an implementation without files. All functions may block and run outside the actors.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock};
 
 use protocol::ContainerId;
-use protocol::message::operator::FilePiece;
+use protocol::message::operator::FileChunk;
 use runtime::Timestamp;
 
-use crate::accounts::{Own, RunAs, run_as};
+use crate::accounts::{OwnUser, RunAs, run_as};
 use crate::disk::{leftovers, output, space};
 use crate::operations::volumes::{self, Mount};
 use crate::sandbox::{self, ReadError};
 use crate::sys;
 
-/// Makes sandboxes and reads files in them.
+/// Creates sandboxes and reads their files.
 pub trait Sandboxes: Send + Sync {
-    /// Makes the sandbox of a container below `runs`, for `user` if it is to be somebody else's than ours. An error says what
-    /// failed, for the task's framework.
+    /// Creates a container's sandbox below `runs`, for `user` if given. The error text goes to the
+    /// framework.
     fn create(
         &self,
         runs: &Path,
@@ -28,8 +28,8 @@ pub trait Sandboxes: Send + Sync {
         user: Option<&str>,
     ) -> Result<(), String>;
 
-    /// Lets the sandbox of a container below `runs` lead to these volumes, which are `user`'s from now on unless they are shared. An error
-    /// says what failed, for the task's framework. Where there are no directories, there is nothing to do.
+    /// Links volumes into a container's sandbox below `runs`. They become `user`'s unless shared.
+    /// The error text goes to the framework. No effect without directories.
     fn link(
         &self,
         _runs: &Path,
@@ -40,7 +40,7 @@ pub trait Sandboxes: Send + Sync {
         Ok(())
     }
 
-    /// The newest run below `runs`, if there has been one. Where there are no directories, there is none.
+    /// The newest run below `runs`, if any. `None` without directories.
     fn newest(&self, _runs: &Path) -> Option<ContainerId> {
         None
     }
@@ -52,29 +52,29 @@ pub trait Sandboxes: Send + Sync {
         path: &str,
         offset: u64,
         length: u32,
-    ) -> Result<FilePiece, ReadError>;
+    ) -> Result<FileChunk, ReadError>;
 
-    /// Removes these leftovers of a work directory; gives the outcome of each.
+    /// Removes leftovers of a work directory; returns the result of each.
     fn remove(&self, _work_dir: &Path, paths: &[PathBuf]) -> Vec<Result<(), String>> {
         vec![Ok(()); paths.len()]
     }
 
-    /// Notes on the disk that the age of this leftover counts from now on, also for the next process.
+    /// Sets the modification time of a leftover, from which its age counts in later processes too.
     fn touch(&self, _sandbox: &Path, _now: Timestamp) -> io::Result<()> {
         Ok(())
     }
 
-    /// Keeps each output file of this sandbox within so many bytes.
+    /// Bounds each output file of this sandbox to `max` bytes.
     fn bound_output(&self, _sandbox: &Path, _max: u64) -> io::Result<()> {
         Ok(())
     }
 
-    /// The share of the work directory's disk in use, 0 to 1.
+    /// The used share of the work directory's disk, 0 to 1.
     fn usage(&self, _work_dir: &Path) -> io::Result<f64> {
         Ok(0.0)
     }
 
-    /// Writes to the work directory, to see whether it takes writes.
+    /// Writes to the work directory, to detect a failing disk.
     fn test_write(&self, _work_dir: &Path) -> io::Result<()> {
         Ok(())
     }
@@ -83,7 +83,7 @@ pub trait Sandboxes: Send + Sync {
 /// Sandboxes that are directories.
 #[derive(Debug, Default)]
 pub struct Directories {
-    /// Held for reading while a sandbox is made, and for writing while empty parents are removed.
+    /// Read-locked while a sandbox is created, write-locked while empty parents are removed.
     layout: RwLock<()>,
 }
 
@@ -135,7 +135,7 @@ impl Sandboxes for Directories {
         path: &str,
         offset: u64,
         length: u32,
-    ) -> Result<FilePiece, ReadError> {
+    ) -> Result<FileChunk, ReadError> {
         sandbox::read(sandbox, path, offset, length)
     }
 
@@ -160,9 +160,9 @@ impl Sandboxes for Directories {
     }
 }
 
-/// The user that the sandbox belongs to, if it is another than ours.
+/// The owner of a sandbox, if not the agent's own user.
 fn owner(user: Option<&str>) -> Result<Option<(u32, u32)>, String> {
-    match run_as(user, &Own::unnamed(), sys::account)? {
+    match run_as(user, &OwnUser::unnamed(), sys::account)? {
         RunAs::Own => Ok(None),
         RunAs::Other(account) => {
             let credentials = account.credentials;

@@ -1,11 +1,13 @@
-//! Starting an agent: its work directory is locked, then its actors are started, each knowing those it speaks to.
+//! Starts an agent: locks its work directory and spawns its actors.
 //!
-//! Those that remember nothing (monitor, oversubscription, QoS) are made anew when they fall. The others (agent, containerizer, status
-//! updates, operations, ledger) know together what runs here and what of it is on the disk; one that began anew would contradict the rest.
-//! If one of them falls the agent ends as [`AgentEnd::Broken`] and its process with it, which harms no executor that outlives it, and the
-//! next process puts all of them together from what is kept.
+//! Stateless actors (monitor, oversubscription, QoS) are restarted when they panic. The others
+//! (agent, containerizer, status updates, operations, ledger) share the state of the containers and
+//! the disk, and one restarted alone would contradict the rest. If one of them panics, the agent
+//! ends as [`AgentEnd::ActorFailed`] together with its process. Checkpointed executors live on, and
+//! the next process recovers everything from the disk.
 //!
-//! The roof makes the node, the launcher and the modules; nothing here opens a socket or names a concrete module.
+//! The binary creates the node, the launcher and the modules; this crate opens no socket and names
+//! no concrete module.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
@@ -22,21 +24,21 @@ use protocol::{ResourceUsage, Uuid};
 use runtime::SpawnError;
 use runtime::prelude::*;
 
-use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, GoAway, Leave, WhenEnded};
+use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, StopAgent, WhenEnded};
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
-use crate::container::callers::{NotHeard, Prove, Speak, SubscribeStream};
 use crate::container::events::{DiskWatched, Survey, TakeSurvey};
+use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
 use crate::container::volumes::VolumesOf;
-use crate::disk::{CountRemovals, DiskFigures, DiskWatch, leftovers};
+use crate::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
 use crate::launcher::Launcher;
-use crate::ledger::book::{self, Book};
 use crate::ledger::reconfiguration::Incompatible;
-use crate::ledger::{AllWritten, Ledger};
+use crate::ledger::store::{self, CheckpointStore};
+use crate::ledger::{FlushLedger, Ledger};
 use crate::metrics;
 use crate::monitor::{Monitor, Sampler, proc_sampler};
-use crate::operations::checkpoint::{self, Keeper, OpenStore};
-use crate::operations::held::Held;
+use crate::operations::checkpoint::{self, OpenStore, OperationStore};
+use crate::operations::resource_state::ResourceState;
 use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
@@ -44,29 +46,29 @@ use crate::qos::Qos;
 use crate::recovery::recover;
 use crate::sandbox;
 use crate::sandboxes::{Directories, Sandboxes};
-use crate::status::{StatusUpdates, Waiting};
+use crate::status::{CountUnacknowledged, StatusUpdates};
 
 /// How long pages wait for the agent's actors.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// An actor that remembers nothing is made anew as often as it falls: what it does is worth less than the agent, and more than nothing.
-const MADE_ANEW: Supervision = Supervision::Restart {
+/// A stateless actor is restarted without limit.
+const RESTART_ALWAYS: Supervision = Supervision::Restart {
     backoff: Duration::from_millis(100),
     backoff_max: Duration::from_secs(10),
     limit: u32::MAX,
 };
 
-/// What advises the agent.
+/// The agent's modules.
 pub struct Modules {
-    /// What may be lent.
+    /// Estimates the resources that can be lent.
     pub resource_estimator: ResourceEstimatorRef,
-    /// Who must yield.
+    /// Decides which revocable tasks must give way.
     pub qos_controller: QosControllerRef,
 }
 
 /// Why an agent does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// Another agent has the work directory.
+    /// Another agent uses the work directory.
     #[error(
         "--work_dir `{work_dir}` is in use by another agent: give each agent a directory of its own"
     )]
@@ -79,57 +81,57 @@ pub enum StartError {
     WorkDir {
         /// The directory.
         work_dir: String,
-        /// The system's answer.
+        /// The system error.
         source: io::Error,
     },
-    /// What an earlier process of the agent has kept cannot be read, or does not fit the agent any more.
+    /// The checkpoint of operations cannot be read, or does not fit the agent's resources.
     #[error(
-        "the resources kept in `{directory}` cannot be used: {problem}; restore that directory, or move it away to go on without the reservations and volumes in it"
+        "the operations checkpoint in `{directory}` cannot be used: {problem}; restore that directory, or move it away to drop its reservations and volumes"
     )]
     Checkpoint {
-        /// Where.
+        /// Its directory.
         directory: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// What an earlier process of the agent has kept of its executors cannot be read, or not all of it.
+    /// The checkpoints of executors cannot be read, at least not completely.
     #[error(
-        "what an earlier process of this agent has kept of its executors in `{directory}` cannot be read: {problem}; let it go on without that with --strict=false, or end what runs and set it aside with --recover=cleanup"
+        "the executor checkpoints in `{directory}` cannot be read: {problem}; skip unreadable records with --strict=false, or kill all executors and set the checkpoints aside with --recover=cleanup"
     )]
     Ledger {
-        /// Where.
+        /// Their directory.
         directory: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The executors that still run are not this agent's.
+    /// The running executors belong to an agent with another description.
     #[error(transparent)]
     Incompatible(#[from] Incompatible),
-    /// The node does not take its actors.
+    /// The node does not accept the actors.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
 }
 
-/// The right to use a work directory. Ends with its owner, however that ends.
+/// A locked work directory. Released when dropped.
 pub struct WorkDir {
     path: PathBuf,
     sandboxes: Arc<dyn Sandboxes>,
-    holding: Holding,
+    backing: Backing,
 }
 
-/// What makes it the owner's alone.
-enum Holding {
+/// Makes the directory exclusive.
+enum Backing {
     /// A locked file in it.
     Locked(#[expect(dead_code, reason = "the lock ends with the file")] File),
-    /// It is on no disk of this machine, and this opens the store on the simulated one.
-    Rehearsed {
+    /// A simulated disk.
+    Simulated {
         operations: OpenStore,
-        executors: Option<RehearsedBook>,
+        executors: Option<SimulatedCheckpoints>,
     },
 }
 
-/// Where a simulated machine keeps what outlives its agent.
-struct RehearsedBook {
+/// The checkpoint store of a simulated machine.
+struct SimulatedCheckpoints {
     open: OpenStore,
     boot: String,
 }
@@ -141,14 +143,14 @@ impl std::fmt::Debug for WorkDir {
 }
 
 impl WorkDir {
-    /// Makes the directory if it is missing, and locks it. Comes before a launcher is started there.
+    /// Creates the directory if missing, and locks it. Must precede the start of a launcher there.
     pub fn lock(path: &Path) -> Result<Self, StartError> {
         let work_dir = || path.display().to_string();
         let unusable = |source| StartError::WorkDir {
             work_dir: work_dir(),
             source,
         };
-        sandbox::make_way(path).map_err(unusable)?;
+        sandbox::create_with_parents(path).map_err(unusable)?;
         let lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -158,12 +160,12 @@ impl WorkDir {
         let lock = lock.map_err(unusable)?;
         match lock.try_lock() {
             Ok(()) => {
-                book::close_to_others(path).map_err(unusable)?;
-                close_ways(path).map_err(unusable)?;
+                store::restrict_access(path).map_err(unusable)?;
+                restrict_parents(path).map_err(unusable)?;
                 Ok(Self {
                     path: path.to_owned(),
                     sandboxes: Arc::new(Directories::default()),
-                    holding: Holding::Locked(lock),
+                    backing: Backing::Locked(lock),
                 })
             }
             Err(TryLockError::WouldBlock) => Err(StartError::WorkDirInUse {
@@ -173,30 +175,30 @@ impl WorkDir {
         }
     }
 
-    /// Whether nothing of this agent, or of one before it, runs any more.
+    /// Whether no process of this agent or an earlier one runs any more.
     pub fn is_over(path: &Path) -> bool {
         crate::zygote::is_over(path)
     }
 
-    /// A work directory that is on no disk of this machine: sandboxes are made as `sandboxes` will have it, what outlives the agent is
-    /// in the store that `open` opens, and nothing is locked.
-    pub fn rehearsed(path: &Path, sandboxes: Arc<dyn Sandboxes>, open: OpenStore) -> Self {
+    /// A simulated work directory, without a lock: sandboxes are created by `sandboxes`, operations
+    /// are stored in the store that `open` opens.
+    pub fn simulated(path: &Path, sandboxes: Arc<dyn Sandboxes>, open: OpenStore) -> Self {
         Self {
             path: path.to_owned(),
             sandboxes,
-            holding: Holding::Rehearsed {
+            backing: Backing::Simulated {
                 operations: open,
                 executors: None,
             },
         }
     }
 
-    /// The same work directory of a simulated machine, where executors outlive the agent: what the next process of it must know of them is
-    /// in the store that `open` opens, and `boot` says which run of the machine this is. One that is on a real disk stays as it is.
+    /// Adds checkpointing of executors to a simulated work directory: in the store that `open`
+    /// opens, with the boot id `boot`. No effect on a real one.
     #[must_use]
-    pub fn keeping_executors(mut self, open: OpenStore, boot: &str) -> Self {
-        if let Holding::Rehearsed { executors, .. } = &mut self.holding {
-            *executors = Some(RehearsedBook {
+    pub fn with_executor_checkpoints(mut self, open: OpenStore, boot: &str) -> Self {
+        if let Backing::Simulated { executors, .. } = &mut self.backing {
+            *executors = Some(SimulatedCheckpoints {
                 open,
                 boot: boot.to_owned(),
             });
@@ -204,62 +206,62 @@ impl WorkDir {
         self
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Whether its sandboxes are on a disk of this machine.
     fn is_on_disk(&self) -> bool {
-        matches!(self.holding, Holding::Locked(_))
+        matches!(self.backing, Backing::Locked(_))
     }
 
-    /// The book of what outlives the agent; `None` if nothing does.
-    pub(crate) fn book(&self, settings: &Settings) -> Option<Book> {
-        let book = match &self.holding {
-            Holding::Locked(_) => Some(Book::on_disk(&self.path)),
-            Holding::Rehearsed { executors, .. } => {
+    /// The checkpoint store; `None` if checkpointing is off.
+    pub(crate) fn checkpoint_store(&self, settings: &Settings) -> Option<CheckpointStore> {
+        let store = match &self.backing {
+            Backing::Locked(_) => Some(CheckpointStore::on_disk(&self.path)),
+            Backing::Simulated { executors, .. } => {
                 let executors = executors.as_ref();
-                executors.map(|executors| Book::rehearsed(executors.open.clone()))
+                executors.map(|executors| CheckpointStore::simulated(executors.open.clone()))
             }
         };
-        book.filter(|_| settings.executors_outlive)
+        store.filter(|_| settings.checkpoint_executors)
     }
 
-    /// Which run of the machine this is, as a simulated one says it; `None` if the kernel says it.
+    /// A simulated machine's boot id; `None` for a real one.
     pub(crate) fn boot(&self) -> Option<&str> {
-        match &self.holding {
-            Holding::Locked(_) => None,
-            Holding::Rehearsed { executors, .. } => {
+        match &self.backing {
+            Backing::Locked(_) => None,
+            Backing::Simulated { executors, .. } => {
                 executors.as_ref().map(|executors| &*executors.boot)
             }
         }
     }
 
-    fn keeper(&self) -> Keeper {
-        match &self.holding {
-            Holding::Locked(_) => Keeper::on_disk(&self.path),
-            Holding::Rehearsed { operations, .. } => Keeper::rehearsed(operations.clone()),
+    fn operation_store(&self) -> OperationStore {
+        match &self.backing {
+            Backing::Locked(_) => OperationStore::on_disk(&self.path),
+            Backing::Simulated { operations, .. } => OperationStore::simulated(operations.clone()),
         }
     }
 }
 
-/// Makes the directories of sandboxes and volumes unlistable for other users, those of an earlier version too. The work directory itself has the mode
-/// that it was made with: it may be the operator's, with other things in it.
-fn close_ways(work_dir: &Path) -> io::Result<()> {
+/// Makes the directories of sandboxes and volumes unlistable for other users, also those of earlier
+/// versions. The work directory keeps its mode: it may be shared with other uses.
+fn restrict_parents(work_dir: &Path) -> io::Result<()> {
     for name in ["slaves", "volumes"] {
         let way = work_dir.join(name);
         if way.is_dir() {
-            std::fs::set_permissions(&way, Permissions::from_mode(sandbox::WAY_MODE))?;
+            std::fs::set_permissions(&way, Permissions::from_mode(sandbox::PARENT_MODE))?;
         }
     }
     Ok(())
 }
 
-/// An agent that has been started.
+/// A running agent.
 #[derive(Clone, Debug)]
 pub struct Started {
-    /// Its own actor, named `agent`.
+    /// Its main actor, named `agent`.
     pub agent: Handle<Agent>,
     containerizer: Handle<Containerizer>,
     status: Handle<StatusUpdates>,
@@ -271,7 +273,8 @@ pub struct Started {
     _work_dir: Arc<WorkDir>,
 }
 
-/// Starts an agent's actors on `node`. It registers by itself; the work directory is its own until `Started` is dropped.
+/// Starts an agent's actors on `node`. It registers by itself; the work directory stays locked
+/// until `Started` is dropped.
 pub fn start(
     node: &Node,
     config: Config,
@@ -282,7 +285,7 @@ pub fn start(
     start_with(node, config, work_dir, launcher, modules, proc_sampler())
 }
 
-/// The same with another look at processes than /proc.
+/// Likewise, with another process sampler than /proc.
 pub fn start_with(
     node: &Node,
     mut config: Config,
@@ -292,27 +295,27 @@ pub fn start_with(
     sampler: Sampler,
 ) -> Result<Started, StartError> {
     let settings = config.settings().clone();
-    let mut keeper = work_dir.keeper();
+    let mut store = work_dir.operation_store();
     let unusable = |problem: String| StartError::Checkpoint {
         directory: checkpoint::directory(&work_dir.path).display().to_string(),
         problem,
     };
-    let checkpoint = keeper.read().map_err(|error| unusable(error.to_string()))?;
+    let checkpoint = store.read().map_err(|error| unusable(error.to_string()))?;
     let version = Uuid(node.fresh_uuid());
     let (described, now) = (&config.info().resources, node.clock().now());
-    let held = Held::recovered(described, checkpoint, version, now)
+    let resource_state = ResourceState::recovered(described, checkpoint, version, now)
         .map_err(|invalid| unusable(invalid.to_string()))?;
     let recovered = recover(&work_dir, &config, launcher.left())?;
     config.info.id = recovered.agent_id();
-    let ledger = match recovered.book {
-        Some(book) => Some(node.spawn("ledger", Ledger::new(book))?),
+    let ledger = match recovered.store {
+        Some(store) => Some(node.spawn("ledger", Ledger::new(store))?),
         None => None,
     };
     let (mut plan, boot) = (recovered.plan, recovered.boot);
     let status = match &ledger {
         Some(ledger) => {
             let updates = std::mem::take(&mut plan.updates);
-            StatusUpdates::keeping(ledger.clone(), updates, now)
+            StatusUpdates::with_ledger(ledger.clone(), updates, now)
         }
         None => StatusUpdates::default(),
     };
@@ -324,13 +327,13 @@ pub fn start_with(
         status.clone(),
     );
     let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
-    let live = recovered_ids.chain(&plan.strangers).cloned().collect();
-    let mut containerizer = containerizer.keeping(ledger.clone(), boot, plan);
+    let live = recovered_ids.chain(&plan.unknown).cloned().collect();
+    let mut containerizer = containerizer.with_ledger(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;
     let containerizer = node.spawn("containerizer", containerizer)?;
     let disk = match work_dir.is_on_disk() {
         true => {
-            // Before anything new is started, or its sandbox would be taken for a leftover.
+            // Before any launch, so that new sandboxes are not taken for leftovers.
             let found = leftovers::find(&work_dir.path, &live, node.clock().wall());
             let (sandboxes, in_use) = (work_dir.sandboxes.clone(), containerizer.clone());
             let disk = node.spawn("disk", DiskWatch::new(&config, sandboxes, in_use, found))?;
@@ -339,14 +342,14 @@ pub fn start_with(
         }
         false => None,
     };
-    let operations = Operations::new(held, keeper, containerizer.clone());
+    let operations = Operations::new(resource_state, store, containerizer.clone());
     let operations = node.spawn("operations", operations)?;
     let total = config.info().resources.clone();
     let measured = containerizer.clone();
-    let monitor = node.supervise("monitor", MADE_ANEW, move || {
+    let monitor = node.supervise("monitor", RESTART_ALWAYS, move || {
         Monitor::new(total.clone(), measured.clone(), sampler.clone())
     })?;
-    // By its name, so that modules find whichever of its lives there is.
+    // By name, so that modules reach the monitor after a restart too.
     let by_name = node.refer(Pid::new("monitor", node.id().clone(), 0));
     let agent = Agent::new(
         config.clone(),
@@ -356,18 +359,20 @@ pub fn start_with(
         work_dir.sandboxes.clone(),
         node.rng(),
     );
-    let agent = agent.keeping(ledger.clone()).watching(disk.clone());
+    let agent = agent
+        .with_ledger(ledger.clone())
+        .with_disk_watch(disk.clone());
     let agent = node.spawn("agent", agent)?;
     let (estimator, usage) = (modules.resource_estimator, by_name.clone());
     let (lent_to, told) = (containerizer.clone(), agent.clone());
     let interval = settings.oversubscribed_resources_interval;
-    node.supervise("oversubscription", MADE_ANEW, move || {
+    node.supervise("oversubscription", RESTART_ALWAYS, move || {
         let (estimator, usage) = (estimator.clone(), usage.clone());
         Oversubscription::new(estimator, usage, lent_to.clone(), told.clone(), interval)
     })?;
     let (controller, usage) = (modules.qos_controller, by_name);
     let (corrected, interval) = (containerizer.clone(), settings.qos_correction_interval_min);
-    node.supervise("qos", MADE_ANEW, move || {
+    node.supervise("qos", RESTART_ALWAYS, move || {
         let (controller, usage) = (controller.clone(), usage.clone());
         Qos::new(controller, usage, corrected.clone(), interval)
     })?;
@@ -385,36 +390,37 @@ pub fn start_with(
 }
 
 impl Started {
-    /// Waits for the agent's end, and until all is on the disk that it has to say to its next process.
+    /// Waits for the agent's end and for pending checkpoint writes.
     pub async fn ended(&self) -> AgentEnd {
         let asked = self.agent.ask(WhenEnded, Patience::WhileLinked).await;
-        let end = asked.unwrap_or_else(|error| AgentEnd::Broken {
+        let end = asked.unwrap_or_else(|error| AgentEnd::ActorFailed {
             name: "agent".into(),
             reason: error.to_string(),
         });
         if let Some(ledger) = &self.ledger {
-            // What it was told before this is done when it answers, the end of everything included.
+            // The answer implies that earlier messages are handled, including `ShutDownAll`.
             let _ = self.survey().await;
-            let _ = ledger.ask(AllWritten, PATIENCE).await;
+            let _ = ledger.ask(FlushLedger, PATIENCE).await;
         }
         end
     }
 
-    /// Stops: executors that outlive it wait for it to be started again. If there are none, it leaves.
-    pub fn go_away(&self) {
-        if let Err(error) = self.agent.tell(GoAway) {
-            tracing::warn!(%error, "the agent does not hear that it should stop");
+    /// Stops for a restart if checkpointed executors or updates wait for one; otherwise
+    /// unregisters.
+    pub fn stop(&self) {
+        if let Err(error) = self.agent.tell(StopAgent) {
+            tracing::warn!(%error, "cannot send the stop order to the agent");
         }
     }
 
-    /// Leaves the master for good and kills everything (SIGUSR1).
+    /// Unregisters for good and kills all executors (SIGUSR1).
     pub fn leave(&self) {
         if let Err(error) = self.agent.tell(Leave) {
-            tracing::warn!(%error, "the agent does not hear that it should leave");
+            tracing::warn!(%error, "cannot send the leave order to the agent");
         }
     }
 
-    /// How the agent is; an error when it does not answer in time.
+    /// The agent's state; an error if it does not answer in time.
     pub async fn state(&self) -> Result<AgentState, AskError> {
         self.agent.ask(DescribeAgent, PATIENCE).await
     }
@@ -423,40 +429,46 @@ impl Started {
         &self.config
     }
 
-    /// An executor that speaks HTTP subscribes.
+    /// Subscribes an HTTP executor.
     pub async fn subscribe_stream(
         &self,
         subscribe: SubscribeStream,
-    ) -> Result<Result<(), NotHeard>, AskError> {
+    ) -> Result<Result<(), CallRejected>, AskError> {
         self.containerizer.ask(subscribe, PATIENCE).await
     }
 
-    /// Whether what an executor proves itself by is right, or none is needed.
-    pub async fn prove(&self, prove: Prove) -> Result<Result<(), NotHeard>, AskError> {
-        self.containerizer.ask(prove, PATIENCE).await
+    /// Checks an HTTP executor's token.
+    pub async fn check_token(
+        &self,
+        check_token: CheckToken,
+    ) -> Result<Result<(), CallRejected>, AskError> {
+        self.containerizer.ask(check_token, PATIENCE).await
     }
 
-    /// An executor that speaks HTTP says something.
-    pub async fn speak(&self, speak: Speak) -> Result<Result<(), NotHeard>, AskError> {
-        self.containerizer.ask(speak, PATIENCE).await
+    /// Handles a call of an HTTP executor.
+    pub async fn executor_called(
+        &self,
+        executor_called: ExecutorCalled,
+    ) -> Result<Result<(), CallRejected>, AskError> {
+        self.containerizer.ask(executor_called, PATIENCE).await
     }
 
-    /// How its containers are.
+    /// Its containers.
     pub async fn survey(&self) -> Result<Survey, AskError> {
         self.containerizer.ask(TakeSurvey, PATIENCE).await
     }
 
-    /// The volumes of one run of an executor.
+    /// The volumes of an executor run.
     pub(crate) async fn volumes(&self, of: VolumesOf) -> Result<Vec<Mount>, AskError> {
         self.containerizer.ask(of, PATIENCE).await
     }
 
-    /// The named operations that it knows of.
+    /// The named operations that it knows.
     pub(crate) async fn operations(&self) -> Result<Vec<KnownOperation>, AskError> {
         self.operations.ask(ListOperations, PATIENCE).await
     }
 
-    /// What its containers use.
+    /// Resource usage of its containers.
     pub async fn usage(&self) -> Result<ResourceUsage, String> {
         let answer = self
             .monitor
@@ -466,15 +478,15 @@ impl Started {
         answer.map_err(|error| error.to_string())
     }
 
-    /// Its counters under Mesos' names (SPEC 5.11); `None` when it does not answer in time.
+    /// Its metrics; `None` if it does not answer in time.
     pub async fn counters(&self) -> Option<BTreeMap<String, f64>> {
         let (state, survey) = (self.state().await.ok()?, self.survey().await.ok()?);
-        let mut figures = state.figures;
-        figures.updates_waiting = self.status.ask(Waiting, PATIENCE).await.ok()?;
-        figures.disk = match &self.disk {
+        let mut metrics = state.metrics;
+        metrics.updates_waiting = self.status.ask(CountUnacknowledged, PATIENCE).await.ok()?;
+        metrics.disk = match &self.disk {
             Some(disk) => disk.ask(CountRemovals, PATIENCE).await.ok()?,
-            None => DiskFigures::default(),
+            None => DiskMetrics::default(),
         };
-        Some(metrics::snapshot(&figures, &survey))
+        Some(metrics::snapshot(&metrics, &survey))
     }
 }

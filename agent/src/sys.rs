@@ -1,8 +1,8 @@
-//! The only file of this crate with unsafe code: a fork for a process with one thread, a spawn that does not copy its caller, and a hold on a
-//! process.
+//! The only file of this crate with unsafe code: a fork for single-threaded processes, a spawn that
+//! does not copy its caller, and a handle to a process.
 //!
-//! Called by the zygote and by command executors, which have one thread each. Remembers nothing.
-//! Only [`HeldProcess`] is for the agent itself: it has threads, and what runs between fork and exec must not need their locks.
+//! Used by the zygote and by command executors, which have one thread each. Only [`ProcessHandle`]
+//! is for the agent: code between fork and exec must not need locks of other threads.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -20,14 +20,14 @@ use tokio::io::unix::AsyncFd;
 pub enum Forked {
     /// The new process.
     Child,
-    /// The old one, which now has this child.
+    /// The old process, with the child's id.
     Parent(Pid),
 }
 
-/// Makes a copy of this process. It must have one thread only.
+/// Forks this process, which must have a single thread.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: the zygote never starts a thread (tests/processes.rs counts them), so no lock can be held by one that the child will not have;
-    // the child may therefore go on as an ordinary process.
+    // SAFETY: the zygote never starts a thread (tests/processes.rs counts them), so no lock can be
+    // held by a thread that is missing in the child, which may continue as an ordinary process.
     #[allow(unsafe_code)]
     let forked = unsafe { nix::unistd::fork() };
     match forked? {
@@ -36,8 +36,8 @@ pub fn fork() -> io::Result<Forked> {
     }
 }
 
-/// Ends a forked process without the exit handlers of the process that it was forked from: they walk the whole heap to give
-/// it back, which costs each executor more than half a millisecond.
+/// Ends a forked process without the exit handlers inherited from its parent: they free the whole
+/// heap, which takes more than half a millisecond per executor.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: it ends the process and touches no memory.
     #[allow(unsafe_code)]
@@ -46,7 +46,7 @@ pub fn exit_now(status: i32) -> ! {
     }
 }
 
-/// Whether the new process leads a process group only, or a session.
+/// Whether the new process leads a process group or a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leads {
     /// A process group in its parent's session.
@@ -55,21 +55,22 @@ pub enum Leads {
     Session,
 }
 
-/// The umask of every program that is started: its files can be read by every user that can reach them, and written by its own.
+/// The umask of started programs: files are readable by all users and writable by their owner.
 const UMASK: libc::mode_t = 0o022;
 
-/// The first descriptor that no program of others inherits.
+/// The first descriptor that started programs do not inherit.
 const FIRST_CLOSED: libc::c_uint = 3;
 
-/// Closes whatever this process was started with beyond its standard input, output and error. It must not have opened anything yet.
+/// Closes all descriptors except standard input, output and error. Must be called before any other
+/// is opened.
 pub fn close_inherited() -> io::Result<()> {
-    // SAFETY: it takes numbers only, and nothing in this process owns these descriptors.
+    // SAFETY: it takes only numbers, and nothing in this process owns these descriptors.
     #[allow(unsafe_code)]
     let closed =
         unsafe { libc::syscall(libc::SYS_close_range, FIRST_CLOSED, libc::c_uint::MAX, 0) };
     match closed {
         0 => Ok(()),
-        // Linux before 5.9 does not know the call, and seccomp profiles of that time answer EPERM.
+        // Linux before 5.9 lacks the call, and seccomp profiles of that time return EPERM.
         _ => close_listed(),
     }
 }
@@ -85,12 +86,13 @@ fn close_listed() -> io::Result<()> {
         );
     }
     for fd in open.into_iter().filter(|&fd| fd > 2) {
-        let _ = nix::unistd::close(fd); // The directory that was just read is closed already.
+        let _ = nix::unistd::close(fd); // The directory's own descriptor is closed already.
     }
     Ok(())
 }
 
-/// Ignores SIGTERM, SIGINT and SIGHUP, which are often sent to a whole group of processes: the caller runs until its work is done.
+/// Ignores SIGTERM, SIGINT and SIGHUP, which are often sent to a whole process group: the caller
+/// runs until its work is done.
 pub fn ignore_ends() -> io::Result<()> {
     use nix::sys::signal::{SigHandler, Signal, signal};
     for ends in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
@@ -101,7 +103,7 @@ pub fn ignore_ends() -> io::Result<()> {
     Ok(())
 }
 
-/// The user, with its groups, that the new process runs as.
+/// The user and groups of a new process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// User id.
@@ -117,17 +119,17 @@ pub struct Credentials {
 pub struct Program {
     /// The file to execute; a name without a slash is looked up in the environment's `PATH`.
     pub file: String,
-    /// `argv`, beginning with the program's own name.
+    /// `argv`, starting with the program's name.
     pub arguments: Vec<String>,
     /// The whole environment, as `NAME=value`.
     pub environment: Vec<(String, String)>,
-    /// Where it starts; `None` is where its parent is.
+    /// Working directory; `None` for the parent's.
     pub directory: Option<PathBuf>,
-    /// Its standard output and error; `None` is its parent's. Standard input is its parent's.
+    /// Standard output and error; `None` for the parent's. Standard input is the parent's.
     pub output: Option<(RawFd, RawFd)>,
     /// Group or session.
     pub leads: Leads,
-    /// `None` is its parent's user.
+    /// `None` for the parent's user.
     pub credentials: Option<Credentials>,
 }
 
@@ -135,11 +137,11 @@ pub struct Program {
 #[derive(Debug, thiserror::Error)]
 #[error("{step} `{what}`: {source}")]
 pub struct SpawnError {
-    /// What was being done, for example `execute`.
+    /// The step, for example `execute`.
     pub step: &'static str,
-    /// To what.
+    /// Its object.
     pub what: String,
-    /// The system's answer.
+    /// The system error.
     pub source: io::Error,
 }
 
@@ -153,7 +155,7 @@ impl SpawnError {
     }
 }
 
-/// Everything the child needs, made before it exists: between clone and exec it may not allocate.
+/// The child's data, built before it exists: between clone and exec it must not allocate.
 struct Plan {
     file: CString,
     arguments: Vec<*const libc::c_char>,
@@ -166,7 +168,7 @@ struct Plan {
     failure: Option<(&'static str, i32)>,
 }
 
-/// The file that a name means: itself if it has a slash, else the first executable of that name in `path`.
+/// Resolves a program name: unchanged if it has a slash, otherwise the first executable in `path`.
 pub fn look_up(file: &str, path: &str) -> io::Result<PathBuf> {
     if file.is_empty() {
         return Err(io::Error::from_raw_os_error(libc::ENOENT));
@@ -187,9 +189,10 @@ pub fn look_up(file: &str, path: &str) -> io::Result<PathBuf> {
     Err(io::Error::from_raw_os_error(code))
 }
 
-/// Starts a program without copying this process: the child borrows its memory until it executes.
+/// Starts a program without copying this process: the child shares its memory until it executes.
 ///
-/// The child dies with this thread (`PR_SET_PDEATHSIG`), has default signal handlers and no blocked signal.
+/// The child dies with this thread (`PR_SET_PDEATHSIG`), has default signal handlers and no blocked
+/// signal.
 pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
     let invalid = |what: &str| {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "it contains a zero byte");
@@ -243,7 +246,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
     let Some((step, code)) = plan.failure else {
         return Ok(child);
     };
-    // The child is already over; whoever reaps children here must not wait for it.
+    // The child has ended already; reap it here, so that no other code waits for it.
     let _ = nix::sys::wait::waitpid(child, None);
     let what = match step {
         "change to" => program
@@ -263,7 +266,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
     ))
 }
 
-/// Stack for the child between clone and exec. It calls a dozen system calls and nothing else.
+/// Stack for the child between clone and exec, which makes a dozen system calls.
 const STACK: usize = 32 * 1024;
 
 fn run(plan: &mut Plan) -> io::Result<Pid> {
@@ -275,9 +278,10 @@ fn run(plan: &mut Plan) -> io::Result<Pid> {
         Some(&all),
         Some(&mut old),
     )?;
-    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so the stack and the plan outlive
-    // its use of them and nobody else touches them meanwhile. The stack is 8-byte aligned memory of the stated length, and its
-    // top is rounded down to 16 bytes. Signals are blocked, so no handler of ours runs in the child.
+    // SAFETY: CLONE_VFORK suspends this thread until the child has executed or ended, so the stack
+    // and the plan outlive the child's use of them and are not accessed meanwhile. The stack is
+    // 8-byte aligned memory of the stated length, and its top is rounded down to 16 bytes. Signals
+    // are blocked, so no handler of this process runs in the child.
     #[allow(unsafe_code)]
     let child = unsafe {
         let top = stack.as_mut_ptr().cast::<u8>().add(STACK);
@@ -299,23 +303,25 @@ fn run(plan: &mut Plan) -> io::Result<Pid> {
     cloned
 }
 
-/// What the child does: only system calls, no allocation, no lock, no return on success.
+/// The child: only system calls, no allocation, no lock, no return on success.
 extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
-    // SAFETY: `run` passes a pointer to its plan, which it keeps alive and untouched until this function has ended.
+    // SAFETY: `run` passes a pointer to its plan, which stays valid and unused until this function
+    // has ended.
     #[allow(unsafe_code)]
     let plan = unsafe { &mut *argument.cast::<Plan>() };
-    // SAFETY: only async-signal-safe calls, on pointers and descriptors that the parent made and keeps valid.
+    // SAFETY: only async-signal-safe calls, on pointers and descriptors that the parent keeps
+    // valid.
     #[allow(unsafe_code)]
     let failure = unsafe { become_program(plan) };
     plan.failure = Some(failure);
-    // SAFETY: ends this process without running anything of the parent's.
+    // SAFETY: ends this process without running any code of the parent.
     #[allow(unsafe_code)]
     unsafe {
         libc::_exit(127)
     }
 }
 
-/// Turns the child into the program, or says at which step it failed and with which error.
+/// Executes the program, or returns the failed step and its error.
 ///
 /// # Safety
 /// Must run in a child made by `run`; every pointer in the plan must be valid.
@@ -323,7 +329,8 @@ extern "C" fn child(argument: *mut libc::c_void) -> libc::c_int {
 unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
     // SAFETY: see the function's contract; each call gets valid pointers and checks its result.
     unsafe {
-        // Default handlers: a program must not start with ours, nor with SIGPIPE ignored as Rust programs have it.
+        // Default handlers: a program must not inherit ignored signals, such as SIGPIPE in Rust
+        // programs.
         for signal in 1..=64 {
             if signal != libc::SIGKILL && signal != libc::SIGSTOP {
                 libc::signal(signal, libc::SIG_DFL);
@@ -347,7 +354,8 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
             return ("change to", errno());
         }
         if let Some(who) = &plan.credentials {
-            // Raw calls: the C library's wrappers signal other threads, of which there are none here.
+            // Raw calls: the C library's wrappers signal other threads, of which there are none
+            // here.
             let groups = libc::syscall(libc::SYS_setgroups, who.groups.len(), who.groups.as_ptr());
             if groups < 0
                 || libc::syscall(libc::SYS_setresgid, who.gid, who.gid, who.gid) < 0
@@ -357,8 +365,8 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
             }
         }
         libc::umask(UMASK);
-        // Descriptors of a library that forgot to close them on exec. The parent's table is another one. Where the kernel cannot do it
-        // (before 5.9), they are closed on exec.
+        // Descriptors of libraries without close-on-exec. The parent's table is separate. Fails
+        // before Linux 5.9, where only close-on-exec applies.
         libc::syscall(libc::SYS_close_range, FIRST_CLOSED, libc::c_uint::MAX, 0);
         // After the change of user, which would clear it.
         if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
@@ -383,21 +391,22 @@ fn errno() -> i32 {
     nix::errno::Errno::last_raw()
 }
 
-/// A process that is no child of ours, held by a descriptor: a signal reaches it or nobody, whoever has its number by then.
+/// A handle (pidfd) to a process that is not a child: signals cannot reach another process that
+/// reuses its pid.
 #[derive(Debug)]
-pub struct HeldProcess(OwnedFd);
+pub struct ProcessHandle(OwnedFd);
 
-impl HeldProcess {
-    /// The process that has this number now. Whether that is the one that is meant must be asked after this.
+impl ProcessHandle {
+    /// Opens the process that has this pid now. The caller must verify its identity afterwards.
     pub fn of(pid: i32) -> io::Result<Self> {
-        // SAFETY: it takes numbers only.
+        // SAFETY: it takes only numbers.
         #[allow(unsafe_code)]
         let made = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
         if made < 0 {
             return Err(io::Error::last_os_error());
         }
         let made = RawFd::try_from(made).map_err(io::Error::other)?;
-        // SAFETY: the kernel has just made this descriptor, and nobody else has it.
+        // SAFETY: the kernel has just created this descriptor, and it has no other owner.
         #[allow(unsafe_code)]
         let owned = unsafe { OwnedFd::from_raw_fd(made) };
         Ok(Self(owned))
@@ -406,7 +415,8 @@ impl HeldProcess {
     /// Kills it, unless it has ended.
     pub fn kill(&self) -> io::Result<()> {
         let (held, none) = (self.0.as_raw_fd(), std::ptr::null::<libc::siginfo_t>());
-        // SAFETY: the descriptor is open as long as `self` is, and without details the kernel fills them in.
+        // SAFETY: the descriptor is open as long as `self` is, and a null `siginfo` is filled in by
+        // the kernel.
         #[allow(unsafe_code)]
         let sent =
             unsafe { libc::syscall(libc::SYS_pidfd_send_signal, held, libc::SIGKILL, none, 0) };
@@ -417,9 +427,10 @@ impl HeldProcess {
     }
 }
 
-/// Ended children as something to wait for in an event loop.
+/// A signal descriptor for the event loop that becomes readable when a child ends.
 pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
-    // SAFETY: the `SignalFd` owns a valid descriptor, and nobody replaces or closes it while the `AsyncFd` owns it.
+    // SAFETY: the `SignalFd` owns a valid descriptor, which is not closed or replaced while the
+    // `AsyncFd` owns it.
     #[allow(unsafe_code)]
     unsafe { AsyncFd::register(signals) }.map_err(io::Error::from)
 }
@@ -435,14 +446,14 @@ pub struct Account {
     pub credentials: Credentials,
 }
 
-/// The user of this name, if the host has one.
+/// The user of this name, if it exists.
 pub fn account(user: &str) -> io::Result<Option<Account>> {
     nix::unistd::User::from_name(user)?
         .map(describe)
         .transpose()
 }
 
-/// The user of this id, if the host has one.
+/// The user of this id, if it exists.
 pub fn account_of(uid: u32) -> io::Result<Option<Account>> {
     let known = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid))?;
     known.map(describe).transpose()
@@ -488,17 +499,17 @@ mod tests {
     }
 
     #[test]
-    fn a_held_process_is_killed_and_nobody_else_when_it_has_ended() {
+    fn process_handle_kills_only_its_process() {
         let mut child = std::process::Command::new("sleep")
             .arg("98797")
             .spawn()
             .unwrap();
-        let held = HeldProcess::of(child.id() as i32).unwrap();
+        let held = ProcessHandle::of(child.id() as i32).unwrap();
         held.kill().unwrap();
         assert!(!child.wait().unwrap().success());
         let gone = held.kill().unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ESRCH));
-        assert!(HeldProcess::of(0).is_err(), "not our own group");
+        assert!(ProcessHandle::of(0).is_err(), "not our own group");
     }
 
     #[test]
@@ -508,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_executed_is_named_with_the_systems_answer() {
+    fn failed_spawn_names_step_program_and_error() {
         let error = spawn(&program("no-such-program", &["x"])).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -1,4 +1,4 @@
-//! How an agent that comes back comes to terms with its master on what it has, in virtual time.
+//! Inventory comparison between a returning agent and its master, in virtual time.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,27 +7,27 @@
 )]
 
 mod common;
-mod stage;
+mod fixture;
 
+use fixture::*;
 use meros_agent::LauncherEvent;
-use protocol::digest::{Digest, Printer};
-use protocol::message::registration::{DisownTasks, Held, ReregisterAgent, Reregistered};
+use protocol::digest::{Digest, Fingerprinter};
+use protocol::message::registration::{AgentInventory, DisownTasks, ReregisterAgent, Reregistered};
 use protocol::message::scheduler::AcknowledgeStatus;
 use protocol::message::task::ShutDownFramework;
 use protocol::{TaskState, Termination};
-use stage::*;
 
-fn by_hand() -> Cast {
-    Cast {
-        manners: Manners {
+fn by_hand() -> FixtureOptions {
+    FixtureOptions {
+        behavior: MasterBehavior {
             compares_by_hand: true,
-            ..Manners::default()
+            ..MasterBehavior::default()
         },
-        ..Cast::default()
+        ..FixtureOptions::default()
     }
 }
 
-/// The sums of a master that believes that the agent has nothing, in so many buckets.
+/// The sums of a master with an empty inventory, in this many buckets.
 fn nothing(buckets: usize) -> Reregistered {
     Reregistered::Differs {
         buckets: Digest::of([], buckets).buckets().to_vec(),
@@ -35,7 +35,7 @@ fn nothing(buckets: usize) -> Reregistered {
 }
 
 impl World {
-    /// The master says that it does not hold the agent for connected, and the agent comes back.
+    /// The master reports the agent as disconnected, and the agent registers again.
     async fn come_back(&self) {
         self.master.ping(false).await;
         self.advance(2).await;
@@ -48,51 +48,51 @@ impl World {
     }
 }
 
-/// The report fits the summary of the same message.
-fn fits(said: &ReregisterAgent, held: &Held) -> bool {
-    Printer::new(said.summary.key).summary(held) == said.summary
+/// Whether the report matches the summary of the same message.
+fn fits(message: &ReregisterAgent, held: &AgentInventory) -> bool {
+    Fingerprinter::new(message.summary.key).summary(held) == message.summary
 }
 
 #[test]
-fn an_agent_that_comes_back_says_a_summary_and_is_content_with_a_welcome() {
+fn returning_agent_registers_with_a_summary() {
     world(by_hand(), |world| async move {
         let tasks = (0..20).map(|number| shell(&format!("t{number}")));
         world.master.run(tasks.collect());
         world.settle().await;
         world.come_back().await;
         let welcome = Reregistered::Registered(welcome(agent_id()));
-        let said = world.answer(welcome).await;
+        let message = world.answer(welcome).await;
         assert_eq!(
-            (said.agent.id.clone(), said.report),
+            (message.agent.id.clone(), message.report),
             (Some(agent_id()), None)
         );
-        assert_eq!(said.summary.items, 20);
-        // It is registered: a silent master is given up, one that pings is not.
+        assert_eq!(message.summary.items, 20);
+        // It is registered: it keeps a master that pings and gives up a silent one.
         world.advance(70).await;
-        assert_eq!(world.master.heard.lock().unwrap().returns.len(), 1);
+        assert_eq!(world.master.received.lock().unwrap().returns.len(), 1);
         assert_eq!(world.master.registrations(), 1);
     });
 }
 
 #[test]
-fn where_the_masters_sums_differ_the_agent_tells_what_it_has_there_and_nothing_else() {
+fn agent_reports_only_the_differing_buckets() {
     world(by_hand(), |world| async move {
         let tasks = (0..40).map(|number| shell(&format!("t{number}")));
         world.master.run(tasks.collect());
         world.settle().await;
         world.come_back().await;
         world.answer(nothing(1)).await;
-        let all = world.master.heard.lock().unwrap().returns[1].clone();
+        let all = world.master.received.lock().unwrap().returns[1].clone();
         let held = all.report.clone().unwrap().held;
         assert_eq!((held.tasks.len(), held.executors.len()), (40, 0));
         assert_eq!(held.frameworks, [framework()]);
         assert!(fits(&all, &held));
         let mut other = held.clone();
         other.tasks[11].state = TaskState::Running;
-        let theirs = Digest::of(Printer::new(all.summary.key).held(&other), 16);
+        let theirs = Digest::of(Fingerprinter::new(all.summary.key).fingerprints(&other), 16);
         let buckets = theirs.buckets().to_vec();
         world.answer(Reregistered::Differs { buckets }).await;
-        let part = world.master.heard.lock().unwrap().returns[2].clone();
+        let part = world.master.received.lock().unwrap().returns[2].clone();
         let report = part.report.clone().unwrap();
         assert_eq!((report.buckets, report.differing.len()), (16, 1));
         assert!(report.held.tasks.contains(&held.tasks[11]));
@@ -101,9 +101,9 @@ fn where_the_masters_sums_differ_the_agent_tells_what_it_has_there_and_nothing_e
     });
 }
 
-/// What is told is what there is at that moment; what happens after it is told as an update.
+/// A report contains the present state; later changes follow as updates.
 #[test]
-fn a_task_that_ends_during_the_comparison_is_in_the_next_report_and_its_end_is_told() {
+fn task_that_ends_during_comparison_is_reported() {
     world(by_hand(), |world| async move {
         world.master.run(vec![shell("a"), shell("b")]);
         world.settle().await;
@@ -114,13 +114,13 @@ fn a_task_that_ends_during_the_comparison_is_in_the_next_report_and_its_end_is_t
         script.driver().report(&task_id("a"), TaskState::Finished);
         world.settle().await;
         let before = world.answer(nothing(2)).await;
-        let said = world.master.heard.lock().unwrap().returns[1].clone();
-        assert_ne!(before.summary, said.summary);
-        let held = said.report.clone().unwrap().held;
-        assert!(fits(&said, &held));
+        let message = world.master.received.lock().unwrap().returns[1].clone();
+        assert_ne!(before.summary, message.summary);
+        let held = message.report.clone().unwrap().held;
+        assert!(fits(&message, &held));
         let states: Vec<_> = held.tasks.iter().map(|task| task.state).collect();
         assert!(states.contains(&TaskState::Finished) && states.contains(&TaskState::Running));
-        // Nobody hears of it while it has no master.
+        // Not sent while there is no master.
         assert_eq!(world.master.states("a"), [TaskState::Running]);
         others.driver().report(&task_id("b"), TaskState::Failed);
         world.settle().await;
@@ -137,18 +137,19 @@ fn a_task_that_ends_during_the_comparison_is_in_the_next_report_and_its_end_is_t
     });
 }
 
-/// SPEC 2.2, RECONCILE; 5.3: a master that knows nothing of a task that this agent has would call it gone. Its end is told first.
+/// SPEC 2.2, RECONCILE; 5.3: a master that does not know the task would report it as gone. Its end
+/// comes first.
 #[test]
-fn a_task_that_never_came_into_a_container_is_held_until_its_end_is_acknowledged() {
-    let cast = Cast {
-        manners: Manners {
+fn unplaced_task_is_reported_until_acknowledged() {
+    let options = FixtureOptions {
+        behavior: MasterBehavior {
             acknowledges: false,
             compares_by_hand: true,
-            ..Manners::default()
+            ..MasterBehavior::default()
         },
-        ..Cast::default()
+        ..FixtureOptions::default()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         let nobodys = |id: &str| protocol::TaskInfo {
             command: None,
             ..shell(id)
@@ -162,17 +163,17 @@ fn a_task_that_never_came_into_a_container_is_held_until_its_end_is_acknowledged
             world.come_back().await;
             world.answer(nothing(1)).await;
             let welcome = Reregistered::Registered(welcome(agent_id()));
-            let said = world.answer(welcome).await;
+            let message = world.answer(welcome).await;
             comparisons += 1;
             assert_eq!(
-                world.master.heard.lock().unwrap().returns.len(),
+                world.master.received.lock().unwrap().returns.len(),
                 comparisons * 2
             );
-            let held = said.report.clone().unwrap().held;
-            assert!(fits(&said, &held));
+            let held = message.report.clone().unwrap().held;
+            assert!(fits(&message, &held));
             held
         };
-        let ends = |held: &Held| -> Vec<(String, TaskState)> {
+        let ends = |held: &AgentInventory| -> Vec<(String, TaskState)> {
             let end = |task: &protocol::message::registration::RunningTask| {
                 (task.info.task_id.to_string(), task.state)
             };
@@ -189,7 +190,7 @@ fn a_task_that_never_came_into_a_container_is_held_until_its_end_is_acknowledged
                 end("unknown", TaskState::Lost)
             ]
         );
-        // A master refuses for ever whoever says that it has a task which cannot be.
+        // A master rejects an inventory with an invalid task.
         let is_one = |task: &protocol::message::registration::RunningTask| {
             task.info.command.is_some() != task.info.executor.is_some()
                 && task.info.agent_id == agent_id()
@@ -213,43 +214,43 @@ fn a_task_that_never_came_into_a_container_is_held_until_its_end_is_acknowledged
         let framework_id = framework_id();
         world.master.tell(ShutDownFramework { framework_id });
         world.settle().await;
-        assert_eq!(held().await, Held::default());
+        assert_eq!(held().await, AgentInventory::default());
     });
 }
 
-/// An executor's end that falls between the last count and the welcome is in neither: it is told afterwards.
+/// An exit between the last inventory and the answer is in neither: it is sent afterwards.
 #[test]
-fn an_executor_that_ends_during_the_comparison_is_told_once_the_agent_is_registered() {
+fn executor_exit_during_comparison_is_reported_once() {
     world(by_hand(), |world| async move {
         world.master.run(vec![custom("a")]);
         world.settle().await;
         world.come_back().await;
         world.answer(nothing(1)).await;
-        let said = world.master.heard.lock().unwrap().returns[1].clone();
-        let executors = said.report.unwrap().held.executors;
+        let message = world.master.received.lock().unwrap().returns[1].clone();
+        let executors = message.report.unwrap().held.executors;
         assert_eq!(executors.len(), 1);
         assert_eq!(executors[0].info.executor_id.as_str(), "own");
-        let container_id = world.stage.container(0);
-        world.stage.happens(LauncherEvent::Exited {
+        let container_id = world.launcher.container(0);
+        world.launcher.emit(LauncherEvent::Exited {
             container_id,
             termination: Termination::Exited(1),
         });
         world.settle().await;
-        assert!(world.master.heard.lock().unwrap().exited.is_empty());
+        assert!(world.master.received.lock().unwrap().exited.is_empty());
         let welcome = Reregistered::Registered(welcome(agent_id()));
         world.answer(welcome).await;
-        assert_eq!(world.master.heard.lock().unwrap().exited.len(), 1);
-        // Said once: the next time it is simply not there.
+        assert_eq!(world.master.received.lock().unwrap().exited.len(), 1);
+        // Sent once; the next inventory simply lacks it.
         world.come_back().await;
         world.answer(nothing(1)).await;
-        let said = world.master.heard.lock().unwrap().returns[3].clone();
-        assert_eq!(said.report.unwrap().held.executors, []);
-        assert_eq!(world.master.heard.lock().unwrap().exited.len(), 1);
+        let message = world.master.received.lock().unwrap().returns[3].clone();
+        assert_eq!(message.report.unwrap().held.executors, []);
+        assert_eq!(world.master.received.lock().unwrap().exited.len(), 1);
     });
 }
 
 #[test]
-fn an_agent_tells_all_when_nothing_is_known_or_a_few_comparisons_have_led_nowhere() {
+fn full_inventory_follows_unknown_or_failed_comparisons() {
     world(by_hand(), |world| async move {
         world.master.run(vec![custom("a")]);
         world.settle().await;
@@ -259,7 +260,7 @@ fn an_agent_tells_all_when_nothing_is_known_or_a_few_comparisons_have_led_nowher
             world.answer(nothing(4)).await;
         }
         assert_eq!(world.master.registrations(), 2);
-        let all = world.master.heard.lock().unwrap().registrations[1]
+        let all = world.master.received.lock().unwrap().registrations[1]
             .1
             .clone();
         assert_eq!(all.agent.id, Some(agent_id()));
@@ -270,7 +271,7 @@ fn an_agent_tells_all_when_nothing_is_known_or_a_few_comparisons_have_led_nowher
         world.answer(Reregistered::Unknown).await;
         assert_eq!(world.master.registrations(), 3);
 
-        // Sums that cannot be counted are as good as none.
+        // A wrong number of sums counts as none.
         world.come_back().await;
         world
             .answer(Reregistered::Differs {
@@ -282,7 +283,7 @@ fn an_agent_tells_all_when_nothing_is_known_or_a_few_comparisons_have_led_nowher
 }
 
 #[test]
-fn a_master_that_dies_during_the_comparison_is_looked_for_again_from_the_beginning() {
+fn master_crash_during_comparison_restarts_registration() {
     world(by_hand(), |world| async move {
         world.master.run(vec![shell("a")]);
         world.settle().await;
@@ -292,12 +293,12 @@ fn a_master_that_dies_during_the_comparison_is_looked_for_again_from_the_beginni
         world.advance(3).await;
         world.network.heal("agent", "master");
         world.advance(60).await;
-        let returns = world.master.heard.lock().unwrap().returns.clone();
+        let returns = world.master.received.lock().unwrap().returns.clone();
         assert!(returns.len() > 2 && returns[1].report.is_some());
-        let later = returns[2..].iter().map(|said| &said.report);
+        let later = returns[2..].iter().map(|message| &message.report);
         assert!(
             later.flatten().next().is_none(),
-            "what the one said before is forgotten"
+            "earlier answers are forgotten"
         );
     });
 }

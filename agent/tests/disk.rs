@@ -1,5 +1,5 @@
-//! The disk of an agent in virtual time: which sandboxes are removed, which stay, how output is bounded, and what a master is told of a work
-//! directory that takes no writes.
+//! The agent's disk in virtual time: removal of sandboxes, bounded output, and suspension while the
+//! work directory takes no writes.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,43 +8,45 @@
 )]
 
 mod common;
-mod stage;
+mod fixture;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fixture::*;
 use meros_agent::{LauncherEvent, Settings};
 use protocol::message::task::RunTasks;
 use protocol::{TaskState, Termination};
-use stage::*;
 
-/// The sandboxes of all ended executors are older than allowed after a minute.
+/// Removes sandboxes of ended executors after a minute.
 fn quick(settings: &mut Settings) {
     settings.gc_delay = Duration::from_secs(60);
     settings.disk_watch_interval = Duration::from_secs(10);
 }
 
-fn fixture(acknowledges: bool, change: fn(&mut Settings)) -> Cast {
-    let manners = Manners {
+fn fixture(acknowledges: bool, change: fn(&mut Settings)) -> FixtureOptions {
+    let behavior = MasterBehavior {
         acknowledges,
         total_ping_timeout: Duration::from_secs(3600),
-        ..Manners::default()
+        ..MasterBehavior::default()
     };
-    Cast {
-        manners,
+    FixtureOptions {
+        behavior,
         change,
-        ..Cast::default()
+        ..FixtureOptions::default()
     }
 }
 
 fn sandbox(world: &World, index: usize) -> PathBuf {
-    world.stage.launched.lock().unwrap()[index].sandbox.clone()
+    world.launcher.launched.lock().unwrap()[index]
+        .sandbox
+        .clone()
 }
 
-/// The executor that was launched as the `index`th ends.
+/// Ends the executor that was launched at `index`.
 async fn end(world: &World, index: usize) {
-    world.stage.happens(LauncherEvent::Exited {
-        container_id: world.stage.container(index),
+    world.launcher.emit(LauncherEvent::Exited {
+        container_id: world.launcher.container(index),
         termination: Termination::Exited(0),
     });
     world.settle().await;
@@ -60,7 +62,7 @@ async fn metric(world: &World, name: &str) -> f64 {
 }
 
 #[test]
-fn a_sandbox_is_removed_at_its_age_once_acknowledged() {
+fn acknowledged_sandbox_is_removed_at_its_age() {
     world(fixture(true, quick), |world| async move {
         run(&world, "ends").await;
         run(&world, "lives").await;
@@ -90,7 +92,7 @@ fn a_sandbox_with_an_unacknowledged_end_is_kept() {
 }
 
 #[test]
-fn of_too_many_sandboxes_the_oldest_go_at_once() {
+fn oldest_excess_sandboxes_are_removed_at_once() {
     let few = |settings: &mut Settings| settings.max_completed_sandboxes = 2;
     world(fixture(true, few), |world| async move {
         for index in 0..4 {
@@ -108,7 +110,7 @@ fn the_next_process_schedules_what_an_earlier_one_left() {
     let none = |settings: &mut Settings| settings.max_completed_sandboxes = 100;
     world(fixture(false, none), |world| async move {
         world.master.tell(RunTasks {
-            framework: kept_framework(),
+            framework: checkpointing_framework(),
             tasks: vec![custom("lives")],
         });
         world.settle().await;
@@ -116,10 +118,10 @@ fn the_next_process_schedules_what_an_earlier_one_left() {
         run(&world, "ends").await;
         end(&world, 1).await;
         let (lives, left) = (sandbox(&world, 0), sandbox(&world, 1));
-        let stage = Stage::with_left(world.stage.container(0));
-        let world = world.restart(stage).await;
+        let launcher = LauncherControl::with_left(world.launcher.container(0));
+        let world = world.restart(launcher).await;
         assert_eq!(metric(&world, "gc/path_removals_pending").await, 1.0);
-        // By the default week, less what of it the disk has in use.
+        // The default week, less the used share of the disk.
         world.advance(1).await;
         assert!(lives.is_dir() && left.is_dir());
     });
@@ -145,10 +147,10 @@ fn output_of_a_live_executor_is_bounded() {
 }
 
 #[test]
-fn an_agent_that_cannot_write_suspends_itself_until_it_can() {
+fn failed_writes_suspend_the_agent() {
     world(fixture(true, |_| ()), |world| async move {
-        let suspensions = || world.master.heard.lock().unwrap().suspensions.clone();
-        // Neither a sandbox nor a test write can be made.
+        let suspensions = || world.master.received.lock().unwrap().suspensions.clone();
+        // Neither sandboxes nor test writes are possible.
         let work_dir = world.work_dir.path();
         std::fs::create_dir(work_dir.join(".write-test")).unwrap();
         let slaves = work_dir.join("slaves");
@@ -163,7 +165,7 @@ fn an_agent_that_cannot_write_suspends_itself_until_it_can() {
         run(&world, "fails-too").await;
         world.advance(5).await;
         assert_eq!(suspensions().len(), 1, "reported once");
-        // Each master that it comes to is told.
+        // Each new master is informed.
         world.master.ping(false).await;
         world.advance(2).await;
         assert_eq!(suspensions().len(), 2);
@@ -172,14 +174,14 @@ fn an_agent_that_cannot_write_suspends_itself_until_it_can() {
         world.advance(2).await;
         assert_eq!(suspensions()[2..], [None]);
         run(&world, "runs").await;
-        assert_eq!(world.stage.launched.lock().unwrap().len(), 1);
+        assert_eq!(world.launcher.launched.lock().unwrap().len(), 1);
     });
 }
 
 #[test]
-fn an_agent_whose_disk_hangs_suspends_itself_until_it_goes_on() {
+fn hanging_disk_suspends_the_agent() {
     world(fixture(true, quick), |world| async move {
-        let suspensions = || world.master.heard.lock().unwrap().suspensions.clone();
+        let suspensions = || world.master.received.lock().unwrap().suspensions.clone();
         world.node.slow_blocking(Duration::from_secs(100));
         world.advance(25).await;
         assert_eq!(suspensions(), [], "a look may take some intervals");

@@ -1,4 +1,5 @@
-//! What executors say over HTTP that cannot be heard: each field that may be wrong, and each way to be nobody (SPEC 2.1, 2.5).
+//! Invalid calls of HTTP executors: each wrong field, and each failure of authentication (SPEC 2.1,
+//! 2.5).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,7 +8,7 @@
 )]
 
 mod common;
-mod stage;
+mod fixture;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,19 +18,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::Request;
+use fixture::*;
 use futures_util::stream::poll_fn;
 use futures_util::{FutureExt, StreamExt};
-use http::api::Streams;
-use http::rehearsal::{REFUSAL_MAX, answer, hostile_calls, said, very_many};
+use http::api::EventStreams;
+use http::testing::{REFUSAL_MAX, fetch, hostile_calls, long_list, send};
 use protocol::message::scheduler::KillTask;
 use protocol::{KillPolicy, TaskInfo};
 use serde_json::{Value, json};
-use stage::*;
 use v1::recordio::Decoder;
 
 const PATH: &str = "/api/v1/executor";
 
-/// The routes of an agent that runs a task of the framework's own executor, and that one's token.
+/// The routes of an agent that runs a task of a custom executor, and the executor's token.
 async fn running(world: &World) -> (Router, String) {
     running_of(world, custom("a")).await
 }
@@ -37,15 +38,15 @@ async fn running(world: &World) -> (Router, String) {
 async fn running_of(world: &World, task: TaskInfo) -> (Router, String) {
     world.master.run(vec![task]);
     world.settle().await;
-    let request = world.stage.launched.lock().unwrap()[0].clone();
+    let request = world.launcher.launched.lock().unwrap()[0].clone();
     let token = request.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"].clone();
     let (agent, node) = (&world.agent, &world.node);
     let counters = meros_agent::counters(agent);
-    let routes = meros_agent::routes(agent, node, counters, &Streams::new(node));
+    let routes = meros_agent::routes(agent, node, counters, &EventStreams::new(node));
     (routes, token)
 }
 
-/// A call of the executor that runs.
+/// A call of the running executor.
 fn call(kind: &str, more: Value) -> Value {
     let mut call = json!({
         "executor_id": { "value": "own" }, "framework_id": { "value": framework_id().as_str() }, "type": kind,
@@ -55,7 +56,7 @@ fn call(kind: &str, more: Value) -> Value {
     call
 }
 
-/// An update, of whose status a field is something else, or is not there.
+/// An update with one field of its status changed or removed.
 fn update(field: &str, value: Value) -> Value {
     let mut status = json!({
         "task_id": { "value": "a" }, "state": "TASK_RUNNING", "uuid": "AAAAAAAAAAAAAAAAAAAAAA==",
@@ -81,7 +82,7 @@ fn post(token: &str, headers: &[(&str, &str)], body: impl Into<Body>) -> Request
     request.body(body.into()).unwrap()
 }
 
-/// The events that wait in a stream.
+/// The events waiting in a stream.
 fn events(stream: &mut BodyDataStream) -> Vec<Value> {
     let (mut decoder, mut all) = (Decoder::new(1 << 20), Vec::new());
     while let Some(Some(piece)) = stream.next().now_or_never() {
@@ -94,16 +95,15 @@ fn events(stream: &mut BodyDataStream) -> Vec<Value> {
     all
 }
 
-/// SPEC 2.5, 2.8: all that executors of Mesos read of what they are told.
+/// SPEC 2.5, 2.8: all event fields that Mesos executors read.
 #[test]
-fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_long_a_kill_may_take()
-{
-    world(Cast::default(), |world| async move {
+fn events_contain_all_fields_of_the_schema() {
+    world(FixtureOptions::default(), |world| async move {
         let mut task = custom("a");
         task.executor.as_mut().unwrap().data = b"hello".to_vec();
         let (routes, token) = running_of(&world, task).await;
         let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
-        let begun = answer(&routes, post(&token, &[], subscribe)).await;
+        let begun = send(&routes, post(&token, &[], subscribe)).await;
         assert_eq!(begun.status(), 200);
         world.settle().await;
         let mut stream = begun.into_body().into_data_stream();
@@ -151,19 +151,19 @@ fn an_executor_hears_who_and_where_it_is_and_whose_what_it_is_to_run_and_how_lon
     });
 }
 
-/// SPEC 2.5: it need not keep for ever what nobody here can do anything with.
+/// SPEC 2.5: the executor must be able to drop it.
 #[test]
-fn a_status_of_a_task_that_is_not_here_is_taken_and_acknowledged_and_told_to_nobody() {
-    world(Cast::default(), |world| async move {
+fn status_of_an_unknown_task_is_acknowledged_and_dropped() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
-        let begun = answer(&routes, post(&token, &[], subscribe)).await;
+        let begun = send(&routes, post(&token, &[], subscribe)).await;
         world.settle().await;
         let mut stream = begun.into_body().into_data_stream();
         assert_eq!(events(&mut stream).len(), 2);
         let unknown = update("task_id", json!({ "value": "nobodys" }));
         let unknown = call("UPDATE", json!({ "update": unknown })).to_string();
-        let taken = answer(&routes, post(&token, &[], unknown)).await;
+        let taken = send(&routes, post(&token, &[], unknown)).await;
         assert_eq!(taken.status(), 202);
         world.settle().await;
         let uuid = "AAAAAAAAAAAAAAAAAAAAAA==";
@@ -176,10 +176,10 @@ fn a_status_of_a_task_that_is_not_here_is_taken_and_acknowledged_and_told_to_nob
     });
 }
 
-/// SPEC 2.1, 2.5: each by the field that it has wrong.
+/// SPEC 2.1, 2.5: each by its invalid field.
 #[test]
-fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() {
-    world(Cast::default(), |world| async move {
+fn invalid_fields_are_named_without_effect() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let status =
             |field: &str, value: Value| call("UPDATE", json!({ "update": update(field, value) }));
@@ -293,11 +293,11 @@ fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() 
             ),
         ];
         for (body, words) in cases {
-            let (status, text) = said(&routes, post(&token, &[], body.to_string())).await;
-            let shown: String = body.to_string().chars().take(300).collect();
+            let (status, text) = fetch(&routes, post(&token, &[], body.to_string())).await;
+            let coverage: String = body.to_string().chars().take(300).collect();
             assert!(
                 status == 400 && text.contains(words),
-                "{shown}: {status} {text}"
+                "{coverage}: {status} {text}"
             );
         }
         world.settle().await;
@@ -305,13 +305,14 @@ fn each_field_of_an_executors_call_that_is_wrong_is_named_and_nothing_follows() 
     });
 }
 
-/// SPEC 2.8, TaskStatus: what an executor says of its container, of checks and of limits goes on as it was said; the agent adds what was not said.
+/// SPEC 2.8, TaskStatus: container, check and limit fields of the executor are forwarded unchanged;
+/// the agent adds missing ones.
 #[test]
-fn what_an_executor_says_in_its_status_goes_on_as_it_was_said() {
-    world(Cast::default(), |world| async move {
+fn status_fields_are_forwarded_unchanged() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
-        let events = answer(&routes, post(&token, &[], subscribe)).await.status();
+        let events = send(&routes, post(&token, &[], subscribe)).await.status();
         assert_eq!(events, 200);
         let whole = json!({
             "container_status": {
@@ -321,21 +322,20 @@ fn what_an_executor_says_in_its_status_goes_on_as_it_was_said() {
             "check_status": { "type": "TCP", "tcp": { "succeeded": true } },
             "limitation": { "resources": [{ "name": "mem", "type": "SCALAR", "scalar": { "value": 64.0 } }] },
         });
-        for (uuid, said) in [
+        for (uuid, message) in [
             ("AAAAAAAAAAAAAAAAAAAAAA==", json!({})),
             ("AQEBAQEBAQEBAQEBAQEBAQ==", whole),
         ] {
             let mut update = update("uuid", json!(uuid));
             let status = update["status"].as_object_mut().unwrap();
-            status.extend(said.as_object().cloned().unwrap());
+            status.extend(message.as_object().cloned().unwrap());
             let update = call("UPDATE", json!({ "update": update })).to_string();
-            assert_eq!(
-                answer(&routes, post(&token, &[], update)).await.status(),
-                202
-            );
+            assert_eq!(send(&routes, post(&token, &[], update)).await.status(), 202);
             world.settle().await;
             let told = world.master.last("a").unwrap().status;
-            let own = world.stage.launched.lock().unwrap()[0].container_id.clone();
+            let own = world.launcher.launched.lock().unwrap()[0]
+                .container_id
+                .clone();
             assert_eq!(told.container_id, Some(own.clone()));
             let told = v1::json::write(&v1::schema::TaskStatus::from(&told));
             let told: Value = serde_json::from_slice(&told).unwrap();
@@ -344,17 +344,21 @@ fn what_an_executor_says_in_its_status_goes_on_as_it_was_said() {
                     "container_status" => json!({ "container_id": { "value": own.as_str() } }),
                     _ => Value::Null,
                 };
-                assert_eq!(told[field], *said.get(field).unwrap_or(&usual), "{field}");
+                assert_eq!(
+                    told[field],
+                    *message.get(field).unwrap_or(&usual),
+                    "{field}"
+                );
             }
             assert_eq!(told["labels"], Value::Null);
         }
     });
 }
 
-/// SPEC 2.1, 2.5: bytes of any kind, also with the right token, whatever the list is in that has a million entries.
+/// SPEC 2.1, 2.5: arbitrary bytes, also with a valid token, including lists of a million entries.
 #[test]
-fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
-    world(Cast::default(), |world| async move {
+fn garbage_is_rejected_even_with_a_token() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let whole = call(
             "UPDATE",
@@ -364,7 +368,7 @@ fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
         let (before, after) = whole.split_once("\"HERE\"").unwrap();
         for hostile in hostile_calls([before, after]) {
             let headers = [("Content-Type", hostile.content_type)];
-            let (status, text) = said(&routes, post(&token, &headers, hostile.body)).await;
+            let (status, text) = fetch(&routes, post(&token, &headers, hostile.body)).await;
             let what = hostile.what;
             assert!(
                 matches!(status, 400 | 413 | 415) && (10..=REFUSAL_MAX).contains(&text.len()),
@@ -376,13 +380,13 @@ fn bytes_that_are_no_call_of_an_executor_are_refused_with_its_token_too() {
     });
 }
 
-/// SPEC 2.1: a million entries, or as many as a call may have, of which each could be meant.
+/// SPEC 2.1: a million valid entries, or as many as a call may have.
 #[test]
-fn very_many_valid_entries_of_an_executors_call_are_refused_in_words_or_accepted() {
-    world(Cast::default(), |world| async move {
+fn huge_calls_are_accepted_or_rejected_with_a_reason() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let plain = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
-        let stream = answer(&routes, post(&token, &[], plain)).await;
+        let stream = send(&routes, post(&token, &[], plain)).await;
         assert_eq!(stream.status(), 200);
         let label = |n| format!(r#"{{"key":"k{n}","value":"v"}}"#);
         let task = |n| {
@@ -412,33 +416,33 @@ fn very_many_valid_entries_of_an_executors_call_are_refused_in_words_or_accepted
         ] {
             let whole = call.to_string();
             let (before, after) = whole.split_once("\"HERE\"").unwrap();
-            let body = very_many([before, after], entry);
-            let asked = said(&routes, post(&token, &[], body));
-            let other = said(&routes, Request::get("/state").body(Body::empty()).unwrap());
+            let body = long_list([before, after], entry);
+            let asked = fetch(&routes, post(&token, &[], body));
+            let other = fetch(&routes, Request::get("/state").body(Body::empty()).unwrap());
             let ((status, text), (other, _)) = futures_util::join!(asked, other);
-            let shown: String = text.chars().take(200).collect();
+            let coverage: String = text.chars().take(200).collect();
             assert!(
                 status == 202
                     || (400..500).contains(&status) && text.contains(words) && text.len() > 10,
-                "{}: {status} {shown}",
+                "{}: {status} {coverage}",
                 call["type"]
             );
             assert_eq!(other, 200);
         }
         let update = call("UPDATE", json!({ "update": update("labels", json!({})) })).to_string();
         assert_eq!(
-            answer(&routes, post(&token, &[], update)).await.status(),
+            send(&routes, post(&token, &[], update)).await.status(),
             202,
-            "it is heard as before"
+            "its calls are accepted as before"
         );
         drop(stream);
     });
 }
 
-/// SPEC 2.1, 2.5: who it is, how it asks, and when.
+/// SPEC 2.1, 2.5: identity, headers and state.
 #[test]
-fn an_executor_that_is_nobody_or_asks_otherwise_is_told_what_is_expected() {
-    world(Cast::default(), |world| async move {
+fn rejected_calls_state_the_expectation() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, token) = running(&world).await;
         let heartbeat = call("HEARTBEAT", json!({})).to_string();
         let subscribe = call("SUBSCRIBE", json!({ "subscribe": {} })).to_string();
@@ -489,36 +493,36 @@ fn an_executor_that_is_nobody_or_asks_otherwise_is_told_what_is_expected() {
                 "Content-Type",
             ),
         ] {
-            let (found, text) = said(&routes, post(token, &headers, body.clone())).await;
+            let (found, text) = fetch(&routes, post(token, &headers, body.clone())).await;
             assert!(
                 found == status && text.contains(words),
                 "{headers:?}: {found} {text}"
             );
         }
         let get = Request::get(PATH).body(Body::empty()).unwrap();
-        let refused = answer(&routes, get).await;
+        let refused = send(&routes, get).await;
         assert_eq!(
             (refused.status().as_u16(), &refused.headers()["Allow"]),
             (405, &"POST".parse().unwrap())
         );
-        // None of them has disturbed it.
-        let begun = answer(&routes, post(&token, &[], subscribe.clone())).await;
+        // The executor is not disturbed by any of them.
+        let begun = send(&routes, post(&token, &[], subscribe.clone())).await;
         assert_eq!(begun.status().as_u16(), 200);
         world.settle().await;
-        let (status, text) = said(&routes, post(&token, &[], heartbeat)).await;
+        let (status, text) = fetch(&routes, post(&token, &[], heartbeat)).await;
         assert_eq!((status, &*text), (202, ""));
     });
 }
 
-/// A body costs memory and time, and nobody who is not known shall ask for them.
+/// A body costs memory and time, so it is not read without authentication.
 #[test]
-fn a_token_is_looked_at_before_any_of_the_body_is_read() {
+fn token_is_checked_before_the_body() {
     for authenticates in [true, false] {
-        let cast = Cast {
+        let options = FixtureOptions {
             authenticates,
-            ..Cast::default()
+            ..FixtureOptions::default()
         };
-        world(cast, |world| async move {
+        world(options, |world| async move {
             let (routes, token) = running(&world).await;
             let (container, _) = token.rsplit_once('.').unwrap();
             let guess = format!("{container}.guess");
@@ -530,7 +534,7 @@ fn a_token_is_looked_at_before_any_of_the_body_is_read() {
                     Poll::Ready(None::<std::io::Result<&str>>)
                 });
                 let asked = post(token, &[], Body::from_stream(body));
-                let response = answer(&routes, asked).await;
+                let response = send(&routes, asked).await;
                 let expected = if is_refused { 401 } else { 400 };
                 assert_eq!(response.status().as_u16(), expected, "{token}");
                 assert_eq!(read.load(Ordering::Relaxed), !is_refused, "{token}");

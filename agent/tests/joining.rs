@@ -1,5 +1,5 @@
-//! An agent and its masters: how it comes to one, comes back, and follows the next; what a deposed one says starts nothing and ends
-//! nothing (DESIGN 5).
+//! Registration, reregistration and failover of an agent; a deposed master can neither start nor
+//! end tasks.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -8,12 +8,13 @@
 )]
 
 mod common;
-mod stage;
+mod fixture;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use fixture::*;
 use protocol::TaskState;
 use protocol::message::registration::{
     AwaitLeader, DisownTasks, LeaderAnnounced, RegistrationRefused, ReregisterAgent, Reregistered,
@@ -21,24 +22,23 @@ use protocol::message::registration::{
 };
 use protocol::message::task::ShutDownFramework;
 use runtime::prelude::*;
-use stage::*;
 
 /// SPEC 5.2.
 #[test]
-fn registration_is_tried_again_with_growing_pauses() {
-    let manners = Manners {
+fn registration_is_retried_with_backoff() {
+    let behavior = MasterBehavior {
         not_now: 6,
-        ..Manners::default()
+        ..MasterBehavior::default()
     };
     world(
-        Cast {
-            manners,
-            ..Cast::default()
+        FixtureOptions {
+            behavior,
+            ..FixtureOptions::default()
         },
         |world| async move {
             world.advance(70).await;
-            let heard = world.master.heard.lock().unwrap();
-            let times: Vec<f64> = heard
+            let received = world.master.received.lock().unwrap();
+            let times: Vec<f64> = received
                 .registrations
                 .iter()
                 .map(|(at, _)| at.as_secs_f64())
@@ -57,8 +57,8 @@ fn registration_is_tried_again_with_growing_pauses() {
 
 /// SPEC 5.2.
 #[test]
-fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence() {
-    world(Cast::default(), |world| async move {
+fn agent_reregisters_after_lost_link_and_silence() {
+    world(FixtureOptions::default(), |world| async move {
         world.master.run(vec![shell("t")]);
         world.settle().await;
         world.network.sever("agent", "master");
@@ -68,8 +68,8 @@ fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence
         world.advance(60).await;
         assert_eq!(world.master.registrations(), 2);
         {
-            let heard = world.master.heard.lock().unwrap();
-            let again = &heard.registrations[1].1;
+            let received = world.master.received.lock().unwrap();
+            let again = &received.registrations[1].1;
             assert_eq!(again.agent.id, Some(agent_id()));
             assert_eq!(
                 (again.held.tasks.len(), again.held.tasks[0].state),
@@ -77,7 +77,7 @@ fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence
             );
             assert_eq!(again.held.frameworks, [framework()]);
         }
-        // Pings keep it; without them it looks for a master after 75 s.
+        // Pings keep the master; without them it is given up after 75 s.
         for _ in 0..4 {
             world.advance(15).await;
             world.master.ping(true).await;
@@ -92,20 +92,20 @@ fn an_agent_comes_back_with_its_id_and_tasks_after_a_lost_link_and_after_silence
         assert_eq!(
             world.master.registrations(),
             4,
-            "a master that does not hold it for connected is told again"
+            "a master that regards it as disconnected gets a registration"
         );
     });
 }
 
-/// A failover in which nobody needs a handshake.
+/// A failover without handshakes.
 #[test]
-fn an_agent_keeps_a_link_to_each_master_and_dials_one_again_that_was_lost() {
+fn agent_keeps_links_to_all_masters() {
     let standbys = vec!["standby"];
-    let cast = Cast {
+    let options = FixtureOptions {
         standbys,
-        ..Cast::default()
+        ..FixtureOptions::default()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         let linked = || {
             let peers = world.node.peers();
             let names = peers.iter().map(|peer| peer.node.name().to_owned());
@@ -123,35 +123,36 @@ fn an_agent_keeps_a_link_to_each_master_and_dials_one_again_that_was_lost() {
     });
 }
 
-/// Of a dead one nothing comes back before its next life is there: what was said is said again, and lets that one end the link.
+/// A dead master's link fails only when its next process answers: the message is repeated, and that
+/// process closes the link.
 #[test]
-fn a_master_that_leads_no_more_is_told_something_so_that_its_link_is_found_dead_if_it_is() {
-    let cast = Cast {
+fn former_leader_gets_a_message_to_detect_dead_link() {
+    let options = FixtureOptions {
         standbys: vec!["standby"],
         ..first_of_term_five()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         world.settle().await;
         let next = second(&world, leads_under(6));
         let old = world.master.node.clone();
-        let heard = || old.links().iter().map(|link| link.frames_delivered).sum();
+        let received = || old.links().iter().map(|link| link.frames_delivered).sum();
         world.advance(5).await;
-        let before: u64 = heard();
+        let before: u64 = received();
         world.advance(5).await;
-        assert_eq!(heard(), before, "an agent with a master is silent");
+        assert_eq!(received(), before, "an agent with a master is silent");
         announce(&world, &next, "second", 6).await;
-        assert_eq!((next.registrations(), heard()), (1, before + 1));
+        assert_eq!((next.registrations(), received()), (1, before + 1));
     });
 }
 
-/// A link that was lost is dialled again within three seconds, unless its master cannot be reached.
+/// A lost link is dialled again within three seconds, unless its master is unreachable.
 #[test]
-fn a_restarted_master_has_its_links_again_before_it_may_come_to_lead() {
-    let cast = Cast {
+fn restarted_master_is_linked_before_it_leads() {
+    let options = FixtureOptions {
         standbys: vec!["standby"],
-        ..Cast::default()
+        ..FixtureOptions::default()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         let linked = || {
             let peers = world.node.peers();
             peers.iter().any(|peer| peer.node.name() == "standby")
@@ -167,23 +168,23 @@ fn a_restarted_master_has_its_links_again_before_it_may_come_to_lead() {
     });
 }
 
-/// A new leader that says not now so often, counted in `asked`.
-struct Hesitant {
+/// A new leader that answers "not now" a number of times, counted in `asked`.
+struct NotReadyLeader {
     not_now: usize,
     asked: Arc<AtomicUsize>,
 }
 
-impl Actor for Hesitant {
+impl Actor for NotReadyLeader {
     type Context = Context<Self>;
 }
 
-impl Process for Hesitant {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<ReregisterAgent>(&[Role::Agent]);
+impl Process for NotReadyLeader {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<ReregisterAgent>(&[Role::Agent]);
     }
 }
 
-impl Handler<ReregisterAgent> for Hesitant {
+impl Handler<ReregisterAgent> for NotReadyLeader {
     type Result = MessageResult<ReregisterAgent>;
     fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
         let hesitates = self.asked.fetch_add(1, Ordering::Relaxed) < self.not_now;
@@ -200,14 +201,14 @@ impl Handler<ReregisterAgent> for Hesitant {
     }
 }
 
-/// S131: the others do not lead, and one of them may be dead and not known to be.
+/// S131: the others do not lead, and one of them may be dead without being known to be.
 #[test]
-fn a_new_leader_that_says_not_now_is_asked_again_soon_and_before_any_other() {
-    world(Cast::default(), |world| async move {
+fn new_leader_is_retried_before_others() {
+    world(FixtureOptions::default(), |world| async move {
         world.settle().await;
         let next = world.network.node("next", Role::Master, &[Role::Agent]);
         let asked = Arc::new(AtomicUsize::new(0));
-        let hesitant = Hesitant {
+        let hesitant = NotReadyLeader {
             not_now: 5,
             asked: asked.clone(),
         };
@@ -226,34 +227,35 @@ fn a_new_leader_that_says_not_now_is_asked_again_soon_and_before_any_other() {
     });
 }
 
-/// Who tells, at a master that does not lead, who does: the newest that the story has named.
-struct Office(Arc<Mutex<LeaderAnnounced>>);
+/// The discovery actor of a follower: names the leader that the test has set.
+struct DiscoveryActor(Arc<Mutex<LeaderAnnounced>>);
 
-impl Actor for Office {
+impl Actor for DiscoveryActor {
     type Context = Context<Self>;
 }
 
-impl Process for Office {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<AwaitLeader>(&[Role::Agent]);
+impl Process for DiscoveryActor {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<AwaitLeader>(&[Role::Agent]);
     }
 }
 
-impl Handler<AwaitLeader> for Office {
+impl Handler<AwaitLeader> for DiscoveryActor {
     type Result = MessageResult<AwaitLeader>;
     fn handle(&mut self, _: AwaitLeader, _: &mut Context<Self>) -> Self::Result {
         MessageResult(self.0.lock().unwrap().clone())
     }
 }
 
-/// The list stays what it was: a master that the agent has only learned of is tried first when its link is lost, and then those given.
+/// The configured list is unchanged: a learned master is tried first after a lost link, then the
+/// configured ones.
 #[test]
-fn an_agent_that_is_given_only_a_master_that_does_not_lead_is_led_to_the_one_that_does() {
-    let cast = Cast {
+fn follower_redirects_agent_to_the_leader() {
+    let options = FixtureOptions {
         given: "follower",
         ..first_of_term_five()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         let roles = [Role::Agent, Role::Master];
         let follower = world.network.node("follower", Role::Master, &roles);
         let leader = |address: &str, term| LeaderAnnounced {
@@ -261,7 +263,9 @@ fn an_agent_that_is_given_only_a_master_that_does_not_lead_is_led_to_the_one_tha
             term,
         };
         let says = Arc::new(Mutex::new(leader("master", 5)));
-        follower.spawn("office", Office(says.clone())).unwrap();
+        follower
+            .spawn("office", DiscoveryActor(says.clone()))
+            .unwrap();
         world.advance(2).await;
         assert_eq!(world.master.registrations(), 1);
 
@@ -269,11 +273,7 @@ fn an_agent_that_is_given_only_a_master_that_does_not_lead_is_led_to_the_one_tha
         world.network.sever("agent", "master");
         world.network.heal("agent", "master");
         world.advance(2).await;
-        assert_eq!(
-            world.master.registrations(),
-            2,
-            "it needs nobody to lead it"
-        );
+        assert_eq!(world.master.registrations(), 2, "no redirect is needed");
 
         world.network.join(&follower, "follower");
         world.network.leave("master");
@@ -285,27 +285,27 @@ fn an_agent_that_is_given_only_a_master_that_does_not_lead_is_led_to_the_one_tha
     });
 }
 
-fn leads_under(term: u64) -> Manners {
-    Manners {
+fn leads_under(term: u64) -> MasterBehavior {
+    MasterBehavior {
         term,
-        ..Manners::default()
+        ..MasterBehavior::default()
     }
 }
 
-fn first_of_term_five() -> Cast {
-    Cast {
-        manners: leads_under(5),
-        ..Cast::default()
+fn first_of_term_five() -> FixtureOptions {
+    FixtureOptions {
+        behavior: leads_under(5),
+        ..FixtureOptions::default()
     }
 }
 
 /// Another master, at the address `second`.
-fn second(world: &World, manners: Manners) -> Master {
+fn second(world: &World, behavior: MasterBehavior) -> Master {
     let node = world.network.node("second", Role::Master, &[Role::Agent]);
-    Master::start(&node, manners)
+    Master::start(&node, behavior)
 }
 
-/// That master, wherever the agent is registered, announces this.
+/// This master announces a leader, wherever the agent is registered.
 async fn announce(world: &World, by: &Master, address: &str, term: u64) {
     let agent = by
         .node
@@ -323,12 +323,12 @@ async fn metric(world: &World, name: &str) -> f64 {
 }
 
 fn launched(world: &World) -> usize {
-    world.stage.launched.lock().unwrap().len()
+    world.launcher.launched.lock().unwrap().len()
 }
 
-/// S131: whatever a deposed leader still says, once it goes on.
+/// S131: any late message of a deposed leader.
 #[test]
-fn a_deposed_master_starts_and_ends_nothing_and_is_told() {
+fn deposed_master_is_refused_and_informed() {
     world(first_of_term_five(), |world| async move {
         world.master.run(vec![shell("steady")]);
         world.settle().await;
@@ -336,7 +336,7 @@ fn a_deposed_master_starts_and_ends_nothing_and_is_told() {
         let next = second(&world, leads_under(6));
         announce(&world, &next, "second", 6).await;
         assert_eq!(next.registrations(), 1, "it left the old one at once");
-        let heard = world.master.heard.lock().unwrap().updates.len();
+        let received = world.master.received.lock().unwrap().updates.len();
 
         world.master.run(vec![shell("late")]);
         world.master.kill("steady");
@@ -353,16 +353,16 @@ fn a_deposed_master_starts_and_ends_nothing_and_is_told() {
         announce(&world, &world.master, "master", 5).await;
         world.advance(1).await;
         assert_eq!(launched(&world), 1, "nothing of it was started");
-        assert_eq!(script.heard(), ["subscribed steady", "launch steady"]);
+        assert_eq!(script.received(), ["subscribed steady", "launch steady"]);
         assert_eq!(
             (next.registrations(), world.master.registrations()),
             (1, 1),
             "the agent stays where it is"
         );
         {
-            let old = world.master.heard.lock().unwrap();
-            assert_eq!(old.terms_seen, [6], "it is told once");
-            assert_eq!(old.updates.len(), heard);
+            let old = world.master.received.lock().unwrap();
+            assert_eq!(old.terms_seen, [6], "it is informed once");
+            assert_eq!(old.updates.len(), received);
         }
         assert_eq!(metric(&world, "slave/master_messages_refused").await, 7.0);
         assert_eq!(metric(&world, "slave/master_term").await, 6.0);
@@ -376,7 +376,7 @@ fn a_deposed_master_starts_and_ends_nothing_and_is_told() {
 }
 
 #[test]
-fn an_announcement_moves_an_agent_only_to_a_later_term() {
+fn announcement_applies_only_for_a_later_term() {
     world(first_of_term_five(), |world| async move {
         let other = second(&world, leads_under(4));
         for term in [0, 4, 5] {
@@ -394,41 +394,41 @@ fn an_announcement_moves_an_agent_only_to_a_later_term() {
     });
 }
 
-/// The one that answers is asked whether it still leads: it can only say so if a majority does.
+/// The answering master must confirm its lead, for which it needs a majority.
 #[test]
-fn who_has_lost_its_master_names_the_newest_term_to_the_one_that_it_asks() {
+fn registration_names_the_newest_term_seen() {
     world(first_of_term_five(), |world| async move {
         let next = second(&world, leads_under(6));
         announce(&world, &next, "second", 6).await;
         assert_eq!(next.registrations(), 1);
         world.network.leave("second");
         world.advance(10).await;
-        let heard = world.master.heard.lock().unwrap();
-        let seen: Vec<u64> = heard
+        let received = world.master.received.lock().unwrap();
+        let seen: Vec<u64> = received
             .registrations
             .iter()
             .map(|(_, all)| all.term_seen)
             .collect();
         assert_eq!(seen, [0, 6]);
-        assert_eq!(heard.returns[0].term_seen, 6);
+        assert_eq!(received.returns[0].term_seen, 6);
     });
 }
 
-/// It was asked before the agent knew better, and answers afterwards.
+/// Sent before the agent knew the new leader; the answer arrives afterwards.
 #[test]
-fn an_answer_that_was_overtaken_by_a_new_leader_binds_nobody() {
-    let manners = Manners {
+fn answer_of_an_overtaken_master_is_ignored() {
+    let behavior = MasterBehavior {
         compares_by_hand: true,
         ..leads_under(5)
     };
-    let cast = Cast {
-        manners,
-        ..Cast::default()
+    let options = FixtureOptions {
+        behavior,
+        ..FixtureOptions::default()
     };
-    world(cast, |world| async move {
+    world(options, |world| async move {
         world.master.ping(false).await;
         world.advance(2).await;
-        assert_eq!(world.master.heard.lock().unwrap().waiting.len(), 1);
+        assert_eq!(world.master.received.lock().unwrap().waiting.len(), 1);
         let next = second(&world, leads_under(6));
         announce(&world, &next, "second", 6).await;
         assert_eq!(next.registrations(), 1);
@@ -439,7 +439,7 @@ fn an_answer_that_was_overtaken_by_a_new_leader_binds_nobody() {
         world.master.run(vec![shell("late")]);
         next.run(vec![shell("next")]);
         world.settle().await;
-        let launched = world.stage.launched.lock().unwrap();
+        let launched = world.launcher.launched.lock().unwrap();
         assert_eq!(launched[0].environment["MESOS_EXECUTOR_ID"], "next");
         assert_eq!(launched.len(), 1);
     });

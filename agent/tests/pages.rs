@@ -1,5 +1,5 @@
-//! An agent's routes in virtual time: which list of the ACLs decides each of them, that all are there under `/slave(1)` too, and that whatever
-//! is sent to them is refused in words (SPEC 2.1, 2.5, 2.7, 3.7, 3.9).
+//! The agent's routes in virtual time: the ACL action of each, their copies under `/slave(1)`, and
+//! rejection of invalid requests (SPEC 2.1, 2.5, 2.7, 3.7, 3.9).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,48 +9,48 @@
 
 mod calls;
 mod common;
-mod figures;
+mod fixture;
+mod metrics;
 mod sandboxes;
-mod stage;
 
 use std::time::Duration;
 
 use authority::{Acls, Action};
 use axum::Router;
-use http::api::Streams;
-use http::rehearsal::{hostile_calls, request, said, takes};
+use fixture::*;
+use http::api::EventStreams;
+use http::testing::{fetch, hostile_calls, request, wrong_answers};
 use meros_agent::LauncherEvent;
 use protocol::Termination;
 use protocol::message::task::DrainTasks;
 use runtime::prelude::*;
 use serde_json::{Value, json};
-use stage::*;
 
 const JSON: &str = "application/json";
 
-/// What shows that an action is asked about.
-enum Shown {
-    /// These requests.
+/// Where an action is tested.
+enum Coverage {
+    /// By these requests.
     By(Vec<Case>),
-    /// A test of this name in this source, as plain functions.
+    /// By a test of this name in this source, as plain functions.
     Elsewhere(&'static str, &'static str),
-    /// Masters ask about it, and agents never.
+    /// Used by masters, never by agents.
     AtMasters,
-    /// Nothing that it is about is served: these calls are refused by their names.
+    /// Its calls are not served: they are rejected by name.
     NotServed(&'static [&'static str]),
 }
 
-/// A request that is about an action. `DIR` in it is the sandbox of the only executor.
+/// A request that an action authorizes. `DIR` in it is the sandbox of the only executor.
 struct Case {
     method: &'static str,
     path: &'static str,
     body: String,
-    /// What it is answered where it is allowed.
+    /// The status if allowed.
     status: u16,
-    /// What it shows where it is allowed. If nothing, it is answered 403 where it is not.
+    /// The text shown only if allowed. If empty, the request is rejected with 403 otherwise.
     shows: &'static str,
-    /// What must be allowed beside.
-    beside: &'static [Action],
+    /// Further actions to allow.
+    also_allowed: &'static [Action],
 }
 
 fn send(method: &'static str, path: &'static str, body: &Value, status: u16) -> Case {
@@ -60,7 +60,7 @@ fn send(method: &'static str, path: &'static str, body: &Value, status: u16) -> 
         body: body.to_string(),
         status,
         shows: "",
-        beside: &[],
+        also_allowed: &[],
     }
 }
 
@@ -68,8 +68,8 @@ fn get(path: &'static str) -> Case {
     send("GET", path, &Value::Null, 200)
 }
 
-fn call(said: Value) -> Case {
-    send("POST", "/api/v1", &said, 200)
+fn call(message: Value) -> Case {
+    send("POST", "/api/v1", &message, 200)
 }
 
 fn question(kind: &str) -> Case {
@@ -78,14 +78,14 @@ fn question(kind: &str) -> Case {
 
 const TESTS: &str = include_str!("../src/http/tests.rs");
 
-/// Whoever adds an action says here where it is asked about.
-fn shown(action: Action) -> Shown {
+/// Each action is listed here with its tests.
+fn coverage(action: Action) -> Coverage {
     use Action::*;
-    use Shown::*;
-    let seen = |cases: Vec<Case>, beside: &'static [Action]| {
+    use Coverage::*;
+    let seen = |cases: Vec<Case>, also_allowed: &'static [Action]| {
         let cases = cases.into_iter().map(|case| Case {
             shows: "the-task",
-            beside,
+            also_allowed,
             ..case
         });
         By(cases.collect())
@@ -100,17 +100,17 @@ fn shown(action: Action) -> Shown {
             question("GET_FLAGS"),
         ]),
         SetLogLevel => {
-            let said = json!({ "level": 1, "duration": { "nanoseconds": 1 } });
-            let said = json!({ "type": "SET_LOGGING_LEVEL", "set_logging_level": said });
-            // A rehearsal has no log that could be changed.
+            let message = json!({ "level": 1, "duration": { "nanoseconds": 1 } });
+            let message = json!({ "type": "SET_LOGGING_LEVEL", "set_logging_level": message });
+            // A simulation has no log level to change.
             let toggle = "/logging/toggle?level=1&duration=1mins";
             By(vec![
                 Case {
                     status: 501,
-                    ..call(said)
+                    ..call(message)
                 },
                 Case {
-                    beside: &[GetEndpoints],
+                    also_allowed: &[GetEndpoints],
                     ..send("POST", toggle, &Value::Null, 501)
                 },
             ])
@@ -148,17 +148,14 @@ fn shown(action: Action) -> Shown {
             vec![question("GET_TASKS")],
             &[ViewFrameworks, ViewExecutors],
         ),
-        ViewRoles => Elsewhere(
-            TESTS,
-            "what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_whole",
-        ),
+        ViewRoles => Elsewhere(TESTS, "invisible_roles_are_hidden_but_totals_stay"),
         AccessSandboxes => By(vec![
             get("/files/browse?path=DIR"),
             get("/files/download?path=DIR/stdout"),
             get("/files/read?path=DIR/stdout"),
             Case {
                 shows: "the-task",
-                beside: &[GetEndpoints],
+                also_allowed: &[GetEndpoints],
                 ..get("/files/debug")
             },
             call(json!({ "type": "LIST_FILES", "list_files": { "path": "DIR" } })),
@@ -188,7 +185,8 @@ fn shown(action: Action) -> Shown {
         ]),
         MarkResourceProvidersGone => NotServed(&["MARK_RESOURCE_PROVIDER_GONE"]),
         PruneImages => By(vec![question("PRUNE_IMAGES")]),
-        // There are no standalone containers, no resource providers and no disks of theirs, and no log is shown.
+        // There are no standalone containers, no resource providers with disks, and no log is
+        // shown.
         ViewStandaloneContainers
         | ViewResourceProviders
         | AccessMesosLogs
@@ -221,31 +219,31 @@ fn shown(action: Action) -> Shown {
     }
 }
 
-/// All routes of the agent, guarded as they are when it is served.
+/// All routes of the agent, with the guards of the real server.
 fn routes(world: &World) -> Router {
     let (agent, node) = (&world.agent, &world.node);
     let counters = meros_agent::counters(agent);
-    let about = http::About {
+    let about = http::ServiceInfo {
         help: meros_agent::HELP,
         node: node.clone(),
         service: "agent",
         version: "1",
         counters: counters.clone(),
     };
-    let routes = meros_agent::routes(agent, node, counters, &Streams::new(node));
+    let routes = meros_agent::routes(agent, node, counters, &EventStreams::new(node));
     let routes = routes.merge(http::common_routes(about));
     let acls = world.acls.clone();
     let guard = http::Guard::new("agent", node);
-    guard.asking(Default::default(), acls).before(routes)
+    guard.with_access(Default::default(), acls).protect(routes)
 }
 
-/// An agent that runs one task, with its routes and the sandbox of its executor.
+/// An agent that runs one task, with its routes and its executor's sandbox.
 async fn running(world: &World) -> (Router, String, Node) {
     world.master.run(vec![shell("the-task")]);
     world.settle().await;
     let (executor, _) = world.executor(0).await;
     let routes = routes(world);
-    let (status, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+    let (status, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
     assert_eq!(status, 200, "{state}");
     let state: Value = serde_json::from_str(&state).unwrap();
     let directory = &state["frameworks"][0]["executors"][0]["directory"];
@@ -256,14 +254,14 @@ async fn ask(routes: &Router, case: &Case, directory: &str) -> (u16, String) {
     ask_below("", routes, case, directory).await
 }
 
-/// The same of a path that begins with the name of the agent's process.
+/// Likewise, with a path prefix.
 async fn ask_below(prefix: &str, routes: &Router, case: &Case, directory: &str) -> (u16, String) {
     let path = format!("{prefix}{}", case.path.replace("DIR", directory));
     let body = case.body.replace("DIR", directory);
-    said(routes, request(case.method, &path, JSON, body)).await
+    fetch(routes, request(case.method, &path, JSON, body)).await
 }
 
-/// Lists of these actions that say this of everything, to everybody.
+/// ACLs that allow or deny these actions on everything to everyone.
 fn lists(permissive: bool, actions: &[Action], objects: &str) -> Acls {
     let mut acls = json!({ "permissive": permissive });
     for action in actions {
@@ -275,22 +273,22 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> Acls {
 
 /// SPEC 3.7.
 #[test]
-fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name() {
-    world(Cast::default(), |world| async move {
+fn each_call_checks_its_own_acl() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, directory, _executor) = running(&world).await;
         let acls = world.acls.clone();
         let mut found = Vec::new();
         for action in Action::ALL {
             let name = action.name();
-            let cases = match shown(*action) {
-                Shown::By(cases) => cases,
-                Shown::Elsewhere(source, test) => {
+            let cases = match coverage(*action) {
+                Coverage::By(cases) => cases,
+                Coverage::Elsewhere(source, test) => {
                     assert!(source.contains(&format!("fn {test}()")), "{test}");
                     assert!(source.contains(name), "{name}");
                     continue;
                 }
-                Shown::NotServed(calls) => {
-                    acls.renew(Acls::default());
+                Coverage::NotServed(calls) => {
+                    acls.replace(Acls::default());
                     for call in calls {
                         let (status, text) = ask(&routes, &question(call), "").await;
                         if status != 501 || !text.contains(call) {
@@ -299,12 +297,12 @@ fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name()
                     }
                     continue;
                 }
-                Shown::AtMasters => continue,
+                Coverage::AtMasters => continue,
             };
             let below = |prefix| cases.iter().map(move |case| (prefix, case));
             for (prefix, case) in below("").chain(below("/slave(1)")) {
                 let what = format!("{name}: {prefix}{} {}", case.path, case.body);
-                acls.renew(lists(true, &[*action], "NONE"));
+                acls.replace(lists(true, &[*action], "NONE"));
                 let (status, text) = ask_below(prefix, &routes, case, &directory).await;
                 let words = format!("one that may {name}");
                 let is_denied = match case.shows {
@@ -314,8 +312,8 @@ fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name()
                 if !is_denied {
                     found.push(format!("{what}, denied: {status} {text}"));
                 }
-                let may: Vec<Action> = case.beside.iter().copied().chain([*action]).collect();
-                acls.renew(lists(false, &may, "ANY"));
+                let may: Vec<Action> = case.also_allowed.iter().copied().chain([*action]).collect();
+                acls.replace(lists(false, &may, "ANY"));
                 let (status, text) = ask_below(prefix, &routes, case, &directory).await;
                 if status != case.status || !text.contains(case.shows) {
                     found.push(format!("{what}, allowed: {status} {text}"));
@@ -326,14 +324,14 @@ fn each_thing_that_is_asked_of_an_agent_is_decided_by_the_list_of_its_own_name()
     });
 }
 
-/// SPEC 3.7: `view_containers` is about containers, and what is measured is for whoever may have its page.
+/// SPEC 3.7: `view_containers` filters containers; statistics are authorized as a page.
 #[test]
-fn each_page_asks_the_lists_that_mesos_asks_for_it_and_no_other() {
-    world(Cast::default(), |world| async move {
+fn each_page_checks_the_acls_of_mesos() {
+    world(FixtureOptions::default(), |world| async move {
         use Action::*;
         let (routes, _, _executor) = running(&world).await;
         let told = async |acls: Acls, case: &Case| {
-            world.acls.renew(acls);
+            world.acls.replace(acls);
             ask(&routes, case, "").await
         };
         for case in [get("/state"), question("GET_STATE"), question("GET_TASKS")] {
@@ -346,9 +344,9 @@ fn each_page_asks_the_lists_that_mesos_asks_for_it_and_no_other() {
             let (_, text) = told(lists(true, &unasked, "NONE"), &case).await;
             assert!(text.contains("the-task"), "{}: {text}", case.path);
         }
-        // What is measured must be there: here it is this test's own process.
-        world.stage.happens(LauncherEvent::Started {
-            container_id: world.stage.container(0),
+        // Statistics need a process: this test's own.
+        world.launcher.emit(LauncherEvent::Started {
+            container_id: world.launcher.container(0),
             pid: std::process::id().try_into().unwrap(),
         });
         world.settle().await;
@@ -360,12 +358,12 @@ fn each_page_asks_the_lists_that_mesos_asks_for_it_and_no_other() {
     });
 }
 
-/// SPEC 3.9: Mesos serves all of it below the name of its process.
+/// SPEC 3.9: Mesos serves every page below the name of its process.
 #[test]
-fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
-    world(Cast::default(), |world| async move {
+fn pages_are_also_served_under_slave_1() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, directory, _executor) = running(&world).await;
-        let get = async |path: String| said(&routes, request("GET", &path, JSON, "")).await;
+        let get = async |path: String| fetch(&routes, request("GET", &path, JSON, "")).await;
         for path in [
             "/health",
             "/version",
@@ -401,10 +399,10 @@ fn every_page_is_served_under_the_agents_name_too_and_says_the_same() {
 
 /// SPEC 3.9.
 #[test]
-fn what_the_help_of_an_agent_names_is_there_and_the_machine_has_figures() {
-    world(Cast::default(), |world| async move {
+fn help_lists_existing_pages() {
+    world(FixtureOptions::default(), |world| async move {
         let routes = routes(&world);
-        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let get = async |path: &str| fetch(&routes, request("GET", path, JSON, "")).await;
         let (status, help) = get("/help?format=json").await;
         assert_eq!(status, 200, "{help}");
         let help: Value = serde_json::from_str(&help).unwrap();
@@ -419,7 +417,7 @@ fn what_the_help_of_an_agent_names_is_there_and_the_machine_has_figures() {
             assert_ne!(status, 404, "{path}: {answer}");
             assert!(text.contains(path) && text.contains(endpoint["text"].as_str().unwrap()));
         }
-        // Any other format is that for people, as in Mesos.
+        // Any other format is the text for people, as in Mesos.
         let (_, plain) = get("/help").await;
         assert_eq!(get("/help?format=xml").await, (200, plain));
         let (status, stats) = get("/slave(1)/system/stats.json").await;
@@ -433,11 +431,11 @@ fn what_the_help_of_an_agent_names_is_there_and_the_machine_has_figures() {
 
 /// SPEC 3.12, 3.2.
 #[test]
-fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
-    world(Cast::default(), |world| async move {
+fn state_shows_the_drain_until_empty() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, _, _executor) = running(&world).await;
         let drain = async || {
-            let (_, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+            let (_, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
             let state: Value = serde_json::from_str(&state).unwrap();
             (
                 state.get("drain_config").cloned(),
@@ -445,7 +443,7 @@ fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
             )
         };
         assert_eq!(drain().await, (None, None));
-        let (_, state) = said(&routes, request("GET", "/state", JSON, "")).await;
+        let (_, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
         let state: Value = serde_json::from_str(&state).unwrap();
         let task = &state["frameworks"][0]["executors"][0]["tasks"][0];
         assert_eq!(task["statuses"][0]["state"], "TASK_RUNNING", "{task}");
@@ -461,17 +459,17 @@ fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
             drain().await,
             (Some(config(7_000_000_000)), Some(json!(begun)))
         );
-        // Told again by the next master: it is the same drain.
+        // Repeated by the next master: still the same drain.
         world.advance(3).await;
-        // A grace period that Mesos' form has no number for is as long as one has.
+        // A grace period beyond the range of Mesos' format is clamped.
         for (seconds, nanos) in [(5, 5_000_000_000), (u64::MAX, i64::MAX as u64)] {
             world.master.tell(order(seconds));
             world.settle().await;
             let again = (Some(config(nanos)), Some(json!(begun)));
             assert_eq!(drain().await, again);
         }
-        world.stage.happens(LauncherEvent::Exited {
-            container_id: world.stage.container(0),
+        world.launcher.emit(LauncherEvent::Exited {
+            container_id: world.launcher.container(0),
             termination: Termination::Exited(0),
         });
         world.settle().await;
@@ -479,21 +477,22 @@ fn the_state_says_that_the_agent_is_drained_until_nothing_is_left() {
     });
 }
 
-/// SPEC 2.7, 3.12: an executor that is over and acknowledged, and its framework, are still shown, and so is its sandbox, to its owner.
+/// SPEC 2.7, 3.12: an acknowledged executor, its framework and its sandbox remain visible to their
+/// owner.
 #[test]
-fn what_is_over_is_still_shown_with_its_framework_and_its_sandbox() {
-    world(Cast::default(), |world| async move {
+fn completed_runs_are_shown_with_sandboxes() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, directory, _executor) = running(&world).await;
         let get = async |path: &str| {
-            let (status, text) = said(&routes, request("GET", path, JSON, "")).await;
+            let (status, text) = fetch(&routes, request("GET", path, JSON, "")).await;
             (
                 status,
                 serde_json::from_str::<Value>(&text).unwrap_or_default(),
             )
         };
         assert_eq!(get("/state").await.1["completed_frameworks"], json!([]));
-        world.stage.happens(LauncherEvent::Exited {
-            container_id: world.stage.container(0),
+        world.launcher.emit(LauncherEvent::Exited {
+            container_id: world.launcher.container(0),
             termination: Termination::Exited(1),
         });
         world.settle().await;
@@ -513,13 +512,13 @@ fn what_is_over_is_still_shown_with_its_framework_and_its_sandbox() {
         let user = framework["user"].as_str().unwrap();
         for (allowed, status) in [(user, 200), ("somebody-else", 403)] {
             let acls = alices.replace("USER", allowed);
-            world.acls.renew(Acls::parse(&acls).unwrap());
+            world.acls.replace(Acls::parse(&acls).unwrap());
             let (found, _) = get(&format!("/files/browse?path={directory}")).await;
             assert_eq!(found, status, "{allowed}");
         }
-        world.acls.renew(Acls::default());
+        world.acls.replace(Acls::default());
 
-        // The framework is here again, with what it had.
+        // The framework is back, with its history.
         world.master.run(vec![shell("next-task")]);
         world.settle().await;
         let (_, state) = get("/state").await;

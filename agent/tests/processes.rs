@@ -1,4 +1,5 @@
-//! Real processes: a real zygote, real command executors and real tasks, with a master that only listens. Real time, bounded waits.
+//! Real processes: a real zygote, real command executors and real tasks, with a recording master.
+//! Real time, bounded waits.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -22,10 +23,10 @@ use runtime::memory::Network;
 use runtime::prelude::*;
 use transport::unix::Listener;
 
-/// How long what outlives an agent waits for the next.
+/// How long checkpointed executors wait for the next agent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The zygote's program, which cargo builds with the tests.
+/// The zygote program, which cargo builds with the tests.
 fn zygote_program() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let profile = own.ancestors().nth(2).unwrap();
@@ -46,7 +47,7 @@ struct World {
     listener: Listener,
 }
 
-/// A story about one agent with real processes.
+/// Runs a test of one agent with real processes.
 fn world<F: Future>(story: impl FnOnce(World) -> F) -> F::Output {
     world_in(tempfile::tempdir().unwrap(), story)
 }
@@ -65,7 +66,7 @@ fn world_in<F: Future>(work_dir: tempfile::TempDir, story: impl FnOnce(World) ->
         };
         let master = Master::start(
             &node("master", Role::Master, &[Role::Agent]),
-            Manners::default(),
+            MasterBehavior::default(),
         );
         let agent_node = node("agent", Role::Agent, &[Role::Master, Role::Executor]);
         let socket = work_dir.path().join("executors.sock");
@@ -149,7 +150,7 @@ fn shell(id: &str, line: &str) -> TaskInfo {
 
 /// SPEC 5.4.
 #[test]
-fn a_task_starts_runs_and_finishes_and_its_output_can_be_read() {
+fn task_runs_and_its_output_is_readable() {
     world(|world| async move {
         world
             .master
@@ -174,9 +175,10 @@ fn a_task_starts_runs_and_finishes_and_its_output_can_be_read() {
     });
 }
 
-/// What forks must have one thread: another might hold a lock that the child would wait for without end.
+/// A forking process must be single-threaded: another thread might hold a lock that the child would
+/// wait for forever.
 #[test]
-fn the_zygote_and_its_command_executors_have_one_thread_each() {
+fn zygote_and_command_executors_are_single_threaded() {
     world(|world| async move {
         world.master.run(vec![shell("t", "sleep 1000")]);
         world.is("t", TaskState::Running).await;
@@ -213,7 +215,7 @@ fn each_way_to_fail_has_its_state_and_message() {
             assert_eq!((status.state, status.reason), (state, reason), "{status:?}");
             assert!(status.message.contains(message), "{}", status.message);
         };
-        let failed = None; // As in Mesos: the executor gives none.
+        let failed = None; // As in Mesos: the executor gives no reason.
         check(
             world.ends("three").await,
             TaskState::Failed,
@@ -244,7 +246,7 @@ fn each_way_to_fail_has_its_state_and_message() {
 
 /// SPEC 5.4.
 #[test]
-fn a_kill_is_polite_at_first_and_certain_after_the_grace() {
+fn kill_sends_sigterm_then_sigkill() {
     world(|world| async move {
         let stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done";
         let policy = KillPolicy {
@@ -280,7 +282,8 @@ fn a_kill_is_polite_at_first_and_certain_after_the_grace() {
     });
 }
 
-/// A program that prints `ready`, then `drained` some time after SIGTERM, and is no direct child of the executor.
+/// A program that prints `ready`, then `drained` some time after SIGTERM, and is no direct child of
+/// the executor.
 fn draining(prefix: &str) -> String {
     let script =
         "trap \"sleep 0.5; echo drained; exit 0\" TERM; echo ready; while :; do sleep 0.05; done";
@@ -291,7 +294,7 @@ impl World {
     /// Waits until the task's standard output contains this.
     async fn prints(&self, task: &str, text: &str) {
         self.is(task, TaskState::Running).await;
-        // Bounded like any other wait here; the file is read over the agent's mailbox.
+        // Bounded like all waits here; the file is read through the agent's mailbox.
         for _ in 0..2_000 {
             let out = self.file(task, "stdout").await;
             if String::from_utf8_lossy(&out).contains(text) {
@@ -303,7 +306,8 @@ impl World {
     }
 }
 
-/// SPEC 5.4: the shell that started a program ends at SIGTERM, the program has the whole grace period.
+/// SPEC 5.4: the shell ends at SIGTERM, but the program that it started gets the whole grace
+/// period.
 #[test]
 fn a_killed_task_ends_with_its_last_process() {
     world(|world| async move {
@@ -332,7 +336,7 @@ fn a_killed_task_ends_with_its_last_process() {
 
 /// SPEC 5.4.
 #[test]
-fn a_child_that_ignores_the_kill_has_no_more_than_the_grace() {
+fn child_ignoring_sigterm_dies_after_the_grace_period() {
     world(|world| async move {
         let stubborn = "(trap '' TERM; echo ready; while :; do sleep 0.1; done); true";
         let policy = KillPolicy {
@@ -353,9 +357,9 @@ fn a_child_that_ignores_the_kill_has_no_more_than_the_grace() {
     });
 }
 
-/// A scheduler that ends, a drained agent's maintenance and SHUTDOWN of one executor come this way.
+/// Caused by the end of a scheduler, a drained agent's maintenance, and SHUTDOWN of one executor.
 #[test]
-fn an_executor_that_is_shut_down_drains_its_task() {
+fn executor_shutdown_terminates_its_task_gracefully() {
     world(|world| async move {
         world.master.run(vec![shell("t", &draining(""))]);
         world.prints("t", "ready").await;
@@ -381,7 +385,7 @@ fn only_sandbox(work_dir: &Path) -> PathBuf {
     at
 }
 
-/// SIGUSR1, a refusal by the master, and `kill -9` of the agent end the executors that do not outlive it.
+/// SIGUSR1, a refusal by the master, and `kill -9` of the agent end executors without checkpoint.
 #[test]
 fn tasks_drain_when_their_agent_leaves_or_dies() {
     for leaves in [true, false] {
@@ -417,7 +421,7 @@ fn bounded(what: &str, mut holds: impl FnMut() -> bool) {
     panic!("not within 30 s: {what}");
 }
 
-/// Whether a task may see this variable; cargo sets many others for this test, and the agent runs in it.
+/// Whether a task may see this variable; cargo sets many others for this test process.
 fn is_a_tasks(name: &str) -> bool {
     let known = [
         "PATH",
@@ -478,7 +482,7 @@ fn with_executor(id: &str, command: CommandInfo) -> TaskInfo {
 }
 
 #[test]
-fn a_frameworks_executor_sees_nothing_of_the_agents_environment() {
+fn custom_executor_does_not_inherit_the_environment() {
     world(|world| async move {
         world
             .master
@@ -498,7 +502,7 @@ fn a_frameworks_executor_sees_nothing_of_the_agents_environment() {
     });
 }
 
-/// Tasks of its user can read an inherited descriptor, and the environment in the zygote's `/proc/PID/environ`.
+/// Tasks of the same user can read inherited descriptors and the zygote's `/proc/PID/environ`.
 #[test]
 fn nothing_that_the_agent_inherited_reaches_its_processes() {
     let secret = tempfile::NamedTempFile::new().unwrap();
@@ -567,9 +571,9 @@ fn a_task_has_the_usual_umask() {
     });
 }
 
-/// The fault list: nothing a task started outlives it.
+/// No process started by a task outlives it.
 #[test]
-fn a_grandchild_does_not_outlive_its_task_not_even_in_a_session_of_its_own() {
+fn detached_grandchild_dies_with_its_task() {
     world(|world| async move {
         world.master.run(vec![shell("t", "sleep 1000 & setsid sleep 1000 & (setsid sh -c 'sleep 1000 & sleep 1000' &) ; sleep 0.2")]);
         assert_eq!(world.ends("t").await.state, TaskState::Finished);
@@ -577,7 +581,6 @@ fn a_grandchild_does_not_outlive_its_task_not_even_in_a_session_of_its_own() {
     });
 }
 
-/// The fault list.
 #[test]
 fn a_killed_executor_fails_its_task_and_leaves_nothing() {
     world(|world| async move {
@@ -622,9 +625,9 @@ fn a_killed_executor_fails_its_task_and_leaves_nothing() {
     });
 }
 
-/// The fault list: `kill -9` of an agent closes its sockets, and nothing else tells its processes.
+/// `kill -9` of an agent closes its sockets; its processes get no other signal.
 #[test]
-fn when_the_agent_is_gone_nothing_it_started_is_left() {
+fn no_process_outlives_the_agent() {
     let work_dir = tempfile::tempdir().unwrap();
     let path = work_dir.path().to_owned();
     let kept = world_in(work_dir, |world| async move {
@@ -642,9 +645,9 @@ fn when_the_agent_is_gone_nothing_it_started_is_left() {
     drop(kept);
 }
 
-/// Old orphans must not exist: a zygote that was killed together with its executors leaves what left their sessions.
+/// A zygote killed together with its executors leaves the processes that left their sessions.
 #[test]
-fn what_an_earlier_agent_left_behind_is_ended_before_a_new_one_works() {
+fn leftovers_are_killed_before_a_new_agent_starts() {
     let work_dir = tempfile::tempdir().unwrap();
     let sandbox = work_dir.path().join("slaves/s/x");
     let mut orphan = std::process::Command::new("sleep")
@@ -659,9 +662,8 @@ fn what_an_earlier_agent_left_behind_is_ended_before_a_new_one_works() {
     drop(launcher);
 }
 
-/// The fault list.
 #[test]
-fn a_hundred_megabytes_of_output_arrive_whole_and_disturb_nobody() {
+fn large_output_arrives_complete() {
     world(|world| async move {
         world.master.run(vec![
             shell("t", "head -c 100000000 /dev/zero | tr '\\0' x"),
@@ -690,7 +692,6 @@ fn a_hundred_megabytes_of_output_arrive_whole_and_disturb_nobody() {
     });
 }
 
-/// The fault list.
 #[test]
 fn a_second_agent_is_refused_the_work_directory() {
     let work_dir = tempfile::tempdir().unwrap();
@@ -707,9 +708,9 @@ fn a_second_agent_is_refused_the_work_directory() {
     assert!(WorkDir::lock(work_dir.path()).is_ok());
 }
 
-/// The fault list. Needs root, to mount a small disk; without it there is nothing to show.
+/// Needs root to mount a small disk; skipped otherwise.
 #[test]
-fn a_full_disk_fails_the_task_and_not_the_agent() {
+fn full_disk_fails_only_the_task() {
     let work_dir = tempfile::tempdir().unwrap();
     let disk = work_dir.path().join("slaves");
     std::fs::create_dir(&disk).unwrap();
@@ -748,7 +749,7 @@ fn a_full_disk_fails_the_task_and_not_the_agent() {
     drop(kept);
 }
 
-/// Many at once: every one ends, and nothing is left.
+/// Every task ends, and no process is left.
 #[test]
 fn two_hundred_tasks_in_one_go_all_finish() {
     world(|world| async move {

@@ -1,4 +1,4 @@
-//! Executors that hear over HTTP, in virtual time: what becomes of them when their stream breaks, and what comes through it (SPEC 2.5, 5.3).
+//! HTTP executors in virtual time: broken streams, events and calls (SPEC 2.5, 5.3).
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -7,19 +7,21 @@
 )]
 
 mod common;
-mod stage;
+mod fixture;
 
 use std::time::Duration;
 
+use fixture::*;
 use futures_util::{FutureExt, StreamExt};
-use http::api::{Bounds, Streams};
-use meros_agent::container::callers::{Caller, NotHeard, Proof, Speak, SubscribeStream, Words};
+use http::api::{Bounds, EventStreams};
+use meros_agent::container::http_executors::{
+    CallRejected, ExecutorCall, ExecutorCalled, ExecutorCaller, ExecutorToken, SubscribeStream,
+};
 use meros_agent::container::stream::{ExecutorStream, HEARTBEAT};
 use protocol::message::task::{EndExecutor, RunTasks, ShutDownFramework};
 use protocol::{ExecutorId, FrameworkInfo, Reason, Source, TaskState, TaskStatus, Uuid};
 use runtime::Timestamp;
 use serde_json::Value;
-use stage::*;
 use v1::recordio::Decoder;
 use v1::schema::executor::Event;
 use v1::{Content, Form};
@@ -27,7 +29,7 @@ use v1::{Content, Form};
 /// The body of a subscription's answer.
 type Body = std::pin::Pin<Box<dyn futures_util::Stream<Item = Value>>>;
 
-/// Runs tasks of the framework's own executor, which outlives its agent or not.
+/// Runs tasks of a custom executor, with or without checkpointing.
 async fn run(world: &World, tasks: &[&str], checkpoint: bool) {
     world.master.tell(RunTasks {
         framework: FrameworkInfo {
@@ -39,33 +41,33 @@ async fn run(world: &World, tasks: &[&str], checkpoint: bool) {
     world.settle().await;
 }
 
-/// The executor that was launched first, with the token it was given.
-fn caller(world: &World) -> Caller {
-    let request = world.stage.launched.lock().unwrap()[0].clone();
+/// The executor that was launched first, with its token.
+fn caller(world: &World) -> ExecutorCaller {
+    let request = world.launcher.launched.lock().unwrap()[0].clone();
     let token = &request.environment["MESOS_EXECUTOR_AUTHENTICATION_TOKEN"];
-    Caller {
+    ExecutorCaller {
         framework_id: framework_id(),
         executor_id: ExecutorId::new("own").unwrap(),
-        proof: Some(Proof::read(token).unwrap()),
+        token: Some(ExecutorToken::read(token).unwrap()),
     }
 }
 
 async fn try_subscribe(
     world: &World,
-    caller: Caller,
+    caller: ExecutorCaller,
     updates: Vec<TaskStatus>,
-) -> (Result<(), NotHeard>, Body) {
-    let streams = Streams::new(&world.node);
+) -> (Result<(), CallRejected>, Body) {
+    let streams = EventStreams::new(&world.node);
     try_subscribe_within(world, caller, updates, (&streams, Bounds::default())).await
 }
 
-/// As [`try_subscribe`], to one of these streams that may hold back this much.
+/// Like [`try_subscribe`], with streams of this buffer limit.
 async fn try_subscribe_within(
     world: &World,
-    caller: Caller,
+    caller: ExecutorCaller,
     updates: Vec<TaskStatus>,
-    (streams, bounds): (&Streams, Bounds),
-) -> (Result<(), NotHeard>, Body) {
+    (streams, bounds): (&EventStreams, Bounds),
+) -> (Result<(), CallRejected>, Body) {
     let (events, response) = streams.open(Content::One(Form::Json), bounds);
     let stream = world
         .node
@@ -77,7 +79,7 @@ async fn try_subscribe_within(
         updates,
         stream,
     };
-    let heard = world.agent.subscribe_stream(subscribe).await.unwrap();
+    let received = world.agent.subscribe_stream(subscribe).await.unwrap();
     world.settle().await;
     let mut decoder = Decoder::new(1 << 20);
     let body = response.into_body().into_data_stream();
@@ -89,17 +91,17 @@ async fn try_subscribe_within(
         }
         futures_util::stream::iter(events)
     });
-    (heard, Box::pin(body))
+    (received, Box::pin(body))
 }
 
 async fn subscribe(world: &World, updates: Vec<TaskStatus>) -> Body {
-    let (heard, body) = try_subscribe(world, caller(world), updates).await;
-    heard.unwrap();
+    let (received, body) = try_subscribe(world, caller(world), updates).await;
+    received.unwrap();
     body
 }
 
-/// The types of the events that wait, with the task that each is about.
-fn heard(body: &mut Body) -> Vec<String> {
+/// The types of the waiting events, with the task of each.
+fn received(body: &mut Body) -> Vec<String> {
     let mut all = Vec::new();
     while let Some(Some(event)) = body.next().now_or_never() {
         let kind = event["type"].as_str().unwrap();
@@ -117,41 +119,45 @@ fn status(task: &str, state: TaskState, number: u8) -> TaskStatus {
     status
 }
 
-async fn say(world: &World, words: Words) -> Result<(), NotHeard> {
+async fn say(world: &World, call: ExecutorCall) -> Result<(), CallRejected> {
     let caller = caller(world);
-    let said = world.agent.speak(Speak { caller, words }).await.unwrap();
+    let message = world
+        .agent
+        .executor_called(ExecutorCalled { caller, call })
+        .await
+        .unwrap();
     world.settle().await;
-    said
+    message
 }
 
-async fn give(world: &World, status: TaskStatus) -> Result<(), NotHeard> {
-    say(world, Words::Update(Box::new(status))).await
+async fn give(world: &World, status: TaskStatus) -> Result<(), CallRejected> {
+    say(world, ExecutorCall::Update(Box::new(status))).await
 }
 
 #[test]
-fn an_executor_over_http_hears_its_tasks_and_kills_and_is_heard_in_turn() {
-    world(Cast::default(), |world| async move {
+fn http_executor_receives_events_and_sends_calls() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a", "b"], false).await;
         let early = give(&world, status("a", TaskState::Running, 1)).await;
-        assert!(matches!(early, Err(NotHeard::NotNow { .. })));
+        assert!(matches!(early, Err(CallRejected::NotAllowed { .. })));
         let mut stranger = caller(&world);
-        stranger.proof = Proof::read("c.guess");
+        stranger.token = ExecutorToken::read("c.guess");
         let (refused, mut body) = try_subscribe(&world, stranger, Vec::new()).await;
-        assert!(matches!(refused, Err(NotHeard::Unproved { .. })));
-        assert_eq!(heard(&mut body), Vec::<String>::new());
+        assert!(matches!(refused, Err(CallRejected::Unauthenticated { .. })));
+        assert_eq!(received(&mut body), Vec::<String>::new());
 
         let mut body = subscribe(&world, Vec::new()).await;
-        assert_eq!(heard(&mut body), ["SUBSCRIBED", "LAUNCH a", "LAUNCH b"]);
+        assert_eq!(received(&mut body), ["SUBSCRIBED", "LAUNCH a", "LAUNCH b"]);
         give(&world, status("a", TaskState::Running, 1))
             .await
             .unwrap();
-        say(&world, Words::Message(b"hello".to_vec()))
+        say(&world, ExecutorCall::Message(b"hello".to_vec()))
             .await
             .unwrap();
-        say(&world, Words::Heartbeat).await.unwrap();
+        say(&world, ExecutorCall::Heartbeat).await.unwrap();
         world.master.kill("a");
         world.settle().await;
-        assert_eq!(heard(&mut body), ["ACKNOWLEDGED a", "KILL a"]);
+        assert_eq!(received(&mut body), ["ACKNOWLEDGED a", "KILL a"]);
         let update = world.master.last("a").unwrap().status;
         assert_eq!(
             update.executor_id.unwrap().as_str(),
@@ -159,44 +165,44 @@ fn an_executor_over_http_hears_its_tasks_and_kills_and_is_heard_in_turn() {
             "filled in, as the container and the time"
         );
         assert!(update.container_id.is_some() && update.timestamp.as_nanos() > 0);
-        let messages = world.master.heard.lock().unwrap().messages.clone();
+        let messages = world.master.received.lock().unwrap().messages.clone();
         assert_eq!(messages[0].data, b"hello");
         world.node.clock().advance(HEARTBEAT).await;
-        assert_eq!(heard(&mut body), ["HEARTBEAT"]);
+        assert_eq!(received(&mut body), ["HEARTBEAT"]);
     });
 }
 
-/// W4: also if nothing more is written to it.
+/// W4: even if nothing more is written to it.
 #[test]
-fn an_executor_that_leaves_more_unread_than_its_share_is_cut_off_when_its_moment_is_over() {
-    world(Cast::default(), |world| async move {
+fn slow_executor_stream_is_disconnected() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a", "b"], false).await;
         let bounds = Bounds {
-            together_max: Some(100),
+            common_max: Some(100),
             ..Bounds::default()
         };
-        let streams = Streams::new(&world.node);
+        let streams = EventStreams::new(&world.node);
         let within = (&streams, bounds);
         let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), within);
         let (heard_of, mut body) = subscribed.await;
         heard_of.unwrap();
         world.node.clock().advance(Duration::from_secs(1)).await;
         world.settle().await;
-        assert_eq!(heard(&mut body), ["ERROR"]);
+        assert_eq!(received(&mut body), ["ERROR"]);
         assert!(body.next().await.is_none(), "nothing comes after it");
     });
 }
 
-/// W4: it is told nothing more, and another fills what is left.
+/// W4: it gets no more events while other streams fill up.
 #[test]
-fn an_executor_is_looked_at_again_when_others_leave_too_much_unread() {
-    world(Cast::default(), |world| async move {
+fn stream_lag_is_checked_when_others_lag() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a", "b"], false).await;
         let bounds = Bounds {
-            together_max: Some(10_000),
+            common_max: Some(10_000),
             ..Bounds::default()
         };
-        let streams = Streams::new(&world.node);
+        let streams = EventStreams::new(&world.node);
         let within = (&streams, bounds);
         let subscribed = try_subscribe_within(&world, caller(&world), Vec::new(), within);
         let (heard_of, mut body) = subscribed.await;
@@ -209,14 +215,14 @@ fn an_executor_is_looked_at_again_when_others_leave_too_much_unread() {
         world.settle().await;
         others[0].0.write(&Event::message(vec![7; 20_000])).unwrap();
         world.settle().await;
-        assert_eq!(heard(&mut body), ["ERROR"]);
+        assert_eq!(received(&mut body), ["ERROR"]);
     });
 }
 
-/// SPEC 2.5: told twice and by two orders it has its time, and no more of it.
+/// SPEC 2.5: repeated shutdown orders do not change the grace period.
 #[test]
-fn an_executor_that_is_to_stop_has_its_grace_period_and_is_killed_when_that_is_over() {
-    world(Cast::default(), |world| async move {
+fn http_executor_is_killed_after_its_grace_period() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a"], false).await;
         let mut body = subscribe(&world, Vec::new()).await;
         let (framework_id, executor_id) = (framework_id(), ExecutorId::new("own").unwrap());
@@ -226,23 +232,23 @@ fn an_executor_that_is_to_stop_has_its_grace_period_and_is_killed_when_that_is_o
         };
         world.master.tell(end.clone());
         world.settle().await;
-        assert_eq!(heard(&mut body), ["SUBSCRIBED", "LAUNCH a", "SHUTDOWN"]);
+        assert_eq!(received(&mut body), ["SUBSCRIBED", "LAUNCH a", "SHUTDOWN"]);
         world.advance(2).await;
         world.master.tell(end);
         world.master.tell(ShutDownFramework { framework_id });
         world.advance(2).await;
-        assert_eq!(heard(&mut body), Vec::<String>::new());
-        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert_eq!(received(&mut body), Vec::<String>::new());
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
         world.advance(2).await;
-        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert_eq!(world.launcher.killed.lock().unwrap().len(), 1);
     });
 }
 
-/// SPEC 2.5: its stream may have broken just before or just after it was told so.
+/// SPEC 2.5: its stream may have broken just before or after the SHUTDOWN event.
 #[test]
-fn an_executor_that_is_to_stop_is_told_so_when_it_subscribes_again_and_gets_no_more_time() {
+fn resubscription_during_shutdown_keeps_the_deadline() {
     for is_away in [false, true] {
-        world(Cast::default(), move |world| async move {
+        world(FixtureOptions::default(), move |world| async move {
             run(&world, &["a"], true).await;
             let mut body = Some(subscribe(&world, Vec::new()).await);
             if is_away {
@@ -258,39 +264,39 @@ fn an_executor_that_is_to_stop_is_told_so_when_it_subscribes_again_and_gets_no_m
             world.advance(4).await;
             let unacknowledged = vec![status("a", TaskState::Killed, 1)];
             let mut body = subscribe(&world, unacknowledged).await;
-            assert_eq!(heard(&mut body), ["SHUTDOWN"]);
+            assert_eq!(received(&mut body), ["SHUTDOWN"]);
             assert!(body.next().await.is_none(), "nothing comes after it");
             assert_eq!(world.master.states("a"), [TaskState::Killed]);
-            assert!(world.stage.killed.lock().unwrap().is_empty());
+            assert!(world.launcher.killed.lock().unwrap().is_empty());
             world.advance(2).await;
-            assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+            assert_eq!(world.launcher.killed.lock().unwrap().len(), 1);
             let mut stranger = caller(&world);
-            stranger.proof = Proof::read("c.guess");
+            stranger.token = ExecutorToken::read("c.guess");
             let (refused, _) = try_subscribe(&world, stranger, Vec::new()).await;
-            assert!(matches!(refused, Err(NotHeard::Unproved { .. })));
+            assert!(matches!(refused, Err(CallRejected::Unauthenticated { .. })));
         });
     }
 }
 
-/// SPEC 2.5: without checkpointing an executor is expected to end with its connection.
+/// SPEC 2.5: an executor without checkpoint is expected to end with its connection.
 #[test]
-fn an_executor_without_checkpoint_has_its_grace_period_to_come_back() {
-    world(Cast::default(), |world| async move {
+fn executor_without_checkpoint_has_its_grace_period_to_return() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a"], false).await;
         drop(subscribe(&world, Vec::new()).await);
         world.advance(4).await;
-        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
         let mut body = subscribe(&world, Vec::new()).await;
         assert_eq!(
-            heard(&mut body),
+            received(&mut body),
             ["SUBSCRIBED", "LAUNCH a"],
             "the task it does not name was lost on the way"
         );
         world.advance(10).await;
-        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
         drop(body);
         world.advance(6).await;
-        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert_eq!(world.launcher.killed.lock().unwrap().len(), 1);
         let update = world.master.last("a").unwrap().status;
         assert_eq!(
             (update.state, update.reason),
@@ -301,15 +307,15 @@ fn an_executor_without_checkpoint_has_its_grace_period_to_come_back() {
 
 /// SPEC 2.5, 5.3.
 #[test]
-fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_doubles_nothing() {
-    world(Cast::default(), |world| async move {
+fn checkpointed_executor_reconnects_within_recovery_timeout() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a"], true).await;
         let body = subscribe(&world, Vec::new()).await;
         give(&world, status("a", TaskState::Running, 1))
             .await
             .unwrap();
         drop(body);
-        // Said while it hears nothing, and not confirmed.
+        // Sent while it is disconnected, and not confirmed.
         give(&world, status("a", TaskState::Running, 2))
             .await
             .unwrap();
@@ -324,7 +330,7 @@ fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_double
         ];
         let mut body = subscribe(&world, unacknowledged).await;
         assert_eq!(
-            heard(&mut body),
+            received(&mut body),
             ["SUBSCRIBED", "KILL a", "ACKNOWLEDGED a", "ACKNOWLEDGED a"]
         );
         let mut newest = subscribe(&world, vec![status("a", TaskState::Running, 2)]).await;
@@ -335,28 +341,28 @@ fn an_executor_with_checkpoint_comes_back_within_the_recovery_timeout_and_double
         give(&world, status("a", TaskState::Killed, 3))
             .await
             .unwrap();
-        let told = heard(&mut newest);
+        let told = received(&mut newest);
         assert_eq!(told.last().unwrap(), "ACKNOWLEDGED a", "{told:?}");
         assert_eq!(
             world.master.states("a"),
             [TaskState::Running, TaskState::Running, TaskState::Killed]
         );
 
-        // The next one does not come back.
+        // The next executor does not return.
         run(&world, &["b"], true).await;
         drop(newest);
         world.advance(899).await;
-        assert!(world.stage.killed.lock().unwrap().is_empty());
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
         world.node.clock().advance(Duration::from_secs(900)).await;
-        assert_eq!(world.stage.killed.lock().unwrap().len(), 1);
+        assert_eq!(world.launcher.killed.lock().unwrap().len(), 1);
         assert_eq!(world.master.states("b"), [TaskState::Lost]);
     });
 }
 
-/// SPEC 2.5, 5.11: what is said again because nobody has acknowledged it is no sign of anything wrong.
+/// SPEC 2.5, 5.11: a repetition of an unacknowledged update is not an error.
 #[test]
-fn a_status_that_is_given_twice_is_a_valid_one_and_one_of_no_task_is_not() {
-    world(Cast::default(), |world| async move {
+fn repeated_status_counts_as_valid() {
+    world(FixtureOptions::default(), |world| async move {
         run(&world, &["a"], false).await;
         let mut body = subscribe(&world, Vec::new()).await;
         let running = status("a", TaskState::Running, 1);
@@ -364,7 +370,7 @@ fn a_status_that_is_given_twice_is_a_valid_one_and_one_of_no_task_is_not() {
         give(&world, running.clone()).await.unwrap();
         drop(body);
         body = subscribe(&world, vec![running]).await;
-        assert_eq!(heard(&mut body), ["SUBSCRIBED", "ACKNOWLEDGED a"]);
+        assert_eq!(received(&mut body), ["SUBSCRIBED", "ACKNOWLEDGED a"]);
         let counted = async || {
             let counters = world.agent.counters().await.unwrap();
             ["valid", "invalid"].map(|kind| counters[&format!("slave/{kind}_status_updates")])
@@ -373,7 +379,7 @@ fn a_status_that_is_given_twice_is_a_valid_one_and_one_of_no_task_is_not() {
         give(&world, status("b", TaskState::Running, 2))
             .await
             .unwrap();
-        assert_eq!(heard(&mut body), ["ACKNOWLEDGED b"]);
+        assert_eq!(received(&mut body), ["ACKNOWLEDGED b"]);
         assert_eq!(counted().await, [3.0, 1.0]);
         assert!(world.master.last("b").is_none());
     });

@@ -1,8 +1,9 @@
-//! What a mirror costs a leader of 20,000 agents with 100,000 tasks, of which 100 have changed since the last second, in each framework
-//! some: the difference of the two snapshots, and the copy that the master makes when it changes books of which a snapshot is out.
-//! Beside them the whole, for a follower that is new: made by the leader, and taken in by the follower.
+//! The cost of a mirror for a leader of 20,000 agents with 100,000 tasks, of which 100 (some of
+//! each framework) have changed since the last second: the difference of the two snapshots, and the
+//! master's copy on a change while a snapshot exists. Also the full batch for a new follower: built
+//! by the leader, and applied by the follower.
 //!
-//! Plain functions: no mailbox, no wire. Each figure ends as one line of JSON.
+//! Plain functions: no mailbox, no wire. Each figure is one line of JSON.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -11,11 +12,11 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use meros_master as master;
 
-use master::books::Books;
 use master::comparison::Arrival;
-use master::measure::{Crowd, decide};
+use master::measure::{SyntheticAgents, decide};
 use master::mirror::change::Change;
 use master::mirror::difference::changes;
+use master::state::MasterState;
 use protocol::{FrameworkId, TaskId, TaskState};
 
 const AGENTS: u32 = 20_000;
@@ -27,14 +28,17 @@ fn main() {
         .sample_size(10)
         .warm_up_time(Duration::from_secs(1))
         .configure_from_args();
-    let crowd = match Crowd::new(AGENTS, TASKS_EACH) {
-        Ok(crowd) => crowd,
+    let synthetic = match SyntheticAgents::new(AGENTS, TASKS_EACH) {
+        Ok(synthetic) => synthetic,
         Err(error) => return eprintln!("no crowd: {error}"),
     };
-    let (Ok(empty), Ok(mut known)) = (Crowd::empty_books(), Crowd::empty_books()) else {
-        return eprintln!("no books");
+    let (Ok(empty), Ok(mut known)) = (
+        SyntheticAgents::empty_state(),
+        SyntheticAgents::empty_state(),
+    ) else {
+        return eprintln!("cannot build an empty state");
     };
-    let reports = crowd.reports.iter().cloned().map(Arrival::from);
+    let reports = synthetic.reports.iter().cloned().map(Arrival::from);
     assert_eq!(decide(&mut known, reports).registered, AGENTS as usize);
     let some = some(&known);
     let now = changed(known.clone(), &some);
@@ -76,19 +80,19 @@ fn main() {
     });
     measure("mirror_whole", &all, &mut || changes(&empty, &now).len());
     measure("mirror_take_whole", &all, &mut || {
-        let mut books = empty.clone();
+        let mut state = empty.clone();
         all.iter()
-            .for_each(|change| change.clone().apply(&mut books));
-        books.agents.iter().count()
+            .for_each(|change| change.clone().apply(&mut state));
+        state.agents.iter().count()
     });
     print!("{lines}");
     criterion.final_summary();
 }
 
-/// Some tasks, as many of each framework.
-fn some(books: &Books) -> Vec<(FrameworkId, TaskId)> {
-    let frameworks = books.tasks.frameworks().count().max(1);
-    let of = books.tasks.frameworks().flat_map(|(_, of)| {
+/// Some tasks, equally many per framework.
+fn some(state: &MasterState) -> Vec<(FrameworkId, TaskId)> {
+    let frameworks = state.tasks.frameworks().count().max(1);
+    let of = state.tasks.frameworks().flat_map(|(_, of)| {
         let each = of.active().step_by(100);
         each.take(CHANGED / frameworks)
     });
@@ -96,14 +100,14 @@ fn some(books: &Books) -> Vec<(FrameworkId, TaskId)> {
         .collect()
 }
 
-/// These tasks are in another state.
-fn changed(mut books: Books, some: &[(FrameworkId, TaskId)]) -> Books {
+/// Changes the state of these tasks.
+fn changed(mut state: MasterState, some: &[(FrameworkId, TaskId)]) -> MasterState {
     for (framework, task) in some {
-        books
+        state
             .tasks
             .update(framework, task, |task| task.state = TaskState::Killing);
     }
-    books
+    state
 }
 
 fn bytes(change: &Change) -> usize {

@@ -1,8 +1,10 @@
-//! What it costs a master to decide on 20,000 agents with 100,000 tasks that come back all at once: with digests that are equal to what
-//! the master knows or the next master's mirror says, and with reports of all that they have to a master that knows nothing.
+//! The cost of decisions on 20,000 agents with 100,000 tasks that register again at once: with
+//! digests equal to the master's state or the next master's mirror, and with full reports to a
+//! master that knows nothing.
 //!
-//! The decision alone, from the decoded message to the effects: no mailbox, no registry, no wire. Mesos needs 3.9 s for the same, with
-//! messages inside one process. Each figure ends as one line of JSON: seconds for all agents, and agents a second.
+//! From the decoded message to the effects: no mailbox, no registry, no wire. Mesos needs 3.9 s for
+//! the same, with messages inside one process. Each figure is one line of JSON: seconds for all
+//! agents, and agents per second.
 
 use std::fmt::Write;
 use std::hint::black_box;
@@ -12,7 +14,7 @@ use criterion::{BatchSize, Criterion};
 use meros_master as master;
 
 use master::comparison::Arrival;
-use master::measure::{Crowd, decide};
+use master::measure::{SyntheticAgents, decide};
 
 const AGENTS: u32 = 20_000;
 const TASKS_EACH: u32 = 5;
@@ -22,36 +24,36 @@ fn main() {
         .sample_size(10)
         .warm_up_time(Duration::from_secs(1))
         .configure_from_args();
-    let crowd = match Crowd::new(AGENTS, TASKS_EACH) {
-        Ok(crowd) => crowd,
+    let synthetic = match SyntheticAgents::new(AGENTS, TASKS_EACH) {
+        Ok(synthetic) => synthetic,
         Err(error) => return eprintln!("no crowd: {error}"),
     };
-    let Ok(empty) = Crowd::empty_books() else {
-        return eprintln!("no books");
+    let Ok(empty) = SyntheticAgents::empty_state() else {
+        return eprintln!("cannot build an empty state");
     };
-    let reports = || crowd.reports.iter().cloned().map(Arrival::from);
-    let summaries = || crowd.summaries.iter().cloned().map(Arrival::from);
+    let reports = || synthetic.reports.iter().cloned().map(Arrival::from);
+    let summaries = || synthetic.summaries.iter().cloned().map(Arrival::from);
     let mut known = empty.clone();
     assert_eq!(decide(&mut known, reports()).registered, AGENTS as usize);
 
-    let Ok(next) = crowd.books_after(&known) else {
-        return eprintln!("no books of the next master");
+    let Ok(next) = synthetic.state_after(&known) else {
+        return eprintln!("cannot build the next master's state");
     };
 
     let mut lines = String::new();
     let mut measure = |name: &str,
-                       books: &master::books::Books,
+                       state: &master::state::MasterState,
                        arrivals: &dyn Fn() -> Vec<Arrival>| {
         let mut fastest = f64::INFINITY;
         criterion.bench_function(name, |bencher| {
             bencher.iter_batched(
-                || (books.clone(), arrivals()),
-                |(mut books, arrivals)| {
+                || (state.clone(), arrivals()),
+                |(mut state, arrivals)| {
                     let started = cpu_time();
-                    let decided = decide(&mut books, arrivals);
+                    let decided = decide(&mut state, arrivals);
                     fastest = fastest.min((cpu_time() - started).as_secs_f64());
                     assert_eq!(decided.registered, AGENTS as usize);
-                    black_box(books)
+                    black_box(state)
                 },
                 BatchSize::PerIteration,
             );

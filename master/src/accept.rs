@@ -1,9 +1,11 @@
-//! Accept: what becomes of offers that a framework takes, and of what it wants done with them (SPEC 2.2 ACCEPT, 3.13).
+//! ACCEPT: launches tasks and applies operations on the accepted offers.
 //!
-//! Pure, and linear in the tasks. Operations are applied in order; what conversions do is in [`crate::operations`]. Each task is validated against what its predecessors left over, booked, and sent to the agent
-//! together with the others. One bad offer voids the whole call; one bad task only itself. A call with offers of an earlier
-//! master is void too, but its tasks may run: that master may have sent them off before it failed, so what is known of them is
-//! told (S132). It never waits: what the agent makes of its tasks comes back as status updates.
+//! Pure, and linear in the tasks. Operations are applied in order; conversions are in
+//! [`crate::operations`]. Each task is validated against the resources that its predecessors left,
+//! recorded in the state, and sent to the agent together with the others. A bad offer rejects the
+//! whole call; a bad task only itself. A call with offers of an earlier master is rejected too, but
+//! that master may have launched the tasks before it failed: their known states are reported. Never
+//! waits: the agent's answer comes back as status updates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,38 +22,38 @@ use resources::{Invalid, Resource, Resources, Role};
 use runtime::Timestamp;
 
 use crate::agents::Standing;
-use crate::books::{Books, freed_offer, master_status, sum};
-use crate::dealings::Dealing;
-use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
-use crate::operations::Wish;
-use crate::permission::Asker;
+use crate::effects::{Effects, SendEffects, ToAgent, ToAllocator};
+use crate::framework_counters::FrameworkCounter;
+use crate::operations::ConversionRequest;
+use crate::permission::Caller;
 use crate::size::in_frames;
+use crate::state::{MasterState, freed_offer, master_status, sum};
 use crate::tasks::{Freed, Task};
 use crate::validation::{self, TaskInvalid, TaskRules};
 
-/// The offers of a valid accept, added up.
-struct Taken {
+/// The sum of the valid offers of one call.
+struct AcceptedOffers {
     agent_id: AgentId,
     role: Role,
     resources: Resources,
 }
 
-/// What has come of an accept so far.
-struct Work {
-    /// What is left of the offers.
+/// Progress of an accept.
+struct AcceptContext {
+    /// Remaining offered resources.
     remaining: Resources,
-    /// What conversions have made.
+    /// Resources created by conversions.
     made: Resources,
-    /// Shared volumes that were offered or made: each task may have a copy.
+    /// Shared volumes that were offered or created: each task may have a copy.
     shared: Resources,
-    /// What the agent is still to be told to run.
+    /// Tasks to send to the agent.
     launched: Vec<TaskInfo>,
     /// Whether anything was launched or converted.
     done: bool,
 }
 
-impl Work {
-    fn of(taken: &Taken) -> Self {
+impl AcceptContext {
+    fn of(taken: &AcceptedOffers) -> Self {
         Self {
             remaining: taken.resources.clone(),
             made: Resources::default(),
@@ -62,11 +64,11 @@ impl Work {
     }
 }
 
-/// The name and the kind of a conversion.
-type Refused = (Option<OperationId>, Option<&'static str>);
+/// The id and the kind of a conversion.
+type ConversionId = (Option<OperationId>, Option<&'static str>);
 
-/// The tasks of these operations, and what the conversions are called.
-fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Refused>) {
+/// Splits operations into tasks and the ids of conversions.
+fn split_operations(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<ConversionId>) {
     let (mut tasks, mut conversions) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation {
@@ -79,16 +81,16 @@ fn parted(operations: Vec<Operation>) -> (Vec<TaskInfo>, Vec<Refused>) {
     (tasks, conversions)
 }
 
-/// Why a whole accept is void. The messages are in the words of Mesos, which clients compare.
-pub(crate) enum Void {
+/// Why a whole accept is rejected. The messages are those of Mesos, which clients compare.
+pub(crate) enum AcceptRejected {
     /// Its offers are invalid.
     Offers(String),
     /// Its agent is not connected.
     Disconnected,
 }
 
-impl Void {
-    /// The reason that its tasks get.
+impl AcceptRejected {
+    /// The reason in the tasks' statuses.
     pub fn reason(&self) -> Reason {
         match self {
             Self::Offers(_) => Reason::InvalidOffers,
@@ -96,7 +98,7 @@ impl Void {
         }
     }
 
-    /// The message that its tasks get.
+    /// The message in the tasks' statuses.
     pub fn for_task(&self) -> String {
         match self {
             Self::Offers(problem) => format!("Task launched with invalid offers: {problem}"),
@@ -104,7 +106,7 @@ impl Void {
         }
     }
 
-    /// The message that its operations get.
+    /// The message in the operations' statuses.
     pub fn for_operation(&self) -> String {
         match self {
             Self::Offers(problem) => {
@@ -115,21 +117,22 @@ impl Void {
     }
 }
 
-impl Books {
-    /// The framework takes these offers.
+impl MasterState {
+    /// Handles an accept.
     pub fn accept(&mut self, call: AcceptOffers, now: Timestamp, out: &mut Effects) {
-        // Of a void one all has been told.
-        let _ = self.accept_unless_void(call, None, now, out);
+        // A rejection has already been reported.
+        let _ = self.accept_unless_rejected(call, None, now, out);
     }
 
-    /// The same, for whoever has more to tell of a void one. An `invalid_offer` is an id among the others that is no id.
-    pub(crate) fn accept_unless_void(
+    /// The same, but returns a rejection so that the caller can report more. `invalid_offer` is an
+    /// offer id that is no valid id.
+    pub(crate) fn accept_unless_rejected(
         &mut self,
         call: AcceptOffers,
         invalid_offer: Option<&str>,
         now: Timestamp,
         out: &mut Effects,
-    ) -> Result<(), Void> {
+    ) -> Result<(), AcceptRejected> {
         self.counters.count("master/messages_launch_tasks");
         let taken = match invalid_offer {
             Some(id) => Err(no_longer_valid(id)),
@@ -138,42 +141,45 @@ impl Books {
         let offers = self.take_offers(&call.framework_id, &call.offer_ids);
         let taken = match taken {
             Ok(taken) => taken,
-            Err(void) => {
-                // No filter, but not before the next batch either: whoever always errs must not spin.
+            Err(rejected) => {
+                // No filter, but not before the next batch either, so that a faulty framework does
+                // not get the offer in a tight loop.
                 for offer in offers {
                     self.recovered(freed_offer(&offer), Some(Duration::ZERO), out);
                 }
                 let others = call.offer_ids.iter().any(|id| !self.ids.minted(id));
-                let (tasks, conversions) = parted(call.operations);
-                // All of an accept is of one agent.
+                let (tasks, conversions) = split_operations(call.operations);
+                // All operations of an accept are on one agent.
                 let agent = tasks.first().map(|task| &task.agent_id);
                 for conversion in conversions {
                     let (framework, id) = (&call.framework_id, &conversion.0);
-                    let told = others && self.tell_if_accepted(framework, id, agent, out);
-                    if !told {
+                    let reported = others && self.report_if_accepted(framework, id, agent, out);
+                    if !reported {
                         self.refuse_operation(
                             &call.framework_id,
                             None,
                             conversion,
-                            &void.for_operation(),
+                            &rejected.for_operation(),
                             out,
                         );
                     }
                 }
                 for task in tasks {
                     match others && self.may_run(&call.framework_id, &task) {
-                        true => self.tell_how_it_is(&call.framework_id, &task, now, out),
-                        false => self.void(&call.framework_id, &task, &void, now, out),
+                        true => self.report_known_status(&call.framework_id, &task, now, out),
+                        false => {
+                            self.report_rejected(&call.framework_id, &task, &rejected, now, out)
+                        }
                     }
                 }
-                return Err(void);
+                return Err(rejected);
             }
         };
         self.counters.add("master/offers_accepted", offers.len());
         let framework = &call.framework_id;
         self.frameworks
-            .dealt(framework, Dealing::OfferAccepted, offers.len());
-        let mut work = Work::of(&taken);
+            .count(framework, FrameworkCounter::OfferAccepted, offers.len());
+        let mut work = AcceptContext::of(&taken);
         for operation in call.operations {
             self.operate_on(&call.framework_id, &taken, operation, &mut work, now, out);
         }
@@ -182,64 +188,66 @@ impl Books {
             agent_id: taken.agent_id.clone(),
             resources,
         };
-        // Whoever takes an offer for nothing has refused it; else no time is no filter.
+        // An accept without a launch or conversion is a refusal; otherwise a zero filter is none.
         let refuse = Some(call.filters.refuse());
         match refuse.filter(|refuse| !work.done || !refuse.is_zero()) {
-            // What was made just now was not refused.
+            // Resources created just now were not refused.
             Some(refuse) => {
                 let others = work.remaining.saturating_sub(&work.made);
                 let made = work.remaining.saturating_sub(&others);
                 self.recovered(freed(others), Some(refuse), out);
                 self.recovered(freed(made), None, out);
             }
-            // At once, so that no run begins in between and offers it in two pieces.
+            // In one message, so that no allocator run offers it in two pieces.
             None => self.recovered(freed(work.remaining), None, out),
         }
         self.run(&call.framework_id, &taken.agent_id, work.launched, out);
         Ok(())
     }
 
-    /// One step of an accept.
+    /// Applies one operation of an accept.
     fn operate_on(
         &mut self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         operation: Operation,
-        work: &mut Work,
+        work: &mut AcceptContext,
         now: Timestamp,
         out: &mut Effects,
     ) {
         match operation {
             Operation::Launch { tasks } => {
-                self.frameworks.dealt(framework, Dealing::Launch, 1);
+                self.frameworks
+                    .count(framework, FrameworkCounter::Launch, 1);
                 self.launch_all(framework, taken, tasks, work, now, out);
             }
             Operation::LaunchGroup { executor, tasks } => {
-                self.frameworks.dealt(framework, Dealing::LaunchGroup, 1);
-                let invalid = self.why_no_group(framework, taken, &executor, &tasks, work);
+                self.frameworks
+                    .count(framework, FrameworkCounter::LaunchGroup, 1);
+                let invalid = self.group_refusal(framework, taken, &executor, &tasks, work);
                 for task in tasks {
                     let reason = Reason::TaskGroupInvalid;
                     self.refuse_task(framework, taken, &task, reason, &invalid, now, out);
                 }
             }
             Operation::Convert { id, conversion } => {
-                if let Some(dealing) = Dealing::operation(conversion.name()) {
-                    self.frameworks.dealt(framework, dealing, 1);
+                if let Some(dealing) = FrameworkCounter::operation(conversion.name()) {
+                    self.frameworks.count(framework, dealing, 1);
                 }
-                let wish = Wish {
+                let wish = ConversionRequest {
                     framework_id: framework,
                     agent_id: &taken.agent_id,
                     role: &taken.role,
                     id,
                     conversion,
                 };
-                // What was launched before comes first to the agent as well.
+                // Earlier launches must reach the agent before the conversion.
                 let launched = std::mem::take(&mut work.launched);
                 self.run(framework, &taken.agent_id, launched, out);
                 if let Some(step) = self.convert(wish, &mut work.remaining, out) {
                     work.done = true;
-                    work.made.subtract_what_is_there(&step.consumed);
-                    work.shared.subtract_what_is_there(&step.consumed);
+                    work.made.saturating_sub_assign(&step.consumed);
+                    work.shared.saturating_sub_assign(&step.consumed);
                     work.shared += &step.converted.shared();
                     work.made += step.converted;
                 }
@@ -247,12 +255,17 @@ impl Books {
         }
     }
 
-    /// All offers known, of this framework, of one agent that is connected, and of one role.
-    fn check_offers(&self, framework: &FrameworkId, ids: &[OfferId]) -> Result<Taken, Void> {
-        let void = Void::Offers;
+    /// Checks that all offers are known, belong to this framework, and share one connected agent
+    /// and one role.
+    fn check_offers(
+        &self,
+        framework: &FrameworkId,
+        ids: &[OfferId],
+    ) -> Result<AcceptedOffers, AcceptRejected> {
+        let rejected = AcceptRejected::Offers;
         let mut seen = BTreeSet::new();
         if let Some(id) = ids.iter().find(|id| !seen.insert(*id)) {
-            return Err(void(format!("Duplicate offer {id} in offer list")));
+            return Err(rejected(format!("Duplicate offer {id} in offer list")));
         }
         let mut first: Option<&Arc<Offer>> = None;
         let mut parts = Vec::with_capacity(ids.len());
@@ -262,32 +275,32 @@ impl Books {
             let offer = offer.ok_or_else(|| no_longer_valid(id.as_str()))?;
             let first = *first.get_or_insert(offer);
             if offer.role != first.role {
-                return Err(void(format!(
+                return Err(rejected(format!(
                     "Aggregated offers must be allocated to the same role. Offer {id} uses role '{} but another is using role '{}",
                     offer.role, first.role
                 )));
             }
             if offer.agent_id != first.agent_id {
-                return Err(void(format!(
+                return Err(rejected(format!(
                     "Aggregated offers must belong to one single agent. Offer {id} uses agent {} and agent {}",
                     offer.agent_id, first.agent_id
                 )));
             }
             parts.push(&offer.resources);
         }
-        let first = first.ok_or_else(|| void("No offers specified".to_owned()))?;
+        let first = first.ok_or_else(|| rejected("No offers specified".to_owned()))?;
         if self.agents.connected(&first.agent_id).is_none() {
-            return Err(Void::Disconnected);
+            return Err(AcceptRejected::Disconnected);
         }
-        let role = Role::new(&first.role).map_err(|invalid| void(invalid.to_string()))?;
-        Ok(Taken {
+        let role = Role::new(&first.role).map_err(|invalid| rejected(invalid.to_string()))?;
+        Ok(AcceptedOffers {
             agent_id: first.agent_id.clone(),
             role,
             resources: sum(parts),
         })
     }
 
-    /// Takes those of these offers that are the framework's; they can be used no more, whatever else happens.
+    /// Removes those of these offers that belong to the framework: they are used up in any case.
     fn take_offers(&mut self, framework: &FrameworkId, ids: &[OfferId]) -> Vec<Arc<Offer>> {
         let mut taken = Vec::new();
         for id in ids {
@@ -299,7 +312,8 @@ impl Books {
         taken
     }
 
-    /// Whether an earlier master may have launched this task: somebody knows it, or its agent has not been heard yet, or is gone for good, and its tasks were told so.
+    /// Whether an earlier master may have launched this task: the task is known, or its agent has
+    /// not returned or is gone for good.
     fn may_run(&self, framework: &FrameworkId, task: &TaskInfo) -> bool {
         let known = self.tasks.find(framework, &task.task_id).is_some();
         known
@@ -309,8 +323,8 @@ impl Books {
             }
     }
 
-    /// Tells how a task is as reconciliation would: nothing, while its agent may still bring it.
-    fn tell_how_it_is(
+    /// Sends the task's state as reconciliation would; nothing while its agent may still report it.
+    fn report_known_status(
         &mut self,
         framework: &FrameworkId,
         task: &TaskInfo,
@@ -318,28 +332,35 @@ impl Books {
         out: &mut Effects,
     ) {
         let agent = Some(&task.agent_id);
-        if let Some(status) = self.how_is(framework, &task.task_id, agent, now) {
+        if let Some(status) = self.reconciled_status(framework, &task.task_id, agent, now) {
             self.tell_status(framework, status, out);
         }
     }
 
-    /// Tells that this task will not run.
-    fn void(
+    /// Reports that this task will not run.
+    fn report_rejected(
         &mut self,
         framework: &FrameworkId,
         task: &TaskInfo,
-        void: &Void,
+        rejected: &AcceptRejected,
         now: Timestamp,
         out: &mut Effects,
     ) {
         let known = self.frameworks.get(framework);
-        let (state, reason) = (TaskState::Dropped, void.reason());
-        let status = master_status(known, &task.task_id, state, reason, void.for_task(), now);
+        let (state, reason) = (TaskState::Dropped, rejected.reason());
+        let status = master_status(
+            known,
+            &task.task_id,
+            state,
+            reason,
+            rejected.for_task(),
+            now,
+        );
         let status = status.on(&task.agent_id);
         self.refuse(framework, task, state, status, out);
     }
 
-    /// Tells that this task is refused in that state, and remembers it.
+    /// Reports a refused task in that state, and remembers it.
     pub(crate) fn refuse(
         &mut self,
         framework: &FrameworkId,
@@ -358,13 +379,13 @@ impl Books {
         self.tell_status(framework, status, out);
     }
 
-    /// Validates and books each task.
+    /// Validates and launches each task.
     fn launch_all(
         &mut self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         tasks: Vec<TaskInfo>,
-        work: &mut Work,
+        work: &mut AcceptContext,
         now: Timestamp,
         out: &mut Effects,
     ) {
@@ -382,14 +403,14 @@ impl Books {
         }
     }
 
-    /// Why a group is not run: too little is left for it, or else that there is nobody to run it.
-    fn why_no_group(
+    /// Why a group is not run: the resources do not suffice, or there is no executor for it.
+    fn group_refusal(
         &self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         executor: &ExecutorInfo,
         tasks: &[TaskInfo],
-        work: &Work,
+        work: &AcceptContext,
     ) -> TaskInvalid {
         let lacking = self.frameworks.get(framework).and_then(|framework| {
             let rules = TaskRules {
@@ -408,13 +429,13 @@ impl Books {
         })
     }
 
-    /// Gives what is left of the offers another copy of each shared volume that a task before this one has taken and this one wants.
+    /// Adds another copy of each shared volume that this task wants and an earlier one has used.
     fn copy_shared(
         &self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         task: &TaskInfo,
-        work: &mut Work,
+        work: &mut AcceptContext,
         out: &mut Effects,
     ) {
         if work.shared.is_empty() {
@@ -437,7 +458,7 @@ impl Books {
         }));
     }
 
-    /// Tells that this task is invalid, or that its offers have too little for it.
+    /// Reports an invalid task, or one for which the offers do not suffice.
     #[expect(
         clippy::too_many_arguments,
         reason = "a status is made of as many things"
@@ -445,7 +466,7 @@ impl Books {
     fn refuse_task(
         &mut self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         task: &TaskInfo,
         reason: Reason,
         invalid: &TaskInvalid,
@@ -454,7 +475,7 @@ impl Books {
     ) {
         let known = self.frameworks.get(framework);
         let state = match reason {
-            Reason::InvalidOffers => TaskState::Dropped, // Elsewhere, or later, it may run.
+            Reason::InvalidOffers => TaskState::Dropped, // It may run elsewhere or later.
             _ => TaskState::Error,
         };
         let message = invalid.to_string();
@@ -465,7 +486,7 @@ impl Books {
     fn launch(
         &mut self,
         framework: &FrameworkId,
-        taken: &Taken,
+        taken: &AcceptedOffers,
         task: &mut TaskInfo,
         remaining: &mut Resources,
     ) -> Result<(), (Reason, TaskInvalid)> {
@@ -486,7 +507,7 @@ impl Books {
         let too_long = |invalid: Invalid| (Reason::InvalidOffers, invalid.into());
         self.check_long(&framework.id, task, &needs)
             .map_err(too_long)?;
-        Asker::framework(&self.policy.acls, &framework.info)
+        Caller::framework(&self.policy.acls, &framework.info)
             .run(task, &framework.info)
             .map_err(|forbidden| {
                 let problem = validation::unauthorized_task(task, framework, &forbidden);
@@ -505,7 +526,7 @@ impl Books {
         Ok(())
     }
 
-    /// Sends tasks to their agent, several in one message.
+    /// Sends tasks to their agent, several per message.
     fn run(
         &self,
         framework: &FrameworkId,
@@ -524,9 +545,9 @@ impl Books {
         }
     }
 
-    /// The message with these tasks did not reach their agent: they never ran, and what they held is free. Those of which more is known are
-    /// left as they are.
-    pub fn not_launched(&mut self, unsent: Unsent, now: Timestamp, out: &mut Effects) {
+    /// The message with these tasks did not reach their agent: they never ran, and their resources
+    /// are free. Tasks with a newer state are left alone.
+    pub fn not_launched(&mut self, unsent: UnsentTasks, now: Timestamp, out: &mut Effects) {
         let framework = unsent.framework_id;
         let mut executors = BTreeSet::new();
         for (id, agent, executor) in unsent.tasks {
@@ -560,7 +581,7 @@ impl Books {
         }
     }
 
-    /// Forgets an executor that was never started because its only tasks never arrived.
+    /// Forgets an executor that never started because its only tasks never arrived.
     fn drop_unused_executor(
         &mut self,
         agent: &AgentId,
@@ -580,20 +601,20 @@ impl Books {
     }
 }
 
-/// An offer that is unknown, not the framework's, or used.
-fn no_longer_valid(id: &str) -> Void {
-    Void::Offers(format!("Offer {id} is no longer valid"))
+/// An offer that is unknown, used, or of another framework.
+fn no_longer_valid(id: &str) -> AcceptRejected {
+    AcceptRejected::Offers(format!("Offer {id} is no longer valid"))
 }
 
-/// What must be undone if a [`RunTasks`] does not go out.
+/// The tasks to undo if a [`RunTasks`] cannot be sent.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Unsent {
+pub struct UnsentTasks {
     framework_id: FrameworkId,
     tasks: Vec<(TaskId, AgentId, Option<ExecutorId>)>,
 }
 
-impl Unsent {
-    /// What must be undone if this does not go out.
+impl UnsentTasks {
+    /// The tasks to undo if this message cannot be sent.
     pub fn of(message: &RunTasks) -> Option<Self> {
         let task = |task: &TaskInfo| {
             let executor = task.executor.as_ref();

@@ -1,8 +1,8 @@
-//! Admission: how agents come, fall silent, come back and leave (SPEC 3.2).
+//! Admission: registration, loss, return and departure of agents.
 //!
-//! Pure decisions on [`Books`]. Each has two halves, because the registry stands between them: `prepare_...` says which
-//! operation must be recorded first, the other half changes the books once it has been. What an agent has is compared in
-//! [`crate::comparison`]. It never pings and never waits.
+//! Pure decisions on [`MasterState`], each in two halves around the registry: `prepare_...` returns
+//! the operation to record first, and the other half changes the state once it is recorded. Reports
+//! are compared in [`crate::comparison`]. Neither pings nor waits.
 
 use module_api::allocator::{AgentActivity, AgentAdded, AgentRemoved};
 use protocol::message::registration::{AgentRegistered, RegistrationRefused, ShutDownAgent};
@@ -11,40 +11,40 @@ use protocol::{AgentId, AgentInfo, OperationState, Reason, Source, TaskState, Ta
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Standing};
-use crate::books::{Books, master_status};
 use crate::comparison::{Agreed, Arrival};
 use crate::draining::GONE;
-use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::effects::{Effect, Effects, SendEffects, ToAgent, ToAllocator, ToScheduler};
 use crate::registry::RegistryOperation;
+use crate::state::{MasterState, master_status};
 use crate::tasks::Task;
 use crate::validation;
 
-/// What must be recorded before an agent is admitted.
+/// The registry operation that admits an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AgentPrepared {
     /// Its id, old or new.
     pub agent_id: AgentId,
-    /// What to record; `None` if the registry knows all of it.
+    /// The operation to record; `None` if the registry is up to date.
     pub operation: Option<RegistryOperation>,
 }
 
-/// Why an agent is no longer one.
+/// Why an agent was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Removal {
-    /// It said that it leaves.
+    /// It unregistered.
     Left,
-    /// Its node has registered anew, without its id: the earlier process is dead, and its tasks with it.
+    /// Its node registered again without the id: the earlier process and its tasks are dead.
     Replaced,
-    /// Its machine is away: it is told to stop, and never taken in again, not even when the machine is back. Its tasks were
-    /// called gone, and it may not have heard of that.
+    /// Its machine is down. It is told to stop and never admitted again, even when the machine is
+    /// back up: its tasks were reported as gone, and it may not know that.
     Maintenance,
-    /// An operator has declared it gone for good: it is told to stop, and never taken in again.
+    /// An operator marked it gone. It is told to stop and never admitted again.
     Gone,
 }
 
 impl Removal {
-    /// The state and the reason of the agent's tasks. As by Mesos, `TASK_GONE_BY_OPERATOR` is for an agent that was marked gone
-    /// and no other.
+    /// The state and the reason of the agent's tasks. As in Mesos, only an agent that was marked
+    /// gone gives `TASK_GONE_BY_OPERATOR`.
     fn of_tasks(self) -> (TaskState, Reason) {
         match self {
             Self::Gone => (TaskState::GoneByOperator, Reason::AgentRemovedByOperator),
@@ -54,7 +54,8 @@ impl Removal {
         }
     }
 
-    /// The message of these statuses, as by Mesos. An agent that an earlier master knew has no `hostname` here.
+    /// The message of these statuses, as in Mesos. The hostname is unknown for an agent of an
+    /// earlier master.
     fn message(self, hostname: Option<&str>) -> String {
         let cause = match self {
             Self::Left => "the agent unregistered",
@@ -69,8 +70,8 @@ impl Removal {
     }
 }
 
-impl Books {
-    /// Whether this agent may be admitted or come back, and what must be recorded first.
+impl MasterState {
+    /// Checks whether this agent may be admitted, and returns the operation to record first.
     pub fn prepare_agent(
         &mut self,
         message: &Arrival,
@@ -80,7 +81,7 @@ impl Books {
             Some(_) => "master/messages_reregister_slave",
         });
         validation::agent(&message.agent, &message.oversubscribed)
-            .and_then(|()| validation::told(message))
+            .and_then(|()| validation::check_report(message))
             .and_then(|()| match &message.resources {
                 Some(reported) => validation::held(&message.agent.resources, reported),
                 None => Ok(()),
@@ -113,7 +114,7 @@ impl Books {
             true => None,
             false => Some(RegistryOperation::AdmitAgent { info: named() }),
         };
-        // The most frequent first, when a master is new.
+        // The most frequent case first, just after an election.
         if let Some(known) = self.agents.awaited(&agent_id) {
             let unchanged = match &message.agent.id {
                 Some(_) => *known == message.agent,
@@ -128,7 +129,7 @@ impl Books {
         let operation = match self.agents.standing(&agent_id) {
             Standing::Registered(agent) => {
                 let elsewhere = agent.pid.node().name() != message.pid.node().name();
-                // A certificate's name outlives an agent's restarts: who comes by another is another agent.
+                // The name in a certificate survives restarts: another name means another agent.
                 if elsewhere {
                     let reason = format!(
                         "agent.id is `{agent_id}`: expected one that no other agent has, but the one on node {} does",
@@ -141,9 +142,9 @@ impl Books {
                     None => agent.is_described(&named()),
                 })
             }
-            Standing::Recovered => admitted(false), // It would have been awaited.
+            Standing::Recovered => admitted(false), // Handled above as an awaited agent.
             Standing::Gone => {
-                let expected = "one that is not gone for good: an operator has said so, or its machine was taken down";
+                let expected = "an id that is not marked as gone, by an operator or because its machine was taken down";
                 let reason = format!("agent.id is `{agent_id}`: expected {expected}");
                 return Err(RegistrationRefused::Never { reason });
             }
@@ -157,8 +158,9 @@ impl Books {
         })
     }
 
-    /// The agent that comes from a machine that is away, if it is known: it was not there when its machine went, and has to go as well.
-    /// An id that is another's says nothing about that other.
+    /// The known agent that comes from a down machine: it was unreachable when its machine went
+    /// down, and must be removed as well. An id that belongs to another agent does not affect that
+    /// one.
     pub fn comes_from_down_machine(&self, message: &Arrival) -> Option<AgentId> {
         self.down_machine(&message.agent.hostname, message.ip.as_deref())?;
         let same_process = self.agents.at(&message.pid).map(|agent| &agent.id);
@@ -172,17 +174,17 @@ impl Books {
         (is_own && !is_other).then(|| agent_id.clone())
     }
 
-    /// Earlier lives of the agent that has just registered with this id: others of the same node, which is no longer theirs.
+    /// Earlier incarnations of the agent that has just registered: other ids of the same node.
     pub fn earlier_lives(&self, agent_id: &AgentId) -> Vec<AgentId> {
         let Some(agent) = self.agents.get(agent_id) else {
             return Vec::new();
         };
-        let others = self.agents.of_other_lives(agent.pid.node());
+        let others = self.agents.other_incarnations(agent.pid.node());
         let earlier = others.filter(|other| other.id != *agent_id);
         earlier.map(|other| other.id.clone()).collect()
     }
 
-    /// The registry knows the agent: it is registered and connected from now on, and its tasks are compared with the books.
+    /// Registers and connects an agent that the registry knows, and merges its tasks.
     pub fn admit_agent(
         &mut self,
         message: Box<Arrival>,
@@ -243,7 +245,7 @@ impl Books {
             orders: Default::default(),
             info,
         };
-        // Whether it is heard of for the first time counts only where operations are brought together.
+        // The first registration matters only where operations are merged.
         let is_first = resources.is_some()
             && matches!(
                 self.agents.standing(&agent_id),
@@ -257,29 +259,29 @@ impl Books {
         }
         match &resources {
             Some(reported) => {
-                self.bring_operations_together(&agent_id, reported, is_first, out);
+                self.merge_operations(&agent_id, reported, is_first, out);
             }
-            None => self.drop_what_was_built(&agent_id, None, out),
+            None => self.drop_dependents(&agent_id, None, out),
         }
-        self.bring_together(&agent_id, &pid, scope, held, now, out);
-        self.expect_no_more();
+        self.merge_report(&agent_id, &pid, scope, held, now, out);
+        self.drop_expectations();
         self.answer_early_kills(now, out);
         if self.resume_operations(&agent_id, out) {
-            // They have made something else of its resources.
+            // The merge has changed its resources.
             agent = self.agents.shared(&agent_id).unwrap_or(agent);
         }
         let held = self.tasks.on_agent(&agent_id);
         let held = held.into_iter().flat_map(|on| on.held().iter());
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
-            session: self.agents.session_told(&agent),
+            session: self.agents.allocator_session(&agent),
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),
         })));
         self.tell_inactive(&agent, out);
-        self.tell_drain(&agent.orders, &agent.pid, out);
-        self.plan_told(&agent, before.and_then(|(.., planned)| planned), out);
+        self.send_drain(&agent.orders, &agent.pid, out);
+        self.send_changed_plan(&agent, before.and_then(|(.., planned)| planned), out);
         AgentRegistered {
             agent_id,
             master: self.master.clone(),
@@ -287,7 +289,7 @@ impl Books {
         }
     }
 
-    /// Tells the allocator, which has just heard of the agent, if it is not to be offered.
+    /// Deactivates a newly added agent in the allocator if it is not to be offered.
     pub(crate) fn tell_inactive(&self, agent: &Agent, out: &mut Effects) {
         if !agent.is_active() {
             out.allocator(ToAllocator::AgentActivity(AgentActivity {
@@ -306,7 +308,7 @@ impl Books {
         self.suspend_agent(&agent_id, out);
     }
 
-    /// The agent gets no work, and nothing of it is offered, until it is admitted again.
+    /// Disconnects the agent until it is admitted again: no work, no offers.
     pub(crate) fn suspend_agent(&mut self, agent_id: &AgentId, out: &mut Effects) {
         if self.agents.connected(agent_id).is_none() {
             return;
@@ -323,7 +325,7 @@ impl Books {
         self.rescind_of_agent(agent_id, out);
     }
 
-    /// The registry holds the agent for unreachable: its tasks are set aside until it comes back.
+    /// The agent is recorded as unreachable: its tasks are set aside until it returns.
     pub fn agent_unreachable(&mut self, agent_id: &AgentId, since: Timestamp, out: &mut Effects) {
         if self.agents.is_gone(agent_id) {
             return;
@@ -335,7 +337,7 @@ impl Books {
             .count("master/slave_removals/reason_unhealthy");
         let (agent, forgotten) = self.agents.mark_unreachable(agent_id, since);
         if let Some(forgotten) = forgotten {
-            // As the registry has.
+            // As the registry does.
             self.pending.remove_agent(&forgotten);
         }
         match agent {
@@ -343,20 +345,20 @@ impl Books {
                 out.push(Effect::Void(agent.pid.clone()));
                 out.push(Effect::Unlink(agent.pid.clone()));
             }
-            // It was known to an earlier master, and has not come back to this one.
+            // Known to an earlier master and never registered at this one.
             None => self.counters.count("master/recovery_slave_removals"),
         }
         let status = |task: &Task| {
             let message = "health check timed out";
             let state = TaskState::Unreachable;
             let mut status = TaskStatus::new(task.id.clone(), state, Source::Master, since)
-                .because(Reason::AgentRemoved, message)
+                .with_reason(Reason::AgentRemoved, message)
                 .on(agent_id);
             status.unreachable_since = Some(since);
             status
         };
         let aside = self.tasks.set_aside(agent_id, |task| {
-            // What the agent has told the master only, it tells again, in order, if it comes back.
+            // Updates that only the master has received are resent in order if the agent returns.
             task.state = TaskState::Unreachable;
             let status = status(task);
             task.observe(&status, status.state);
@@ -364,18 +366,18 @@ impl Books {
         for task in aside {
             let mut status = status(&task);
             if let Some(framework) = self.frameworks.get(&task.framework_id) {
-                status.state = framework.told(status.state);
+                status.state = framework.report_state(status.state);
             }
             self.tell_status(&task.framework_id, status, out);
         }
         self.forget_answers_of(agent_id);
         self.operations_of_lost_agent(agent_id, OperationState::Unreachable, out);
         self.agent_lost(agent_id, out);
-        self.expect_no_more();
+        self.drop_expectations();
         self.answer_early_kills(since, out);
     }
 
-    /// The registry has forgotten the agent, which is gone for good since then: its tasks are over.
+    /// The agent is removed from the registry, if gone then since this time: its tasks are over.
     pub fn agent_removed(
         &mut self,
         agent_id: &AgentId,
@@ -430,25 +432,25 @@ impl Books {
             let status = status(task);
             task.observe(&status, status.state);
         });
-        let told: Vec<_> = ended.iter().map(|task| status(task)).collect();
-        for (task, status) in ended.into_iter().zip(told) {
+        let statuses: Vec<_> = ended.iter().map(|task| status(task)).collect();
+        for (task, status) in ended.into_iter().zip(statuses) {
             self.task_ended(&task.framework_id, &status);
             self.tell_status(&task.framework_id, status, out);
         }
         if matches!(why, Removal::Maintenance | Removal::Gone) {
             self.agents.mark_gone(agent_id, since);
-            self.unreachable_tasks_over(agent_id, lost, reason, &message, now, out);
+            self.end_unreachable_tasks(agent_id, lost, reason, &message, now, out);
         }
         self.operations_of_lost_agent(agent_id, of_operations, out);
-        // Of one that was out of reach all have heard.
+        // The loss of an unreachable agent has already been reported.
         if was_there {
             self.agent_lost(agent_id, out);
         }
-        self.expect_no_more();
+        self.drop_expectations();
         self.answer_early_kills(now, out);
     }
 
-    /// Tells the allocator and every scheduler that the agent is no more (S133).
+    /// Reports the lost agent to the allocator and every scheduler.
     fn agent_lost(&self, agent_id: &AgentId, out: &mut Effects) {
         out.allocator(ToAllocator::AgentRemoved(AgentRemoved {
             agent_id: agent_id.clone(),

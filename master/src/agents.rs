@@ -1,13 +1,13 @@
-//! The agents that the master knows of: registered, awaited after its restart, or out of reach.
+//! The agents that the master knows: registered, awaited after its restart, or unreachable.
 //!
-//! Plain data with pure transitions. What tasks hold on an agent is in [`crate::tasks`], what is offered in
-//! [`crate::offers`]. It never pings: see [`crate::health`].
+//! Plain data with pure transitions. Tasks on an agent are in [`crate::tasks`], offers in
+//! [`crate::offers`], pings in [`crate::health`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use protocol::agent::Served;
+use protocol::agent::HttpEndpoint;
 use protocol::{AgentId, AgentInfo, AgentOrders, Unavailability, Uuid};
 use resources::Resources;
 use runtime::{NodeId, Pid, Timestamp};
@@ -18,47 +18,47 @@ use v1::convert::pid;
 use crate::by_agent::ByAgent;
 use crate::registry::RegistryState;
 
-/// An agent that is registered.
+/// A registered agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Agent {
     /// Its id.
     pub id: AgentId,
-    /// What it says of itself; its id is set, and its resources are what operations have made of them.
+    /// Its own description; the id is set, and the resources include all operations.
     pub info: AgentInfo,
-    /// Its resources as it describes itself, before all operations: what the registry knows.
+    /// Its resources before all operations, as the registry has them.
     pub described: Resources,
     /// The version of its resources; `None` if it keeps no operations.
     pub resources_version: Option<Uuid>,
-    /// Where it hears.
+    /// Its address.
     pub pid: Pid,
     /// Its version.
     pub version: String,
-    /// Whether it is connected, and so gets work.
+    /// Whether it is connected and may get work.
     pub connected: bool,
-    /// Counts its registrations, so that a timer of an earlier one does nothing.
+    /// Counts its registrations, so that a timer of an earlier one has no effect.
     pub session: u64,
-    /// Since when it is registered.
+    /// When it registered.
     pub registered: Timestamp,
-    /// When it last came back.
+    /// When it last registered again.
     pub reregistered: Option<Timestamp>,
-    /// What it lends at present, allocated and available together.
+    /// Its current revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// The address that it came from, if it came over a network.
+    /// Its address, if it connected over a network.
     pub ip: Option<String>,
-    /// When its machine will be away, if that is planned.
+    /// The planned maintenance of its machine.
     pub unavailability: Option<Unavailability>,
-    /// What operators have ordered about it; deactivated also while it has suspended itself.
+    /// Operators' orders; also deactivated while the agent has suspended itself.
     pub orders: AgentOrders,
 }
 
 impl Agent {
-    /// The address that it came from, which its containers have too.
+    /// The address that it connected from, which its containers share.
     pub fn address(&self) -> Option<IpAddr> {
         self.ip.as_deref()?.parse().ok()
     }
 
-    /// Where it is, as Mesos names it: at the address that it came from.
-    pub fn located(&self) -> String {
+    /// Its pid in the form of Mesos, with the address that it connected from.
+    pub fn mesos_pid(&self) -> String {
         pid(
             "slave(1)",
             self.address(),
@@ -67,26 +67,26 @@ impl Agent {
         )
     }
 
-    /// How messages name it, as by Mesos.
+    /// Its name in messages, as in Mesos.
     pub fn display_name(&self) -> String {
         let (id, hostname) = (&self.id, &self.info.hostname);
-        format!("{id} at {} ({hostname})", self.located())
+        format!("{id} at {} ({hostname})", self.mesos_pid())
     }
 
-    /// Where its pages are.
-    pub fn served(&self) -> Served {
-        Served {
+    /// The address of its pages.
+    pub fn endpoint(&self) -> HttpEndpoint {
+        HttpEndpoint {
             address: self.address(),
             port: self.info.port,
         }
     }
 
-    /// Whether it is connected and offered.
+    /// Whether it is connected and activated.
     pub fn is_active(&self) -> bool {
         self.connected && !self.orders.deactivated
     }
 
-    /// What it says of itself, before all operations.
+    /// Its own description before all operations.
     pub fn described(&self) -> AgentInfo {
         AgentInfo {
             resources: self.described.clone(),
@@ -94,7 +94,7 @@ impl Agent {
         }
     }
 
-    /// Whether that is what it says of itself, before all operations.
+    /// Whether its own description, before all operations, is this one.
     pub fn is_described(&self, info: &AgentInfo) -> bool {
         let AgentInfo {
             hostname,
@@ -114,34 +114,35 @@ impl Agent {
 #[derive(Clone, Debug, Default)]
 pub struct Agents {
     registered: BTreeMap<AgentId, Arc<Agent>>,
-    /// The same once more and, as those after it, never gone through: to find one by its id's hash is one look where a tree compares a dozen texts.
+    /// The same agents for lookup by hash, where the tree compares a dozen texts. Never iterated,
+    /// nor are the maps below.
     by_id: FxHashMap<AgentId, Arc<Agent>>,
     by_pid: FxHashMap<Pid, AgentId>,
-    /// By the name of the node, which outlives its restarts, and by its life.
+    /// By node name, which outlives restarts, and by incarnation.
     by_node: BTreeMap<String, BTreeMap<NodeId, BTreeSet<AgentId>>>,
     recovered: ByAgent<Arc<AgentInfo>>,
     unreachable: BTreeMap<AgentId, Timestamp>,
     gone: BTreeMap<AgentId, Timestamp>,
     orders: BTreeMap<AgentId, AgentOrders>,
-    /// Those that have suspended themselves, until they resume or register again.
+    /// Agents that suspended themselves, until they resume or register again.
     suspended: BTreeSet<AgentId>,
     sessions: u64,
-    /// Sessions that there were before the allocator's books began last.
-    sessions_void: u64,
+    /// Number of sessions before the allocator's state was last reset.
+    past_sessions: u64,
 }
 
 /// What is known of an agent id.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Standing<'a> {
-    /// It is registered.
+    /// Registered.
     Registered(&'a Agent),
-    /// The registry knew it when this master started, and it has not come back yet.
+    /// In the registry at this master's start, and not back yet.
     Recovered,
-    /// It has not answered for too long, since then.
+    /// Unresponsive since this time.
     Unreachable(Timestamp),
-    /// It is gone for good: an operator has said so, or its machine was taken down.
+    /// Gone for good: declared so by an operator, or its machine was taken down.
     Gone,
-    /// Never heard of, or forgotten.
+    /// Unknown or forgotten.
     Unknown,
 }
 
@@ -161,70 +162,70 @@ impl Agents {
         }
     }
 
-    /// The registered agent of that id.
+    /// The registered agent with that id.
     pub fn get(&self, id: &AgentId) -> Option<&Agent> {
         self.by_id.get(id).map(Arc::as_ref)
     }
 
-    /// The same, as it is now.
+    /// The same, shared.
     pub fn shared(&self, id: &AgentId) -> Option<Arc<Agent>> {
         self.by_id.get(id).cloned()
     }
 
-    /// The registered and connected agent of that id.
+    /// The registered and connected agent with that id.
     pub fn connected(&self, id: &AgentId) -> Option<&Agent> {
         self.get(id).filter(|agent| agent.connected)
     }
 
-    /// The registered agent that hears there.
+    /// The registered agent with that pid.
     pub fn at(&self, pid: &Pid) -> Option<&Agent> {
         self.get(self.by_pid.get(pid)?)
     }
 
-    /// The registered ones of this node in other lives of it.
-    pub fn of_other_lives<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = &'a Agent> {
+    /// Registered agents of this node in other incarnations.
+    pub fn other_incarnations<'a>(&'a self, node: &'a NodeId) -> impl Iterator<Item = &'a Agent> {
         let lives = self.by_node.get(node.name()).into_iter().flatten();
         let ids = lives.filter(move |(life, _)| *life != node);
         ids.flat_map(|(_, ids)| ids).filter_map(|id| self.get(id))
     }
 
-    /// The session of an agent as the allocator is told it and its grants bear it: in each life of its books another one, and never one of
-    /// an earlier life.
-    pub fn session_told(&self, agent: &Agent) -> u64 {
-        self.sessions_void + agent.session
+    /// The session number that the allocator sees and its grants carry. Never repeated across
+    /// resets of the allocator.
+    pub fn allocator_session(&self, agent: &Agent) -> u64 {
+        self.past_sessions + agent.session
     }
 
-    /// The allocator's books begin anew: grants of the old ones are void (DESIGN 6).
+    /// The allocator starts with a new state: grants of the old one become invalid.
     pub fn begin_epoch(&mut self) {
-        self.sessions_void += self.sessions;
+        self.past_sessions += self.sessions;
     }
 
-    /// All registered ones.
+    /// All registered agents.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Agent>> {
         self.registered.values()
     }
 
-    /// Those that the registry knew and that have not come back yet, in the order of their numbers.
+    /// Agents of the registry that have not returned yet, in the order of their numbers.
     pub fn recovered(&self) -> impl Iterator<Item = (&AgentId, &AgentInfo)> {
         self.recovered.iter().map(|(id, info)| (id, info.as_ref()))
     }
 
-    /// How many the registry knows, those aside that are out of reach.
+    /// Number of agents in the registry, without the unreachable ones.
     pub fn known(&self) -> usize {
         self.registered.len() + self.recovered.len()
     }
 
-    /// What the registry knew of one of those.
+    /// The registry's description of an awaited agent.
     pub fn awaited(&self, id: &AgentId) -> Option<&AgentInfo> {
         self.recovered.get(id).map(Arc::as_ref)
     }
 
-    /// Those out of reach, and since when.
+    /// Unreachable agents, and since when.
     pub fn unreachable(&self) -> &BTreeMap<AgentId, Timestamp> {
         &self.unreachable
     }
 
-    /// The registry knew these when this master started.
+    /// Sets the agents that the registry knew at this master's start.
     pub fn recover(
         &mut self,
         agents: BTreeMap<AgentId, AgentInfo>,
@@ -235,7 +236,7 @@ impl Agents {
         self.unreachable = unreachable;
     }
 
-    /// The registry knew these to be gone for good, and this to be ordered, when this master started.
+    /// Sets the gone agents and the orders that the registry knew at this master's start.
     pub fn recover_orders(
         &mut self,
         gone: BTreeMap<AgentId, Timestamp>,
@@ -250,28 +251,29 @@ impl Agents {
         self.gone_since(id).is_some()
     }
 
-    /// Since when it is gone for good, as the registry has it.
+    /// Since when it is gone for good, as recorded in the registry.
     pub fn gone_since(&self, id: &AgentId) -> Option<Timestamp> {
         self.gone.get(id).copied()
     }
 
-    /// It is gone for good; it must be forgotten otherwise. Of too many the registry's rule says which one is forgotten.
+    /// Marks an agent as gone for good. The caller must forget it otherwise. The registry's rule
+    /// decides which gone agent is forgotten above the bound.
     pub fn mark_gone(&mut self, id: &AgentId, since: Timestamp) {
         RegistryState::remember_gone(&mut self.gone, id, since);
     }
 
-    /// What operators have ordered about it, if anything.
+    /// Operators' orders for this agent, if any.
     pub fn orders(&self, id: &AgentId) -> Option<AgentOrders> {
         self.orders.get(id).copied()
     }
 
-    /// This is ordered about it from now on.
+    /// Sets operators' orders for this agent.
     pub fn order(&mut self, id: &AgentId, orders: Option<AgentOrders>) {
         keep(&mut self.orders, id.clone(), orders);
         self.show_orders(id);
     }
 
-    /// It has suspended itself, or resumes.
+    /// Sets whether the agent has suspended itself.
     pub fn suspend(&mut self, id: &AgentId, suspended: bool) {
         match suspended {
             true => self.suspended.insert(id.clone()),
@@ -286,7 +288,7 @@ impl Agents {
         self.update(id, |agent| agent.orders = orders);
     }
 
-    /// Those about which something is left to do: they are being drained, or are to be declared gone when they are.
+    /// Agents with work left: they are draining, or are to be marked gone once drained.
     pub fn draining(&self) -> impl Iterator<Item = &AgentId> {
         let left = |orders: &AgentOrders| {
             let drain = orders.drain;
@@ -297,13 +299,13 @@ impl Agents {
             .map(|(id, _)| id)
     }
 
-    /// Whether its tasks are to end and have not all.
+    /// Whether it is being drained and still has tasks.
     pub fn is_draining(&self, id: &AgentId) -> bool {
         let drain = self.orders(id).and_then(|orders| orders.drain);
         drain.is_some_and(|drain| !drain.drained)
     }
 
-    /// It is registered and connected from now on; gives it, in its new session.
+    /// Registers and connects an agent in a new session; returns it.
     pub fn register(&mut self, mut agent: Agent) -> Arc<Agent> {
         self.recovered.remove(&agent.id);
         self.unreachable.remove(&agent.id);
@@ -328,10 +330,10 @@ impl Agents {
         agent
     }
 
-    /// Changes a registered one. Its id and pid stay as they are.
+    /// Changes a registered agent. Its id and pid stay.
     pub fn update(&mut self, id: &AgentId, change: impl FnOnce(&mut Agent)) {
         if let Some(shared) = self.registered.get_mut(id) {
-            self.by_id.remove(id); // Or it would have to be copied.
+            self.by_id.remove(id); // Else the `Arc` would have to be cloned.
             let agent = Arc::make_mut(shared);
             let (id, pid) = (agent.id.clone(), agent.pid.clone());
             change(agent);
@@ -340,7 +342,7 @@ impl Agents {
         }
     }
 
-    /// It is no longer registered, nor awaited, nor remembered as unreachable.
+    /// Forgets an agent in every condition but gone.
     pub fn forget(&mut self, id: &AgentId) -> Option<Arc<Agent>> {
         self.recovered.remove(id);
         self.unreachable.remove(id);
@@ -349,7 +351,8 @@ impl Agents {
         self.remove(id)
     }
 
-    /// It has not answered for too long. Gives it, and the one that is forgotten for it.
+    /// Marks it unreachable. Returns it, and the unreachable agent that is forgotten to keep the
+    /// bound.
     pub fn mark_unreachable(
         &mut self,
         id: &AgentId,
@@ -367,17 +370,17 @@ impl Agents {
         (agent, oldest)
     }
 
-    /// A mirror is told of a registered one, or that there is none of that id.
+    /// Sets a registered agent in a mirror, or removes it.
     pub(crate) fn mirror(&mut self, id: AgentId, agent: Option<Arc<Agent>>) {
         self.keep_registered(id, agent);
     }
 
-    /// A mirror is told of one that is awaited, or that it is no longer.
+    /// Sets an awaited agent in a mirror, or removes it.
     pub(crate) fn mirror_awaited(&mut self, id: AgentId, info: Option<AgentInfo>) {
         self.recovered.keep(&id, info.map(Arc::new));
     }
 
-    /// A mirror is told since when one is out of reach, or that it is no longer.
+    /// Sets an unreachable agent in a mirror, or removes it.
     pub(crate) fn mirror_unreachable(&mut self, id: AgentId, since: Option<Timestamp>) {
         keep(&mut self.unreachable, id, since);
     }
@@ -397,7 +400,7 @@ impl Agents {
         Some(agent)
     }
 
-    /// It is not found by its pid and its node any more.
+    /// Removes it from the indexes by pid and node.
     fn unlist(&mut self, agent: &Agent) {
         self.by_pid.remove(&agent.pid);
         let node = agent.pid.node();
@@ -413,7 +416,7 @@ impl Agents {
     }
 }
 
-/// Puts the value in place of whatever there was.
+/// Inserts the value, or removes the entry for `None`.
 pub(crate) fn keep<K: Ord, V>(table: &mut BTreeMap<K, V>, key: K, value: Option<V>) {
     match value {
         Some(value) => drop(table.insert(key, value)),

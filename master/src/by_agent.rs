@@ -1,14 +1,16 @@
-//! Values by the ids of agents, in the order of the numbers in which those end, for where there are very many.
+//! A map from agent ids to values, ordered by the number at the end of the id, for very many
+//! agents.
 //!
-//! Plain data. All ids that one master has given begin with the same forty bytes, and a tree of texts compares a dozen of them on each way down,
-//! which lie all over memory. Their numbers are compared where they lie, and the text of one only.
+//! Plain data. All ids that one master assigns share their first forty bytes, and a tree of texts
+//! compares a dozen of them per lookup, scattered over memory. The numbers are stored in the key,
+//! and only one text is compared.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use protocol::AgentId;
 
-/// An id after its number.
+/// An id with its number.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     number: u64,
@@ -24,19 +26,19 @@ impl Key {
     }
 }
 
-/// The number at the end of an id, 0 if there is none.
+/// The number at the end of an id; 0 if there is none.
 fn number(id: &AgentId) -> u64 {
     let text = id.as_str();
     let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
     text[text.len() - digits..].parse().unwrap_or(0)
 }
 
-/// In the order of [`ByAgent::iter`].
+/// The order of [`ByAgent::iter`].
 pub(crate) fn in_order(one: &AgentId, other: &AgentId) -> Ordering {
     (number(one), one).cmp(&(number(other), other))
 }
 
-/// Values by the ids of agents.
+/// Values by agent id.
 #[derive(Clone, Debug)]
 pub(crate) struct ByAgent<V>(BTreeMap<Key, V>);
 
@@ -59,12 +61,12 @@ impl<V> ByAgent<V> {
         self.0.get(&Key::of(id))
     }
 
-    /// The value of this id, to be changed.
+    /// The value of this id.
     pub(crate) fn get_mut(&mut self, id: &AgentId) -> Option<&mut V> {
         self.0.get_mut(&Key::of(id))
     }
 
-    /// The value of this id, made if there is none.
+    /// The value of this id, created if there is none.
     pub(crate) fn made(&mut self, id: &AgentId) -> &mut V
     where
         V: Default,
@@ -72,7 +74,7 @@ impl<V> ByAgent<V> {
         self.0.entry(Key::of(id)).or_default()
     }
 
-    /// Puts the value in place of whatever there was.
+    /// Inserts the value, or removes the entry for `None`.
     pub(crate) fn keep(&mut self, id: &AgentId, value: Option<V>) {
         match value {
             Some(value) => drop(self.0.insert(Key::of(id), value)),
@@ -80,9 +82,9 @@ impl<V> ByAgent<V> {
         }
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub(crate) fn remove(&mut self, id: &AgentId) -> Option<V> {
-        // Most often the last one has gone long ago.
+        // Usually already empty.
         match self.0.is_empty() {
             true => None,
             false => self.0.remove(&Key::of(id)),
@@ -94,12 +96,12 @@ impl<V> ByAgent<V> {
         self.0.len()
     }
 
-    /// The values, to be changed.
+    /// All values.
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
         self.0.values_mut()
     }
 
-    /// All, in order.
+    /// All entries, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&AgentId, &V)> {
         self.0.iter().map(|(key, value)| (&key.id, value))
     }
@@ -113,7 +115,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_is_as_in_a_plain_tree_and_numbers_are_in_order(
+        fn map_behaves_like_a_tree_with_numbers_in_order(
             steps in prop::collection::vec((0..3_usize, 0..300_u64, any::<bool>()), 0..60),
         ) {
             let stems = ["a-S", "b-S", "none"];

@@ -1,19 +1,21 @@
-//! Comparison: what an agent that comes has against what the books say of it (SPEC 3.2, Re-register; DESIGN 5).
+//! Comparison of a registering agent's report with the state.
 //!
-//! Pure decisions on [`Books`]. An agent that comes back tells what it has in short. If the books sum it up to the same, the two
-//! agree; else it is told the books' sums and comes again with all that it has where its own differ. Nothing is remembered between the
-//! two: whatever has changed meanwhile on either side, a report is taken only if the books, with that part replaced, sum up to
-//! what the agent says that it has as a whole. An agent that tells all is not summed up. Meanwhile nothing of it is offered.
+//! Pure decisions on [`MasterState`]. An agent that registers again sends a summary. If the state
+//! has the same summary, both agree; otherwise the agent gets the state's bucket sums and sends the
+//! content of the buckets that differ. Nothing is remembered between the two messages: a report is
+//! accepted only if the state, with that part replaced, matches the agent's summary of the whole. A
+//! full report is not summarized. Until then nothing of the agent is offered.
 //!
-//! Then both are brought together: what only the books have did not survive, what only the agent has is adopted if its
-//! framework is known, else ended.
+//! Then both are merged: entries only in the state were lost; entries only at the agent are adopted
+//! if their framework is known, and ended otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use protocol::digest::{self, Digest, DigestKey, FORM, Print, Printer, Summary};
+use protocol::digest::{self, Digest, DigestKey, DigestSummary, FORM, Fingerprint, Fingerprinter};
 use protocol::message::registration::{
-    DisownTasks, Held, RegisterAgent, ReregisterAgent, Reregistered, RunningExecutor, RunningTask,
+    AgentInventory, DisownTasks, RegisterAgent, ReregisterAgent, Reregistered, RunningExecutor,
+    RunningTask,
 };
 use protocol::message::scheduler::{KillTask, Lost};
 use protocol::message::task::ShutDownFramework;
@@ -24,63 +26,64 @@ use protocol::{
 use resources::{Resources, Role as ResourceRole};
 use runtime::{Pid, Timestamp};
 
-use crate::books::{Books, master_status};
-use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+use crate::effects::{Effects, SendEffects, ToAgent, ToScheduler};
 use crate::expected::{Confirmed, Load};
+use crate::state::{MasterState, master_status};
 use crate::tasks::Task;
 
-/// An agent that comes, whichever way it says so.
+/// A registering agent, with or without an id.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// Who it is.
+    /// Its description.
     pub agent: AgentInfo,
-    /// Where it hears.
+    /// Its address.
     pub pid: Pid,
     /// Its version.
     pub version: String,
-    /// What it lends.
+    /// Its revocable resources.
     pub oversubscribed: Resources,
     /// The key of its digests.
     pub digest_key: DigestKey,
-    /// What it has as a whole, in short; `None` if it tells all of it.
-    pub summary: Option<Summary>,
-    /// What of it is told in full.
+    /// DigestSummary of all its tasks and executors; `None` if the report is full.
+    pub summary: Option<DigestSummary>,
+    /// The part that is reported in full.
     pub scope: Scope,
     /// That part.
-    pub held: Held,
-    /// The newest term of a master that it has seen.
+    pub held: AgentInventory,
+    /// The newest master term that it has seen.
     pub term_seen: u64,
-    /// What operations have made of its resources.
+    /// Its resources after operations.
     pub resources: Option<AgentResources>,
-    /// The address that it comes from, if it comes over a network.
+    /// Its address, if it connected over a network.
     pub ip: Option<String>,
 }
 
-/// The two agree. What the agent has confirmed of what was expected of it, if the books had nothing, comes with it.
+/// The report matches. Contains the entries of the previous leader that the agent has confirmed, if
+/// the state had none.
 #[derive(Clone, Debug, Default)]
 pub struct Agreed(pub(crate) Confirmed);
 
-/// What part of an agent is told in full.
+/// The part of an agent's entries that a report contains in full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// All of it.
     All,
-    /// What is in these of so many buckets.
+    /// These of the `of` buckets.
     Buckets {
-        /// How many there are.
+        /// The number of all buckets.
         of: u32,
-        /// Which, in rising order.
+        /// The buckets, ascending.
         which: Vec<u32>,
     },
 }
 
 impl Scope {
-    /// Whether nothing is in it.
+    /// Whether it is empty.
     fn is_nothing(&self) -> bool {
         matches!(self, Self::Buckets { which, .. } if which.is_empty())
     }
 
-    /// Whether what has that place is in it.
+    /// Whether an entry with that place is in it.
     pub fn covers(&self, place: u64) -> bool {
         match self {
             Self::All => true,
@@ -114,7 +117,7 @@ impl From<ReregisterAgent> for Arrival {
     fn from(message: ReregisterAgent) -> Self {
         let (of, which, held) = match message.report {
             Some(report) => (report.buckets, report.differing, report.held),
-            None => (1, Vec::new(), Held::default()),
+            None => (1, Vec::new(), AgentInventory::default()),
         };
         Self {
             agent: message.agent,
@@ -132,9 +135,9 @@ impl From<ReregisterAgent> for Arrival {
     }
 }
 
-impl Books {
-    /// Whether the books agree with what the agent says that it has. If not, what it is to be answered, and nothing of it is
-    /// offered until it comes again.
+impl MasterState {
+    /// Whether the state matches the agent's report. If not, the answer for the agent; nothing of
+    /// it is offered until it returns.
     pub fn compare(
         &mut self,
         agent_id: &AgentId,
@@ -160,14 +163,14 @@ impl Books {
         &mut self,
         agent_id: &AgentId,
         arrival: &Arrival,
-        summary: &Summary,
+        summary: &DigestSummary,
     ) -> Result<Agreed, Reregistered> {
         if summary.form != FORM {
             return Err(Reregistered::Unknown);
         }
         let key = match self.tasks.on_agent(agent_id) {
             Some(on) => on.key(),
-            // An agent that has as little as the books is no other one.
+            // Both are empty.
             None if (summary.items, summary.sum) == (0, 0) => return Ok(Agreed::default()),
             None => return self.sums_expected(agent_id, arrival, summary),
         };
@@ -180,23 +183,25 @@ impl Books {
         agree(on.digest(), || on.prints(), arrival, summary).map(|()| Agreed::default())
     }
 
-    /// As [`Books::sums`], with what the last leader knew of an agent that has not been here yet.
+    /// As [`MasterState::sums`], with the previous leader's knowledge of an agent that has not
+    /// registered here yet.
     fn sums_expected(
         &self,
         agent_id: &AgentId,
         arrival: &Arrival,
-        summary: &Summary,
+        summary: &DigestSummary,
     ) -> Result<Agreed, Reregistered> {
         let load = self.expected_on(agent_id).ok_or(Reregistered::Unknown)?;
         let confirmed = load.printed(summary.key);
-        // Its buckets are counted only if it differs.
+        // The buckets are summed only if the digest differs.
         let digest = Digest::of(confirmed.prints(), 1);
         agree(&digest, || confirmed.prints(), arrival, summary)?;
-        // What is told in full is taken from there.
+        // Entries that the report contains in full are taken from the report.
         Ok(Agreed(confirmed.only(|place| !arrival.scope.covers(place))))
     }
 
-    /// What is expected of an agent that is awaited: nothing if its frameworks are not known, or if others have its tasks.
+    /// The expected entries of an awaited agent: none if a framework is unknown, or if another
+    /// agent has a task.
     fn expected_on(&self, agent_id: &AgentId) -> Option<&Load> {
         let load = self.expected.as_ref()?.on(agent_id)?;
         let is_known = |framework| self.frameworks.get(framework).is_some();
@@ -207,8 +212,8 @@ impl Books {
         fits.then_some(load)
     }
 
-    /// The agent has confirmed that it has this, as the last leader knew it: it is in the books from now on. `false` if nothing was, or
-    /// if its books are its own.
+    /// Takes over the entries that the agent has confirmed. `false` if there are none, or if the
+    /// state has its own.
     pub(crate) fn take_over(&mut self, agent_id: &AgentId, key: DigestKey, agreed: Agreed) -> bool {
         let Agreed(confirmed) = agreed;
         if confirmed.is_empty() || self.tasks.on_agent(agent_id).is_some() {
@@ -230,19 +235,19 @@ impl Books {
         true
     }
 
-    /// Brings the books and what the agent has told together.
-    pub(crate) fn bring_together(
+    /// Merges the agent's report into the state.
+    pub(crate) fn merge_report(
         &mut self,
         agent_id: &AgentId,
         pid: &Pid,
         scope: Scope,
-        held: Held,
+        held: AgentInventory,
         now: Timestamp,
         out: &mut Effects,
     ) {
-        if scope.is_nothing() && held == Held::default() {
-            self.tell_of_changes(agent_id, pid, BTreeSet::new(), out);
-            return self.kill_late(agent_id, pid, out); // They agree.
+        if scope.is_nothing() && held == AgentInventory::default() {
+            self.send_missed_changes(agent_id, pid, BTreeSet::new(), out);
+            return self.resend_kills(agent_id, pid, out);
         }
         let mut otherwise = BTreeSet::new();
         for info in held.frameworks {
@@ -255,7 +260,7 @@ impl Books {
                 Some(_) | None => {}
             }
         }
-        let mut over = self.bring_executors_together(agent_id, &scope, held.executors, out);
+        let mut over = self.merge_executors(agent_id, &scope, held.executors, out);
         let mut reported = BTreeSet::new();
         let mut disowned = Vec::new();
         for running in held.tasks {
@@ -268,7 +273,7 @@ impl Books {
                 disowned.push(key);
             }
         }
-        disowned.extend(self.miss(agent_id, &scope, &reported, now, out));
+        disowned.extend(self.complete_missing(agent_id, &scope, &reported, now, out));
         for framework_id in over {
             let gone = ToAgent::ShutDownFramework(ShutDownFramework { framework_id });
             out.agent(pid, gone);
@@ -277,13 +282,13 @@ impl Books {
             let tasks = disowned;
             out.agent(pid, ToAgent::Disown(DisownTasks { tasks }));
         }
-        self.tell_of_changes(agent_id, pid, otherwise, out);
-        self.kill_late(agent_id, pid, out);
+        self.send_missed_changes(agent_id, pid, otherwise, out);
+        self.resend_kills(agent_id, pid, out);
     }
 
-    /// What the agent's executors use is held, and what those have that it does not name is free: their ends were lost on the
-    /// way. Gives the frameworks that are no more.
-    fn bring_executors_together(
+    /// Merges executors: reported ones hold resources; missing ones are freed, because their end
+    /// was lost on the way. Returns the frameworks that have ended.
+    fn merge_executors(
         &mut self,
         agent_id: &AgentId,
         scope: &Scope,
@@ -313,7 +318,7 @@ impl Books {
             .map(|(key, _)| key.clone())
             .collect();
         for (framework_id, executor_id) in missed {
-            // The allocator is told all that is held when the agent is admitted.
+            // The allocator gets all held resources when the agent is admitted.
             self.tasks
                 .remove_executor(agent_id, &framework_id, &executor_id);
             let lost = Lost {
@@ -327,7 +332,8 @@ impl Books {
         over
     }
 
-    /// An agent has this task of a known framework: takes over its state. `false` if the books hold it for over.
+    /// Takes over the state of a reported task of a known framework. `false` if the task is over
+    /// here.
     fn adopt(
         &mut self,
         agent_id: &AgentId,
@@ -355,22 +361,22 @@ impl Books {
             }
             return true;
         }
-        let whose = self.tasks.find(&framework_id, &info.task_id);
-        if whose
+        let elsewhere = self.tasks.find(&framework_id, &info.task_id);
+        if elsewhere
             .is_some_and(|task| task.agent_id != *agent_id && task.state == TaskState::Unreachable)
         {
-            // It was set aside with another agent, which alone can bring it back.
+            // It was set aside with another agent, which alone can report it.
             return false;
         }
         if let Some(mut task) = self.tasks.take_unreachable(&framework_id, &info.task_id) {
             if state.is_terminal() {
-                // Its agent tells of the end itself, after the updates that come before it.
+                // The agent reports the end itself, after the updates before it.
                 (task.agent_id, task.state) = (agent_id.clone(), state);
                 self.tasks.insert(task, info.executor.as_ref());
                 return true;
             }
             let status = TaskStatus::new(task.id.clone(), state, Source::Master, now)
-                .because(
+                .with_reason(
                     Reason::AgentReregistered,
                     "Unreachable agent re-reregistered",
                 )
@@ -386,7 +392,8 @@ impl Books {
             .find(&framework_id, &info.task_id)
             .is_some_and(|task| task.agent_id == *agent_id);
         if over {
-            // It ended here already: an end that the agent still reports only waits for its acknowledgement.
+            // It has ended here: an end that the agent still reports only waits for
+            // acknowledgement.
             return state.is_terminal();
         }
         let resources = allocated(&info.resources);
@@ -394,16 +401,17 @@ impl Books {
         let mut task = Task::placed(framework_id, &info, resources, state);
         task.kill = early;
         if state.is_terminal() {
-            // Its framework has not acknowledged the end, and may not have heard what came before it.
+            // Its framework has not acknowledged the end, and may not have received earlier
+            // updates.
             task.told = TaskState::Running;
         }
         self.tasks.insert(task, info.executor.as_ref());
         true
     }
 
-    /// The agent has not got these tasks of the books, where it has told what it has: those that ended are completed, the
-    /// others are over now. Gives the latter, so that the agent ends them should they still be on their way to it.
-    fn miss(
+    /// Handles tasks that the report should contain but does not: ended ones are completed, the
+    /// others are over. Returns the latter, so that the agent ends them if they still arrive.
+    fn complete_missing(
         &mut self,
         agent_id: &AgentId,
         scope: &Scope,
@@ -431,7 +439,7 @@ impl Books {
                 let known = self.frameworks.get(&framework);
                 let mut status =
                     master_status(known, &id, state, reason, message, now).on(agent_id);
-                // In Mesos the agent itself answers so, when its master asks for the task.
+                // In Mesos the agent itself sends this answer when its master asks for the task.
                 status.source = Source::Agent;
                 self.task_ended(&framework, &status);
                 let observed = status.clone();
@@ -446,8 +454,9 @@ impl Books {
         disowned
     }
 
-    /// Passes on the kills of tasks that still live: they came while the agent was not connected, or may have been lost.
-    fn kill_late(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
+    /// Sends the kills of running tasks again: they were requested while the agent was
+    /// disconnected, or may have been lost.
+    fn resend_kills(&self, agent_id: &AgentId, pid: &Pid, out: &mut Effects) {
         if self.tasks.kills() == 0 {
             return;
         }
@@ -471,12 +480,13 @@ impl Books {
     }
 }
 
-/// Whether these are what the agent has, once the part of it that it tells in full is put in place of theirs. If not, their sums.
-fn agree<P: Iterator<Item = Print>>(
+/// Whether these entries, with the fully reported part replaced, match the agent's summary. If not,
+/// their sums.
+fn agree<P: Iterator<Item = Fingerprint>>(
     digest: &Digest,
     prints: impl Fn() -> P,
     arrival: &Arrival,
-    summary: &Summary,
+    summary: &DigestSummary,
 ) -> Result<(), Reregistered> {
     let Scope::Buckets { which, .. } = &arrival.scope else {
         return Ok(());
@@ -484,10 +494,12 @@ fn agree<P: Iterator<Item = Print>>(
     let agrees = match which.is_empty() {
         true => digest.summary(summary.key) == *summary,
         false => {
-            let told = Printer::new(summary.key).held(&arrival.held);
-            let astray = told.iter().any(|print| !arrival.scope.covers(print.place));
-            let rest = prints().filter(|print| !arrival.scope.covers(print.place));
-            !astray && Digest::of(rest.chain(told), 1).summary(summary.key) == *summary
+            let reported = Fingerprinter::new(summary.key).fingerprints(&arrival.held);
+            let astray = reported
+                .iter()
+                .any(|print| !arrival.scope.covers(print.name_hash));
+            let rest = prints().filter(|print| !arrival.scope.covers(print.name_hash));
+            !astray && Digest::of(rest.chain(reported), 1).summary(summary.key) == *summary
         }
     };
     if agrees {
@@ -505,7 +517,7 @@ fn agree<P: Iterator<Item = Print>>(
     Err(Reregistered::Differs { buckets })
 }
 
-/// The resources with an allocation role in any case: an agent that was told none reports none.
+/// The resources with an allocation role: an agent that was sent none reports none.
 fn allocated(resources: &Resources) -> Resources {
     let bare = resources.iter().any(|r| r.allocation_role().is_none());
     match (bare, ResourceRole::new("*")) {

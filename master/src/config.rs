@@ -1,74 +1,79 @@
-//! Config: what an operator can choose about a master, read and checked once at the door.
+//! Configuration of a master, checked once at startup.
 //!
-//! Hears nobody and remembers nothing but the choices. It knows no command line: the roof fills it in.
-//! [`Config::check`] refuses every value that could harm (an interval of zero, a weight below zero), by name.
+//! Independent of the command line, which fills it in. [`Config::check`] refuses every harmful
+//! value (an interval of zero, a negative weight), by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use authority::{Acls, Shared, Throttle};
+use authority::{Acls, Reloadable, Throttle};
 use protocol::agent::Domain;
 use resources::Role;
 
-use crate::hoarding::OfferBudget;
+use crate::offer_expiry::OfferBudget;
 use crate::whitelist::Hosts;
 
-/// The longest interval or timeout that makes sense: a year.
+/// Maximum interval or timeout: a year.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// What an operator can choose (SPEC 3.8).
+/// An operator's configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The host that others are told.
+    /// The host name published to others.
     pub hostname: String,
-    /// The port that others are told.
+    /// The port published to others.
     pub port: u16,
-    /// The address that HTTP clients are told beside the host.
+    /// The address published to HTTP clients besides the host name.
     pub address: Option<Ipv4Addr>,
-    /// The version that others are told.
+    /// The version published to others.
     pub version: String,
-    /// How long after one allocation the next begins by itself (1 s). Smaller: fresher offers for more work.
+    /// Interval of the allocator's batches (1 s). Shorter: fresher offers for more work.
     pub allocation_interval: Duration,
-    /// The weight of each role that has not weight 1 (S77).
+    /// Weights of roles other than 1.
     pub weights: BTreeMap<String, f64>,
-    /// Where the master lies: agents of another region are offered only to frameworks that are `REGION_AWARE`.
+    /// The master's fault domain: agents of another region are offered only to frameworks that are
+    /// `REGION_AWARE`.
     pub domain: Option<Domain>,
-    /// The roles that frameworks may have; `None` is any.
+    /// The roles that frameworks may have; `None` allows all.
     pub roles: Option<BTreeSet<String>>,
-    /// The hosts whose agents are offered, for a start: [`AdmitHosts`](crate::whitelist::AdmitHosts) changes them.
+    /// The hosts whose agents are offered at first: [`AdmitHosts`](crate::whitelist::AdmitHosts)
+    /// changes them.
     pub whitelist: Hosts,
     /// Time between two pings of an agent (15 s).
     pub agent_ping_timeout: Duration,
-    /// How many pings in a row an agent may leave unanswered before it counts as unreachable (5).
+    /// Unanswered pings in a row after which an agent is unreachable (5).
     pub max_agent_ping_timeouts: u32,
-    /// How long agents and frameworks that the registry knows may take to come back after the master's
-    /// own restart (10 minutes).
+    /// How long agents and frameworks of the registry may take to return after the master's own
+    /// restart (10 minutes).
     pub agent_reregister_timeout: Duration,
-    /// After so long an unanswered offer is rescinded (10 minutes, longer than schedulers hold offers that do so on purpose); `None` is never.
+    /// An unanswered offer is rescinded after this time (10 minutes, longer than schedulers hold
+    /// offers on purpose); `None` disables it.
     pub offer_timeout: Option<Duration>,
-    /// How many unanswered offers each framework may hold at a time, in all its roles (`None`, which is any number). Less: a framework that does
-    /// not answer holds up less of the cluster, and one that answers is offered a large cluster in more parts.
+    /// Maximum unanswered offers per framework, in all its roles (`None`: no limit). Lower: an
+    /// unresponsive framework holds less of the cluster, and a responsive one gets a large cluster
+    /// in more parts.
     pub offer_budget: Option<OfferBudget>,
     /// Whether frameworks and tasks may run as `root`.
     pub root_submissions: bool,
-    /// Who may do what (everybody everything). One choice for all who ask, which the roof may renew.
-    pub acls: Shared<Acls>,
-    /// Whether a native framework's principal must be the name in its certificate. Otherwise it is its own word.
+    /// Access control lists (all allowed). Shared by all users, and replaceable at run time.
+    pub acls: Reloadable<Acls>,
+    /// Whether a native framework's principal must be the name in its certificate. Otherwise it is
+    /// not verified.
     pub authenticate_frameworks: bool,
-    /// How many calls of each principal are handled (all). One for all doors of a node.
+    /// Maximum call rate of each principal (no limit). Shared by all entrances of a node.
     pub throttle: Throttle,
-    /// How many ended frameworks are remembered (50).
+    /// Ended frameworks that are remembered (50).
     pub max_completed_frameworks: usize,
-    /// How many ended tasks of each framework are remembered (1000).
+    /// Ended tasks that are remembered per framework (1000).
     pub max_completed_tasks_per_framework: usize,
-    /// How many tasks of each framework on unreachable agents are remembered (1000).
+    /// Tasks on unreachable agents that are remembered per framework (1000).
     pub max_unreachable_tasks_per_framework: usize,
-    /// Whether each framework has metrics of its own, some sixty of them.
+    /// Whether each framework has its own metrics, about sixty.
     pub publish_per_framework_metrics: bool,
-    /// How many may hear the operator API's events at a time; one more, and the oldest is closed (1000).
+    /// Maximum subscribers of the operator API's events; one more closes the oldest (1000).
     pub max_operator_event_stream_subscribers: usize,
-    /// All flags as the operator gave them, for `/state`.
+    /// All flags as given, for `/state`.
     pub flags: BTreeMap<String, String>,
 }
 
@@ -90,7 +95,7 @@ impl Default for Config {
             offer_timeout: Some(Duration::from_secs(600)),
             offer_budget: None,
             root_submissions: true,
-            acls: Shared::default(),
+            acls: Reloadable::default(),
             authenticate_frameworks: false,
             throttle: Throttle::default(),
             max_completed_frameworks: 50,
@@ -103,15 +108,15 @@ impl Default for Config {
     }
 }
 
-/// A choice that cannot be: its flag, what was given and what was expected.
+/// An invalid setting: its flag, the given value and the expected one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is `{value}`: expected {expected}")]
 pub struct InvalidConfig {
     /// The flag's name, without dashes.
     pub field: &'static str,
-    /// What was given, cut to 80 characters.
+    /// The given value, cut to 80 characters.
     pub value: String,
-    /// What is accepted.
+    /// The accepted values.
     pub expected: &'static str,
 }
 
@@ -126,13 +131,13 @@ impl InvalidConfig {
 }
 
 impl Config {
-    /// Without an answer to a ping for so long an agent is unreachable (75 s).
+    /// Time without an answer to pings after which an agent is unreachable (75 s).
     pub fn total_ping_timeout(&self) -> Duration {
         self.agent_ping_timeout
             .saturating_mul(self.max_agent_ping_timeouts)
     }
 
-    /// Refuses the first harmful choice, by name.
+    /// Refuses the first harmful value, by name.
     pub fn check(&self) -> Result<(), InvalidConfig> {
         if self.hostname.is_empty() || self.hostname.chars().any(char::is_whitespace) {
             let expected = "a host name or address without blanks";
@@ -174,7 +179,7 @@ impl Config {
         Ok(())
     }
 
-    /// Reads `--weights`, for example `dev=2,qa=1,prod=3` (S77).
+    /// Parses `--weights`, for example `dev=2,qa=1,prod=3`.
     pub fn parse_weights(text: &str) -> Result<BTreeMap<String, f64>, InvalidConfig> {
         let mut weights = BTreeMap::new();
         for pair in text
@@ -200,7 +205,7 @@ impl Config {
         Ok(weights)
     }
 
-    /// Reads `--roles`, for example `dev,qa,prod` (S77). The role `*` is always among them.
+    /// Parses `--roles`, for example `dev,qa,prod`. Always includes the role `*`.
     pub fn parse_roles(text: &str) -> Result<BTreeSet<String>, InvalidConfig> {
         let mut roles = BTreeSet::from(["*".to_owned()]);
         for role in text

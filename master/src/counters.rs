@@ -1,14 +1,14 @@
-//! Counters: what has happened since this master leads, under Mesos' names (SPEC 3.10).
+//! Counters since the election of this master, under Mesos' names.
 //!
-//! Plain numbers that only grow. What can be seen in the books (how many agents, tasks, offers there are) is not counted
-//! here but looked up when somebody asks.
+//! Plain numbers that only grow. Values that are part of the state (numbers of agents, tasks,
+//! offers) are computed on request instead.
 
 use std::collections::BTreeMap;
 
 use protocol::{OperationState, Reason, Source, TaskState, TaskStatus};
 use serde::{Deserialize, Serialize};
 
-/// Names that are there from the start, so that a reader sees a zero and not a gap.
+/// Names that exist from the start, so that a reader sees zero and not a gap.
 const NAMES: [&str; 32] = [
     "master/dropped_messages",
     "master/invalid_executor_to_framework_messages",
@@ -44,7 +44,7 @@ const NAMES: [&str; 32] = [
     "master/valid_status_updates",
 ];
 
-/// More names of the same kind, for what ends or is refused.
+/// More of these names, for ends and refusals.
 const MORE_NAMES: [&str; 32] = [
     "master/slave_removals/reason_unhealthy",
     "master/slave_removals/reason_unregistered",
@@ -73,7 +73,7 @@ const MORE_NAMES: [&str; 32] = [
     "master/invalid_operation_status_updates",
     "master/valid_operation_status_update_acknowledgements",
     "master/valid_operation_status_updates",
-    // What there is in Mesos alone, and never happens here.
+    // Metrics of Mesos that are always zero here.
     "master/messages_authenticate",
     "master/messages_deactivate_framework",
     "master/slave_shutdowns_canceled",
@@ -81,7 +81,8 @@ const MORE_NAMES: [&str; 32] = [
     "master/slave_shutdowns_scheduled",
 ];
 
-/// The kinds of operations: of each, and of all together, those that were refused, and the ends of those that had a name.
+/// The kinds of operations: for each, and for all together, the refused ones, and the ends of those
+/// with an id.
 macro_rules! operations {
     ($($of:literal)*) => {
         [$(
@@ -94,12 +95,12 @@ macro_rules! operations {
     };
 }
 
-/// How operations have ended (SPEC 3.10). Those on disks of resource providers stay at 0: there are no such disks.
+/// Ends of operations. Disks of resource providers stay at 0: there are none.
 const OPERATIONS: [&str; 45] = operations!(
     "" "reserve/" "unreserve/" "create/" "destroy/" "grow_volume/" "shrink_volume/" "create_disk/" "destroy_disk/"
 );
 
-/// What operations that change resources are called (SPEC 3.10).
+/// Names of the operations that change resources.
 pub(crate) fn operation_kinds() -> impl Iterator<Item = &'static str> {
     let of = OPERATIONS.into_iter();
     let of = of.filter_map(|name| name.strip_prefix("master/operations/"));
@@ -110,7 +111,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     NAMES.into_iter().chain(MORE_NAMES).chain(OPERATIONS)
 }
 
-/// What has happened, by name.
+/// Counts by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters {
     named: BTreeMap<&'static str, u64>,
@@ -119,14 +120,14 @@ pub struct Counters {
     why: BTreeMap<(TaskState, Source, Reason), u64>,
 }
 
-/// What is counted.
+/// The key of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Counted {
-    /// Something with a name.
+    /// A named counter.
     Named(String),
     /// Tasks that ended in this state.
     Ended(TaskState),
-    /// Tasks that ended in this state, by whom, and why.
+    /// Tasks that ended in this state, from this source, for this reason.
     Why(TaskState, Source, Reason),
 }
 
@@ -145,19 +146,19 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// One more of `name`.
+    /// Adds one to `name`.
     pub fn count(&mut self, name: &'static str) {
         self.add(name, 1);
     }
 
-    /// So many more of `name`.
+    /// Adds `more` to `name`.
     pub fn add(&mut self, name: &'static str, more: usize) {
         let more = u64::try_from(more).unwrap_or(u64::MAX);
         let count = self.named.entry(name).or_default();
         *count = count.saturating_add(more);
     }
 
-    /// A task has ended in this way.
+    /// Counts the end of a task.
     pub fn task_ended(&mut self, status: &TaskStatus) {
         *self.ended.entry(status.state).or_default() += 1;
         if let Some(reason) = status.reason {
@@ -168,7 +169,7 @@ impl Counters {
         }
     }
 
-    /// An operation has ended in this way; of what kind it was is known only to the master that it was said to.
+    /// Counts the end of an operation; its kind is known only to the master that accepted it.
     pub fn operation_ended(&mut self, kind: Option<&str>, state: OperationState) {
         let state = operation_gauge(state);
         let kind = kind.map(|kind| format!("{kind}/{state}"));
@@ -183,12 +184,12 @@ impl Counters {
         }
     }
 
-    /// How often `name` was counted.
+    /// The value of `name`.
     pub fn get(&self, name: &str) -> u64 {
         self.named.get(name).copied().unwrap_or(0)
     }
 
-    /// What was counted otherwise before, with its count now.
+    /// Counters that differ from `before`, with their values.
     pub(crate) fn since(&self, before: &Self) -> Vec<(Counted, u64)> {
         let named = self
             .named
@@ -208,7 +209,7 @@ impl Counters {
         named.chain(ended).chain(why).collect()
     }
 
-    /// A mirror is told of a count. A name that is not known here is left out.
+    /// Sets a counter in a mirror. Unknown names are ignored.
     pub(crate) fn mirror(&mut self, counted: &Counted, count: u64) {
         match counted {
             Counted::Named(name) => {
@@ -221,7 +222,7 @@ impl Counters {
         }
     }
 
-    /// All of them under their metric names.
+    /// Writes all counters under their metric names.
     pub fn metrics(&self, into: &mut BTreeMap<String, f64>) {
         for (name, count) in &self.named {
             into.insert((*name).to_owned(), *count as f64);
@@ -241,7 +242,7 @@ impl Counters {
     }
 }
 
-/// Who says so, in names of metrics, in which agents are what they once were called.
+/// The source in names of metrics, where agents are "slaves".
 fn source_gauge(source: Source) -> &'static str {
     match source {
         Source::Master => "source_master",
@@ -281,8 +282,8 @@ mod tests {
             Source::Master,
             Timestamp::from_nanos(1),
         );
-        counters.task_ended(&status.clone().because(Reason::InvalidOffers, ""));
-        let mut by_agent = status.because(Reason::AgentRestarted, "");
+        counters.task_ended(&status.clone().with_reason(Reason::InvalidOffers, ""));
+        let mut by_agent = status.with_reason(Reason::AgentRestarted, "");
         by_agent.source = Source::Agent;
         counters.task_ended(&by_agent);
         let mut metrics = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! Draining: agents that operators have set aside: deactivated, drained, or gone for good (SPEC 3.2).
+//! Draining: agents that operators have deactivated, drained, or marked as gone.
 //!
-//! Pure decisions on [`Books`]. What is ordered is recorded first, holds over a master's end, and is told to the agent anew whenever it
-//! registers. An agent whose tasks have all ended, each end acknowledged, and on which no operation is under way, is drained. Nothing here
-//! looks at a clock: who has the time of a look asks [`Books::emptied`].
+//! Pure decisions on [`MasterState`]. An order is recorded first, survives the master, and is sent
+//! to the agent at each registration. An agent is drained when all its tasks have ended, each end
+//! is acknowledged, and no operation is under way. Reads no clock: the caller polls
+//! [`MasterState::emptied`].
 
 use module_api::allocator::AgentActivity;
 use protocol::message::operator::{DrainAgent, UpdateRefused};
@@ -14,17 +15,17 @@ use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Agents, Standing};
-use crate::books::{Books, master_status};
-use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
+use crate::effects::{Effects, SendEffects, ToAgent, ToAllocator};
 use crate::registry::RegistryOperation;
+use crate::state::{MasterState, master_status};
 
-impl Books {
-    /// Whether an operator may give orders about this agent.
+impl MasterState {
+    /// Whether an operator may give orders for this agent.
     fn check_ordered(&self, agent_id: &AgentId) -> Result<(), UpdateRefused> {
         match self.agents.standing(agent_id) {
             Standing::Registered(_) | Standing::Recovered | Standing::Unreachable(_) => Ok(()),
             Standing::Gone => {
-                let expected = "an agent that is not gone for good";
+                let expected = "an agent that is not marked as gone";
                 Err(invalid("agent_id", agent_id, expected))
             }
             Standing::Unknown => Err(invalid(
@@ -35,7 +36,7 @@ impl Books {
         }
     }
 
-    /// Whether the agent may be drained, and what must be recorded for it.
+    /// Checks whether the agent may be drained; returns the operation to record.
     pub fn prepare_drain(
         &self,
         drain: &DrainAgent,
@@ -56,7 +57,7 @@ impl Books {
         )
     }
 
-    /// Whether the agent may be deactivated, and what must be recorded for it.
+    /// Checks whether the agent may be deactivated; returns the operation to record.
     pub fn prepare_deactivation(
         &self,
         agent_id: &AgentId,
@@ -68,7 +69,7 @@ impl Books {
         )
     }
 
-    /// Whether the agent may be reactivated, and what must be recorded for it.
+    /// Checks whether the agent may be reactivated; returns the operation to record.
     pub fn prepare_reactivation(
         &self,
         agent_id: &AgentId,
@@ -80,7 +81,7 @@ impl Books {
         )
     }
 
-    /// Whether the agent's drain may be cancelled, and what must be recorded for it.
+    /// Checks whether the agent's drain may be cancelled; returns the operation to record.
     pub fn prepare_cancelled_drain(
         &self,
         agent_id: &AgentId,
@@ -89,7 +90,7 @@ impl Books {
         self.prepared(agent_id, RegistryOperation::CancelDrain { agent_id: id })
     }
 
-    /// The order, if it would be taken as things are. The registry has the last word: things may be otherwise when it is recorded.
+    /// The order, if it is valid now. The registry decides again when it records it.
     fn prepared(
         &self,
         agent_id: &AgentId,
@@ -104,7 +105,7 @@ impl Books {
         }
     }
 
-    /// Whether the agent may be given up for good, and is not yet.
+    /// Whether the agent may be marked as gone; `false` if it is already.
     pub fn may_be_gone(&self, agent_id: &AgentId) -> Result<bool, UpdateRefused> {
         if self.agents.standing(agent_id) == Standing::Gone {
             return Ok(false);
@@ -113,27 +114,27 @@ impl Books {
         Ok(true)
     }
 
-    /// The registry has taken this order about an agent: it is carried out. Nothing of an agent that is set aside is offered.
+    /// The registry has recorded this order: carries it out. A deactivated agent is not offered.
     pub fn ordered(&mut self, agent_id: &AgentId, order: &RegistryOperation, out: &mut Effects) {
         let Ok(orders) = order.ordered(self.agents.orders(agent_id)) else {
-            return; // The registry took it, so there is nothing to refuse.
+            return; // The registry has accepted it.
         };
         self.change_activity(agent_id, |agents| agents.order(agent_id, orders), out);
         let Some(agent) = self.agents.connected(agent_id) else {
             return;
         };
         if matches!(order, RegistryOperation::DrainAgent { .. }) {
-            self.tell_drain(&agent.orders, &agent.pid, out);
+            self.send_drain(&agent.orders, &agent.pid, out);
         }
     }
 
-    /// The agent has suspended itself, or resumes. Its tasks go on, and its updates are taken.
+    /// The agent suspends itself or resumes. Its tasks continue, and its updates are accepted.
     pub fn suspended(&mut self, agent_id: &AgentId, suspended: bool, out: &mut Effects) {
         let suspend = |agents: &mut Agents| agents.suspend(agent_id, suspended);
         self.change_activity(agent_id, suspend, out);
     }
 
-    /// Makes a change after which the agent may be offered, or not any more.
+    /// Makes a change that may activate or deactivate the agent.
     fn change_activity(
         &mut self,
         agent_id: &AgentId,
@@ -155,21 +156,21 @@ impl Books {
         }
     }
 
-    /// Tells an agent that has to be drained that its tasks are to end.
-    pub(crate) fn tell_drain(&self, orders: &AgentOrders, pid: &Pid, out: &mut Effects) {
+    /// Sends a draining agent the order to end its tasks.
+    pub(crate) fn send_drain(&self, orders: &AgentOrders, pid: &Pid, out: &mut Effects) {
         if let Some(drain) = orders.drain {
             let max_grace_period = drain.max_grace_period;
             out.agent(pid, ToAgent::Drain(DrainTasks { max_grace_period }));
         }
     }
 
-    /// Whether the agent is drained and is to be given up for good then.
+    /// Whether the agent is drained and is to be marked as gone now.
     pub fn is_to_be_gone(&self, agent_id: &AgentId) -> bool {
         let drain = self.agents.orders(agent_id).and_then(|orders| orders.drain);
         drain.is_some_and(|drain| drain.drained && drain.mark_gone)
     }
 
-    /// The agents that are being drained and on which nothing is left.
+    /// Draining agents with nothing left.
     pub fn emptied(&self) -> Vec<AgentId> {
         let draining = self.agents.draining();
         let empty = draining.filter(|id| {
@@ -183,8 +184,8 @@ impl Books {
         empty.cloned().collect()
     }
 
-    /// The tasks of an agent that is no more and was out of reach are over as well.
-    pub(crate) fn unreachable_tasks_over(
+    /// Ends the tasks of a removed agent that was unreachable.
+    pub(crate) fn end_unreachable_tasks(
         &mut self,
         agent_id: &AgentId,
         state: TaskState,
@@ -204,7 +205,7 @@ impl Books {
         }
     }
 
-    /// Gives the update of a task that a draining agent has killed the reason and the state that Mesos gives it.
+    /// Sets the state and the reason that Mesos uses for a task killed by a draining agent.
     pub(crate) fn explain_drained(
         &self,
         agent_id: &AgentId,
@@ -225,9 +226,9 @@ impl Books {
     }
 }
 
-/// The state and the reason of an update of a draining agent's task, if they are others than its executor's. `mark_gone` says
-/// whether the agent is to be gone afterwards and the framework knows `TASK_GONE_BY_OPERATOR`. Mesos has that state for
-/// `TASK_KILLING` too, but the task still runs.
+/// State and reason of an update from a draining agent's task, if they differ from its executor's.
+/// `mark_gone`: the agent will be marked as gone, and the framework knows `TASK_GONE_BY_OPERATOR`.
+/// Mesos uses that state for `TASK_KILLING` too, but the task still runs.
 fn of_drained(state: TaskState, mark_gone: bool) -> Option<(TaskState, Reason)> {
     let state = match state {
         TaskState::Killed if mark_gone => TaskState::GoneByOperator,
@@ -237,7 +238,7 @@ fn of_drained(state: TaskState, mark_gone: bool) -> Option<(TaskState, Reason)> 
     Some((state, Reason::AgentDraining))
 }
 
-/// Why the tasks of an agent that is gone for good are over.
+/// The message of tasks on an agent that is gone for good.
 pub(crate) const GONE: &str = "an operator has declared the agent gone";
 
 fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> UpdateRefused {
@@ -250,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_killed_task_of_an_agent_that_is_to_be_gone_is_gone() {
+    fn tasks_killed_before_marking_gone_are_gone() {
         use TaskState::{Failed, Finished, GoneByOperator, Killed, Killing, Running};
         for (state, mark_gone, expected) in [
             (Killed, true, Some(GoneByOperator)),

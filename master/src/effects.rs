@@ -1,6 +1,7 @@
-//! Effects: what a decision wants done, as data, for the actor to carry out in order.
+//! Effects: the actions that a decision requests, as data. The actor carries them out in order.
 //!
-//! Pure. Decisions append to [`Effects`]; they never send, and never learn whether a message arrived.
+//! Pure. Decisions append to [`Effects`]; they never send, and never learn whether a message
+//! arrived.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use protocol::message::scheduler::{
     InverseOfferRescinded, InverseOffersMade, KillTask, Lost, OfferRescinded, OffersMade,
     OperationChanged, StatusChanged, TasksRevoked,
 };
-use protocol::message::standby::YouLead;
+use protocol::message::standby::SchedulerElected;
 use protocol::message::task::{
     DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
 };
@@ -25,167 +26,169 @@ use runtime::{Pid, Timestamp};
 
 use crate::revocation::TaskKey;
 
-/// What decisions want done, in this order.
+/// The requested actions, in order.
 pub type Effects = Vec<Effect>;
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Tell an agent.
+    /// Send to an agent.
     ToAgent(Pid, ToAgent),
-    /// Tell a scheduler.
+    /// Send to a scheduler.
     ToScheduler(Pid, ToScheduler),
-    /// Tell the allocator.
+    /// Send to the allocator.
     ToAllocator(ToAllocator),
-    /// Hear when this actor ends.
+    /// Watch for the end of this actor.
     Link(Pid),
-    /// Hear no more of it.
+    /// Stop watching it.
     Unlink(Pid),
-    /// Begin to ping this agent, in this session of it.
+    /// Start to ping this agent in this session.
     Watch(AgentId, u64),
-    /// Come back to this after so long.
+    /// Handle this event after this time.
     Later(Duration, Due),
-    /// The framework's time is over: remove it, through the registry.
+    /// The framework's failover timeout is over: remove it, through the registry.
     RemoveFramework(FrameworkId),
-    /// The framework's failover deadline has changed: tell the registry.
+    /// The framework's failover deadline has changed: record it in the registry.
     RecordDeadline(FrameworkId),
-    /// This agent, which is there, is to do the operation of that serial: tell the registry, and then the agent.
+    /// Record the operation with this serial in the registry, then send it to its connected agent.
     Record(Pid, AgentId, u64),
-    /// The operation of that serial on an agent is over: tell the registry.
+    /// Make the registry forget the operation with this serial: it is over.
     Forget(AgentId, u64),
-    /// What waits to be told to this agent is void.
+    /// Discard the messages queued for this agent.
     Void(Pid),
-    /// The framework has standbys and nobody who leads: have the first one lead, through the registry.
+    /// The framework has standbys and no leading scheduler: appoint the first one, through the
+    /// registry.
     Choose(FrameworkId),
 }
 
-/// What an agent is told.
+/// A message to an agent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToAgent {
-    /// Run these.
+    /// Run these tasks.
     Run(RunTasks),
-    /// End this.
+    /// Kill this task.
     Kill(KillTask),
-    /// This update has been taken.
+    /// Acknowledges a status update.
     Acknowledge(AcknowledgeStatus),
-    /// Do this with what it has; named, because one that does not go out must be undone.
+    /// Apply this operation. Carries the agent's id, because an operation that cannot be sent must
+    /// be undone.
     Apply(AgentId, Box<ApplyOperation>),
-    /// This update of an operation has been taken.
+    /// Acknowledges an operation's status update.
     AcknowledgeOperation(AcknowledgeOperation),
     /// From a scheduler to an executor.
     Message(FrameworkMessage),
-    /// This executor should end.
+    /// End this executor.
     EndExecutor(EndExecutor),
-    /// Your tasks should end.
+    /// End all tasks.
     Drain(DrainTasks),
-    /// The framework is no more.
+    /// The framework has been removed.
     ShutDownFramework(ShutDownFramework),
-    /// The framework is something else.
+    /// The framework's description has changed.
     FrameworkChanged(Box<FrameworkChanged>),
-    /// These are not known here.
+    /// The master does not know these tasks.
     Disown(DisownTasks),
-    /// Stop.
+    /// Stop the agent.
     ShutDown(ShutDownAgent),
-    /// The master does not hold it for connected: register again.
+    /// Register again: the master considers the agent disconnected.
     RegisterAgain,
 }
 
-/// What a scheduler is told.
+/// A message to a scheduler.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToScheduler {
-    /// Choose.
+    /// New offers.
     Offers(OffersMade),
-    /// Choose no more.
+    /// An offer was rescinded.
     Rescind(OfferRescinded),
-    /// Say whether you will leave.
+    /// Requests to release resources.
     InverseOffers(InverseOffersMade),
-    /// Never mind.
+    /// An inverse offer was rescinded.
     RescindInverse(InverseOfferRescinded),
     /// A task has a new state.
     Status(Box<StatusChanged>),
-    /// Some tasks must make room.
+    /// Some tasks will be revoked.
     Revoked(TasksRevoked),
     /// An operation has a new state.
     Operation(Box<OperationChanged>),
     /// From an executor.
     Message(FrameworkMessage),
-    /// An agent or executor is no more.
+    /// An agent or executor is lost.
     Lost(Lost),
-    /// Stop.
+    /// The framework has failed; stop.
     Failed(FrameworkFailed),
-    /// It is your turn.
-    Lead(YouLead),
+    /// This scheduler leads now.
+    Lead(SchedulerElected),
 }
 
-/// What the allocator is told.
+/// A fact for the allocator.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ToAllocator {
     /// An agent may be offered.
     AgentAdded(Box<AgentAdded>),
-    /// An agent is no more.
+    /// An agent was removed.
     AgentRemoved(AgentRemoved),
-    /// An agent is to be offered, or not.
+    /// An agent is activated or deactivated.
     AgentActivity(AgentActivity),
-    /// An agent will be away, or not.
+    /// An agent's planned maintenance has changed.
     UnavailabilityChanged(UnavailabilityChanged),
-    /// An inverse offer is not out any more.
+    /// An inverse offer has ended.
     InverseAnswered(InverseAnswered),
-    /// What an agent lends has changed.
+    /// An agent's revocable resources have changed.
     AgentOversubscribed(AgentOversubscribed),
-    /// A framework may be offered to.
+    /// A framework may get offers.
     FrameworkAdded(Box<FrameworkAdded>),
-    /// A framework is no more.
+    /// A framework was removed.
     FrameworkRemoved(FrameworkRemoved),
-    /// A framework is to be offered to, or not.
+    /// A framework is activated or deactivated.
     FrameworkActivity(FrameworkActivity),
-    /// A framework holds as many offers as it may, or no longer.
+    /// A framework is at its offer budget, or below it again.
     OfferBudgetSpent(OfferBudgetSpent),
-    /// Something is free again.
+    /// Resources are free again.
     Recovered(Recovered),
-    /// Something has become something else.
+    /// Resources were converted.
     Converted(Converted),
     /// No more offers for these roles.
     Suppressed(Suppressed),
     /// Offers again for these roles.
     Revived(Revived),
-    /// Roles have other quotas.
+    /// Roles have new quotas.
     QuotasChanged(QuotasChanged),
-    /// Roles have other weights.
+    /// Roles have new weights.
     WeightsChanged(WeightsChanged),
-    /// This runs where you have asked.
+    /// The running tasks that the allocator asked for.
     TasksListed(TasksListed),
 }
 
-/// What is to be looked at again later. Each names a session or an id, so that one that comes too late does nothing.
+/// A delayed event. Each names a session or an id, so that a late one has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// The oldest offers may have been unanswered for too long.
+    /// The oldest offers may have expired.
     OffersToExpire,
-    /// These inverse offers have been unanswered for too long.
+    /// These inverse offers have expired.
     InverseOffersExpired(Vec<OfferId>),
-    /// This framework has been without a scheduler for too long, in this session of it.
+    /// This framework has been without a scheduler for its failover timeout, in this session.
     FailoverExpired(FrameworkId, u64),
-    /// The schedulers that led under the master before have had their time to come back.
+    /// The schedulers that led under the previous master have had their time to return.
     LeadersAwaited,
-    /// The agents that the registry knew have had their time to come back.
+    /// The agents of the registry have had their time to return.
     RecoveryOver,
-    /// These tasks must go, and have had their time, which ended then.
+    /// The deadline, given here, of these revoked tasks has passed.
     Revoked(Vec<TaskKey>, Timestamp),
-    /// A task may have run for too long, by the bound of that number.
+    /// A task may have run longer than the bound of this number.
     Overdue(u64),
 }
 
-/// Shorthands that read well where effects are made.
-pub(crate) trait Tell {
-    /// Tell an agent.
+/// Shorthands to append effects.
+pub(crate) trait SendEffects {
+    /// Sends to an agent.
     fn agent(&mut self, pid: &Pid, message: ToAgent);
-    /// Tell a scheduler, if there is one.
+    /// Sends to a scheduler, if there is one.
     fn scheduler(&mut self, pid: Option<&Pid>, message: ToScheduler);
-    /// Tell the allocator.
+    /// Sends to the allocator.
     fn allocator(&mut self, fact: ToAllocator);
 }
 
-impl Tell for Effects {
+impl SendEffects for Effects {
     fn agent(&mut self, pid: &Pid, message: ToAgent) {
         self.push(Effect::ToAgent(pid.clone(), message));
     }

@@ -1,4 +1,4 @@
-//! What can go wrong when a master is started.
+//! Errors at the start of a master.
 
 use runtime::SpawnError;
 
@@ -7,13 +7,13 @@ use crate::config::InvalidConfig;
 /// Why a master was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A choice of the operator cannot be: correct the flag it names.
+    /// An invalid setting: correct the flag that it names.
     #[error(transparent)]
     Config(#[from] InvalidConfig),
-    /// Its id is not one.
+    /// An invalid master id.
     #[error(transparent)]
     Id(#[from] protocol::InvalidId),
-    /// Its actor cannot run on this node.
+    /// Its actor cannot be started on this node.
     #[error("the master's actor cannot be started")]
     Spawn(#[from] SpawnError),
 }

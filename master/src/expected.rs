@@ -1,25 +1,26 @@
-//! Expected: what the last leader knew to be on the agents, as this master's mirror of its books has it (DESIGN 5).
+//! Expectations: the previous leader's knowledge of each agent, from the mirror.
 //!
-//! Plain data. A new leader knows from the registry which agents there are, and from here what each of them is likely to have: one whose
-//! digest says so is taken at once, and one that has something else is asked only for where it differs. Nothing of it is in the books, is
-//! offered or is shown before the agent itself has confirmed it so. It never asks anybody, and is forgotten when no agent is awaited.
+//! Plain data. A new leader knows the agents from the registry, and their likely tasks and
+//! executors from here. An agent with a matching digest is admitted at once, and another is asked
+//! only for the differences. Nothing of it is in the state, offered or shown before the agent has
+//! confirmed it. Dropped when no agent is awaited.
 
 use std::sync::Arc;
 
-use protocol::digest::{DigestKey, Print, Printer};
+use protocol::digest::{DigestKey, Fingerprint, Fingerprinter};
 use protocol::{AgentId, ExecutorInfo, FrameworkId};
 use rustc_hash::FxHashMap;
 
-use crate::books::Books;
+use crate::state::MasterState;
 use crate::tasks::Task;
 
-/// What is expected of all agents.
+/// Expectations of all agents.
 #[derive(Debug, Default)]
 pub struct Expected {
     by_agent: FxHashMap<AgentId, Load>,
 }
 
-/// What is expected to be on one agent.
+/// Expected tasks and executors of one agent.
 #[derive(Debug, Default)]
 pub struct Load {
     tasks: Vec<Arc<Task>>,
@@ -27,20 +28,21 @@ pub struct Load {
     executors: Vec<(FrameworkId, Arc<ExecutorInfo>)>,
 }
 
-/// What an agent has of what was expected, each with its print: it has confirmed so much.
+/// The expected entries that an agent has confirmed, each with its fingerprint.
 #[derive(Clone, Debug, Default)]
 pub struct Confirmed {
     /// Its tasks.
-    pub(crate) tasks: Vec<(Arc<Task>, Print)>,
+    pub(crate) tasks: Vec<(Arc<Task>, Fingerprint)>,
     /// The frameworks' own executors there.
-    pub(crate) executors: Vec<(FrameworkId, Arc<ExecutorInfo>, Print)>,
+    pub(crate) executors: Vec<(FrameworkId, Arc<ExecutorInfo>, Fingerprint)>,
 }
 
 impl Expected {
-    /// What was on the agents by these books. Tasks of agents out of reach are not among it: those tell all when they are back.
-    pub fn of(books: &Books) -> Self {
+    /// The expectations from this state. Tasks on unreachable agents are left out: these agents
+    /// send a full report.
+    pub fn of(state: &MasterState) -> Self {
         let mut by_agent: FxHashMap<AgentId, Load> = FxHashMap::default();
-        for task in books.tasks.frameworks().flat_map(|(_, of)| of.active()) {
+        for task in state.tasks.frameworks().flat_map(|(_, of)| of.active()) {
             match by_agent.get_mut(&task.agent_id) {
                 Some(load) => load.tasks.push(task.clone()),
                 None => {
@@ -49,7 +51,7 @@ impl Expected {
                 }
             }
         }
-        for (agent, on) in books.tasks.agents() {
+        for (agent, on) in state.tasks.agents() {
             let executors = on.executors_by_id().iter();
             let executors = executors.map(|((whose, _), (info, _))| (whose.clone(), info.clone()));
             let executors: Vec<_> = executors.collect();
@@ -60,14 +62,14 @@ impl Expected {
         Self { by_agent }
     }
 
-    /// What is expected on this agent, if anything.
+    /// The expectations of an agent, if any.
     pub fn on(&self, agent: &AgentId) -> Option<&Load> {
         self.by_agent.get(agent)
     }
 }
 
 impl Load {
-    /// The frameworks that it belongs to, each as often as something of it is there.
+    /// The owners of its entries, with repetitions.
     pub fn frameworks(&self) -> impl Iterator<Item = &FrameworkId> {
         let of_executors = self.executors.iter().map(|(framework, _)| framework);
         let of_tasks = self.tasks.iter().map(|task| &task.framework_id);
@@ -79,9 +81,9 @@ impl Load {
         &self.tasks
     }
 
-    /// All of it, as the agent would print it.
+    /// All entries with the fingerprints that the agent would compute.
     pub fn printed(&self, key: DigestKey) -> Confirmed {
-        let mut printer = Printer::new(key);
+        let mut printer = Fingerprinter::new(key);
         let tasks = self.tasks.iter().map(|task| {
             let print = printer.task(&task.framework_id, &task.id, task.sketch());
             (task.clone(), print)
@@ -97,22 +99,23 @@ impl Load {
 }
 
 impl Confirmed {
-    /// Whether it is nothing.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.tasks.is_empty() && self.executors.is_empty()
     }
 
-    /// The prints, in no particular order.
-    pub fn prints(&self) -> impl Iterator<Item = Print> {
+    /// The fingerprints, in no particular order.
+    pub fn prints(&self) -> impl Iterator<Item = Fingerprint> {
         let of_executors = self.executors.iter().map(|(.., print)| *print);
         let of_tasks = self.tasks.iter().map(|(_, print)| *print);
         of_tasks.chain(of_executors)
     }
 
-    /// The part of it that has such places.
+    /// The entries with such places.
     pub fn only(mut self, is_part: impl Fn(u64) -> bool) -> Self {
-        self.tasks.retain(|(_, print)| is_part(print.place));
-        self.executors.retain(|(.., print)| is_part(print.place));
+        self.tasks.retain(|(_, print)| is_part(print.name_hash));
+        self.executors
+            .retain(|(.., print)| is_part(print.name_hash));
         self
     }
 }

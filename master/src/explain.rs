@@ -1,33 +1,35 @@
-//! Explaining: what an operator's question about a framework's offers means, and what of the answer is the master's to say (W26).
+//! Explanations of a framework's offers: resolves an operator's question, and adds the master's
+//! part of the answer.
 //!
-//! Pure. Names become ids here, so that whoever asks may say what a person knows; why nothing is offered is for the allocator to say. Whoever
-//! does not see everything can ask about frameworks and roles that he sees, and is told of no others ([`crate::sight`]).
+//! Pure. Names are resolved to ids here; the reasons are the allocator's. A viewer with limited
+//! visibility can ask about visible frameworks and roles only, and sees no others
+//! ([`crate::visibility`]).
 
 use std::collections::BTreeMap;
 
 use module_api::allocator::Explain;
-use protocol::explain::{Explanation, OffersExplained, Reason, RoleExplanation};
-use protocol::message::operator::{ExplainOffers, Unexplained};
+use protocol::explain::{Explanation, NoOfferReason, OffersExplained, RoleExplanation};
+use protocol::message::operator::{ExplainError, ExplainOffers};
 use protocol::{AgentId, FrameworkId};
 use resources::Invalid;
 
-use crate::books::Books;
 use crate::frameworks::Framework;
-use crate::sight::Sight;
+use crate::state::MasterState;
+use crate::visibility::Visibility;
 
-/// Stands where a role is that is not seen.
+/// Placeholder for a role that is not visible.
 const HIDDEN: &str = "(not shown)";
 
-impl Books {
-    /// The question as the allocator understands it; without a sight of one who sees everything.
+impl MasterState {
+    /// The question for the allocator; without `visibility` for a viewer that sees everything.
     pub fn explainable(
         &self,
         question: &ExplainOffers,
-        sight: Option<&Sight>,
-    ) -> Result<Explain, Unexplained> {
-        let framework = self.framework_called(&question.framework, sight)?;
+        visibility: Option<&Visibility>,
+    ) -> Result<Explain, ExplainError> {
+        let framework = self.find_framework(&question.framework, visibility)?;
         let roles = framework.info.roles.iter().map(String::as_str);
-        let known: Vec<&str> = roles.filter(|role| shows_role(sight, role)).collect();
+        let known: Vec<&str> = roles.filter(|role| shows_role(visibility, role)).collect();
         let asked = question.role.as_ref();
         if let Some(role) = asked.filter(|role| !known.contains(&role.as_str())) {
             let expected = format!("one of the framework's, {}", known.join(", "));
@@ -37,24 +39,25 @@ impl Books {
         Ok(Explain {
             framework_id: framework.id.clone(),
             role: question.role.clone(),
-            agent_id: agent.map(|agent| self.agent_called(agent)).transpose()?,
+            agent_id: agent.map(|agent| self.find_agent(agent)).transpose()?,
         })
     }
 
-    /// The allocator's explanation, with what the master knows of the framework, and without what is not seen.
+    /// The allocator's explanation with the master's knowledge of the framework, filtered for the
+    /// viewer.
     pub fn explained(
         &self,
         mut explanation: Explanation,
-        sight: Option<&Sight>,
+        visibility: Option<&Visibility>,
     ) -> OffersExplained {
-        if let Some(sight) = sight {
-            self.hide(&mut explanation, sight);
+        if let Some(visibility) = visibility {
+            self.redact(&mut explanation, visibility);
         }
         let id = &explanation.framework_id;
         let framework = self.frameworks.get(id);
         let mut unanswered = BTreeMap::new();
         let offers = self.offers.of_framework(id);
-        for offer in offers.filter(|offer| shows_role(sight, &offer.role)) {
+        for offer in offers.filter(|offer| shows_role(visibility, &offer.role)) {
             *unanswered.entry(offer.role.clone()).or_default() += 1;
         }
         OffersExplained {
@@ -64,12 +67,12 @@ impl Books {
         }
     }
 
-    /// Leaves out roles that are not seen, and names nobody else who is not.
-    fn hide(&self, explanation: &mut Explanation, sight: &Sight) {
-        explanation.roles.retain(|role| sight.role(&role.role));
+    /// Removes roles that are not visible, and the names of others.
+    fn redact(&self, explanation: &mut Explanation, visibility: &Visibility) {
+        explanation.roles.retain(|role| visibility.role(&role.role));
         let hide_roles = |roles: &mut Vec<String>| {
             let before = roles.len();
-            roles.retain(|role| sight.role(role));
+            roles.retain(|role| visibility.role(role));
             if roles.len() < before {
                 roles.push(HIDDEN.to_owned());
             }
@@ -79,7 +82,7 @@ impl Books {
             let before: u64 = agents(role);
             role.reasons.retain(|tally| {
                 let mut examples = tally.examples.iter();
-                examples.all(|example| tells_seen_quotas(&example.reason, sight))
+                examples.all(|example| reveals_visible_quotas(&example.reason, visibility))
             });
             role.untold += before - agents(role);
         }
@@ -89,18 +92,20 @@ impl Books {
             .flat_map(|one| &mut one.reasons);
         for example in tallies.flat_map(|tally| &mut tally.examples) {
             match &mut example.reason {
-                Reason::WentFirst { holders, more, .. } => {
+                NoOfferReason::WentFirst { holders, more, .. } => {
                     let before = holders.len();
                     holders.retain(|holder| {
                         let framework = self.frameworks.get(&holder.framework_id);
-                        framework.is_some_and(|one| sight.framework(&one.info))
-                            && sight.role(&holder.role)
+                        framework.is_some_and(|one| visibility.framework(&one.info))
+                            && visibility.role(&holder.role)
                     });
                     *more += (before - holders.len()) as u64;
                 }
-                Reason::Reserved { roles } | Reason::Headroom { roles, .. } => hide_roles(roles),
-                Reason::QuotaLimit { role, .. } | Reason::RoomMade { role }
-                    if !sight.role(role) =>
+                NoOfferReason::Reserved { roles } | NoOfferReason::Headroom { roles, .. } => {
+                    hide_roles(roles)
+                }
+                NoOfferReason::QuotaLimit { role, .. } | NoOfferReason::RoomMade { role }
+                    if !visibility.role(role) =>
                 {
                     HIDDEN.clone_into(role);
                 }
@@ -109,14 +114,15 @@ impl Books {
         }
     }
 
-    /// The framework with this id, or alone with this name, among those that are seen.
-    pub fn framework_called(
+    /// The visible framework with this id, or the only one with this name.
+    pub fn find_framework(
         &self,
         called: &str,
-        sight: Option<&Sight>,
-    ) -> Result<&Framework, Unexplained> {
-        let is_seen =
-            |framework: &&Framework| sight.is_none_or(|sight| sight.framework(&framework.info));
+        visibility: Option<&Visibility>,
+    ) -> Result<&Framework, ExplainError> {
+        let is_seen = |framework: &&Framework| {
+            visibility.is_none_or(|visibility| visibility.framework(&framework.info))
+        };
         let by_id = called.parse().ok();
         let by_id = by_id.and_then(|id: FrameworkId| self.frameworks.get(&id));
         if let Some(framework) = by_id.filter(is_seen) {
@@ -137,7 +143,7 @@ impl Books {
         }
     }
 
-    fn agent_called(&self, called: &str) -> Result<AgentId, Unexplained> {
+    fn find_agent(&self, called: &str) -> Result<AgentId, ExplainError> {
         let by_id = called.parse().ok();
         if let Some(agent) = by_id.and_then(|id: AgentId| self.agents.get(&id)) {
             return Ok(agent.id.clone());
@@ -158,20 +164,21 @@ impl Books {
     }
 }
 
-/// Whether this tells of nobody's quota, or of quotas that are seen. What a limit leaves and what guarantees need are figures of quotas, and
-/// that one stands in the way says that there is one: who may not see it is told of other reasons.
-fn tells_seen_quotas(reason: &Reason, sight: &Sight) -> bool {
+/// Whether the reason reveals no quota, or only visible ones. A limit's remainder and the needs of
+/// guarantees are figures of quotas, and naming one as the cause reveals that it exists: other
+/// viewers get the other reasons.
+fn reveals_visible_quotas(reason: &NoOfferReason, visibility: &Visibility) -> bool {
     match reason {
-        Reason::QuotaLimit { role, .. } => sight.quota(role),
-        Reason::Headroom { roles, .. } => roles.iter().all(|role| sight.quota(role)),
+        NoOfferReason::QuotaLimit { role, .. } => visibility.quota(role),
+        NoOfferReason::Headroom { roles, .. } => roles.iter().all(|role| visibility.quota(role)),
         _ => true,
     }
 }
 
-fn shows_role(sight: Option<&Sight>, role: &str) -> bool {
-    sight.is_none_or(|sight| sight.role(role))
+fn shows_role(visibility: Option<&Visibility>, role: &str) -> bool {
+    visibility.is_none_or(|visibility| visibility.role(role))
 }
 
-fn unknown(field: &str, value: &str, expected: impl Into<String>) -> Unexplained {
-    Unexplained::Unknown(Invalid::new(field, value, expected))
+fn unknown(field: &str, value: &str, expected: impl Into<String>) -> ExplainError {
+    ExplainError::Unknown(Invalid::new(field, value, expected))
 }

@@ -1,7 +1,7 @@
-//! The frameworks that the master knows of, connected or not, and the ones that have ended.
+//! The frameworks that the master knows, connected or not, and the ones that have ended.
 //!
-//! Plain data with pure transitions. Their tasks are in [`crate::tasks`], their offers in [`crate::offers`]. It never
-//! decides whether one may come: see [`crate::subscription`].
+//! Plain data with pure transitions. Tasks are in [`crate::tasks`], offers in [`crate::offers`],
+//! admission in [`crate::subscription`].
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -13,24 +13,24 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::agents::keep;
-use crate::dealings::{Dealing, Dealings};
+use crate::framework_counters::{FrameworkCounter, FrameworkCounters};
 use crate::size::wire_bytes;
-use crate::tasks::{OfFramework, Task};
+use crate::tasks::{FrameworkTasks, Task};
 
-/// How many ids of removed frameworks are remembered, so that they are refused.
+/// Maximum ids of removed frameworks that are remembered in order to be refused.
 const REMOVED_MAX: usize = 10_000;
 
-/// The most bytes of the tasks of frameworks that have ended, unless a single one has more.
+/// Maximum bytes of the tasks of ended frameworks, unless a single framework exceeds it.
 const COMPLETED_BYTES_MAX: usize = 64 << 20;
 
-/// The most bytes of all frameworks that have not ended. One whose scheduler has gone is remembered for its `failover_timeout`, which it
-/// chooses as well.
+/// Maximum bytes of all frameworks that have not ended. A framework without a scheduler is
+/// remembered for its `failover_timeout`, which it chooses itself.
 const KNOWN_BYTES_MAX: usize = 128 << 20;
 
-/// About as much as a framework takes whatever it says of itself.
+/// Approximate bytes of a framework without its texts.
 const PLAIN_BYTES: usize = 1 << 10;
 
-/// About how many bytes a framework takes that describes itself so.
+/// Approximate bytes of a framework with this description.
 fn known_bytes(info: &FrameworkInfo, wants: &Wants) -> usize {
     PLAIN_BYTES + wire_bytes(info) + wire_bytes(&wants.demands)
 }
@@ -38,74 +38,75 @@ fn known_bytes(info: &FrameworkInfo, wants: &Wants) -> usize {
 /// A framework.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Framework {
-    /// Its id.
+    /// Its own description; the id is set.
     pub id: FrameworkId,
-    /// What it says of itself; its id is set.
+    /// The address of its scheduler; `None` while none is connected.
     pub info: FrameworkInfo,
-    /// Where its scheduler hears; `None` while none is connected.
+    /// The address of its scheduler; `None` while none is connected.
     pub scheduler: Option<Pid>,
-    /// Counts its connections and disconnections, so that a timer of an earlier one does nothing.
+    /// Counts connections and disconnections, so that a timer of an earlier one has no effect.
     pub session: u64,
-    /// Since when it is registered.
+    /// When it was registered.
     pub registered: Timestamp,
-    /// When its scheduler last came back.
+    /// When its scheduler last reconnected.
     pub reregistered: Option<Timestamp>,
     /// When it ended.
     pub unregistered: Option<Timestamp>,
-    /// Which offers it would like for the present.
+    /// The offers that it wants at present.
     pub wants: Wants,
-    /// Whether the registry or an agent told of it, and no scheduler of it has come back yet.
+    /// Known only from the registry or an agent: no scheduler has reconnected yet.
     pub recovered: bool,
 }
 
 impl Framework {
-    /// Whether a scheduler of it is connected.
+    /// Whether its scheduler is connected.
     pub fn is_connected(&self) -> bool {
         self.scheduler.is_some()
     }
 
-    /// The state as this framework is told it.
-    pub fn told(&self, state: TaskState) -> TaskState {
-        state.as_told(self.info.can(Capability::PartitionAware))
+    /// The state as it is reported to this framework.
+    pub fn report_state(&self, state: TaskState) -> TaskState {
+        state.for_framework(self.info.can(Capability::PartitionAware))
     }
 }
 
-/// A framework that has ended, with its newest tasks.
+/// An ended framework with its newest tasks.
 #[derive(Clone, Debug)]
 pub struct Completed {
     /// The framework.
     pub framework: Arc<Framework>,
     /// Its tasks.
-    pub tasks: Arc<OfFramework>,
+    pub tasks: Arc<FrameworkTasks>,
 }
 
 /// All frameworks.
 #[derive(Clone, Debug)]
 pub struct Frameworks {
     known: BTreeMap<FrameworkId, Arc<Framework>>,
-    /// Of these; not kept by a mirror.
+    /// Bytes of the known frameworks; not maintained by a mirror.
     known_bytes: usize,
-    /// Never gone through.
+    /// Never iterated.
     by_scheduler: FxHashMap<Pid, FrameworkId>,
-    /// Of those that have not ended. Never gone through.
-    dealings: FxHashMap<FrameworkId, Arc<Dealings>>,
+    /// Of frameworks that have not ended. Never iterated.
+    counters: FxHashMap<FrameworkId, Arc<FrameworkCounters>>,
     completed: VecDeque<Completed>,
     completed_max: usize,
     removed: BTreeSet<FrameworkId>,
     removed_order: VecDeque<FrameworkId>,
     sessions: u64,
-    /// Of those that have not ended, which have become something else under this master: an agent that was away may know them as they were.
+    /// Frameworks that have not ended and were changed under this master: an agent that was
+    /// disconnected may have the old description.
     changed: FxHashSet<FrameworkId>,
 }
 
 impl Frameworks {
-    /// None yet; room for so many completed ones.
+    /// An empty table that keeps at most this many completed frameworks.
     pub fn new(completed_max: usize) -> Self {
         Self {
             known: BTreeMap::new(),
             known_bytes: 0,
             by_scheduler: FxHashMap::default(),
-            dealings: FxHashMap::default(),
+            counters: FxHashMap::default(),
             completed: VecDeque::new(),
             completed_max,
             removed: BTreeSet::new(),
@@ -115,72 +116,72 @@ impl Frameworks {
         }
     }
 
-    /// The framework of that id that has not ended.
+    /// The framework with that id, unless it has ended.
     pub fn get(&self, id: &FrameworkId) -> Option<&Framework> {
         self.known.get(id).map(Arc::as_ref)
     }
 
-    /// The framework whose scheduler hears there.
+    /// The framework with that scheduler.
     pub fn at(&self, scheduler: &Pid) -> Option<&Framework> {
         self.get(self.by_scheduler.get(scheduler)?)
     }
 
-    /// Where the scheduler of that framework hears, if one is connected.
+    /// The connected scheduler of that framework.
     pub fn scheduler(&self, id: &FrameworkId) -> Option<&Pid> {
         self.get(id)?.scheduler.as_ref()
     }
 
-    /// All that have not ended.
+    /// All frameworks that have not ended.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Framework>> {
         self.known.values()
     }
 
-    /// The newest that have, oldest first.
+    /// The newest ended frameworks, oldest first.
     pub fn completed(&self) -> impl Iterator<Item = &Completed> {
         self.completed.iter()
     }
 
-    /// Whether a framework of that id has ended.
+    /// Whether a framework with that id has ended.
     pub fn is_removed(&self, id: &FrameworkId) -> bool {
         self.removed.contains(id)
     }
 
-    /// The registry knew these to have ended when this master started.
+    /// Sets the ended frameworks that the registry knew at this master's start.
     pub fn recover_removed(&mut self, ids: impl IntoIterator<Item = FrameworkId>) {
         for id in ids {
             self.remember_removed(id);
         }
     }
 
-    /// So much more of this has passed between the master and this framework; nothing is counted of one that is not known.
-    pub fn dealt(&mut self, id: &FrameworkId, dealing: Dealing, more: usize) {
-        if let Some(dealings) = self.dealings.get_mut(id) {
-            Arc::make_mut(dealings).add(dealing, more);
+    /// Adds to a counter of this framework; unknown frameworks are ignored.
+    pub fn count(&mut self, id: &FrameworkId, counter: FrameworkCounter, more: usize) {
+        if let Some(counters) = self.counters.get_mut(id) {
+            Arc::make_mut(counters).add(counter, more);
         }
     }
 
-    /// The same with the framework whose scheduler hears there.
-    pub fn dealt_at(&mut self, scheduler: &Pid, dealing: Dealing, more: usize) {
+    /// The same for the framework with that scheduler.
+    pub fn count_at(&mut self, scheduler: &Pid, counter: FrameworkCounter, more: usize) {
         if let Some(id) = self.by_scheduler.get(scheduler)
-            && let Some(dealings) = self.dealings.get_mut(id)
+            && let Some(counters) = self.counters.get_mut(id)
         {
-            Arc::make_mut(dealings).add(dealing, more);
+            Arc::make_mut(counters).add(counter, more);
         }
     }
 
-    /// The same of one event that is on its way to the framework's scheduler, if one is connected.
-    pub fn dealt_if_told(&mut self, id: &FrameworkId, dealing: Dealing) {
+    /// Counts one event for the framework's scheduler, if it is connected.
+    pub fn count_if_connected(&mut self, id: &FrameworkId, counter: FrameworkCounter) {
         if self.scheduler(id).is_some() {
-            self.dealt(id, dealing, 1);
+            self.count(id, counter, 1);
         }
     }
 
-    /// What has passed between the master and this framework, if it has not ended.
-    pub fn dealings(&self, id: &FrameworkId) -> Option<&Arc<Dealings>> {
-        self.dealings.get(id)
+    /// The counters of this framework, unless it has ended.
+    pub fn counters(&self, id: &FrameworkId) -> Option<&Arc<FrameworkCounters>> {
+        self.counters.get(id)
     }
 
-    /// It is known from now on, as it is given but for its session; gives that.
+    /// Adds a framework; returns its session, which replaces the given one.
     pub fn insert(&mut self, mut framework: Framework) -> u64 {
         self.known_bytes += known_bytes(&framework.info, &framework.wants);
         if let Some(old) = self.known.remove(&framework.id) {
@@ -195,12 +196,13 @@ impl Frameworks {
             self.by_scheduler
                 .insert(scheduler.clone(), framework.id.clone());
         }
-        self.dealings.entry(framework.id.clone()).or_default();
+        self.counters.entry(framework.id.clone()).or_default();
         self.known.insert(framework.id.clone(), Arc::new(framework));
         self.sessions
     }
 
-    /// Whether there is room beside all other frameworks for one that describes itself so. One that does not grow always has it.
+    /// Checks the bound on the bytes of all frameworks. A framework that does not grow always
+    /// passes.
     pub fn check_room(
         &self,
         id: &FrameworkId,
@@ -225,7 +227,7 @@ impl Frameworks {
         self.known_bytes = self.known_bytes.saturating_sub(bytes);
     }
 
-    /// Its scheduler is gone; gives its new session.
+    /// Disconnects its scheduler; returns the new session.
     pub fn disconnect(&mut self, id: &FrameworkId) -> Option<u64> {
         let framework = self.known.get(id).filter(|f| f.is_connected())?;
         let framework = Framework {
@@ -235,7 +237,7 @@ impl Frameworks {
         Some(self.insert(framework))
     }
 
-    /// It says this of itself from now on; gives whether it is connected.
+    /// Sets its description; returns whether it is connected.
     pub fn update(
         &mut self,
         id: &FrameworkId,
@@ -249,17 +251,17 @@ impl Frameworks {
         Some(framework.is_connected())
     }
 
-    /// It has become something else.
+    /// Records that its description has changed.
     pub(crate) fn note_change(&mut self, id: &FrameworkId) {
         self.changed.insert(id.clone());
     }
 
-    /// Those of these that have become something else under this master, as they are now.
+    /// Those of these frameworks whose description has changed under this master.
     pub(crate) fn changed<'a>(
         &'a self,
         ids: impl Iterator<Item = &'a FrameworkId>,
     ) -> impl Iterator<Item = &'a FrameworkId> {
-        // As good as always none has, and none is looked at.
+        // Usually none has, and then the ids are not iterated.
         let ids = ids.take(if self.changed.is_empty() {
             0
         } else {
@@ -268,7 +270,7 @@ impl Frameworks {
         ids.filter(|id| self.changed.contains(*id))
     }
 
-    /// It wants offers for these roles, or no longer; empty is all of its roles.
+    /// Suppresses or revives offers for these roles; an empty set means all its roles.
     pub fn suppress(&mut self, id: &FrameworkId, roles: &BTreeSet<String>, suppressed: bool) {
         let Some(framework) = self.known.get_mut(id) else {
             return;
@@ -286,8 +288,8 @@ impl Frameworks {
         };
     }
 
-    /// It has ended.
-    pub fn complete(&mut self, id: &FrameworkId, tasks: Arc<OfFramework>, now: Timestamp) {
+    /// Ends a framework.
+    pub fn complete(&mut self, id: &FrameworkId, tasks: Arc<FrameworkTasks>, now: Timestamp) {
         let Some(framework) = self.known.remove(id) else {
             return;
         };
@@ -296,7 +298,7 @@ impl Frameworks {
         if let Some(scheduler) = framework.scheduler.take() {
             self.by_scheduler.remove(&scheduler);
         }
-        self.dealings.remove(id);
+        self.counters.remove(id);
         self.changed.remove(id);
         framework.unregistered = Some(now);
         self.remember_removed(id.clone());
@@ -307,8 +309,8 @@ impl Frameworks {
         self.forget_oldest();
     }
 
-    /// Keeps those that are seen, ended ones too, and of these the tasks that are seen.
-    pub(crate) fn keep_seen(
+    /// Keeps the visible frameworks, ended ones too, and their visible tasks.
+    pub(crate) fn keep_visible(
         &mut self,
         is_seen: impl Fn(&FrameworkInfo) -> bool,
         task: &impl Fn(&Task) -> bool,
@@ -316,36 +318,40 @@ impl Frameworks {
         self.known.retain(|_, framework| is_seen(&framework.info));
         let known = &self.known;
         self.by_scheduler.retain(|_, id| known.contains_key(id));
-        self.dealings.retain(|id, _| known.contains_key(id));
+        self.counters.retain(|id, _| known.contains_key(id));
         self.completed.retain(|one| is_seen(&one.framework.info));
         for one in &mut self.completed {
-            Arc::make_mut(&mut one.tasks).keep_seen(task);
+            Arc::make_mut(&mut one.tasks).keep_visible(task);
         }
     }
 
-    /// A mirror is told of one that has not ended, or that there is none of that id.
+    /// Sets a framework in a mirror, or removes it.
     pub(crate) fn mirror(&mut self, id: FrameworkId, framework: Option<Arc<Framework>>) {
         if framework.is_none() {
-            self.dealings.remove(&id);
+            self.counters.remove(&id);
         }
         keep(&mut self.known, id, framework);
     }
 
-    /// A mirror is told what has passed between the leader and this framework.
+    /// Sets a framework's counters in a mirror.
     pub(crate) fn mirror_dealings(&mut self, id: FrameworkId, counts: &[u64]) {
         if self.known.contains_key(&id) {
-            let dealings = Arc::new(Dealings::mirrored(counts));
-            self.dealings.insert(id, dealings);
+            let counters = Arc::new(FrameworkCounters::mirrored(counts));
+            self.counters.insert(id, counters);
         }
     }
 
-    /// A mirror is told that this one has ended last, with these tasks.
-    pub(crate) fn mirror_completed(&mut self, framework: Arc<Framework>, tasks: Arc<OfFramework>) {
+    /// Adds the newest ended framework to a mirror, with its tasks.
+    pub(crate) fn mirror_completed(
+        &mut self,
+        framework: Arc<Framework>,
+        tasks: Arc<FrameworkTasks>,
+    ) {
         self.completed.push_back(Completed { framework, tasks });
         self.forget_oldest();
     }
 
-    /// A mirror is told that this one, which has ended, is forgotten.
+    /// Removes an ended framework from a mirror.
     pub(crate) fn mirror_forgotten(&mut self, id: &FrameworkId) {
         let place = self
             .completed
@@ -354,8 +360,8 @@ impl Frameworks {
         place.map(|place| self.completed.remove(place));
     }
 
-    /// The tasks of the one that has ended and has this id.
-    pub(crate) fn completed_tasks(&mut self, id: &FrameworkId) -> Option<&mut Arc<OfFramework>> {
+    /// The tasks of the newest ended framework with this id.
+    pub(crate) fn completed_tasks(&mut self, id: &FrameworkId) -> Option<&mut Arc<FrameworkTasks>> {
         let mut newest = self.completed.iter_mut().rev();
         let one = newest.find(|one| one.framework.id == *id);
         one.map(|one| &mut one.tasks)
@@ -396,7 +402,7 @@ mod tests {
     use runtime::NodeId;
 
     use super::*;
-    use crate::mirror::tests::laws::books;
+    use crate::mirror::tests::properties::state;
     use crate::tasks::{Limits, Tasks};
 
     fn framework(id: FrameworkId, label: usize) -> Framework {
@@ -416,9 +422,10 @@ mod tests {
         }
     }
 
-    /// Frameworks without schedulers are remembered for as long as they have said, so not only the bytes of each are bounded.
+    /// Frameworks without a scheduler are kept for as long as they ask, so their total bytes are
+    /// bounded too.
     #[test]
-    fn frameworks_that_have_not_ended_have_a_bound_in_bytes() {
+    fn known_frameworks_are_bounded_in_bytes() {
         let id = |number| FrameworkId::new(format!("f{number}")).unwrap();
         let mut frameworks = Frameworks::new(50);
         let large = framework(id(0), 1 << 20);
@@ -439,7 +446,7 @@ mod tests {
                 .expected
                 .starts_with("at most 134217728 bytes in all")
         );
-        // Those that are known come back, and become smaller.
+        // Known frameworks reconnect and shrink.
         assert!(fits(&frameworks, 5, &large.info).is_ok());
         let small = framework(id(5), 1);
         frameworks.disconnect(&id(6));
@@ -456,15 +463,15 @@ mod tests {
         assert!(fits(&frameworks, 127, &large.info).is_ok());
     }
 
-    /// The newcomer, and a framework that would grow, get the reason; one that is as it was comes back.
+    /// A newcomer and a growing framework are refused with the reason; an unchanged one reconnects.
     #[test]
     fn only_frameworks_that_add_bytes_are_refused() {
         let id = |text| FrameworkId::new(text).unwrap();
-        let mut books = books();
-        books
+        let mut state = state();
+        state
             .frameworks
             .insert(framework(id("large"), KNOWN_BYTES_MAX));
-        books.frameworks.insert(framework(id("small"), 1));
+        state.frameworks.insert(framework(id("small"), 1));
         let subscribe = |id: Option<FrameworkId>| Subscribe {
             framework: FrameworkInfo {
                 id,
@@ -479,21 +486,21 @@ mod tests {
                 "{refused}"
             );
         };
-        is_full(books.prepare_framework(&subscribe(None)).unwrap_err());
-        let back = books.prepare_framework(&subscribe(Some(id("small"))));
+        is_full(state.prepare_framework(&subscribe(None)).unwrap_err());
+        let back = state.prepare_framework(&subscribe(Some(id("small"))));
         assert!(back.is_ok(), "{back:?}");
         let update = |label| UpdateFramework {
             framework_id: id("small"),
             framework: framework(id("small"), label).info,
             wants: Wants::default(),
         };
-        is_full(books.prepare_update(&update(1000)).unwrap_err());
-        assert!(books.prepare_update(&update(1)).is_ok());
+        is_full(state.prepare_update(&update(1000)).unwrap_err());
+        assert!(state.prepare_update(&update(1)).is_ok());
     }
 
-    /// One framework after the other, each with tasks of many bytes, fills no memory.
+    /// A succession of frameworks with large tasks does not fill the memory.
     #[test]
-    fn completed_frameworks_are_remembered_up_to_so_many_bytes() {
+    fn completed_frameworks_are_bounded_in_bytes() {
         let now = Timestamp::from_nanos(0);
         let mut frameworks = Frameworks::new(50);
         for number in 0..20 {

@@ -1,28 +1,28 @@
-//! Health: whether an agent that is pinged still answers (SPEC 3.2: every 15 s, five misses).
+//! Health of an agent: whether it still answers pings (every 15 s, five misses).
 //!
-//! One plain value for each agent; the actor sends the pings and turns the clock. A ping left unanswered until the next
-//! one is due is a miss, and any answer forgives all earlier misses. It never decides what unreachable means.
+//! One plain value per agent; the actor sends the pings and owns the timers. A ping without an
+//! answer until the next one is due is a miss; any answer resets the count.
 
-/// What is known of one agent's answers.
+/// The state of one agent's pings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Health {
     /// Misses in a row.
     missed: u32,
-    /// Whether a ping is out.
+    /// Whether a ping is unanswered.
     waiting: bool,
 }
 
-/// What is to be done when a ping is due.
+/// The action when a ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Ping it.
+    /// Send a ping.
     Ping,
-    /// It left too many pings unanswered.
+    /// Too many pings are unanswered.
     Unreachable,
 }
 
 impl Health {
-    /// The time of a ping has come; `misses_max` misses in a row are too many.
+    /// A ping is due; `misses_max` misses in a row are too many.
     pub fn due(&mut self, misses_max: u32) -> Due {
         if self.waiting {
             self.missed = self.missed.saturating_add(1);
@@ -34,7 +34,7 @@ impl Health {
         Due::Ping
     }
 
-    /// It has answered.
+    /// Handles an answer.
     pub fn answered(&mut self) {
         *self = Self::default();
     }

@@ -1,53 +1,55 @@
-//! Pages: `/state` and its pieces, as Mesos' tools read them (SPEC 3.9, 3.12), and the master's metrics (SPEC 3.10).
+//! HTTP endpoints of a master: `/state` and the other pages of Mesos' tools, and metrics.
 //!
-//! Each page is made behind all else that the process does ([`Node::blocking_behind`]), from a snapshot of the books of the master that acts here, which is asked for ahead of its
-//! mailbox and costs it one count, or from the mirror of the leader's ([`source`]). A master that is at one message for longer than a page's patience costs it a 503. Where
-//! no master acts and the mirror is too old for the reader, pages send to the one that leads (307), or say that none does (503).
-//! `/api/v1` is the same for tools that speak Mesos' operator API (`operator`).
-//! Of all who ask for the same page at once most get one together (`batches`).
-//! What changes something (`changes`, `operate`, `maintenance`) is asked of the master that acts, and sent to the one that leads elsewhere; so is
-//! what only its allocator knows ([`explain`]), and all that frameworks say over HTTP (`scheduler`).
+//! Pages are rendered at low priority ([`Node::blocking_low_priority`]), from a snapshot of the
+//! local master's state, requested ahead of its mailbox, or from the mirror of the leader's state
+//! ([`source`]). A master that is busy with one message for longer than the page's timeout gives
+//! 503. Without a local master and with a mirror that is too old for the reader, pages redirect to
+//! the leader (307), or report that there is none (503). `/api/v1` is the same for the v1 operator
+//! API (`operator`). Concurrent requests for the same page mostly share one answer (`batches`).
+//! Changes (`changes`, `operate`, `maintenance`), questions that only the allocator can answer
+//! ([`explain`]) and all scheduler calls (`scheduler`) are handled by the local master, or
+//! redirected to the leader.
 
 mod batches;
 mod changes;
 mod constraints;
-mod counted;
+mod counters;
 mod entries;
 pub mod explain;
 mod help;
-mod kept;
 mod leader;
 mod maintenance;
 mod metrics;
 mod operate;
 mod operator;
 mod page;
+mod page_cache;
 mod pieces;
 pub(crate) mod registrar;
+mod rendered;
+pub mod role_json;
 mod scheduler;
-mod shown;
 pub mod source;
 mod state;
 pub mod stream;
 mod tasks;
-pub mod words;
-mod written;
+mod visible;
 
 pub(crate) use batches::Hits;
-pub use counted::counters;
+pub use counters::counters;
 pub use help::HELP;
 pub use metrics::metrics;
-pub(crate) use source::Chosen;
+pub use rendered::RenderedAnswer;
+pub(crate) use source::PublishedFlags;
 pub use stream::EventStream;
-pub use written::Written;
 
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::Given;
-use ::http::api::Streams;
-use authority::{Acls, Shared, Subject};
+use ::http::MesosQuery;
+use ::http::api::EventStreams;
+use authority::{Acls, Reloadable, Subject};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{Method, StatusCode, Uri};
@@ -60,68 +62,71 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::config::Config;
+use crate::leadership::LocalLeader;
 use crate::mirror::{Mirrored, STALENESS_MAX};
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
 use batches::{Batches, batched};
-use kept::Kept;
-use shown::Shown;
+use page_cache::PageCache;
 use source::{Found, Source};
 use state::text;
+use visible::VisibleState;
 
-/// How long a page waits for the end of the message that the master is at, and a change for its answer.
+/// How long a page waits for the message that the master is handling, and a change for its answer.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// What most pages are.
+/// Content type of most pages.
 const JSON: &str = "application/json";
 
-/// Where the pages look for what they are made from.
+/// Shared state of the handlers.
 #[derive(Clone)]
 struct Pages {
-    front: Front,
+    local: LocalLeader,
     node: Node,
-    chosen: Arc<Chosen>,
+    published: Arc<PublishedFlags>,
     counters: ::http::CountersSource,
     events: EventStream,
-    /// Where others reach this master, as `host:port`.
+    /// This master's published `host:port`.
     address: String,
-    acls: Shared<Acls>,
+    acls: Reloadable<Acls>,
     batches: Batches,
-    kept: Kept,
+    cache: PageCache,
 }
 
 impl Pages {
-    /// Who asks, as whoever stands before the routes has found out.
-    fn asker(&self, request: &Request) -> Asker {
+    /// The caller, as identified by the authentication layer.
+    fn caller(&self, request: &Request) -> Caller {
         let subject = request.extensions().get::<Subject>().cloned();
-        Asker::new(&self.acls.now(), subject.unwrap_or_default())
+        Caller::new(&self.acls.current(), subject.unwrap_or_default())
     }
 }
 
-/// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`, `/weights`, `/quota`, `/flags`,
-/// `/explain`, `/allocator/offer_constraints_debug`, `/redirect`, `/maintenance/schedule`, `/maintenance/status`, `/machine/down`, `/machine/up`, `/teardown`, `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`, each
-/// also under `/master`. They are to be merged with those that every service has. Frameworks' events go over `streams`.
+/// The master's routes: `/state`, `/state-summary`, `/slaves`, `/frameworks`, `/tasks`, `/roles`,
+/// `/weights`, `/quota`, `/flags`, `/explain`, `/allocator/offer_constraints_debug`, `/redirect`,
+/// `/maintenance/schedule`, `/maintenance/status`, `/machine/down`, `/machine/up`, `/teardown`,
+/// `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes`, `/api/v1`, `/api/v1/scheduler`,
+/// each also under `/master`. To be merged with the routes of every service. Framework events are
+/// sent over `streams`.
 pub fn routes(
-    front: &Front,
+    local: &LocalLeader,
     node: &Node,
     config: &Config,
     counters: ::http::CountersSource,
     events: &EventStream,
-    streams: &Streams,
+    streams: &EventStreams,
 ) -> Router {
     let pages = Pages {
-        front: front.clone(),
+        local: local.clone(),
         node: node.clone(),
-        chosen: Arc::new(Chosen::of(config)),
+        published: Arc::new(PublishedFlags::of(config)),
         counters,
         events: events.clone(),
         address: format!("{}:{}", config.hostname, config.port),
         acls: config.acls.clone(),
-        batches: Batches::new(node.clock(), front.hits()),
-        kept: Kept::open(node),
+        batches: Batches::new(node.clock(), local.hits()),
+        cache: PageCache::open(node),
     };
     let api = Router::new()
         .route("/api/v1", any(operator::serve))
-        // Some clients say so, since Mesos serves what is below a path like the path itself.
+        // Some clients use this path: Mesos serves paths below a path like the path itself.
         .route("/api/v1/operator", any(operator::serve))
         .route("/redirect", get(leader::redirect))
         .with_state(pages.clone());
@@ -143,7 +148,7 @@ pub fn routes(
         .route("/flags", get(flags))
         .route("/allocator/offer_constraints_debug", get(constraints::page))
         .route("/teardown", post(changes::tear_down))
-        // A master has no files to show.
+        // A master publishes no files.
         .route("/files/debug", get(async || axum::Json(json!({}))))
         .merge(operate::routes())
         .layer(DefaultBodyLimit::max(changes::BODY_MAX))
@@ -153,55 +158,56 @@ pub fn routes(
         .route("/explain", get(explain::page))
         .merge(scheduler::routes(node, streams))
         .merge(maintenance::routes())
-        .layer(from_fn_with_state(pages, ask_the_leader))
+        .layer(from_fn_with_state(pages, require_leader))
         .merge(routes)
         .merge(api);
     Router::new().merge(routes.clone()).nest("/master", routes)
 }
 
-/// Gives a read what it is made from, and marks the answer if that is a mirror. All else is for the leader (SPEC 3.12: 307).
+/// Gives a read request its source, and marks the answer if that is a mirror. Other requests go to
+/// the leader (307).
 async fn answer(pages: State<Pages>, mut request: Request, next: Next) -> Response {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        return ask_the_leader(pages, request, next).await;
+        return require_leader(pages, request, next).await;
     }
-    let asker = pages.asker(&request);
+    let caller = pages.caller(&request);
     let State(pages) = pages;
     let Pages {
-        front,
+        local,
         node,
-        chosen,
+        published,
         ..
     } = &pages;
-    match source::find(front, node, chosen, asker, request.headers()).await {
+    match source::find(local, node, published, caller, request.headers()).await {
         Found::Here(source) => {
-            let source = source.keeping(&pages.kept);
+            let source = source.with_cache(&pages.cache);
             let marks = source.marks.clone();
             request.extensions_mut().insert(source);
             let mut response = next.run(request).await;
             response.headers_mut().extend(marks);
             response
         }
-        Found::Elsewhere => to_the_leader(&pages.front, &path_of(&request)),
+        Found::Elsewhere => redirect_to_leader(&pages.local, &path_of(&request)),
         Found::Late => source::late(),
     }
 }
 
-/// Gives a request the master that acts here, which alone can answer it, who asks, and the node, beside whose threads large bodies are read; or sends it to the one that leads.
-async fn ask_the_leader(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
-    let asker = pages.asker(&request);
-    let front = pages.front;
-    match front.master() {
+/// Gives a request the local master, the caller and the node, or redirects it to the leader.
+async fn require_leader(State(pages): State<Pages>, mut request: Request, next: Next) -> Response {
+    let caller = pages.caller(&request);
+    let local = pages.local;
+    match local.master() {
         Some(_) => {
-            request.extensions_mut().insert(front);
-            request.extensions_mut().insert(asker);
+            request.extensions_mut().insert(local);
+            request.extensions_mut().insert(caller);
             request.extensions_mut().insert(pages.node);
             next.run(request).await
         }
-        None => to_the_leader(&front, &path_of(&request)),
+        None => redirect_to_leader(&local, &path_of(&request)),
     }
 }
 
-/// The whole path of a request: within a nest its own is cut.
+/// The whole path of a request: inside a nested router it is cut.
 fn path_of(request: &Request) -> String {
     let uri = request.extensions().get::<OriginalUri>();
     let uri = uri.map_or_else(|| request.uri(), |OriginalUri(uri)| uri);
@@ -209,35 +215,36 @@ fn path_of(request: &Request) -> String {
     path.to_owned()
 }
 
-fn to_the_leader(front: &Front, path: &str) -> Response {
-    let Some(leader) = front.leader() else {
-        let problem = "no master leads just now; try again\n";
+fn redirect_to_leader(local: &LocalLeader, path: &str) -> Response {
+    let Some(leader) = local.leader() else {
+        let problem = "no master leads now; try again\n";
         let later = [(RETRY_AFTER, "1")];
         return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
     };
-    at_the_leader(leader, path)
+    leader_redirect(leader, path)
 }
 
-/// 307, by whatever scheme this one was asked: there may be TLS in front of both. Who does not follow reads where the leader is.
-fn at_the_leader(leader: impl Display, path: &str) -> Response {
+/// 307 with the scheme of the request: there may be TLS in front of both. The body names the leader
+/// for clients that do not follow.
+fn leader_redirect(leader: impl Display, path: &str) -> Response {
     let location = [(LOCATION, format!("//{leader}{path}"))];
-    let text = format!("the master that leads is at {leader}: ask there\n");
+    let text = format!("the leading master is at {leader}\n");
     (StatusCode::TEMPORARY_REDIRECT, location, text).into_response()
 }
 
-/// The mirror here, if it is not too old for anybody.
-fn fresh(front: &Front, node: &Node) -> Option<Arc<Mirrored>> {
-    source::fresh(front, node.clock().now(), Some(STALENESS_MAX))
+/// The local mirror, if it is not too old for every reader.
+fn fresh(local: &LocalLeader, node: &Node) -> Option<Arc<Mirrored>> {
+    source::fresh(local, node.clock().now(), Some(STALENESS_MAX))
 }
 
-/// These routes, their metrics pages marked as all other pages are where the counters are those of a mirror.
-pub fn marked(front: &Front, node: &Node, routes: Router) -> Router {
-    let state = (front.clone(), node.clone());
+/// These routes, with marked metrics pages where the counters are a mirror's.
+pub fn marked(local: &LocalLeader, node: &Node, routes: Router) -> Router {
+    let state = (local.clone(), node.clone());
     routes.layer(from_fn_with_state(state, mark))
 }
 
 async fn mark(
-    State((front, node)): State<(Front, Node)>,
+    State((local, node)): State<(LocalLeader, Node)>,
     uri: Uri,
     request: Request,
     next: Next,
@@ -246,8 +253,8 @@ async fn mark(
     let now = node.clock().now();
     let path = uri.path().strip_prefix("/master");
     if path.unwrap_or(uri.path()).starts_with("/metrics")
-        && front.master().is_none()
-        && let Some(mirrored) = fresh(&front, &node)
+        && local.master().is_none()
+        && let Some(mirrored) = fresh(&local, &node)
     {
         response.headers_mut().extend(source::marks(&mirrored, now));
     }
@@ -255,58 +262,64 @@ async fn mark(
 }
 
 async fn state(Extension(source): Extension<Source>) -> Response {
-    let page = source.made(JSON, |books, chosen, kept| {
-        let shown = Shown::of(books);
-        kept.page("state", books, &state::Whole { shown, chosen })
+    let page = source.made(JSON, |state, published, cache| {
+        let visible = VisibleState::of(state);
+        cache.page("state", state, &state::Whole { visible, published })
     });
     page.await
 }
 
 async fn summary(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, chosen| text(&state::Summary { shown, chosen }));
+    let page = source.page(|visible, published| text(&state::Summary { visible, published }));
     page.await
 }
 
-/// Which one is asked about, if it is one.
+/// The requested agent or framework, if any.
 #[derive(Deserialize)]
 struct Only {
     slave_id: Option<String>,
     framework_id: Option<String>,
 }
 
-async fn slaves(Extension(source): Extension<Source>, Given(only): Given<Only>) -> Response {
-    let page = source.made(JSON, move |books, _, kept| {
-        let shown = Shown::of(books);
+async fn slaves(
+    Extension(source): Extension<Source>,
+    MesosQuery(only): MesosQuery<Only>,
+) -> Response {
+    let page = source.made(JSON, move |state, _, cache| {
+        let visible = VisibleState::of(state);
         match only.slave_id.as_deref() {
-            None => kept.page("slaves", books, &state::Slaves(shown)),
-            Some(id) => page::page(&state::OneSlave(shown, id), None).into(),
+            None => cache.page("slaves", state, &state::Slaves(visible)),
+            Some(id) => page::page(&state::OneSlave(visible, id), None).into(),
         }
     });
     page.await
 }
 
-async fn frameworks(Extension(source): Extension<Source>, Given(only): Given<Only>) -> Response {
-    let page = source.made(JSON, move |books, _, kept| {
-        let shown = Shown::of(books);
+async fn frameworks(
+    Extension(source): Extension<Source>,
+    MesosQuery(only): MesosQuery<Only>,
+) -> Response {
+    let page = source.made(JSON, move |state, _, cache| {
+        let visible = VisibleState::of(state);
         match only.framework_id.as_deref() {
-            None => kept.page("frameworks", books, &state::Frameworks(shown)),
-            Some(id) => page::page(&state::OneFramework(shown, id), None).into(),
+            None => cache.page("frameworks", state, &state::Frameworks(visible)),
+            Some(id) => page::page(&state::OneFramework(visible, id), None).into(),
         }
     });
     page.await
 }
 
 async fn roles(Extension(source): Extension<Source>) -> Response {
-    source.page(|shown, _| text(&state::Roles(shown))).await
+    source.page(|visible, _| text(&state::Roles(visible))).await
 }
 
 async fn weights(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, _| text(&words::weight_infos(&shown.books.weights)));
+    let page = source.page(|visible, _| text(&role_json::weight_infos(&visible.state.weights)));
     page.await
 }
 
 async fn quota(Extension(source): Extension<Source>) -> Response {
-    let page = source.page(|shown, _| text(&words::quota_status(&shown.books.quotas)));
+    let page = source.page(|visible, _| text(&role_json::quota_status(&visible.state.quotas)));
     page.await
 }
 

@@ -1,9 +1,10 @@
-//! Kill: how a wish that a task end reaches its agent (SPEC 2.2 KILL, 3.13).
+//! Kills of tasks.
 //!
-//! Pure decisions on [`Books`]. A kill is remembered with its task until that has ended, and passed on again whenever the agent
-//! registers again: on its way to an agent whose link breaks it would be lost (W17). A kill of a task that nobody knows is answered as reconciliation would, but not by a new master while agents have still
-//! to come back: the task may be with one of them, so the kill waits for it (S132). It never ends a task in the books: only
-//! its agent says that it has ended.
+//! Pure decisions on [`MasterState`]. A kill is stored with its task until the task has ended, and
+//! is sent again at each registration of the agent: it may have been lost with a broken link. A
+//! kill of an unknown task is answered as reconciliation would, except by a new master while agents
+//! are awaited: one of them may have the task, so the kill waits. Only the agent reports the end of
+//! a task.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +13,27 @@ use protocol::message::scheduler::KillTask;
 use protocol::{AgentId, FrameworkId, KillPolicy, TaskId};
 use runtime::Timestamp;
 
-use crate::books::Books;
-use crate::effects::{Effects, Tell, ToAgent};
-use crate::permission::Asker;
+use crate::effects::{Effects, SendEffects, ToAgent};
+use crate::permission::Caller;
+use crate::state::MasterState;
 use crate::tasks::Task;
 
-/// Kills of tasks that no agent has reported yet, while some have still to come back; with the agent, where it is known.
+/// Kills of tasks that no agent has reported yet, while agents are awaited; with the agent, if
+/// known.
 pub(crate) type EarlyKills = BTreeMap<(FrameworkId, TaskId), (Option<AgentId>, Option<KillPolicy>)>;
 
-/// How many of them are remembered; more are dropped, and said again by the driver when it next subscribes.
+/// Maximum early kills; further ones are dropped, and the driver repeats them at its next
+/// subscription.
 const EARLY_KILLS_MAX: usize = 100_000;
 
-/// Whether the kill is of a task of this id on another agent: a name may be given again, and whoever says where means that one alone.
+/// Whether the kill names another agent than the task's: ids may be reused, and a named agent means
+/// only its task.
 fn is_elsewhere(task: &Task, named: Option<&AgentId>) -> bool {
     named.is_some_and(|agent| *agent != task.agent_id)
 }
 
-impl Books {
-    /// A task should end.
+impl MasterState {
+    /// Handles a framework's kill.
     pub fn kill(&mut self, call: KillTask, now: Timestamp, out: &mut Effects) {
         self.counters.count("master/messages_kill_task");
         self.pass_on_kill(call, now, out);
@@ -40,7 +44,7 @@ impl Books {
         match self.tasks.get(framework, id) {
             Some(task) if is_elsewhere(task, call.agent_id.as_ref()) => {
                 let agent = &task.agent_id;
-                tracing::warn!(%framework, task = %id, %agent, named = ?call.agent_id, "a kill that names another agent than its task's is dropped");
+                tracing::warn!(%framework, task = %id, %agent, named = ?call.agent_id, "dropping a kill that names another agent than its task's");
                 self.counters.count("master/dropped_messages");
             }
             Some(task) if !task.told.is_terminal() => {
@@ -52,7 +56,7 @@ impl Books {
                     out.agent(&agent.pid, ToAgent::Kill(call));
                 }
             }
-            _ => match self.how_is(framework, id, call.agent_id.as_ref(), now) {
+            _ => match self.reconciled_status(framework, id, call.agent_id.as_ref(), now) {
                 Some(status) => self.tell_status(framework, status, out),
                 None if self.early_kills.len() < EARLY_KILLS_MAX => {
                     let key = (call.framework_id, call.task_id);
@@ -64,7 +68,7 @@ impl Books {
         }
     }
 
-    /// The kill that waited for this task, if it is meant: how it should end.
+    /// Removes the early kill of this task, if it applies; returns the kill policy.
     pub(crate) fn take_early_kill(
         &mut self,
         agent_id: &AgentId,
@@ -74,8 +78,8 @@ impl Books {
         if self.early_kills.is_empty() {
             return None;
         }
-        let whose = (framework.clone(), task.clone());
-        let (named, policy) = self.early_kills.remove(&whose)?;
+        let find_owner = (framework.clone(), task.clone());
+        let (named, policy) = self.early_kills.remove(&find_owner)?;
         if named.is_none_or(|named| named == *agent_id) {
             return Some(policy);
         }
@@ -83,7 +87,7 @@ impl Books {
         None
     }
 
-    /// No agent is awaited any more: the kills of tasks that none of them has reported are answered.
+    /// Answers the early kills of tasks that no agent has reported, once none is awaited.
     pub(crate) fn answer_early_kills(&mut self, now: Timestamp, out: &mut Effects) {
         if self.early_kills.is_empty() || self.agents.recovered().next().is_some() {
             return;
@@ -100,17 +104,17 @@ impl Books {
         }
     }
 
-    /// An operator wants a task killed; gives whose it was.
+    /// Handles an operator's kill; returns the task's framework.
     pub fn kill_by_operator(
         &mut self,
         call: KillByOperator,
-        asker: Option<&Asker>,
+        caller: Option<&Caller>,
         now: Timestamp,
         out: &mut Effects,
     ) -> Result<FrameworkId, OperatorError> {
-        let framework_id = self.whose(&call, asker)?;
-        if let (Some(asker), Some(framework)) = (asker, self.frameworks.get(&framework_id)) {
-            let may = asker.tear_down(&framework.info);
+        let framework_id = self.find_owner(&call, caller)?;
+        if let (Some(caller), Some(framework)) = (caller, self.frameworks.get(&framework_id)) {
+            let may = caller.tear_down(&framework.info);
             may.map_err(|forbidden| OperatorError::Failed {
                 what: format!("task `{}`", call.task_id),
                 reason: forbidden.to_string(),
@@ -126,21 +130,24 @@ impl Books {
         Ok(framework_id)
     }
 
-    /// Whose task is meant, of the frameworks that the asker sees, or names and may end.
-    fn whose(
+    /// The framework of the task, among those that the caller may see, or names and may end.
+    fn find_owner(
         &self,
         call: &KillByOperator,
-        asker: Option<&Asker>,
+        caller: Option<&Caller>,
     ) -> Result<FrameworkId, OperatorError> {
-        let sight = asker.map(|asker| (asker, asker.sight()));
+        let visibility = caller.map(|caller| (caller, caller.visibility()));
         let is_known = |id: &FrameworkId| {
-            let Some((asker, sight)) = sight.as_ref().filter(|(_, sight)| !sight.is_whole()) else {
+            let Some((caller, visibility)) = visibility
+                .as_ref()
+                .filter(|(_, visibility)| !visibility.is_whole())
+            else {
                 return true;
             };
             let framework = self.frameworks.get(id).map(|one| &one.info);
             framework.is_some_and(|info| {
-                let may = || call.framework_id.is_some() && asker.tear_down(info).is_ok();
-                sight.framework(info) || may()
+                let may = || call.framework_id.is_some() && caller.tear_down(info).is_ok();
+                visibility.framework(info) || may()
             })
         };
         let runs = |framework: &FrameworkId, task: &TaskId| {

@@ -1,37 +1,40 @@
-//! Long tasks: how much of each agent they may use, and what becomes of tasks that run for long without saying so (S120, S121).
+//! Long tasks: their share of each agent, and the end of tasks that run too long without the label
+//! of a long task.
 //!
-//! Pure decisions on [`Books`]. The bound is the allocator's policy; what tasks say of themselves ([`protocol::marks`]) only the master
-//! knows. So it is the master that tells in each offer what is left for long tasks there, that holds each of them against it when it is
-//! launched, and that revokes whoever has run for longer than a task may that is not marked as long. What is reserved or revocable is not
-//! bounded: nobody's short tasks wait for it. A framework's own executor counts once, for as long as any task that it serves is long.
+//! Pure decisions on [`MasterState`]. The bound is the allocator's policy; only the master knows
+//! the labels of tasks ([`protocol::reserved_labels`]). So the master publishes the remaining
+//! amount for long tasks in each offer, checks each launch against it, and revokes unlabeled tasks
+//! that run longer than allowed. Reserved and revocable resources are not bounded: no short task of
+//! another role waits for them. A framework's own executor counts once, as long as any of its tasks
+//! is long.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use module_api::allocator::LongTasksBounded;
-use protocol::{AgentId, ExecutorId, FrameworkId, TaskInfo, marks};
+use protocol::{AgentId, ExecutorId, FrameworkId, TaskInfo, reserved_labels};
 use resources::{Attributes, Invalid, Quantities, Resources, Scalar};
 use runtime::Timestamp;
 
-use crate::books::Books;
 use crate::effects::{Due, Effect, Effects};
-use crate::revocation::Why;
+use crate::revocation::RevocationCause;
+use crate::state::MasterState;
 use crate::tasks::Task;
 use crate::validation::Needs;
 
-/// The least time between two looks for tasks that have run for too long.
+/// Minimum time between two searches for overdue tasks.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What the allocator has said of them.
+/// The allocator's bound on long tasks.
 #[derive(Clone, Debug)]
 pub(crate) struct LongTasks {
     bound: LongTasksBounded,
-    /// Counts what was said, so that looks of earlier bounds end.
+    /// Counts the bounds, so that timers of earlier ones stop.
     serial: u64,
 }
 
-impl Books {
-    /// The allocator bounds long tasks from now on, or does it in another way.
+impl MasterState {
+    /// Sets or changes the bound on long tasks.
     pub fn long_tasks_bounded(
         &mut self,
         bound: LongTasksBounded,
@@ -40,25 +43,26 @@ impl Books {
     ) {
         let serial = self.long_tasks.as_ref().map_or(0, |long| long.serial) + 1;
         self.long_tasks = Some(LongTasks { bound, serial });
-        self.look_for_overdue(serial, now, out);
+        self.check_overdue(serial, now, out);
     }
 
-    /// An agent's attributes as its offers have them: with what is left for long tasks there, if they are bounded.
+    /// An agent's attributes in its offers: with the remaining amount for long tasks, if they are
+    /// bounded.
     pub(crate) fn offered_attributes(&self, agent: &AgentId, own: &Attributes) -> Attributes {
         match self.left_for_long(agent) {
-            Some(left) => marks::with_long_left(own, &left),
+            Some(left) => reserved_labels::with_long_left(own, &left),
             None => own.clone(),
         }
     }
 
-    /// Whether a task that is marked as long may have so much of its agent.
+    /// Checks whether a long task may use this much of its agent.
     pub(crate) fn check_long(
         &self,
         framework: &FrameworkId,
         task: &TaskInfo,
         needs: &Needs,
     ) -> Result<(), Invalid> {
-        if !marks::is_long(&task.labels)? {
+        if !reserved_labels::is_long(&task.labels)? {
             return Ok(());
         }
         let Some(left) = self.left_for_long(&task.agent_id) else {
@@ -73,11 +77,12 @@ impl Books {
         if left.contains(&wanted) {
             return Ok(());
         }
-        let expected = format!("at most what is left for long tasks on its agent, {left}");
+        let expected = format!("at most the remaining amount for long tasks on its agent, {left}");
         Err(Invalid::new("task.resources", wanted, expected))
     }
 
-    /// What long tasks may still use of an agent, each name that it has listed; `None` if they are not bounded.
+    /// The remaining amount for long tasks on an agent, with every resource name it has; `None` if
+    /// they are not bounded.
     fn left_for_long(&self, agent: &AgentId) -> Option<Quantities> {
         let share = i64::from(self.long_tasks.as_ref()?.bound.share);
         let has = self.agents.get(agent)?.info.resources.open().quantities();
@@ -105,23 +110,23 @@ impl Books {
         Some(left)
     }
 
-    /// The long tasks there that have not ended.
+    /// Long tasks on the agent that have not ended.
     fn long_on(&self, agent: &AgentId) -> impl Iterator<Item = &Task> {
         let on = self.tasks.on_agent(agent).into_iter();
         let tasks = on.flat_map(|on| on.tasks());
         let tasks = tasks.filter_map(|(framework, id)| self.tasks.get(framework, id));
         let tasks = tasks.filter(|task| !task.state.is_terminal());
-        tasks.filter(|task| marks::is_long(&task.labels).unwrap_or_default())
+        tasks.filter(|task| reserved_labels::is_long(&task.labels).unwrap_or_default())
     }
 
-    /// Whether that executor counts among what is long already.
+    /// Whether the executor is already counted for a long task.
     fn serves_long(&self, framework: &FrameworkId, agent: &AgentId, id: &ExecutorId) -> bool {
         let mut long = self.long_on(agent);
         long.any(|task| task.framework_id == *framework && task.executor_id == *id)
     }
 
-    /// Revokes tasks that have run for longer than one may that is not marked as long, and looks again when the next one will have.
-    pub fn look_for_overdue(&mut self, serial: u64, now: Timestamp, out: &mut Effects) {
+    /// Revokes overdue tasks, and schedules the next search.
+    pub fn check_overdue(&mut self, serial: u64, now: Timestamp, out: &mut Effects) {
         let current = self.long_tasks.as_ref().map(|long| long.serial);
         if current != Some(serial) {
             return;
@@ -132,7 +137,8 @@ impl Books {
         }
     }
 
-    /// Revokes those that have run for too long. Gives when the next one will have, or `None` if none ever has.
+    /// Revokes overdue tasks. Returns when the next task will be overdue, or `None` if no task ever
+    /// will.
     pub(crate) fn revoke_overdue(
         &mut self,
         now: Timestamp,
@@ -143,13 +149,14 @@ impl Books {
         let mut next = now + most;
         let mut overdue = Vec::new();
         for task in self.tasks.frameworks().flat_map(|(_, of)| of.running()) {
-            let is_long = marks::is_long(&task.labels).unwrap_or_default();
+            let is_long = reserved_labels::is_long(&task.labels).unwrap_or_default();
             let since = self.since(task).filter(|_| !is_long);
             match since.map(|since| since + most) {
-                // Who was told already, of whatever, is not told again; if that is withdrawn they are looked for once more.
+                // Tasks already under revocation are skipped; if they are spared, they are searched
+                // for again.
                 Some(end) if end <= now => {
                     let key = (task.framework_id.clone(), task.id.clone());
-                    overdue.push((key, task.agent_id.clone(), Why::Overdue(most)));
+                    overdue.push((key, task.agent_id.clone(), RevocationCause::Overdue(most)));
                 }
                 Some(end) => next = next.min(end),
                 None => {}
@@ -160,7 +167,7 @@ impl Books {
     }
 }
 
-/// Takes away what of these is bounded.
+/// Subtracts the bounded part of these resources.
 fn take(left: &mut Quantities, resources: &Resources) {
     for (name, amount) in resources.open().quantities().iter() {
         left.take(name, amount);

@@ -1,8 +1,9 @@
-//! Maintenance: machines that will be away or are, and what frameworks are asked about them (SPEC 3.6, 4.7).
+//! Maintenance: machines that are or will be down, and inverse offers to their frameworks.
 //!
-//! Pure decisions on [`Books`]. What operators want is judged here, recorded, and then carried out by the other half. Agents of a machine
-//! that will be away are offered with the time of it, and whoever has something there is asked to leave by an inverse offer, whose answer
-//! binds nobody. Nothing happens by the clock: a machine is away when an operator says so.
+//! Pure decisions on [`MasterState`]. An operator's change is validated here, recorded, and then
+//! applied by the other half. Offers of a scheduled machine's agents contain the time of the
+//! maintenance, and frameworks with resources there get an inverse offer, whose answer is not
+//! binding. Nothing happens by the clock: a machine is down when an operator says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,17 +21,17 @@ use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
 use crate::agents::Agent;
-use crate::books::Books;
-use crate::dealings::Dealing;
-use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::effects::{Due, Effect, Effects, SendEffects, ToAllocator, ToScheduler};
+use crate::framework_counters::FrameworkCounter;
 use crate::registry::{MACHINES_MAX, Machine, Machines, RegistryOperation};
-use crate::sight::Sight;
 use crate::size::in_frames;
+use crate::state::MasterState;
+use crate::visibility::Visibility;
 
-/// What frameworks said last, by agent.
+/// The latest answers of frameworks, by agent.
 pub type Answers = BTreeMap<AgentId, BTreeMap<FrameworkId, InverseAnswer>>;
 
-/// Whether this may be the schedule, and what must be recorded for it.
+/// Checks a schedule; returns the operation to record.
 pub fn prepare_schedule(
     machines: &Machines,
     update: &UpdateMaintenanceSchedule,
@@ -61,7 +62,7 @@ pub fn prepare_schedule(
     Ok(RegistryOperation::UpdateMaintenanceSchedule { windows })
 }
 
-/// Whether these machines may be away from now on, and what must be recorded for it.
+/// Checks whether these machines may be taken down; returns the operation to record.
 pub fn prepare_start(
     machines: &Machines,
     start: &StartMaintenance,
@@ -73,7 +74,7 @@ pub fn prepare_start(
     Ok(RegistryOperation::StartMaintenance { machines })
 }
 
-/// Whether these machines may be back, and what must be recorded for it.
+/// Checks whether these machines may be brought up; returns the operation to record.
 pub fn prepare_stop(
     machines: &Machines,
     stop: &StopMaintenance,
@@ -105,8 +106,8 @@ fn check_machines(
     Ok(())
 }
 
-/// Tells the allocator when an agent will be away.
-pub(crate) fn tell_plan(
+/// Sends the allocator an agent's planned maintenance.
+pub(crate) fn send_plan(
     agent: &AgentId,
     unavailability: Option<Unavailability>,
     out: &mut Effects,
@@ -123,25 +124,25 @@ fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> Update
     UpdateRefused::Invalid { reason }
 }
 
-impl Books {
-    /// The machine that an agent of this host name and address is on, if it is away.
+impl MasterState {
+    /// The down machine of an agent with this host name and address, if there is one.
     pub(crate) fn down_machine(&self, hostname: &str, ip: Option<&str>) -> Option<&MachineId> {
         let (id, machine) = self.machines.of(hostname, ip)?;
         machine.down.then_some(id)
     }
 
-    /// How far maintenance has come.
+    /// The status of all maintenance.
     pub fn maintenance_status(&self) -> MaintenanceStatus {
         let mut status = MaintenanceStatus::default();
         let mut answers: BTreeMap<&MachineId, Vec<InverseAnswer>> = BTreeMap::new();
-        for (id, said) in self.inverse_answers.iter() {
+        for (id, answered) in self.inverse_answers.iter() {
             let agent = self.agents.get(id);
             let machine = agent.and_then(|agent| self.machine_of(agent));
             if let Some((machine, _)) = machine {
                 answers
                     .entry(machine)
                     .or_default()
-                    .extend(said.values().cloned());
+                    .extend(answered.values().cloned());
             }
         }
         for (id, machine) in self.machines.iter() {
@@ -156,14 +157,14 @@ impl Books {
         status
     }
 
-    /// The same, as far as somebody sees it: without what frameworks said that it does not see.
-    pub fn maintenance_seen(&self, sight: &Sight) -> MaintenanceStatus {
+    /// The same without answers of frameworks that the viewer may not see.
+    pub fn visible_maintenance(&self, visibility: &Visibility) -> MaintenanceStatus {
         let mut status = self.maintenance_status();
         let is_seen = |answer: &InverseAnswer| {
             let framework = self.frameworks.get(&answer.framework_id);
-            framework.is_some_and(|framework| sight.framework(&framework.info))
+            framework.is_some_and(|framework| visibility.framework(&framework.info))
         };
-        if !sight.is_whole() {
+        if !visibility.is_whole() {
             for machine in &mut status.draining {
                 machine.answers.retain(is_seen);
             }
@@ -175,21 +176,23 @@ impl Books {
         self.machines.of(&agent.info.hostname, agent.ip.as_deref())
     }
 
-    /// This schedule is recorded: what is out of agents whose plans have changed is taken back, and offered anew with the time.
+    /// A schedule is recorded: offers of agents with changed plans are rescinded, and offered again
+    /// with the time.
     pub fn schedule_updated(&mut self, windows: &[Window], out: &mut Effects) {
-        // The registry took it, so there is nothing to refuse.
+        // The registry has accepted it.
         let _ = Arc::make_mut(&mut self.machines).schedule(windows);
         self.plans_changed(out);
     }
 
-    /// It is recorded that these machines are away. Their agents have to go.
+    /// It is recorded that these machines are down. Their agents must be removed.
     pub fn maintenance_started(&mut self, machines: &[MachineId]) {
         Arc::make_mut(&mut self.machines).start(machines);
     }
 
-    /// The agents that have to go, since their machines are down; a master that takes over may find some as well. Of those that are awaited only
-    /// the host name is known: where a machine is named by an address as well, they have to go when they come, as those that are out of reach
-    /// ([`Books::comes_from_down_machine`]).
+    /// The agents on down machines, which must be removed; a new leader may find some too. Of
+    /// awaited agents only the host name is known: if a machine is also identified by an address,
+    /// its agents are removed when they register, like unreachable ones
+    /// ([`MasterState::comes_from_down_machine`]).
     pub fn on_down_machines(&self) -> Vec<AgentId> {
         let is_down = |hostname: &str, ip| self.down_machine(hostname, ip).is_some();
         let here = self.agents.iter().map(|agent| &**agent);
@@ -201,13 +204,13 @@ impl Books {
         away.cloned().collect()
     }
 
-    /// It is recorded that these machines are back.
+    /// It is recorded that these machines are up.
     pub fn maintenance_stopped(&mut self, machines: &[MachineId], out: &mut Effects) {
         Arc::make_mut(&mut self.machines).stop(machines);
         self.plans_changed(out);
     }
 
-    /// Agents may be away at other times than they were to be.
+    /// Applies changed plans to the agents.
     fn plans_changed(&mut self, out: &mut Effects) {
         let changed: Vec<_> = self
             .agents
@@ -223,12 +226,12 @@ impl Books {
             self.forget_answers_of(&id);
             self.agents
                 .update(&id, |agent| agent.unavailability = planned);
-            tell_plan(&id, planned, out);
+            send_plan(&id, planned, out);
         }
     }
 
-    /// Tells the allocator, which knows the agent already and believes that it will be away then, when it will be.
-    pub(crate) fn plan_told(
+    /// Sends the allocator an agent's planned maintenance if it differs from the known one.
+    pub(crate) fn send_changed_plan(
         &mut self,
         agent: &Agent,
         believed: Option<Unavailability>,
@@ -237,40 +240,41 @@ impl Books {
         let planned = agent.unavailability;
         if planned != believed {
             self.forget_answers_of(&agent.id);
-            tell_plan(&agent.id, planned, out);
+            send_plan(&agent.id, planned, out);
         }
     }
 
-    /// What was said about an agent counts no more.
+    /// Forgets the answers about an agent.
     pub(crate) fn forget_answers_of(&mut self, agent: &AgentId) {
         if self.inverse_answers.contains_key(agent) {
             Arc::make_mut(&mut self.inverse_answers).remove(agent);
         }
     }
 
-    /// What a framework has said counts no more.
+    /// Forgets a framework's answers.
     pub(crate) fn forget_answers_by(&mut self, framework: &FrameworkId) {
         if self.inverse_answers.is_empty() {
             return;
         }
         let answers = Arc::make_mut(&mut self.inverse_answers);
-        answers.retain(|_, said| {
-            said.remove(framework);
-            !said.is_empty()
+        answers.retain(|_, answered| {
+            answered.remove(framework);
+            !answered.is_empty()
         });
     }
 
-    /// The allocator wants frameworks to leave agents: each is told, of several in one message.
+    /// Sends the allocator's inverse offers, several per message.
     pub fn inverse_granted(&mut self, granted: InverseGranted, out: &mut Effects) {
         let mut made: BTreeMap<FrameworkId, (Pid, Vec<InverseOffer>)> = BTreeMap::new();
         let mut ids = Vec::new();
         for grant in granted.grants {
             if !self.is_planned(&grant) || self.is_asked(&grant) {
-                // Granted before the allocator heard what has changed, which makes it forget this.
+                // Granted before the allocator knew the latest changes, which make it drop this
+                // grant.
                 continue;
             }
             let Some(pid) = self.frameworks.scheduler(&grant.framework_id).cloned() else {
-                self.not_asked(grant.framework_id, grant.agent_id, None, out);
+                self.reject_inverse_grant(grant.framework_id, grant.agent_id, None, out);
                 continue;
             };
             let agent = self.agents.get(&grant.agent_id);
@@ -282,7 +286,7 @@ impl Books {
                 hostname: agent
                     .map(|agent| agent.info.hostname.clone())
                     .unwrap_or_default(),
-                served: agent.map(Agent::served),
+                endpoint: agent.map(Agent::endpoint),
             };
             ids.push(offer.id.clone());
             self.inverse_offers.insert(Arc::new(offer.clone()));
@@ -305,19 +309,19 @@ impl Books {
         agent.is_some_and(|agent| agent.unavailability == Some(grant.unavailability))
     }
 
-    /// Whether an inverse offer to that framework about that agent is out.
+    /// Whether the framework has an open inverse offer for that agent.
     fn is_asked(&self, grant: &InverseGrant) -> bool {
         let mut out = self.inverse_offers.of_framework(&grant.framework_id);
         out.any(|offer| offer.agent_id == grant.agent_id)
     }
 
-    /// The framework will have left these agents by then; what is not an inverse offer to it is ignored.
+    /// The framework will leave these agents in time. Unknown ids are ignored.
     pub fn accept_inverse(&mut self, call: AcceptInverseOffers, now: Timestamp, out: &mut Effects) {
         let (framework, ids) = (&call.framework_id, call.inverse_offer_ids);
         self.answer_inverse(framework, ids, &call.filters, true, now, out);
     }
 
-    /// The framework cannot leave these agents by then; what is not an inverse offer to it is ignored.
+    /// The framework cannot leave these agents in time. Unknown ids are ignored.
     pub fn decline_inverse(
         &mut self,
         call: DeclineInverseOffers,
@@ -343,7 +347,7 @@ impl Books {
             if !mine {
                 continue;
             }
-            let Some(offer) = self.take_inverse(&id, Some(filters), out) else {
+            let Some(offer) = self.remove_inverse(&id, Some(filters), out) else {
                 continue;
             };
             let answer = InverseAnswer {
@@ -352,13 +356,13 @@ impl Books {
                 at: now,
             };
             let answers = Arc::make_mut(&mut self.inverse_answers);
-            let said = answers.entry(offer.agent_id.clone()).or_default();
-            said.insert(framework.clone(), answer);
+            let answered = answers.entry(offer.agent_id.clone()).or_default();
+            answered.insert(framework.clone(), answer);
         }
     }
 
-    /// An inverse offer is not out any more; the allocator hears so, and for how long the framework wants no other.
-    pub(crate) fn take_inverse(
+    /// Ends an inverse offer; the allocator is sent the end and the framework's filter.
+    pub(crate) fn remove_inverse(
         &mut self,
         id: &OfferId,
         filters: Option<&Filters>,
@@ -366,11 +370,11 @@ impl Books {
     ) -> Option<Arc<InverseOffer>> {
         let offer = self.inverse_offers.remove(id)?;
         let (framework, agent) = (offer.framework_id.clone(), offer.agent_id.clone());
-        self.not_asked(framework, agent, filters, out);
+        self.reject_inverse_grant(framework, agent, filters, out);
         Some(offer)
     }
 
-    fn not_asked(
+    fn reject_inverse_grant(
         &self,
         framework_id: FrameworkId,
         agent_id: AgentId,
@@ -384,10 +388,10 @@ impl Books {
         }));
     }
 
-    /// Takes these inverse offers back: their frameworks are told.
+    /// Rescinds these inverse offers.
     pub(crate) fn rescind_inverse(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
         for id in ids {
-            let Some(offer) = self.take_inverse(&id, None, out) else {
+            let Some(offer) = self.remove_inverse(&id, None, out) else {
                 continue;
             };
             let rescinded = InverseOfferRescinded {
@@ -396,11 +400,11 @@ impl Books {
             let scheduler = self.frameworks.scheduler(&offer.framework_id);
             out.scheduler(scheduler, ToScheduler::RescindInverse(rescinded));
             self.frameworks
-                .dealt_if_told(&offer.framework_id, Dealing::RescindInverseOffer);
+                .count_if_connected(&offer.framework_id, FrameworkCounter::RescindInverseOffer);
         }
     }
 
-    /// Takes back all inverse offers about one agent.
+    /// Rescinds all inverse offers for an agent.
     pub(crate) fn rescind_inverse_of_agent(&mut self, agent: &AgentId, out: &mut Effects) {
         let ids = self.inverse_offers.of_agent(agent);
         let ids = ids.map(|offer| offer.id.clone()).collect();

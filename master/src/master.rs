@@ -1,18 +1,20 @@
-//! Master: the one actor that agents, schedulers and operators speak to. It hears, lets the books decide, and carries out.
+//! Master: the actor that agents, schedulers and operators talk to. Receives messages, lets
+//! [`MasterState`] decide, and carries out the effects.
 //!
-//! Hears registration and task messages from agents ([`agents`]), calls from schedulers ([`schedulers`], [`standbys`]), questions from
-//! operators ([`operators`], [`maintenance`], [`draining`]) and grants from the allocator on its own node. Remembers the [`Books`], who is being pinged, and
-//! what the registry has been asked. It believes a message only if it comes from the node, and of a scheduler from the very
-//! actor, that it speaks for. It never decides itself, never waits for anybody, and tells nobody what the registry has not
-//! taken.
+//! Handles registration and task messages from agents ([`agents`]), scheduler calls
+//! ([`schedulers`], [`standbys`]), operator requests ([`operators`], [`maintenance`], [`draining`])
+//! and grants from the allocator on its own node. Owns the [`MasterState`], the ping timers and the
+//! pending registry requests. A message is valid only if it comes from the node it speaks for, and
+//! for a scheduler from that very actor. The master never blocks, and publishes nothing before the
+//! registry has recorded it.
 
 mod agents;
 mod allocation;
-mod collected;
+mod commits;
 mod draining;
 mod duties;
+mod end_of_turn;
 mod fencing;
-mod gating;
 mod launching;
 mod maintenance;
 mod operators;
@@ -60,67 +62,70 @@ use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
 use protocol::message::task::{ExecutorExited, TaskUpdated};
 use protocol::{AgentId, FrameworkId, MasterId, MasterInfo, Uuid};
-use runtime::delivery::{Incoming, Numbered};
+use runtime::delivery::{DedupReceiver, Sequenced};
 use runtime::prelude::*;
 
-use self::collected::Collected;
-use crate::books::Books;
+use self::end_of_turn::EndOfTurn;
 use crate::config::Config;
 use crate::effects::{Effect, Effects};
 use crate::error::StartError;
 use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryState};
-use crate::tasks::Noted;
+use crate::state::MasterState;
+use crate::tasks::TaskNote;
 use crate::whitelist::AdmitHosts;
 
 pub(crate) use over_http::{HeartbeatWritten, HttpCall, HttpReconcile, HttpUpdate, NotUpdated};
 
-/// How long the master waits before it asks again a registry that said not now.
+/// Pause before a registry that answered "not now" is asked again.
 const REGISTRY_RETRY: Duration = Duration::from_secs(1);
 
-/// What is known now? Answered with a snapshot, which costs the mailbox next to nothing.
+/// Requests a snapshot of the current state. Snapshots are cheap: the state is shared.
 #[derive(Clone, Copy, Debug)]
 pub struct TakeSnapshot;
 
 impl Message for TakeSnapshot {
-    type Result = Arc<Books>;
+    type Result = Arc<MasterState>;
 }
 
-/// What is known now? The same, heard ahead of the mailbox: who asks waits for the message that is being handled, and for none of those
-/// that wait. It knows all that the master had answered or told anybody when it was asked, but perhaps not what the same asker has told it.
+/// Returns the current snapshot, bypassing the mailbox: waits only for the message being handled.
+/// Includes every effect visible before the request; may miss unacknowledged messages from the same
+/// caller.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Glance;
+pub(crate) struct SnapshotNow;
 
-impl Message for Glance {
-    type Result = Arc<Books>;
+impl Message for SnapshotNow {
+    type Result = Arc<MasterState>;
 }
 
-/// What is known now, and what was noted of tasks since this was asked last? For one who follows closely, until [`Unfollow`].
+/// Requests a snapshot and the task notes since the previous request. For one subscriber that
+/// follows closely, until [`Unfollow`].
 #[derive(Clone, Copy, Debug)]
 pub struct Follow;
 
-/// What who follows is answered.
+/// Answer to [`Follow`].
 #[derive(Clone, Debug)]
 pub struct Followed {
-    /// What is known.
-    pub books: Arc<Books>,
-    /// What was noted since, in its order, also of tasks that are forgotten already; none if that is not known: it was not asked before,
-    /// or too long ago.
-    pub noted: Option<Vec<Noted>>,
+    /// Snapshot of the state.
+    pub state: Arc<MasterState>,
+    /// Task notes since the previous request, in order, including forgotten tasks. `None` if they
+    /// are unknown: this was the first request, or the previous one is too old.
+    pub noted: Option<Vec<TaskNote>>,
 }
 
 impl Message for Follow {
     type Result = Followed;
 }
 
-/// Has anything changed since this was known? Answered when something has. Of several who ask the last is answered.
+/// Answered when the state differs from the given snapshot. Of several callers only the last is
+/// answered.
 #[derive(Clone, Debug)]
-pub struct Watch(pub Arc<Books>);
+pub struct Watch(pub Arc<MasterState>);
 
 impl Message for Watch {
     type Result = ();
 }
 
-/// Nobody follows any more.
+/// Stops the task notes that [`Follow`] started.
 #[derive(Clone, Copy, Debug)]
 pub struct Unfollow;
 
@@ -131,87 +136,87 @@ impl Message for Unfollow {
 /// Whether the master may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// It is reading the registry: whoever comes is told to come again.
+    /// Reading the registry. Registrations are refused for now.
     Recovering,
-    /// It acts.
     Leading,
-    /// It may not act any more.
+    /// No longer allowed to act.
     Deposed,
 }
 
 /// The master.
 pub struct Master {
-    books: Arc<Books>,
+    state: Arc<MasterState>,
     config: Config,
     allocator: AllocatorRef,
-    /// The allocator's books are about to begin anew.
-    begins_anew: bool,
+    /// The allocator is about to be given its whole state again.
+    allocator_restarting: bool,
     registry: Box<dyn Registry>,
     phase: Phase,
-    /// Whom to ping, and how they have answered.
+    /// Agents to ping, and their answers.
     pings: pings::Pings,
-    /// What waits for the end of the turn.
-    collected: Collected,
-    /// Empty, with the room of the last decision's effects.
+    /// Work postponed to the end of the turn.
+    end_of_turn: EndOfTurn,
+    /// An empty vector that keeps the capacity of the last decision's effects.
     spare: Effects,
-    /// Agents and schedulers of which the registry is asked whether they may come.
+    /// Agents and schedulers whose admission the registry is recording.
     admitting: BTreeSet<Pid>,
     /// Names and principals of frameworks that are being admitted with their first scheduler.
-    founding: BTreeSet<(String, Option<String>)>,
-    /// Agents of which the registry is told that they are unreachable or have left.
+    admitting_names: BTreeSet<(String, Option<String>)>,
+    /// Agents whose loss or departure the registry is recording.
     leaving: BTreeSet<AgentId>,
-    /// Frameworks of which the registry is told that they are over.
+    /// Frameworks whose removal the registry is recording.
     removing: BTreeSet<FrameworkId>,
-    /// The operators who wait for a framework to be over.
+    /// Operators waiting for the end of a framework.
     ending: BTreeMap<FrameworkId, Vec<Promise<Result<(), NotEnded>>>>,
-    /// What of each scheduler's calls has been handled.
-    incoming: Incoming,
+    /// Progress of each scheduler's numbered calls.
+    incoming: DedupReceiver,
     /// Schedulers whose calls wait for their turn.
     waiting: BTreeSet<Pid>,
-    /// When the turn of those that were told to wait comes, counted from the clock's beginning.
-    places: BTreeMap<Pid, Duration>,
-    /// What is being handled was numbered, and has had its turn.
+    /// The time of the turn of each waiting caller, on the node's clock.
+    turn_times: BTreeMap<Pid, Duration>,
+    /// The message being handled was numbered, and has already waited for its turn.
     has_had_turn: bool,
-    /// The timers of frameworks without a scheduler, at most one each.
-    failovers: BTreeMap<FrameworkId, Errand>,
-    /// A majority is being asked whether this master still leads, since somebody knows of a later leader.
-    in_doubt: bool,
-    /// Who waits for a change.
+    /// Timers of frameworks without a scheduler, at most one each.
+    failovers: BTreeMap<FrameworkId, TimerHandle>,
+    /// A majority is being asked whether this master still leads, because a peer reported a later
+    /// leader.
+    verifying_leadership: bool,
+    /// The caller that waits for a change.
     watch: Option<Promise<()>>,
-    /// The registry is asked to record quotas: the next ones are judged when it has.
+    /// The registry is recording quotas; further changes are validated after that.
     updating_quotas: bool,
-    /// The registry is asked to record a change of maintenance: the next one is judged when it has.
+    /// The registry is recording a maintenance change; further ones are validated after that.
     updating_maintenance: bool,
-    /// The operators who wait for an agent to be gone for good.
-    going: BTreeMap<AgentId, Vec<Promise<Result<(), UpdateRefused>>>>,
-    /// The agents of which the registry is told that they are drained.
+    /// Operators waiting until an agent is gone for good.
+    marking_gone: BTreeMap<AgentId, Vec<Promise<Result<(), UpdateRefused>>>>,
+    /// Agents whose completed drain the registry is recording.
     drained: BTreeSet<AgentId>,
-    /// The next look at the agents that are being drained.
-    drain_look: Option<Errand>,
-    /// The books of the last leader, as far as they are known here, until the registry has been read.
-    before: Option<Arc<Books>>,
-    /// Operations, and what is to be told after them, that wait for the registry.
-    gating: gating::Gating,
+    /// The next check of the draining agents.
+    drain_look: Option<TimerHandle>,
+    /// The previous leader's state as far as it is mirrored here, until the registry has been read.
+    before: Option<Arc<MasterState>>,
+    /// Operations that wait for the registry, and the messages queued behind them.
+    commits: commits::PendingCommits,
     /// Launches that their agents have not confirmed yet.
     unconfirmed: launching::Unconfirmed,
 }
 
-/// A master that runs.
+/// A running master.
 #[derive(Clone)]
 pub struct Started {
-    /// The master.
+    /// Handle of the actor.
     pub master: Handle<Master>,
-    /// Who it says it is.
+    /// Its address and id.
     pub info: MasterInfo,
-    /// What is measured of its registry.
+    /// Metrics of its registry.
     pub meter: RegistryMeter,
 }
 
-/// Starts the actor `master` on `node`. It answers at once, and leads as soon as it has read the registry. It ends when the
-/// registry says that another master leads, or can no longer be relied upon: then whoever started it starts the process anew.
+/// Starts the actor `master` on `node` and returns at once. The master leads as soon as it has read
+/// the registry. It ends when another master leads or the registry is no longer reliable; the
+/// caller must then restart the process.
 ///
-/// `term` is the one under which it leads its group. A master that is alone has term 0: nobody can depose it, and a registry of its own
-/// knows no other.
+/// `term` is the term of its leadership. A master without a group has term 0 and cannot be deposed.
 pub fn start(
     node: &Node,
     config: Config,
@@ -222,15 +227,15 @@ pub fn start(
     start_after(node, config, term, allocator, registry, None)
 }
 
-/// The same, of a master that follows another. `before` is what its mirror knows of the last leader's books: agents that have what it says
-/// come back with a digest of it.
+/// Like [`start`], for a master that followed another one. `before` is the mirror of the previous
+/// leader's state: agents that match it register with a digest.
 pub fn start_after(
     node: &Node,
     config: Config,
     term: u64,
     allocator: AllocatorRef,
     registry: Box<dyn Registry>,
-    before: Option<Arc<Books>>,
+    before: Option<Arc<MasterState>>,
 ) -> Result<Started, StartError> {
     config.check()?;
     let info = MasterInfo {
@@ -242,37 +247,37 @@ pub fn start_after(
         address: config.address,
         domain: config.domain.clone().map(Box::new),
     };
-    let books = Books::new(info.clone(), &config, node.clock().wall());
+    let state = MasterState::new(info.clone(), &config, node.clock().wall());
     let (registry, meter) = Metered::new(registry, node.clock().clone());
     let master = Master {
-        books: Arc::new(books),
+        state: Arc::new(state),
         config,
         allocator,
-        begins_anew: false,
+        allocator_restarting: false,
         registry: Box::new(registry),
         phase: Phase::Recovering,
         pings: Default::default(),
-        collected: Collected::default(),
+        end_of_turn: EndOfTurn::default(),
         spare: Effects::new(),
         admitting: BTreeSet::new(),
-        founding: BTreeSet::new(),
+        admitting_names: BTreeSet::new(),
         leaving: BTreeSet::new(),
         removing: BTreeSet::new(),
         ending: BTreeMap::new(),
-        incoming: Incoming::default(),
+        incoming: DedupReceiver::default(),
         waiting: BTreeSet::new(),
-        places: BTreeMap::new(),
+        turn_times: BTreeMap::new(),
         has_had_turn: false,
         failovers: BTreeMap::new(),
-        in_doubt: false,
+        verifying_leadership: false,
         watch: None,
         updating_quotas: false,
         updating_maintenance: false,
-        going: BTreeMap::new(),
+        marking_gone: BTreeMap::new(),
         drained: BTreeSet::new(),
         drain_look: None,
         before,
-        gating: Default::default(),
+        commits: Default::default(),
         unconfirmed: Default::default(),
     };
     let master = node.spawn("master", master)?;
@@ -292,71 +297,71 @@ impl Actor for Master {
 }
 
 impl Process for Master {
-    // Five thousand tasks of one accept come back as fifteen thousand updates and as many acknowledgements.
+    // Five thousand tasks of one accept return as 15,000 updates and as many acknowledgements.
     const MAILBOX: u32 = 262_144;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<RegisterAgent>(&[Role::Agent]);
-        ears.hear_older::<RegisterAgentV4, RegisterAgent>(&[Role::Agent]);
-        ears.hear::<ReregisterAgent>(&[Role::Agent]);
-        ears.hear_older::<ReregisterAgentV3, ReregisterAgent>(&[Role::Agent]);
-        ears.hear::<UnregisterAgent>(&[Role::Agent]);
-        ears.hear::<AgentSuspended>(&[Role::Agent]);
-        ears.hear::<AgentResumed>(&[Role::Agent]);
-        ears.hear::<TermSeen>(&[Role::Agent, Role::Framework]);
-        ears.hear::<TaskUpdated>(&[Role::Agent]);
-        ears.hear::<OperationUpdated>(&[Role::Agent]);
-        ears.hear::<OperationsSettled>(&[Role::Agent]);
-        ears.hear::<ResourcesReported>(&[Role::Agent]);
-        ears.hear_older::<ResourcesReportedV1, ResourcesReported>(&[Role::Agent]);
-        ears.hear::<ExecutorExited>(&[Role::Agent]);
-        ears.hear::<OversubscribedChanged>(&[Role::Agent]);
-        ears.hear::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
-        ears.hear::<Subscribe>(&[Role::Framework]);
-        ears.hear::<UpdateFramework>(&[Role::Framework]);
-        ears.hear::<StandBy>(&[Role::Framework]);
-        ears.hear::<GetState>(&[Role::Framework]);
-        ears.hear::<ChangeState>(&[Role::Framework]);
-        ears.hear::<Numbered>(&[Role::Framework]);
-        ears.hear::<TearDown>(&[Role::Framework]);
-        ears.hear::<AcceptOffers>(&[Role::Framework]);
-        ears.hear::<DeclineOffers>(&[Role::Framework]);
-        ears.hear::<AcceptInverseOffers>(&[Role::Framework]);
-        ears.hear::<DeclineInverseOffers>(&[Role::Framework]);
-        ears.hear::<ReviveOffers>(&[Role::Framework]);
-        ears.hear::<SuppressOffers>(&[Role::Framework]);
-        ears.hear::<AcknowledgeStatus>(&[Role::Framework]);
-        ears.hear::<ReconcileTasks>(&[Role::Framework]);
-        ears.hear::<KillTask>(&[Role::Framework]);
-        ears.hear_older::<KillTaskV1, KillTask>(&[Role::Framework]);
-        ears.hear::<AcknowledgeOperation>(&[Role::Framework]);
-        ears.hear::<ReconcileOperations>(&[Role::Framework]);
-        ears.hear::<Operate>(&[Role::Operator]);
-        ears.hear::<ViewCluster>(&[Role::Operator]);
-        ears.hear::<ViewRoles>(&[Role::Operator]);
-        ears.hear::<ExplainOffers>(&[Role::Operator]);
-        ears.hear::<UpdateQuotas>(&[Role::Operator]);
-        ears.hear::<UpdateWeights>(&[Role::Operator]);
-        ears.hear::<ViewMaintenanceSchedule>(&[Role::Operator]);
-        ears.hear::<ViewMaintenanceStatus>(&[Role::Operator]);
-        ears.hear::<UpdateMaintenanceSchedule>(&[Role::Operator]);
-        ears.hear::<StartMaintenance>(&[Role::Operator]);
-        ears.hear::<StopMaintenance>(&[Role::Operator]);
-        ears.hear::<DrainAgent>(&[Role::Operator]);
-        ears.hear::<DeactivateAgent>(&[Role::Operator]);
-        ears.hear::<ReactivateAgent>(&[Role::Operator]);
-        ears.hear::<CancelDrain>(&[Role::Operator]);
-        ears.hear::<MarkAgentGone>(&[Role::Operator]);
-        ears.hear::<KillByOperator>(&[Role::Operator]);
-        ears.hear_ahead::<Glance>();
-        ears.hear_ahead::<ExplainTo>();
-        ears.hear_local::<Granted>();
-        ears.hear_local::<Withdrawn>();
-        ears.hear_local::<InverseGranted>();
-        ears.hear_local::<TasksWanted>();
-        ears.hear_local::<VictimsNamed>();
-        ears.hear_local::<StillLacking>();
-        ears.hear_local::<LongTasksBounded>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<RegisterAgent>(&[Role::Agent]);
+        handlers.accept_legacy::<RegisterAgentV4, RegisterAgent>(&[Role::Agent]);
+        handlers.accept::<ReregisterAgent>(&[Role::Agent]);
+        handlers.accept_legacy::<ReregisterAgentV3, ReregisterAgent>(&[Role::Agent]);
+        handlers.accept::<UnregisterAgent>(&[Role::Agent]);
+        handlers.accept::<AgentSuspended>(&[Role::Agent]);
+        handlers.accept::<AgentResumed>(&[Role::Agent]);
+        handlers.accept::<TermSeen>(&[Role::Agent, Role::Framework]);
+        handlers.accept::<TaskUpdated>(&[Role::Agent]);
+        handlers.accept::<OperationUpdated>(&[Role::Agent]);
+        handlers.accept::<OperationsSettled>(&[Role::Agent]);
+        handlers.accept::<ResourcesReported>(&[Role::Agent]);
+        handlers.accept_legacy::<ResourcesReportedV1, ResourcesReported>(&[Role::Agent]);
+        handlers.accept::<ExecutorExited>(&[Role::Agent]);
+        handlers.accept::<OversubscribedChanged>(&[Role::Agent]);
+        handlers.accept::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
+        handlers.accept::<Subscribe>(&[Role::Framework]);
+        handlers.accept::<UpdateFramework>(&[Role::Framework]);
+        handlers.accept::<StandBy>(&[Role::Framework]);
+        handlers.accept::<GetState>(&[Role::Framework]);
+        handlers.accept::<ChangeState>(&[Role::Framework]);
+        handlers.accept::<Sequenced>(&[Role::Framework]);
+        handlers.accept::<TearDown>(&[Role::Framework]);
+        handlers.accept::<AcceptOffers>(&[Role::Framework]);
+        handlers.accept::<DeclineOffers>(&[Role::Framework]);
+        handlers.accept::<AcceptInverseOffers>(&[Role::Framework]);
+        handlers.accept::<DeclineInverseOffers>(&[Role::Framework]);
+        handlers.accept::<ReviveOffers>(&[Role::Framework]);
+        handlers.accept::<SuppressOffers>(&[Role::Framework]);
+        handlers.accept::<AcknowledgeStatus>(&[Role::Framework]);
+        handlers.accept::<ReconcileTasks>(&[Role::Framework]);
+        handlers.accept::<KillTask>(&[Role::Framework]);
+        handlers.accept_legacy::<KillTaskV1, KillTask>(&[Role::Framework]);
+        handlers.accept::<AcknowledgeOperation>(&[Role::Framework]);
+        handlers.accept::<ReconcileOperations>(&[Role::Framework]);
+        handlers.accept::<Operate>(&[Role::Operator]);
+        handlers.accept::<ViewCluster>(&[Role::Operator]);
+        handlers.accept::<ViewRoles>(&[Role::Operator]);
+        handlers.accept::<ExplainOffers>(&[Role::Operator]);
+        handlers.accept::<UpdateQuotas>(&[Role::Operator]);
+        handlers.accept::<UpdateWeights>(&[Role::Operator]);
+        handlers.accept::<ViewMaintenanceSchedule>(&[Role::Operator]);
+        handlers.accept::<ViewMaintenanceStatus>(&[Role::Operator]);
+        handlers.accept::<UpdateMaintenanceSchedule>(&[Role::Operator]);
+        handlers.accept::<StartMaintenance>(&[Role::Operator]);
+        handlers.accept::<StopMaintenance>(&[Role::Operator]);
+        handlers.accept::<DrainAgent>(&[Role::Operator]);
+        handlers.accept::<DeactivateAgent>(&[Role::Operator]);
+        handlers.accept::<ReactivateAgent>(&[Role::Operator]);
+        handlers.accept::<CancelDrain>(&[Role::Operator]);
+        handlers.accept::<MarkAgentGone>(&[Role::Operator]);
+        handlers.accept::<KillByOperator>(&[Role::Operator]);
+        handlers.accept_urgent::<SnapshotNow>();
+        handlers.accept_urgent::<ExplainTo>();
+        handlers.accept_local::<Granted>();
+        handlers.accept_local::<Withdrawn>();
+        handlers.accept_local::<InverseGranted>();
+        handlers.accept_local::<TasksWanted>();
+        handlers.accept_local::<VictimsNamed>();
+        handlers.accept_local::<StillLacking>();
+        handlers.accept_local::<LongTasksBounded>();
     }
 }
 
@@ -364,15 +369,15 @@ impl Handler<TakeSnapshot> for Master {
     type Result = MessageResult<TakeSnapshot>;
 
     fn handle(&mut self, _: TakeSnapshot, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(self.books.clone())
+        MessageResult(self.state.clone())
     }
 }
 
-impl Handler<Glance> for Master {
-    type Result = MessageResult<Glance>;
+impl Handler<SnapshotNow> for Master {
+    type Result = MessageResult<SnapshotNow>;
 
-    fn handle(&mut self, _: Glance, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(self.books.clone())
+    fn handle(&mut self, _: SnapshotNow, _: &mut Context<Self>) -> Self::Result {
+        MessageResult(self.state.clone())
     }
 }
 
@@ -380,13 +385,13 @@ impl Handler<Follow> for Master {
     type Result = MessageResult<Follow>;
 
     fn handle(&mut self, _: Follow, _: &mut Context<Self>) -> Self::Result {
-        let noted = match self.books.tasks.noted() {
-            // Books that have not changed stay where they are.
+        let noted = match self.state.tasks.noted() {
+            // Avoids copying a state that is unchanged.
             Some([]) => Some(Vec::new()),
-            _ => Arc::make_mut(&mut self.books).tasks.take_noted(),
+            _ => Arc::make_mut(&mut self.state).tasks.take_noted(),
         };
-        let books = self.books.clone();
-        MessageResult(Followed { books, noted })
+        let state = self.state.clone();
+        MessageResult(Followed { state, noted })
     }
 }
 
@@ -396,7 +401,7 @@ impl Handler<Watch> for Master {
     fn handle(&mut self, Watch(known): Watch, _: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         self.watch = Some(promise);
-        if !Arc::ptr_eq(&known, &self.books) {
+        if !Arc::ptr_eq(&known, &self.state) {
             self.changed();
         }
         reply
@@ -407,7 +412,7 @@ impl Handler<Unfollow> for Master {
     type Result = ();
 
     fn handle(&mut self, _: Unfollow, _: &mut Context<Self>) {
-        Arc::make_mut(&mut self.books).tasks.unfollow();
+        Arc::make_mut(&mut self.state).tasks.unfollow();
     }
 }
 
@@ -415,7 +420,7 @@ impl Handler<Granted> for Master {
     type Result = ();
 
     fn handle(&mut self, granted: Granted, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, now, out| books.granted(granted, now, out));
+        self.change(ctx, |state, now, out| state.granted(granted, now, out));
     }
 }
 
@@ -423,7 +428,7 @@ impl Handler<Withdrawn> for Master {
     type Result = ();
 
     fn handle(&mut self, withdrawn: Withdrawn, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, _, out| books.withdrawn(&withdrawn, out));
+        self.change(ctx, |state, _, out| state.withdrawn(&withdrawn, out));
     }
 }
 
@@ -445,41 +450,41 @@ impl Handler<Exited> for Master {
         let pid = exited.pid;
         if self.is_allocator(&pid) {
             if ctx.node().is_shutting_down() {
-                return; // All end, in whatever order.
+                return; // The whole node is stopping.
             }
-            tracing::error!(allocator = %pid, reason = ?exited.reason, "the allocator fell; it is told anew what there is");
-            self.change(ctx, |books, _, out| books.rescind_all(out));
+            tracing::error!(allocator = %pid, reason = ?exited.reason, "allocator ended; sending it the whole state again");
+            self.change(ctx, |state, _, out| state.rescind_all(out));
             self.begin_allocation_later(ctx);
             return;
         }
-        tracing::info!(%pid, reason = ?exited.reason, "a link has ended");
-        self.change(ctx, |books, _, out| {
-            books.agent_disconnected(&pid, out);
-            books.scheduler_gone(&pid, out);
+        tracing::info!(%pid, reason = ?exited.reason, "link ended");
+        self.change(ctx, |state, _, out| {
+            state.agent_disconnected(&pid, out);
+            state.scheduler_gone(&pid, out);
         });
         self.end_launches(&pid, &exited.reason, ctx);
     }
 }
 
 impl Master {
-    /// Lets the books decide, and carries out what they want done.
+    /// Runs a decision and carries out its effects.
     fn change<T>(
         &mut self,
         ctx: &mut Context<Self>,
-        decide: impl FnOnce(&mut Books, runtime::Timestamp, &mut Effects) -> T,
+        decide: impl FnOnce(&mut MasterState, runtime::Timestamp, &mut Effects) -> T,
     ) -> T {
         let mut effects = std::mem::take(&mut self.spare);
         let now = ctx.clock().wall();
-        let books = Arc::make_mut(&mut self.books);
-        books.offers.hear_time(now);
-        let decided = decide(books, now, &mut effects);
-        books.renew_budgets(&mut effects);
+        let state = Arc::make_mut(&mut self.state);
+        state.offers.set_time(now);
+        let decided = decide(state, now, &mut effects);
+        state.renew_budgets(&mut effects);
         self.perform(effects, ctx);
         self.changed();
         decided
     }
 
-    /// Whoever watches hears that something has changed.
+    /// Answers the caller that waits for a change.
     fn changed(&mut self) {
         if let Some(watch) = self.watch.take() {
             watch.answer(());
@@ -491,47 +496,47 @@ impl Master {
         ctx.then(read, |master, read, ctx| match read {
             Ok(state) => master.lead(state, ctx),
             Err(RegistryError::NotNow { reason }) => {
-                tracing::warn!(%reason, "the registry cannot be read yet");
+                tracing::warn!(%reason, "cannot read the registry yet");
                 ctx.after(REGISTRY_RETRY, Self::read_registry);
             }
             Err(error) => master.step_down(&error, ctx),
         });
     }
 
-    fn lead(&mut self, state: RegistryState, ctx: &mut Context<Self>) {
+    fn lead(&mut self, stored: RegistryState, ctx: &mut Context<Self>) {
         tracing::info!(
-            agents = state.agents.len(),
-            frameworks = state.frameworks.len(),
+            agents = stored.agents.len(),
+            frameworks = stored.frameworks.len(),
             "leading"
         );
         self.phase = Phase::Leading;
         let mut effects = Effects::new();
         let now = ctx.clock().wall();
-        let books = Arc::make_mut(&mut self.books);
-        books.recover(state, now, &mut effects);
+        let state = Arc::make_mut(&mut self.state);
+        state.recover(stored, now, &mut effects);
         if let Some(before) = self.before.take() {
-            books.expect(&before);
+            state.expect(&before);
         }
-        // The allocator hears all that there is when it begins, which is now: before it nobody knew the quotas.
+        // The allocator is sent the whole state below, with the quotas.
         effects.retain(|effect| !matches!(effect, Effect::ToAllocator(_)));
         self.begin_allocation(ctx);
         self.perform(effects, ctx);
-        self.leave_down_machines(ctx);
-        self.look_at_draining(ctx);
+        self.remove_agents_on_down_machines(ctx);
+        self.check_draining(ctx);
         self.changed();
     }
 
-    /// The master may act no more: whoever is linked to it hears that it has ended and looks for the next one.
+    /// Ends this master. Linked peers see its end and look for the next master.
     fn step_down(&mut self, error: &RegistryError, ctx: &mut Context<Self>) {
         if self.phase != Phase::Deposed {
-            tracing::error!(%error, term = self.books.master.term, "this master ends");
+            tracing::error!(%error, term = self.state.master.term, "this master ends");
             self.phase = Phase::Deposed;
-            // What waits in its mailbox was said to a leader.
+            // Messages in the mailbox were meant for a leader.
             ctx.node().stop_now(ctx.pid());
         }
     }
 
-    /// Why nobody can be let in just now.
+    /// Why registrations are refused at present, if they are.
     fn not_leading(&self) -> Option<String> {
         match self.phase {
             Phase::Leading => None,

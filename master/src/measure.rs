@@ -1,13 +1,15 @@
-//! A crowd of agents that come back all at once, for benchmarks: what they say, and what the books decide of it.
+//! Synthetic agents that all register again at once, for benchmarks: their reports, and the
+//! decisions.
 //!
-//! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Nothing of a real master uses it.
+//! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Not used by a real
+//! master.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use protocol::digest::{DigestKey, Printer};
+use protocol::digest::{DigestKey, Fingerprinter};
 use protocol::message::registration::{
-    Held, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
+    AgentInventory, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
 };
 use protocol::{
     AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, InvalidId, MasterId, MasterInfo, Reason,
@@ -16,53 +18,53 @@ use protocol::{
 use resources::{Invalid, Resources, Role};
 use runtime::{NodeId, Pid, Timestamp};
 
-use crate::books::Books;
 use crate::comparison::Arrival;
 use crate::config::Config;
 use crate::effects::Effects;
 use crate::registry::{FrameworkEntry, RegistryOperation, RegistryState};
+use crate::state::MasterState;
 
-/// How many frameworks the tasks belong to.
+/// The number of frameworks that own the tasks.
 const FRAMEWORKS: u32 = 10;
 
-/// A crowd cannot be made of these.
+/// Invalid parameters of synthetic agents.
 #[derive(Debug, thiserror::Error)]
-pub enum NoCrowd {
-    /// Some id is none.
+pub enum SyntheticAgentsError {
+    /// An invalid id.
     #[error(transparent)]
     Id(#[from] InvalidId),
-    /// Some resources or roles are none.
+    /// Invalid resources or roles.
     #[error(transparent)]
     Resources(#[from] Invalid),
-    /// Some resources cannot be read.
+    /// Resources that cannot be parsed.
     #[error(transparent)]
     Text(#[from] resources::ParseError),
 }
 
-/// Agents with running tasks, each with what it says when it comes back.
+/// Agents with running tasks, each with its reports.
 #[derive(Clone, Debug)]
-pub struct Crowd {
-    /// All that it has.
+pub struct SyntheticAgents {
+    /// Full reports.
     pub reports: Vec<RegisterAgent>,
-    /// The same in short.
+    /// Summaries.
     pub summaries: Vec<ReregisterAgent>,
 }
 
-impl Crowd {
-    /// So many agents with so many tasks each.
-    pub fn new(agents: u32, tasks_each: u32) -> Result<Self, NoCrowd> {
+impl SyntheticAgents {
+    /// This many agents with this many tasks each.
+    pub fn new(agents: u32, tasks_each: u32) -> Result<Self, SyntheticAgentsError> {
         Self::of(0..agents, tasks_each)
     }
 
-    /// Those of these numbers, as they would be in a crowd of all.
-    pub fn of(numbers: Range<u32>, tasks_each: u32) -> Result<Self, NoCrowd> {
+    /// The agents with these numbers.
+    pub fn of(numbers: Range<u32>, tasks_each: u32) -> Result<Self, SyntheticAgentsError> {
         let master = MasterId::new("m")?;
         let resources: Resources = "cpus:32;mem:65536;disk:500000;ports:[31000-32000]".parse()?;
         let task_resources: Resources = "cpus:0.5;mem:64".parse()?;
         let task_resources = task_resources.allocate(&Role::new("*")?);
         let key = DigestKey::new(*b"a crowd of tasks");
-        let mut printer = Printer::new(key);
-        let mut crowd = Self {
+        let mut printer = Fingerprinter::new(key);
+        let mut synthetic = Self {
             reports: Vec::new(),
             summaries: Vec::new(),
         };
@@ -75,10 +77,10 @@ impl Crowd {
                 domain: None,
                 id: Some(master.agent(number.into())),
             };
-            let info = |task: u32| -> Result<RunningTask, NoCrowd> {
+            let info = |task: u32| -> Result<RunningTask, SyntheticAgentsError> {
                 let name = format!("{number}-{task}");
                 Ok(RunningTask {
-                    framework_id: whose(&master, number + task),
+                    framework_id: owner_of(&master, number + task),
                     info: TaskInfo {
                         task_id: TaskId::new(&name)?,
                         name,
@@ -93,14 +95,14 @@ impl Crowd {
                     state: TaskState::Running,
                 })
             };
-            let mut held = Held {
+            let mut held = AgentInventory {
                 tasks: (0..tasks_each).map(info).collect::<Result<_, _>>()?,
                 executors: Vec::new(),
                 frameworks: (0..FRAMEWORKS).map(|f| framework(&master, f)).collect(),
             };
             held.drop_unused_frameworks();
             let pid = Pid::new("agent", NodeId::new(agent.hostname.as_str(), 1), 1);
-            crowd.summaries.push(ReregisterAgent {
+            synthetic.summaries.push(ReregisterAgent {
                 agent: agent.clone(),
                 pid: pid.clone(),
                 version: "1".to_owned(),
@@ -110,7 +112,7 @@ impl Crowd {
                 resources: None,
                 term_seen: 0,
             });
-            crowd.reports.push(RegisterAgent {
+            synthetic.reports.push(RegisterAgent {
                 agent,
                 pid,
                 version: "1".to_owned(),
@@ -121,10 +123,10 @@ impl Crowd {
                 term_seen: 0,
             });
         }
-        Ok(crowd)
+        Ok(synthetic)
     }
 
-    /// What a master that had them has recorded: the agents, and the frameworks of their tasks.
+    /// The registry's content for these agents and their frameworks.
     pub fn recorded(&self) -> Vec<RegistryOperation> {
         let admit = |info: &AgentInfo| RegistryOperation::AdmitAgent { info: info.clone() };
         let agents = self.reports.iter().map(|report| admit(&report.agent));
@@ -141,30 +143,31 @@ impl Crowd {
         agents.chain(frameworks).collect()
     }
 
-    /// Books of the next master, which has read that record and knows these books of the last one by its mirror.
-    pub fn books_after(&self, last: &Books) -> Result<Books, NoCrowd> {
-        let mut state = RegistryState::default();
+    /// The state of the next master, which has read that registry and has a mirror of this previous
+    /// state.
+    pub fn state_after(&self, last: &MasterState) -> Result<MasterState, SyntheticAgentsError> {
+        let mut stored = RegistryState::default();
         for operation in self.recorded() {
             match operation {
                 RegistryOperation::AdmitAgent { info } => {
-                    state.agents.extend(info.id.clone().map(|id| (id, info)));
+                    stored.agents.extend(info.id.clone().map(|id| (id, info)));
                 }
                 RegistryOperation::AdmitFramework { info, deadline } => {
                     let id = info.id.clone();
                     let entry = FrameworkEntry { info, deadline };
-                    state.frameworks.extend(id.map(|id| (id, entry)));
+                    stored.frameworks.extend(id.map(|id| (id, entry)));
                 }
                 _ => {}
             }
         }
-        let mut books = Self::empty_books()?;
-        books.recover(state, Timestamp::default(), &mut Effects::new());
-        books.expect(last);
-        Ok(books)
+        let mut state = Self::empty_state()?;
+        state.recover(stored, Timestamp::default(), &mut Effects::new());
+        state.expect(last);
+        Ok(state)
     }
 
-    /// Books of a master that knows nothing of them.
-    pub fn empty_books() -> Result<Books, NoCrowd> {
+    /// The state of a master that knows none of them.
+    pub fn empty_state() -> Result<MasterState, SyntheticAgentsError> {
         let info = MasterInfo {
             id: MasterId::new("m")?,
             hostname: "master".to_owned(),
@@ -174,48 +177,53 @@ impl Crowd {
             address: None,
             domain: None,
         };
-        Ok(Books::new(info, &Config::default(), Timestamp::default()))
+        Ok(MasterState::new(
+            info,
+            &Config::default(),
+            Timestamp::default(),
+        ))
     }
 }
 
-fn whose(master: &MasterId, number: u32) -> FrameworkId {
+fn owner_of(master: &MasterId, number: u32) -> FrameworkId {
     master.framework((number % FRAMEWORKS).into())
 }
 
 fn framework(master: &MasterId, number: u32) -> FrameworkInfo {
     FrameworkInfo {
-        id: Some(whose(master, number)),
+        id: Some(owner_of(master, number)),
         ..FrameworkInfo::new("nobody", "framework")
     }
 }
 
-/// What the books made of a crowd.
+/// The results for a set of agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decided {
+pub struct Decisions {
     /// Agents registered.
     pub registered: usize,
     /// Agents asked for more.
     pub asked: usize,
     /// Agents refused.
     pub refused: usize,
-    /// Things that would have been done: messages, links and timers.
+    /// Effects: messages, links and timers.
     pub effects: usize,
 }
 
-/// Lets the books decide on each agent that comes, as the master does between its mailbox and its registry.
-pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) -> Decided {
-    let (mut decided, mut out) = (Decided::default(), Effects::new());
+/// Runs the decisions for each registering agent, as the master does between its mailbox and its
+/// registry.
+pub fn decide(state: &mut MasterState, arrivals: impl IntoIterator<Item = Arrival>) -> Decisions {
+    let (mut decided, mut out) = (Decisions::default(), Effects::new());
     let (patience, now) = (std::time::Duration::from_secs(75), Timestamp::default());
     for arrival in arrivals.into_iter().map(Box::new) {
-        match books.prepare_agent(&arrival) {
+        match state.prepare_agent(&arrival) {
             Err(_) => decided.refused += 1,
-            Ok(prepared) => match books.compare(&prepared.agent_id, &arrival, &mut out) {
+            Ok(prepared) => match state.compare(&prepared.agent_id, &arrival, &mut out) {
                 Err(Reregistered::Registered(_)) => {}
                 Err(Reregistered::Differs { .. } | Reregistered::Unknown) => decided.asked += 1,
                 Ok(agreed) => {
                     let id = prepared.agent_id;
-                    books.admit_agent(arrival, id.clone(), agreed, patience, now, &mut out);
-                    decided.registered += usize::from(books.earlier_lives(&id).is_empty());
+                    state.admit_agent(arrival, id.clone(), agreed, patience, now, &mut out);
+                    decided.registered += usize::from(state.earlier_lives(&id).is_empty());
                 }
             },
         }
@@ -225,11 +233,11 @@ pub fn decide(books: &mut Books, arrivals: impl IntoIterator<Item = Arrival>) ->
     decided
 }
 
-/// All running tasks have told that they run, and so many of them, the same number of each framework, that they have ended, which their
-/// frameworks have acknowledged. Gives how many have.
-pub fn end_some(books: &mut Books, most: usize) -> usize {
-    let each = most / books.tasks.frameworks().count().max(1);
-    let of = books.tasks.frameworks();
+/// Reports all tasks as running, and ends `most` of them, equally many per framework, with
+/// acknowledgement. Returns how many have ended.
+pub fn end_some(state: &mut MasterState, most: usize) -> usize {
+    let each = most / state.tasks.frameworks().count().max(1);
+    let of = state.tasks.frameworks();
     let tasks: Vec<(FrameworkId, TaskId, bool)> = of
         .flat_map(|(_, of)| {
             let numbered = of.active().enumerate();
@@ -237,18 +245,23 @@ pub fn end_some(books: &mut Books, most: usize) -> usize {
         })
         .collect();
     for (framework, task, ends) in &tasks {
-        let mut observe = |state| {
+        let mut observe = |task_state| {
+            let status = TaskStatus::new(
+                task.clone(),
+                task_state,
+                Source::Executor,
+                Timestamp::default(),
+            );
             let status =
-                TaskStatus::new(task.clone(), state, Source::Executor, Timestamp::default());
-            let status = status.because(Reason::CommandExecutorFailed, "a word of its executor");
-            books
+                status.with_reason(Reason::CommandExecutorFailed, "a word of its executor");
+            state
                 .tasks
-                .update(framework, task, |task| task.observe(&status, state));
+                .update(framework, task, |task| task.observe(&status, task_state));
         };
         observe(TaskState::Running);
         if *ends {
             observe(TaskState::Finished);
-            books.tasks.complete(framework, task);
+            state.tasks.complete(framework, task);
         }
     }
     tasks.iter().filter(|(.., ends)| *ends).count()
@@ -259,18 +272,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_crowd_is_registered_by_its_reports_and_then_by_its_summaries() {
-        let crowd = Crowd::new(20, 5).unwrap();
-        let mut books = Crowd::empty_books().unwrap();
-        let summaries = || crowd.summaries.iter().cloned().map(Arrival::from);
-        let reports = crowd.reports.iter().cloned().map(Arrival::from);
-        assert_eq!(decide(&mut books, summaries()).asked, 20);
-        assert_eq!(decide(&mut books, reports).registered, 20);
-        assert_eq!(decide(&mut books, summaries()).registered, 20);
-        let mut next = crowd.books_after(&books).unwrap();
+    fn synthetic_agents_register_by_report_and_by_summary() {
+        let synthetic = SyntheticAgents::new(20, 5).unwrap();
+        let mut state = SyntheticAgents::empty_state().unwrap();
+        let summaries = || synthetic.summaries.iter().cloned().map(Arrival::from);
+        let reports = synthetic.reports.iter().cloned().map(Arrival::from);
+        assert_eq!(decide(&mut state, summaries()).asked, 20);
+        assert_eq!(decide(&mut state, reports).registered, 20);
+        assert_eq!(decide(&mut state, summaries()).registered, 20);
+        let mut next = synthetic.state_after(&state).unwrap();
         assert_eq!(decide(&mut next, summaries()).registered, 20);
         assert_eq!(next.tasks.frameworks().count(), FRAMEWORKS as usize);
-        let of = |number| books.tasks.of_framework(&whose(&books.master.id, number));
+        let of = |number| {
+            state
+                .tasks
+                .of_framework(&owner_of(&state.master.id, number))
+        };
         let tasks = (0..FRAMEWORKS).filter_map(of).map(|of| of.active().count());
         assert_eq!(tasks.sum::<usize>(), 100);
     }

@@ -1,13 +1,15 @@
-//! Mirror: what the leader knows of agents, frameworks, tasks and offers, kept warm on every master of a group.
+//! Mirror: a copy of the leader's agents, frameworks, tasks and offers on every master of a group.
 //!
-//! Where this node's member leads it takes the master's snapshot each second and tells the mirrors of the other masters what has changed
-//! since the one they have ([`difference`]). Elsewhere it hears [`BooksChanged`] from the leader's mirror, and shows pages what it has
-//! ([`Mirrored`], in [`Front`]). It hears nobody but masters, believes nothing of another term than its own member knows, and keeps what
-//! the last leader said until the next has more to say: so a new leader can answer reads at once. Nothing is decided from a mirror, and
-//! nothing of it is ever offered, launched or written down.
+//! On the leader's node it takes the master's snapshot every second and sends the mirrors of the
+//! other masters the changes since their version ([`difference`]). On the other nodes it receives
+//! [`MirrorUpdate`] from the leader's mirror, and publishes the copy for pages ([`Mirrored`], in
+//! [`LocalLeader`]). Accepts messages only from masters in its own member's term, and keeps the
+//! last leader's copy until the next one has more: so a new leader can answer reads at once.
+//! Nothing is decided from a mirror, and nothing of it is offered, launched or stored.
 //!
-//! A batch is the difference of two snapshots, cut in pieces. A follower has at most one under way, and each piece waits for the answer to
-//! the one before. Whoever misses something, or is new, gets the whole.
+//! A batch is the difference of two snapshots, split into pieces. A follower has at most one batch
+//! under way, and each piece waits for the answer to the previous one. A follower that is new, or
+//! has missed something, gets the whole.
 
 pub mod change;
 pub mod difference;
@@ -27,128 +29,129 @@ use serde::{Deserialize, Serialize};
 use self::change::Change;
 use self::followers::{Followers, Order};
 use self::receiver::Receiver;
-use crate::books::Books;
 use crate::config::Config;
-use crate::http::Chosen;
+use crate::http::PublishedFlags;
+use crate::leadership::LocalLeader;
 use crate::master::TakeSnapshot;
-use crate::office::Front;
 use crate::registry::RegistryMachine;
 use crate::size;
+use crate::state::MasterState;
 
-/// The name of the actor: where the leader's mirror finds it.
+/// The actor's name, by which the leader's mirror finds it.
 pub const NAME: &str = "mirror";
 
-/// Time between two snapshots. Shorter: fresher followers, and more copies of the books' skeletons in a busy master.
+/// Time between two snapshots. Shorter: fresher followers, and more copies of the state's skeleton
+/// in a busy master.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A mirror that is older serves nobody.
+/// Maximum age of a mirror that is used for pages.
 pub const STALENESS_MAX: Duration = Duration::from_secs(30);
 
-/// How long a new leader's own books may wait for agents before pages are made from them all the same.
+/// How long a new leader's pages may be rendered from the mirror while it waits for agents.
 pub(crate) const SETTLING_MAX: Duration = Duration::from_secs(10);
 
-/// The most bytes of one piece: small, for what the members say to each other travels in the same stream.
+/// Maximum bytes of one piece: small, because it shares a stream with the group's own messages.
 const PIECE_BYTES_MAX: usize = 128 * 1024;
 
-/// The most pieces of one batch, 2 GiB in all. Larger books are not mirrored.
+/// Maximum pieces of one batch, 2 GiB in all. A larger state is not mirrored.
 pub(crate) const PIECES_MAX: u32 = 16 * 1024;
 
-/// How long a follower may take to be found, or to take one piece.
+/// Time limit for finding a follower, and for its answer to one piece.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The leader's books, as they were some time ago.
+/// The leader's state at some recent time.
 #[derive(Clone, Debug)]
 pub struct Mirrored {
-    /// As far as pages are made from them.
-    pub books: Arc<Books>,
-    /// What the leader's operator has chosen.
-    pub(crate) chosen: Arc<Chosen>,
-    /// When the leader had them so, by this node's clock.
+    /// The state, without the parts that pages do not need.
+    pub state: Arc<MasterState>,
+    /// The flags of the leader's operator.
+    pub(crate) published: Arc<PublishedFlags>,
+    /// The time of the snapshot, by this node's clock.
     pub taken: Instant,
 }
 
 impl Mirrored {
-    /// How old it is.
+    /// Its age.
     pub fn staleness(&self, now: Instant) -> Duration {
         now - self.taken
     }
 
-    /// Whose books they are, as `host:port`.
+    /// The leader, as `host:port`.
     pub fn leader(&self) -> String {
-        let master = &self.books.master;
+        let master = &self.state.master;
         format!("{}:{}", master.hostname, master.port)
     }
 }
 
-/// The books are not as they were: one piece of a batch of changes.
+/// A piece of a batch of changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct BooksChanged {
-    /// The term in which the sender leads.
+pub struct MirrorUpdate {
+    /// The sender's term.
     pub term: u64,
     /// The batch's number, which grows within the term.
     pub sequence: u64,
-    /// What it changes.
+    /// The version that it changes.
     pub base: Base,
-    /// Which piece this is, from 0 on.
+    /// The piece's index, from 0.
     pub piece: u32,
-    /// How many pieces the batch has.
+    /// Number of pieces of the batch.
     pub pieces: u32,
-    /// How old the snapshot was when this was sent.
+    /// Age of the snapshot when this was sent.
     pub age: Duration,
     /// The changes.
     pub changes: Vec<Change>,
 }
 
-/// What a batch changes.
+/// The version that a batch changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Base {
-    /// Nothing: the batch is the whole.
-    Nothing(Box<Words>),
-    /// What was there after the batch of this number, in the same term.
+    /// None: the batch contains the whole state.
+    Nothing(Box<LeaderInfo>),
+    /// The result of the batch with this number, in the same term.
     Batch(u64),
 }
 
-/// What a leader says of itself.
+/// A leader's description.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Words {
-    /// Who it is.
+pub struct LeaderInfo {
+    /// Its address and id.
     pub master: MasterInfo,
-    /// Since when it leads.
+    /// When it was elected.
     pub elected: Timestamp,
-    /// Since when it runs.
+    /// When it was started.
     pub started: Timestamp,
-    /// What its operator has chosen, as far as pages show it.
-    pub(crate) chosen: Chosen,
+    /// The operator's flags, as far as pages show them.
+    pub(crate) published: PublishedFlags,
 }
 
-/// What a follower says to a piece.
+/// A follower's answer to a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Heard {
-    /// It has it.
+pub enum UpdateReply {
+    /// Received.
     Taken,
-    /// It lacks what the piece builds on.
+    /// The base of the piece is missing.
     WantsWhole,
-    /// It does not follow this leader: its member is in another term, or leads itself.
+    /// Not following this leader: its member is in another term, or leads itself.
     Refused {
-        /// The term it knows.
+        /// The term that it knows.
         term: u64,
     },
 }
 
-remote! { BooksChanged = "mirror/books_changed" v6 -> Heard }
+remote! { MirrorUpdate = "mirror/books_changed" v6 -> UpdateReply }
 
-/// The member says who leads now.
-struct Elected(Leadership);
+/// A leadership change of the member.
+struct LeadershipChanged(Leadership);
 
-impl Message for Elected {
+impl Message for LeadershipChanged {
     type Result = ();
 }
 
 /// The actor.
 pub struct Mirror {
     member: MemberHandle<RegistryMachine>,
-    chosen: Arc<Chosen>,
-    front: Front,
+    published: Arc<PublishedFlags>,
+    local: LocalLeader,
     leads: bool,
     term: u64,
     receiver: Receiver,
@@ -157,14 +160,14 @@ pub struct Mirror {
     is_looking: bool,
 }
 
-/// Starts the actor [`NAME`] on `node`. After a fall it begins empty, and asks for the whole.
+/// Starts the actor [`NAME`] on `node`. After a crash it starts empty, and asks for the whole.
 pub fn open(
     node: &Node,
     config: &Config,
     member: &MemberHandle<RegistryMachine>,
-    front: &Front,
+    local: &LocalLeader,
 ) -> Result<Handle<Mirror>, SpawnError> {
-    let (config, member, front) = (config.clone(), member.clone(), front.clone());
+    let (config, member, local) = (config.clone(), member.clone(), local.clone());
     let again = Supervision::Restart {
         backoff: Duration::from_secs(1),
         backoff_max: Duration::from_secs(60),
@@ -172,8 +175,8 @@ pub fn open(
     };
     node.supervise(NAME, again, move || Mirror {
         member: member.clone(),
-        chosen: Arc::new(Chosen::of(&config)),
-        front: front.clone(),
+        published: Arc::new(PublishedFlags::of(&config)),
+        local: local.clone(),
         leads: false,
         term: 0,
         receiver: Receiver::new(config.clone()),
@@ -188,21 +191,21 @@ impl Actor for Mirror {
     fn started(&mut self, ctx: &mut Context<Self>) {
         let mirror = ctx.handle();
         self.member
-            .watch(move |leadership| mirror.tell(Elected(leadership.clone())).is_ok());
-        ctx.every(INTERVAL, |mirror, ctx| mirror.look(ctx));
+            .watch(move |leadership| mirror.tell(LeadershipChanged(leadership.clone())).is_ok());
+        ctx.every(INTERVAL, |mirror, ctx| mirror.take_snapshot(ctx));
     }
 }
 
 impl Process for Mirror {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<BooksChanged>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<MirrorUpdate>(&[Role::Master]);
     }
 }
 
-impl Handler<Elected> for Mirror {
+impl Handler<LeadershipChanged> for Mirror {
     type Result = ();
 
-    fn handle(&mut self, Elected(now): Elected, ctx: &mut Context<Self>) {
+    fn handle(&mut self, LeadershipChanged(now): LeadershipChanged, ctx: &mut Context<Self>) {
         if now.term != self.term {
             self.followers = Followers::default();
         }
@@ -213,25 +216,25 @@ impl Handler<Elected> for Mirror {
     }
 }
 
-impl Handler<BooksChanged> for Mirror {
-    type Result = MessageResult<BooksChanged>;
+impl Handler<MirrorUpdate> for Mirror {
+    type Result = MessageResult<MirrorUpdate>;
 
-    fn handle(&mut self, said: BooksChanged, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, update: MirrorUpdate, ctx: &mut Context<Self>) -> Self::Result {
         if self.leads {
-            return MessageResult(Heard::Refused { term: self.term });
+            return MessageResult(UpdateReply::Refused { term: self.term });
         }
-        let heard = self.receiver.hear(said, self.term, ctx.clock().now());
-        if let (Heard::Taken, Some(latest)) = (heard, self.receiver.latest()) {
-            self.front.show(latest.clone());
+        let reply = self.receiver.receive(update, self.term, ctx.clock().now());
+        if let (UpdateReply::Taken, Some(latest)) = (reply, self.receiver.latest()) {
+            self.local.show(latest.clone());
         }
-        MessageResult(heard)
+        MessageResult(reply)
     }
 }
 
 impl Mirror {
-    /// Takes the snapshot of the master that acts here, if there is anybody to tell.
-    fn look(&mut self, ctx: &mut Context<Self>) {
-        let master = self.front.master().filter(|_| self.leads);
+    /// Takes a snapshot of the local master, if there are followers.
+    fn take_snapshot(&mut self, ctx: &mut Context<Self>) {
+        let master = self.local.master().filter(|_| self.leads);
         let Some(master) = master.filter(|_| !self.is_looking) else {
             return;
         };
@@ -251,36 +254,37 @@ impl Mirror {
         };
         ctx.then(looked, move |mirror, seen, ctx| {
             mirror.is_looking = false;
-            let is_settled = |books: &Books| books.is_settled(SETTLING_MAX, ctx.clock().wall());
-            if let Some((others, books, taken)) = seen
+            let is_settled =
+                |state: &MasterState| state.is_settled(SETTLING_MAX, ctx.clock().wall());
+            if let Some((others, state, taken)) = seen
                 && (mirror.term, mirror.leads) == (term, true)
-                // Until then what the last leader said is more than this one could say.
-                && is_settled(&books)
+                // Until then the last leader's copy contains more.
+                && is_settled(&state)
             {
-                mirror.stream(&others, books, taken, ctx);
+                mirror.stream(&others, state, taken, ctx);
             }
         });
     }
 
-    /// Tells those who have taken the last batch what has changed since.
+    /// Sends the changes to the followers that have received their last batch.
     fn stream(
         &mut self,
         others: &BTreeSet<String>,
-        books: Arc<Books>,
+        state: Arc<MasterState>,
         taken: Instant,
         ctx: &mut Context<Self>,
     ) {
-        // Should another lead next, pages here begin with this.
-        self.front.show(Arc::new(Mirrored {
-            books: books.clone(),
-            chosen: self.chosen.clone(),
+        // If another master leads next, pages here start with this copy.
+        self.local.show(Arc::new(Mirrored {
+            state: state.clone(),
+            published: self.published.clone(),
             taken,
         }));
-        for order in self.followers.next(others, &books) {
+        for order in self.followers.next(others, &state) {
             let batch = Batch {
                 term: self.term,
-                books: books.clone(),
-                chosen: self.chosen.clone(),
+                state: state.clone(),
+                published: self.published.clone(),
                 taken,
                 order,
             };
@@ -293,7 +297,7 @@ impl Mirror {
                 if batch.term == mirror.term {
                     mirror
                         .followers
-                        .told(&batch.order, batch.books, pid, answer);
+                        .answered(&batch.order, batch.state, pid, answer);
                 }
             });
         }
@@ -303,15 +307,15 @@ impl Mirror {
 /// A batch on its way to one follower.
 struct Batch {
     term: u64,
-    books: Arc<Books>,
-    chosen: Arc<Chosen>,
+    state: Arc<MasterState>,
+    published: Arc<PublishedFlags>,
     taken: Instant,
     order: Order,
 }
 
 impl Batch {
-    /// Tells it piece by piece; gives the follower's mirror, if it is there, and its answer to the last piece it was told.
-    async fn tell(&self, node: &Node) -> (Option<Pid>, Option<Heard>) {
+    /// Sends the pieces; returns the follower's mirror, if it was found, and its last answer.
+    async fn tell(&self, node: &Node) -> (Option<Pid>, Option<UpdateReply>) {
         let order = &self.order;
         let pid = match &order.pid {
             Some(pid) => pid.clone(),
@@ -320,13 +324,13 @@ impl Batch {
                 Err(_) => return (None, None),
             },
         };
-        let (pieces, books, base) = (
+        let (pieces, state, base) = (
             order.pieces.clone(),
-            self.books.clone(),
-            order.base.as_ref().map(|(_, books)| books.clone()),
+            self.state.clone(),
+            order.base.as_ref().map(|(_, state)| state.clone()),
         );
         let cutting = node.blocking(move || {
-            pieces.get_or_init(|| cut(base.as_deref(), &books));
+            pieces.get_or_init(|| cut(base.as_deref(), &state));
             pieces
         });
         let Ok(pieces) = cutting.await else {
@@ -337,13 +341,13 @@ impl Batch {
         if count > PIECES_MAX {
             tracing::warn!(
                 pieces = count,
-                "too much for a mirror: followers send their readers here"
+                "state too large for a mirror; followers redirect their readers"
             );
             return (Some(pid), None);
         }
         let mut answer = None;
         for (piece, changes) in (0..).zip(all) {
-            let said = BooksChanged {
+            let update = MirrorUpdate {
                 term: self.term,
                 sequence: order.sequence,
                 base: self.base(),
@@ -352,15 +356,15 @@ impl Batch {
                 age: node.clock().now() - self.taken,
                 changes: changes.clone(),
             };
-            answer = match node.ask(&pid, said, PATIENCE).await {
+            answer = match node.ask(&pid, update, PATIENCE).await {
                 Ok(answer) => Some(answer),
                 Err(error) => {
-                    tracing::debug!(%pid, %error, "a follower's mirror was not told");
+                    tracing::debug!(%pid, %error, "cannot send to a follower's mirror");
                     return (None, None);
                 }
             };
-            if answer != Some(Heard::Taken) {
-                tracing::debug!(%pid, ?answer, "a follower's mirror does not take this");
+            if answer != Some(UpdateReply::Taken) {
+                tracing::debug!(%pid, ?answer, "follower's mirror refuses the update");
                 break;
             }
         }
@@ -370,24 +374,24 @@ impl Batch {
     fn base(&self) -> Base {
         match &self.order.base {
             Some((sequence, _)) => Base::Batch(*sequence),
-            None => Base::Nothing(Box::new(Words {
-                master: self.books.master.clone(),
-                elected: self.books.elected,
-                started: self.books.started,
-                chosen: Chosen::clone(&self.chosen),
+            None => Base::Nothing(Box::new(LeaderInfo {
+                master: self.state.master.clone(),
+                elected: self.state.elected,
+                started: self.state.started,
+                published: PublishedFlags::clone(&self.published),
             })),
         }
     }
 }
 
-/// The changes since `base`, or the whole, in pieces; one without changes says that nothing has.
-fn cut(base: Option<&Books>, books: &Books) -> Vec<Vec<Change>> {
+/// The changes since `base`, or the whole, in pieces; an empty piece means no change.
+fn cut(base: Option<&MasterState>, state: &MasterState) -> Vec<Vec<Change>> {
     let pieces = match base {
-        Some(base) if std::ptr::eq(base, books) => Vec::new(),
-        Some(base) => size::in_pieces(difference::changes(base, books), PIECE_BYTES_MAX),
+        Some(base) if std::ptr::eq(base, state) => Vec::new(),
+        Some(base) => size::in_pieces(difference::changes(base, state), PIECE_BYTES_MAX),
         None => {
-            let nothing = Books::new(books.master.clone(), &Config::default(), books.started);
-            size::in_pieces(difference::changes(&nothing, books), PIECE_BYTES_MAX)
+            let nothing = MasterState::new(state.master.clone(), &Config::default(), state.started);
+            size::in_pieces(difference::changes(&nothing, state), PIECE_BYTES_MAX)
         }
     };
     match pieces.is_empty() {

@@ -1,6 +1,8 @@
-//! Offering: grants become offers, and offers are declined or taken back (SPEC 2.2, 2.3, 5.7, S55). When they expire: [`crate::hoarding`].
+//! Offering: turns grants into offers, and ends offers by decline or rescission. Expiry is in
+//! [`crate::offer_expiry`].
 //!
-//! Pure decisions on [`Books`]. What the allocator granted in ignorance of what has just happened goes straight back to it.
+//! Pure decisions on [`MasterState`]. Grants that are outdated by newer changes go straight back to
+//! the allocator.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,27 +18,27 @@ use runtime::{Pid, Timestamp};
 use rustc_hash::FxHashMap;
 
 use crate::agents::Agent;
-use crate::books::{Books, freed_of, freed_offer};
-use crate::dealings::Dealing;
-use crate::effects::{Effects, Tell, ToAllocator, ToScheduler};
-use crate::maintenance::tell_plan;
+use crate::effects::{Effects, SendEffects, ToAllocator, ToScheduler};
+use crate::framework_counters::FrameworkCounter;
+use crate::maintenance::send_plan;
 use crate::size::offers_in_frames;
+use crate::state::{MasterState, freed_of, freed_offer};
 use crate::tasks::Freed;
 
-impl Books {
-    /// The allocator has granted: each framework is told its offers, several in one message.
+impl MasterState {
+    /// Turns grants into offers, several per message.
     pub fn granted(&mut self, granted: Granted, now: Timestamp, out: &mut Effects) {
-        // A run deals to hundreds of frameworks in turn: where each one's offers are is found by hash.
+        // A run grants to hundreds of frameworks in turn: the offers of each are found by hash.
         let mut made: Vec<(FrameworkId, Pid, Vec<Offer>)> = Vec::new();
         let mut places: FxHashMap<FrameworkId, usize> = FxHashMap::default();
         let most = self.offers_max();
         let mut count = 0;
         for grant in granted.grants {
             let agent = self.agents.get(&grant.agent_id);
-            let told = agent.map(|agent| self.agents.session_told(agent));
-            if told.is_some_and(|session| session != grant.session) {
-                // Granted before the allocator heard that the agent has registered anew, or by books that have begun anew since: nobody
-                // holds it in those that there are.
+            let current = agent.map(|agent| self.agents.allocator_session(agent));
+            if current.is_some_and(|session| session != grant.session) {
+                // Granted before the allocator saw the agent's new registration, or before its own
+                // restart: its current state does not contain this grant.
                 continue;
             }
             let scheduler = agent.and_then(|agent| Some((agent, self.may_offer(&grant, agent)?)));
@@ -45,7 +47,7 @@ impl Books {
                 continue;
             };
             if let Some(most) = most.filter(|_| !self.has_budget(&grant.framework_id, most)) {
-                self.over_budget(freed_grant(grant), most, out);
+                self.refuse_over_budget(freed_grant(grant), most, out);
                 continue;
             }
             let place = places.get(&grant.framework_id).copied();
@@ -70,7 +72,7 @@ impl Books {
         self.plan_expiry(now, out);
     }
 
-    /// The scheduler to which this may be offered still.
+    /// The scheduler that may still get this offer.
     fn may_offer(&self, grant: &Grant, agent: &Agent) -> Option<&Pid> {
         let framework = self.frameworks.get(&grant.framework_id)?;
         let scheduler = framework.scheduler.as_ref()?;
@@ -83,7 +85,7 @@ impl Books {
         (may && !grant.resources.is_empty()).then_some(scheduler)
     }
 
-    /// The offer that a grant becomes.
+    /// The offer for a grant.
     fn offer(&self, grant: Grant, agent: &Agent) -> Offer {
         let executors = self.tasks.on_agent(&grant.agent_id);
         let executor_ids = executors.map(|on| {
@@ -99,7 +101,7 @@ impl Books {
             executor_ids: executor_ids.unwrap_or_default(),
             unavailability: agent.unavailability,
             domain: agent.info.domain.clone(),
-            served: Some(agent.served()),
+            endpoint: Some(agent.endpoint()),
             framework_id: grant.framework_id,
             agent_id: grant.agent_id,
             role: grant.role,
@@ -107,8 +109,8 @@ impl Books {
         }
     }
 
-    /// The allocator wants resources back: offers that contain any of them are rescinded, until enough is. Those that
-    /// may not be throttled go first, then revocable ones, then regular ones (S56, S61).
+    /// The allocator withdraws resources: rescinds offers that contain them until enough is free.
+    /// Order: revocable and not throttleable, other revocable, regular.
     pub fn withdrawn(&mut self, withdrawn: &Withdrawn, out: &mut Effects) {
         let mut wanted = withdrawn.resources.unallocate();
         let mut offers: Vec<Arc<Offer>> =
@@ -126,18 +128,18 @@ impl Books {
         self.rescind(rescinded, out);
     }
 
-    /// These offers did not go out to their framework: they are free again.
+    /// These offers could not be sent: their resources are free again.
     pub fn not_offered(&mut self, ids: Vec<OfferId>, out: &mut Effects) {
         for id in ids {
             if let Some(offer) = self.offers.remove(&id) {
                 self.recovered(freed_offer(&offer), None, out);
             }
-            self.take_inverse(&id, None, out);
+            self.remove_inverse(&id, None, out);
         }
         self.renew_budgets(out);
     }
 
-    /// The allocator has forgotten what it granted: all offers are rescinded.
+    /// Rescinds all offers, because the allocator has lost its grants.
     pub fn rescind_all(&mut self, out: &mut Effects) {
         let ids = self.offers.iter().map(|offer| offer.id.clone()).collect();
         self.rescind(ids, out);
@@ -146,8 +148,8 @@ impl Books {
         self.rescind_inverse(inverse, out);
     }
 
-    /// Tells the allocator all frameworks and agents, as if they had just come.
-    pub fn retell_allocator(&self, out: &mut Effects) {
+    /// Sends the allocator all frameworks and agents, as if they had just registered.
+    pub fn resend_to_allocator(&self, out: &mut Effects) {
         for framework in self.frameworks.iter() {
             out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
                 framework_id: framework.id.clone(),
@@ -161,19 +163,19 @@ impl Books {
             let held = on.into_iter().flat_map(|on| on.held().iter());
             out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
                 agent_id: agent.id.clone(),
-                session: self.agents.session_told(agent),
+                session: self.agents.allocator_session(agent),
                 info: agent.info.clone(),
                 oversubscribed: agent.oversubscribed.clone(),
                 used: held.map(|(of, held)| (of.clone(), held.clone())).collect(),
             })));
             self.tell_inactive(agent, out);
             if agent.unavailability.is_some() {
-                tell_plan(&agent.id, agent.unavailability, out);
+                send_plan(&agent.id, agent.unavailability, out);
             }
         }
     }
 
-    /// The framework does not want these; what is not its offer is ignored.
+    /// The framework declines offers. Ids that are not its offers are ignored.
     pub fn decline(&mut self, call: DeclineOffers, out: &mut Effects) {
         self.counters.count("master/messages_decline_offers");
         let refuse = Some(call.filters.refuse());
@@ -187,7 +189,7 @@ impl Books {
         }
         let framework = &call.framework_id;
         self.frameworks
-            .dealt(framework, Dealing::OfferDeclined, declined);
+            .count(framework, FrameworkCounter::OfferDeclined, declined);
     }
 
     /// The framework wants offers again.
@@ -204,7 +206,7 @@ impl Books {
         }));
     }
 
-    /// The framework wants no more offers. Those that are out stay.
+    /// The framework wants no more offers. Open offers stay.
     pub fn suppress(&mut self, call: SuppressOffers, out: &mut Effects) {
         self.counters.count("master/messages_suppress_offers");
         let Some(roles) = self.own_roles(&call.framework_id, call.roles) else {
@@ -218,8 +220,8 @@ impl Books {
         }));
     }
 
-    /// Those of these roles that the framework has; none stand for all of its own. The others are passed over. Nothing if it has none of them, or
-    /// is not known.
+    /// The framework's own roles among these; an empty set means all its roles. `None` if it has
+    /// none of them or is unknown.
     fn own_roles(
         &mut self,
         framework: &FrameworkId,
@@ -235,7 +237,8 @@ impl Books {
         (!roles.is_empty()).then_some(roles)
     }
 
-    /// What an agent lends has changed: its total is replaced, and offers of revocable resources there are rescinded.
+    /// An agent's revocable resources have changed: replaces the total, and rescinds offers of
+    /// revocable resources there.
     pub fn oversubscribed(
         &mut self,
         changed: OversubscribedChanged,
@@ -265,7 +268,7 @@ impl Books {
     }
 }
 
-/// What is free again when a grant becomes no offer.
+/// The resources freed when a grant becomes no offer.
 fn freed_grant(grant: Grant) -> Freed {
     Freed {
         framework_id: grant.framework_id,
@@ -274,7 +277,7 @@ fn freed_grant(grant: Grant) -> Freed {
     }
 }
 
-/// Only revocable resources can be lent.
+/// Checks that all lent resources are revocable.
 pub(crate) fn check_oversubscribed(total: &Resources) -> Result<(), String> {
     match total.iter().find(|resource| !resource.is_revocable()) {
         None => Ok(()),
@@ -284,7 +287,7 @@ pub(crate) fn check_oversubscribed(total: &Resources) -> Result<(), String> {
     }
 }
 
-/// In which order offers are taken back.
+/// The order in which offers are rescinded.
 fn kind(resources: &Resources) -> u8 {
     let revocable = resources.iter().any(Resource::is_revocable);
     let throttleable = resources.iter().all(Resource::is_throttleable);

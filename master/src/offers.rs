@@ -1,7 +1,7 @@
-//! The offers that are out, whose they are and since when; inverse offers likewise.
+//! Open offers with their frameworks and ages; the same for inverse offers.
 //!
-//! Plain data. All indexes change together, here only. It reads no clock: it is told what time it is before it changes, and where nobody says
-//! so (in a mirror) it knows no ages. It never tells anybody anything.
+//! Plain data. All indexes change together, only here. Reads no clock: the caller sets the time
+//! before a change, and without it (in a mirror) ages are unknown. Sends nothing.
 
 use std::cmp::Ordering;
 use std::collections::btree_map::Entry;
@@ -14,21 +14,21 @@ use protocol::{AgentId, FrameworkId, InverseOffer, Offer, OfferId};
 use runtime::Timestamp;
 use rustc_hash::FxHashMap;
 
-use crate::hoarding::HeldFor;
+use crate::offer_expiry::HoldTimes;
 
-/// Something of one agent that a framework has still to answer.
-pub trait Out {
-    /// By which it is answered.
+/// An offer or inverse offer that a framework has to answer.
+pub trait OpenOffer {
+    /// The id that the answer names.
     fn id(&self) -> &OfferId;
-    /// Which agent it is about.
+    /// The agent whose resources are offered or asked for.
     fn agent(&self) -> &AgentId;
-    /// Who is to answer.
+    /// The framework that has to answer.
     fn framework(&self) -> &FrameworkId;
 }
 
 macro_rules! out {
     ($($offer:ty),*) => {$(
-        impl Out for $offer {
+        impl OpenOffer for $offer {
             fn id(&self) -> &OfferId {
                 &self.id
             }
@@ -45,8 +45,8 @@ macro_rules! out {
 }
 out!(Offer, InverseOffer);
 
-/// An id as it is found here: by the number that its master gave it, and by its text where that does not tell. Numbers are compared where they
-/// lie, texts are not; and what is newest comes last, so that it is put in and taken out where the others of its time are.
+/// An offer id ordered by its number, then by its text. Numbers are compared in place, texts are
+/// not; and the newest come last, so that insertions and removals stay in one part of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     number: u64,
@@ -62,36 +62,36 @@ impl Key {
     }
 }
 
-/// The number at the end of an id, 0 if there is none.
+/// The number at the end of an id; 0 if there is none.
 fn number(id: &OfferId) -> u64 {
     let text = id.as_str();
     let digits = text.bytes().rev().take_while(u8::is_ascii_digit).count();
     text[text.len() - digits..].parse().unwrap_or(0)
 }
 
-/// In the order of [`Offers::iter`].
+/// The order of [`Offers::iter`].
 pub(crate) fn in_order(one: &OfferId, other: &OfferId) -> Ordering {
     (number(one), one).cmp(&(number(other), other))
 }
 
-/// The offers that are out, in the order in which they were made.
+/// Open offers in the order in which they were made.
 #[derive(Clone, Debug)]
 pub struct Offers<T = Offer> {
-    by_id: BTreeMap<Key, Made<T>>,
-    /// These two are never gone through: to find one by a text's hash is one look where a tree compares a dozen texts.
+    by_id: BTreeMap<Key, TimedOffer<T>>,
+    /// These two are never iterated: a lookup by hash replaces a dozen comparisons of texts.
     by_agent: FxHashMap<AgentId, BTreeSet<Key>>,
     by_framework: FxHashMap<FrameworkId, BTreeSet<Key>>,
     ages: Ages,
 }
 
-/// One that is out, and since when.
+/// An open offer and its time.
 #[derive(Debug)]
-struct Made<T> {
+struct TimedOffer<T> {
     offer: Arc<T>,
     at: Timestamp,
 }
 
-impl<T> Clone for Made<T> {
+impl<T> Clone for TimedOffer<T> {
     fn clone(&self) -> Self {
         Self {
             offer: Arc::clone(&self.offer),
@@ -103,22 +103,22 @@ impl<T> Clone for Made<T> {
 /// How long offers are held.
 #[derive(Clone, Debug, Default)]
 struct Ages {
-    /// What time it is, if anybody says.
+    /// The current time, if set.
     now: Option<Timestamp>,
-    /// By all together, of what is not out any more.
-    held: Arc<HeldFor>,
-    /// By each framework, as long as it has not ended: how many, for how long together, and the longest.
-    by_framework: FxHashMap<FrameworkId, HeldBy>,
+    /// Hold times of all offers that have ended.
+    held: Arc<HoldTimes>,
+    /// Hold times by framework, until it ends: count, sum and maximum.
+    by_framework: FxHashMap<FrameworkId, FrameworkHoldTimes>,
 }
 
-/// How long a framework held what it has not any more.
+/// Hold times of a framework's ended offers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldBy {
-    /// How many offers.
+pub struct FrameworkHoldTimes {
+    /// Number of offers.
     pub count: u64,
-    /// All of them together.
+    /// Sum of the times.
     pub sum: Duration,
-    /// The longest.
+    /// The longest time.
     pub longest: Duration,
 }
 
@@ -133,72 +133,73 @@ impl<T> Default for Offers<T> {
     }
 }
 
-impl<T: Out> Offers<T> {
-    /// The offer of that id, if it is out.
+impl<T: OpenOffer> Offers<T> {
+    /// The open offer with that id.
     pub fn get(&self, id: &OfferId) -> Option<&Arc<T>> {
         self.by_id.get(&Key::of(id)).map(|made| &made.offer)
     }
 
-    /// What time it is from now on.
-    pub fn hear_time(&mut self, now: Timestamp) {
+    /// Sets the current time.
+    pub fn set_time(&mut self, now: Timestamp) {
         self.ages.now = Some(now);
     }
 
-    /// When the oldest was made.
+    /// When the oldest offer was made.
     pub fn oldest(&self) -> Option<Timestamp> {
         self.by_id.first_key_value().map(|(_, made)| made.at)
     }
 
-    /// When the oldest of those made to one framework was.
+    /// When the oldest offer to that framework was made.
     pub fn oldest_of(&self, framework: &FrameworkId) -> Option<Timestamp> {
         let first = self.by_framework.get(framework)?.first()?;
         self.by_id.get(first).map(|made| made.at)
     }
 
-    /// Those that have been out for so long now, oldest first, and those that nobody knows how long: a clock was set back since they were made.
+    /// Offers at least this old, oldest first, and offers of unknown age: the clock was set back
+    /// after they were made.
     pub fn made_until(&self, now: Timestamp, age: Duration) -> Vec<OfferId> {
         let late = self.by_id.values();
         let late = late.take_while(|made| made.at + age <= now || made.at > now);
         late.map(|made| made.offer.id().clone()).collect()
     }
 
-    /// How many one framework holds.
+    /// Number of the framework's open offers.
     pub fn count_of(&self, framework: &FrameworkId) -> usize {
         self.by_framework.get(framework).map_or(0, BTreeSet::len)
     }
 
-    /// How long those were held that are not out any more, by all and by each framework; nothing where no time is known.
-    pub fn held(&self) -> Option<(&HeldFor, &FxHashMap<FrameworkId, HeldBy>)> {
+    /// Hold times of ended offers, of all and by framework; `None` without a clock.
+    pub fn held(&self) -> Option<(&HoldTimes, &FxHashMap<FrameworkId, FrameworkHoldTimes>)> {
         let ages = &self.ages;
         ages.now.map(|_| (ages.held.as_ref(), &ages.by_framework))
     }
 
-    /// A framework has ended, and with it what is known of how long it held its offers.
+    /// Forgets the hold times of an ended framework.
     pub fn forget(&mut self, framework: &FrameworkId) {
         self.ages.by_framework.remove(framework);
     }
 
-    /// How many are out.
+    /// Number of open offers.
     pub fn len(&self) -> usize {
         self.by_id.len()
     }
 
-    /// Whether none is out.
+    /// Whether no offer is open.
     pub fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 
-    /// All of them.
+    /// All open offers.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<T>> {
         self.by_id.values().map(|made| &made.offer)
     }
 
-    /// Those of one agent's resources.
+    /// Open offers of an agent's resources.
     pub fn of_agent(&self, agent: &AgentId) -> impl Iterator<Item = &Arc<T>> {
         self.listed(self.by_agent.get(agent))
     }
 
-    /// Those made to one framework.
+    /// Open offers to a framework.
     pub fn of_framework(&self, framework: &FrameworkId) -> impl Iterator<Item = &Arc<T>> {
         self.listed(self.by_framework.get(framework))
     }
@@ -210,21 +211,21 @@ impl<T: Out> Offers<T> {
             .map(|made| &made.offer)
     }
 
-    /// This one is out.
+    /// Adds an offer.
     pub fn insert(&mut self, offer: Arc<T>) {
         let key = Key::of(offer.id());
         list(&mut self.by_agent, offer.agent(), &key);
         list(&mut self.by_framework, offer.framework(), &key);
         let at = self.ages.now.unwrap_or_default();
-        self.by_id.insert(key, Made { offer, at });
+        self.by_id.insert(key, TimedOffer { offer, at });
     }
 
-    /// This one is no longer out.
+    /// Removes an offer.
     pub fn remove(&mut self, id: &OfferId) -> Option<Arc<T>> {
         self.remove_if(id, |_| true)
     }
 
-    /// This one is no longer out, if it is and is as it should be.
+    /// Removes an offer if it is there and `right` is true.
     pub fn remove_if(&mut self, id: &OfferId, right: impl FnOnce(&T) -> bool) -> Option<Arc<T>> {
         let key = Key::of(id);
         let Entry::Occupied(entry) = self.by_id.entry(key) else {
@@ -233,16 +234,16 @@ impl<T: Out> Offers<T> {
         if !right(&entry.get().offer) {
             return None;
         }
-        let (key, Made { offer, at }) = entry.remove_entry();
-        strike(&mut self.by_agent, offer.agent(), &key);
-        strike(&mut self.by_framework, offer.framework(), &key);
+        let (key, TimedOffer { offer, at }) = entry.remove_entry();
+        unlist(&mut self.by_agent, offer.agent(), &key);
+        unlist(&mut self.by_framework, offer.framework(), &key);
         self.ages.record(offer.framework(), at);
         Some(offer)
     }
 }
 
 impl Ages {
-    /// One that was made then is not out any more.
+    /// Records the end of an offer made at that time.
     fn record(&mut self, framework: &FrameworkId, made: Timestamp) {
         let Some(now) = self.now else {
             return;
@@ -266,7 +267,7 @@ fn list<K: Eq + Hash + Clone>(index: &mut FxHashMap<K, BTreeSet<Key>>, of: &K, k
     }
 }
 
-fn strike<K: Eq + Hash>(index: &mut FxHashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+fn unlist<K: Eq + Hash>(index: &mut FxHashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
     if let Some(keys) = index.get_mut(of) {
         keys.remove(key);
         if keys.is_empty() {
@@ -292,12 +293,12 @@ mod tests {
             executor_ids: Vec::new(),
             unavailability: None,
             domain: None,
-            served: None,
+            endpoint: None,
         })
     }
 
     #[test]
-    fn offers_are_listed_in_the_order_in_which_they_were_made() {
+    fn offers_are_listed_in_creation_order() {
         let (master, before) = (
             MasterId::new("m").unwrap(),
             MasterId::new("before").unwrap(),
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_not_as_it_should_be_stays() {
+    fn offer_failing_the_check_stays() {
         let id = MasterId::new("m").unwrap().offer(7);
         let mut offers = Offers::default();
         offers.insert(offer(id.clone(), "a"));

@@ -1,15 +1,17 @@
-//! Operations: what becomes of conversions that frameworks and operators ask for (SPEC 3.5, 4.2; S90-S92).
+//! Operations: conversions of resources for frameworks and operators.
 //!
-//! Pure decisions on [`Books`]. A conversion is applied to the books at once, recorded (`recording`) and sent to its agent with the version that the books have of
-//! the agent's resources; the agent does not do it if that is not its own any more, and says what it has instead. Statuses of operations that a
-//! framework has named are passed on until it has acknowledged them: the agent sends them again. Nothing here waits for an agent.
+//! Pure decisions on [`MasterState`]. A conversion is applied to the state at once, recorded
+//! (`recording`) and sent to its agent with the state's version of the agent's resources. The
+//! agent rejects it if its own version differs, and reports its resources instead. Status updates
+//! of operations that a framework has named are forwarded until acknowledged; the agent resends
+//! them. Nothing here waits for an agent.
 
 mod pending;
 mod recording;
 mod table;
 
 pub(crate) use pending::Pending;
-pub use table::{Known, OPERATIONS_BYTES_MAX, OPERATIONS_MAX, Operations};
+pub use table::{OPERATIONS_BYTES_MAX, OPERATIONS_MAX, Operations, TrackedOperation};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,19 +23,19 @@ use protocol::message::scheduler::{AcknowledgeOperation, OperationChanged, Recon
 use protocol::{
     AgentId, FrameworkId, Offer, OfferId, OperationId, OperationState, OperationStatus,
 };
-use resources::{Conversion, Converted, Invalid, NotConverted, Resource, Resources, Role};
+use resources::{Conversion, ConversionError, Converted, Invalid, Resource, Resources, Role};
 
 use crate::agents::{Agent, Standing};
-use crate::books::{Books, sum};
-use crate::effects::{Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::effects::{Effect, Effects, SendEffects, ToAgent, ToAllocator, ToScheduler};
 use crate::frameworks::Framework;
-use crate::permission::Asker;
+use crate::permission::Caller;
 use crate::registry::AcceptedOperation;
 use crate::size::wire_bytes;
+use crate::state::{MasterState, sum};
 use crate::validation::{self, OperationRules};
 
-/// A conversion that a framework asks for, of what it was offered.
-pub(crate) struct Wish<'a> {
+/// A conversion of offered resources that a framework requests.
+pub(crate) struct ConversionRequest<'a> {
     pub framework_id: &'a FrameworkId,
     pub agent_id: &'a AgentId,
     pub role: &'a Role,
@@ -41,11 +43,12 @@ pub(crate) struct Wish<'a> {
     pub conversion: Conversion,
 }
 
-impl Books {
-    /// Applies a conversion to what is left of the offers, or tells why not; gives what became what.
+impl MasterState {
+    /// Applies a conversion to the remaining offered resources, or reports its failure to the
+    /// framework. Returns the consumed and created resources.
     pub(crate) fn convert(
         &mut self,
-        wish: Wish<'_>,
+        wish: ConversionRequest<'_>,
         remaining: &mut Resources,
         out: &mut Effects,
     ) -> Option<Converted> {
@@ -58,7 +61,6 @@ impl Books {
         };
         match self.try_convert(&wish, &operation, remaining) {
             Ok(step) => {
-                // Another framework may have been offered the same shared volume.
                 let shared = step.consumed.shared();
                 if !shared.is_empty() {
                     let offers = self.offers_with(agent_id, &shared.unallocate());
@@ -81,7 +83,7 @@ impl Books {
                 Some(step)
             }
             Err(invalid) => {
-                tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "an operation is refused");
+                tracing::info!(framework = %framework_id, agent = %agent_id, %invalid, "refusing an operation");
                 let kind = Some(wish.conversion.name());
                 self.refuse_operation(framework_id, Some(agent_id), (wish.id, kind), &invalid, out);
                 None
@@ -89,7 +91,8 @@ impl Books {
         }
     }
 
-    /// Counts that an operation of this kind, if that is known, will not be, and tells so if its framework wants to hear of it.
+    /// Counts a refused operation of this kind, if the kind is known, and sends its framework a
+    /// status if the operation has an id.
     pub(crate) fn refuse_operation(
         &mut self,
         framework: &FrameworkId,
@@ -108,30 +111,36 @@ impl Books {
 
     fn try_convert(
         &self,
-        wish: &Wish<'_>,
+        wish: &ConversionRequest<'_>,
         operation: &AcceptedOperation,
         remaining: &mut Resources,
     ) -> Result<Converted, String> {
-        let said = |invalid: Invalid| invalid.to_string();
-        let (framework, agent) = self.parties(wish).map_err(said)?;
+        let text = |invalid: Invalid| invalid.to_string();
+        let (framework, agent) = self.framework_and_agent(wish).map_err(text)?;
         let conversion = wish.conversion.allocated(Some(wish.role));
         if let Some(broken) = self.broken_rule(agent, Some(framework), &conversion) {
             return Err(format!("{broken}; on agent {}", agent.display_name()));
         }
-        let conversion = self.permitted(wish, framework, operation).map_err(said)?;
-        // A volume's name is compared with those of all roles that the total knows, whoever holds it.
+        let conversion = self
+            .check_permitted(wish, framework, operation)
+            .map_err(text)?;
+        // A volume's name must be unique among the volumes of all roles in the total, whoever holds
+        // them.
         conversion
             .apply(remaining, &agent.info.resources)
             .map_err(|error| match (error, conversion.step()) {
-                (NotConverted::Lacking(_), Ok(step)) => {
+                (ConversionError::Lacking(_), Ok(step)) => {
                     validation::lacking(remaining, &step.consumed)
                 }
                 (error, _) => error.to_string(),
             })
     }
 
-    /// The framework and the agent of an operation that may be begun under its id.
-    fn parties(&self, wish: &Wish<'_>) -> Result<(&Framework, &Agent), Invalid> {
+    /// The framework and the agent of an operation; fails if its id is in use.
+    fn framework_and_agent(
+        &self,
+        wish: &ConversionRequest<'_>,
+    ) -> Result<(&Framework, &Agent), Invalid> {
         let framework = self.frameworks.get(wish.framework_id).ok_or_else(|| {
             let expected = "a framework that is subscribed";
             Invalid::new("framework_id", wish.framework_id, expected)
@@ -158,10 +167,10 @@ impl Books {
         Ok((framework, known))
     }
 
-    /// The conversion of what was offered, if this framework may ask for it and its agent can be sent it.
-    fn permitted(
+    /// Checks that this framework may request the conversion, and that its agent can be sent it.
+    fn check_permitted(
         &self,
-        wish: &Wish<'_>,
+        wish: &ConversionRequest<'_>,
         framework: &Framework,
         operation: &AcceptedOperation,
     ) -> Result<Conversion, Invalid> {
@@ -176,13 +185,14 @@ impl Books {
             }
         }
         let conversion = validation::conversion(&framework.info, wish.role, &wish.conversion)?;
-        Asker::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
+        Caller::framework(&self.policy.acls, &framework.info).convert(&conversion)?;
         self.check_unused(wish.agent_id, &conversion)?;
         self.check_recordable(wish.agent_id, operation)?;
         Ok(conversion)
     }
 
-    /// The message of the first rule of Mesos that an operation on this agent breaks, by a framework or else by an operator.
+    /// Mesos' message for the first rule that an operation on this agent breaks, by a framework or
+    /// else by an operator.
     fn broken_rule(
         &self,
         agent: &Agent,
@@ -201,7 +211,8 @@ impl Books {
         rules.broken_by(conversion)
     }
 
-    /// No task uses a volume that is to end or to change. One that is not shared is offered to nobody while it is used.
+    /// Checks that no task uses a volume that is destroyed or resized. A volume that is not shared
+    /// is never offered while a task uses it.
     fn check_unused(&self, agent_id: &AgentId, conversion: &Conversion) -> Result<(), Invalid> {
         let volumes = match conversion {
             Conversion::Destroy { volumes } => volumes,
@@ -224,7 +235,8 @@ impl Books {
         }
     }
 
-    /// An operation did not go out to its agent, which now has something else than the books say: it is to register again.
+    /// An operation could not be sent to its agent, whose resources now differ from the state: the
+    /// agent must register again.
     pub fn not_applied(&mut self, agent_id: &AgentId, out: &mut Effects) {
         self.suspend_agent(agent_id, out);
         if let Some(agent) = self.agents.get(agent_id) {
@@ -232,7 +244,7 @@ impl Books {
         }
     }
 
-    /// An agent reports how an operation went.
+    /// Handles an agent's report about an operation.
     pub fn operation_updated(&mut self, message: OperationUpdated, out: &mut Effects) {
         self.counters
             .count("master/messages_operation_status_update");
@@ -246,10 +258,10 @@ impl Books {
             false => "master/invalid_operation_status_updates",
         });
         if !self.ended_at_agent(&agent_id, &framework, &status, out) {
-            return; // It is told when the registry has forgotten it.
+            return; // The status is sent when the registry has forgotten the operation.
         }
         if !is_known {
-            // Nobody will acknowledge it: the master does, in the framework's stead.
+            // The framework will not acknowledge it; the master does so instead.
             return self.acknowledge_operation_for(&framework, &agent_id, &status, out);
         }
         self.count_end(&framework, &status);
@@ -257,8 +269,9 @@ impl Books {
         self.tell_operation(&framework, status, out);
     }
 
-    /// An operation is as this says now, which the table does not say yet: counts its end if it was under way. One that the table does not
-    /// have is over and acknowledged, or never was: its end is told again.
+    /// Counts the end of an operation whose status the table does not have yet, if it was under
+    /// way. An operation that is not in the table is over and acknowledged, or never existed: its
+    /// end is repeated.
     fn count_end(&mut self, framework: &FrameworkId, status: &OperationStatus) {
         let id = &status.operation_id;
         let before = self.operations.get(framework, id);
@@ -286,7 +299,7 @@ impl Books {
         }
     }
 
-    /// A framework has a status of an operation in hand.
+    /// Handles a framework's acknowledgement of an operation status.
     pub fn acknowledge_operation(&mut self, call: AcknowledgeOperation, out: &mut Effects) {
         self.counters
             .count("master/messages_operation_status_update_acknowledgement");
@@ -300,13 +313,14 @@ impl Books {
             false => "master/invalid_operation_status_update_acknowledgements",
         };
         self.counters.count(counted);
-        // One that is away sends the status again, and is acknowledged again.
+        // A disconnected agent sends the status again, and that is acknowledged again.
         if let Some(agent) = self.agents.connected(&call.agent_id) {
             out.agent(&agent.pid, ToAgent::AcknowledgeOperation(call));
         }
     }
 
-    /// A framework asks how these operations are, or with none named, how all are that the master knows.
+    /// Answers a framework's question about the named operations, or about all that the master
+    /// knows.
     pub fn reconcile_operations(&mut self, call: ReconcileOperations, out: &mut Effects) {
         self.counters.count("master/messages_reconcile_operations");
         let framework = &call.framework_id;
@@ -326,9 +340,10 @@ impl Books {
         }
     }
 
-    /// Tells how the operation of that name is, if an earlier master, of whom the offers were, may have accepted it: it is known, or its agent,
-    /// or any if that is not said, is not back to tell how it went.
-    pub(crate) fn tell_if_accepted(
+    /// Sends the status of an operation that an earlier master, which made the offers, may have
+    /// accepted: the operation is known, or its agent (any agent if none is named) has not returned
+    /// to report it. Returns whether it did.
+    pub(crate) fn report_if_accepted(
         &self,
         framework: &FrameworkId,
         id: &Option<OperationId>,
@@ -353,7 +368,7 @@ impl Books {
         true
     }
 
-    /// How an operation is that the master does not know, by what it knows of its agent.
+    /// The status of an unknown operation, derived from the agent's status.
     fn unknown_operation(&self, id: &OperationId, agent: Option<&AgentId>) -> OperationStatus {
         let awaited = self.agents.recovered().next().is_some();
         let standing = agent.map(|agent| self.agents.standing(agent));
@@ -379,7 +394,8 @@ impl Books {
         out.scheduler(scheduler, ToScheduler::Operation(changed));
     }
 
-    /// An agent has not done what it was told, and has this instead: offers and grants made of what the books said are void.
+    /// An agent has rejected an operation and reports its resources: offers and grants that are
+    /// based on the state become invalid.
     pub fn resources_reported(
         &mut self,
         message: ResourcesReported,
@@ -399,12 +415,12 @@ impl Books {
             agent.info.resources = resources.total;
             agent.resources_version = Some(resources.version);
         });
-        self.drop_what_was_built(&agent_id, resources.settled, out);
+        self.drop_dependents(&agent_id, resources.settled, out);
         self.renew_agent(&agent_id, out);
         Ok(())
     }
 
-    /// The allocator learns anew what an agent has and who holds what of it; grants that it made before are void.
+    /// Gives the allocator an agent and its allocations anew, which invalidates earlier grants.
     fn renew_agent(&mut self, agent_id: &AgentId, out: &mut Effects) {
         let Some(agent) = self.agents.get(agent_id).cloned() else {
             return;
@@ -413,7 +429,7 @@ impl Books {
         out.push(Effect::Watch(agent_id.clone(), agent.session));
         out.allocator(ToAllocator::AgentAdded(Box::new(AgentAdded {
             agent_id: agent_id.clone(),
-            session: self.agents.session_told(&agent),
+            session: self.agents.allocator_session(&agent),
             info: agent.info.clone(),
             oversubscribed: agent.oversubscribed.clone(),
             used: self.used_on(agent_id).into_iter().collect(),
@@ -421,7 +437,7 @@ impl Books {
         self.tell_inactive(&agent, out);
     }
 
-    /// What each framework holds on an agent, in tasks and in offers.
+    /// The resources of each framework on an agent, in tasks and in offers.
     fn used_on(&self, agent_id: &AgentId) -> BTreeMap<FrameworkId, Resources> {
         let on = self.tasks.on_agent(agent_id);
         let held = on.into_iter().flat_map(|on| on.held().iter());
@@ -433,7 +449,7 @@ impl Books {
         used
     }
 
-    /// The offers of an agent that contain any of these, which are allocated to nobody.
+    /// The offers of an agent that contain any of these resources, given without allocation.
     fn offers_with(&self, agent_id: &AgentId, wanted: &Resources) -> Vec<OfferId> {
         let has = |offer: &&Arc<Offer>| {
             let rest = wanted.saturating_sub(&offer.resources.unallocate());
@@ -443,8 +459,9 @@ impl Books {
         offers.map(|offer| offer.id.clone()).collect()
     }
 
-    /// An operator wants this done with what nobody uses. What is only offered is taken back, in as few offers as it takes.
-    /// Gives the operation's serial: it is accepted once the registry has it.
+    /// Applies an operator's operation to unused resources. Offered resources are rescinded, with
+    /// as few offers as possible. Returns the operation's serial; it is accepted once the registry
+    /// has it.
     pub fn operate(&mut self, call: Operate, out: &mut Effects) -> Result<u64, OperationRefused> {
         self.counters.count("master/messages_operate");
         let agent_id = call.agent_id;
@@ -471,23 +488,25 @@ impl Books {
         let mut unused = self.unused(agent);
         let step = match conversion.apply(&mut unused, &agent.info.resources) {
             Ok(step) => step,
-            Err(NotConverted::Invalid(invalid)) => return Err(OperationRefused::Invalid(invalid)),
-            Err(NotConverted::Lacking(shortage)) => {
+            Err(ConversionError::Invalid(invalid)) => {
+                return Err(OperationRefused::Invalid(invalid));
+            }
+            Err(ConversionError::Lacking(shortage)) => {
                 return Err(OperationRefused::NotFree {
                     lacking: Resources::from(*shortage.lacking).brief().to_string(),
                     free: Box::new(self.unused(agent)),
                 });
             }
         };
-        let rescinded = self.in_the_way(&agent_id, &step.consumed);
+        let rescinded = self.offers_to_rescind(&agent_id, &step.consumed);
         self.rescind(rescinded, out);
         let serial = self.apply_on_agent(&agent_id, operation, &step, out);
         self.renew_agent(&agent_id, out);
         serial.ok_or(OperationRefused::NoAgent { agent_id })
     }
 
-    /// An operator wants all of these done, each with what the ones before leave. Nothing is changed where any of them cannot be.
-    /// Gives the last one's serial; they are accepted together.
+    /// Applies an operator's operations in order, each to the result of the ones before. Nothing
+    /// changes if any of them fails. Returns the last serial; they are accepted together.
     pub fn operate_all(
         &mut self,
         agent_id: AgentId,
@@ -511,7 +530,7 @@ impl Books {
         last
     }
 
-    /// What no task holds on an agent, whether it is offered or not.
+    /// The resources of an agent that no task holds, offered or not.
     pub(crate) fn unused(&self, agent: &Agent) -> Resources {
         let on = self.tasks.on_agent(&agent.id);
         let held = on.map(|on| sum(on.held().values())).unwrap_or_default();
@@ -519,8 +538,9 @@ impl Books {
         total.saturating_sub(&held.unallocate())
     }
 
-    /// The offers to take back so that all of `wanted` is free: those that have most of what lacks first, and none that has nothing of it.
-    fn in_the_way(&self, agent_id: &AgentId, wanted: &Resources) -> Vec<OfferId> {
+    /// The offers to rescind so that all of `wanted` is free: largest part of the missing resources
+    /// first, and none without any.
+    fn offers_to_rescind(&self, agent_id: &AgentId, wanted: &Resources) -> Vec<OfferId> {
         let Some(agent) = self.agents.get(agent_id) else {
             return Vec::new();
         };
@@ -559,7 +579,7 @@ impl Books {
     }
 }
 
-/// As it is told to whoever asks: nobody acknowledges that.
+/// The status as reconciliation reports it: not to be acknowledged.
 fn without_uuid(status: &OperationStatus) -> OperationStatus {
     OperationStatus {
         uuid: None,
@@ -567,8 +587,8 @@ fn without_uuid(status: &OperationStatus) -> OperationStatus {
     }
 }
 
-/// The state of an operation that the master does not know, by what it knows of the agent that was named, if one was. `awaited` says whether
-/// any agent has still to come back after the master's restart.
+/// The state of an unknown operation, from the status of the named agent, if there is one.
+/// `awaited`: some agents have not returned since the master's restart.
 fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> OperationState {
     match agent {
         Some(Standing::Recovered) => OperationState::Recovering,
@@ -580,7 +600,8 @@ fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> OperationState {
     }
 }
 
-/// The message to an operator whose operation breaks a rule. Mesos names the agent of some operations only.
+/// The message to an operator whose operation breaks a rule. Mesos names the agent of some kinds
+/// only.
 fn refused_on(conversion: &Conversion, agent: &Agent, broken: &str) -> String {
     let kind = conversion.name().to_uppercase();
     match conversion {
@@ -594,7 +615,7 @@ fn refused_on(conversion: &Conversion, agent: &Agent, broken: &str) -> String {
     }
 }
 
-/// Whether both are the same persistent volume, whoever it is allocated to.
+/// Whether both are the same persistent volume, regardless of allocation.
 fn is_same_volume(one: &Resource, other: &Resource) -> bool {
     let name = |volume: &Resource| {
         let disk = volume.annotations().disk.as_ref()?;
@@ -609,9 +630,9 @@ mod tests {
 
     use super::*;
 
-    /// SPEC 2.2, RECONCILE_OPERATIONS. That of an agent that is here is told in the actor's own tests.
+    /// SPEC 2.2, RECONCILE_OPERATIONS. Operations on registered agents are tested with the actor.
     #[test]
-    fn an_unknown_operation_is_told_by_what_is_known_of_its_agent() {
+    fn unknown_operation_state_follows_its_agent() {
         let since = Timestamp::from_nanos(1);
         for (agent, awaited, expected) in [
             (Some(Standing::Recovered), false, OperationState::Recovering),

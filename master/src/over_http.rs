@@ -1,26 +1,27 @@
-//! Over HTTP: what frameworks of the v1 API say that drivers do not (SPEC 2.2 ACCEPT, SHUTDOWN, REQUEST).
+//! Parts of the v1 API that only HTTP schedulers use (ACCEPT, SHUTDOWN, REQUEST).
 //!
-//! Pure decisions on [`Books`]. Of an ACCEPT some tasks and operations may have no meaning here: their framework hears so of each, and the
-//! others go on; where the offers are void, so are they all. All else that is said over HTTP is said by drivers as well, and decided where that is.
+//! Pure decisions on [`MasterState`]. An ACCEPT may contain tasks and operations that are
+//! unsupported here: each is rejected, and the others proceed; if the offers are invalid, all are
+//! rejected. Other calls are shared with native drivers.
 
 use protocol::message::task::EndExecutor;
 use protocol::{AgentId, ExecutorId, FrameworkId, TaskInfo, TaskState};
 use resources::Resources;
 use runtime::Timestamp;
-use v1::convert::scheduler::{Accepted, Meaningless, Nameless};
+use v1::convert::scheduler::{DecodedAccept, InvalidTask, OperationsWithoutId};
 
-use crate::accept::Void;
-use crate::books::{Books, master_status};
-use crate::effects::{Effects, Tell, ToAgent};
+use crate::accept::AcceptRejected;
+use crate::effects::{Effects, SendEffects, ToAgent};
+use crate::state::{MasterState, master_status};
 
-impl Books {
-    /// The framework takes these offers, and wants things done with them of which not all have a meaning here.
-    pub fn accept_in_part(&mut self, accepted: Accepted, now: Timestamp, out: &mut Effects) {
-        let Accepted {
+impl MasterState {
+    /// Handles an accept of which some tasks or operations are unsupported.
+    pub fn accept_in_part(&mut self, accepted: DecodedAccept, now: Timestamp, out: &mut Effects) {
+        let DecodedAccept {
             offers,
             tasks,
             operations,
-            nameless,
+            without_id,
             invalid_offer,
         } = accepted;
         let framework = offers.framework_id.clone();
@@ -28,46 +29,53 @@ impl Books {
         let agent = offer
             .filter(|offer| offer.framework_id == framework)
             .map(|offer| offer.agent_id.clone());
-        let void = self.accept_unless_void(offers, invalid_offer.as_deref(), now, out);
-        let void = void.err();
-        // Where the offers are not there, nothing else counts.
-        let agent = agent.filter(|_| void.is_none());
+        let rejected = self.accept_unless_rejected(offers, invalid_offer.as_deref(), now, out);
+        let rejected = rejected.err();
+        // With invalid offers nothing else matters.
+        let agent = agent.filter(|_| rejected.is_none());
         for task in tasks {
-            self.refuse_meaningless(&framework, agent.as_ref(), task, void.as_ref(), now, out);
+            self.refuse_unsupported(
+                &framework,
+                agent.as_ref(),
+                task,
+                rejected.as_ref(),
+                now,
+                out,
+            );
         }
-        if let Some(Nameless { count, first }) = nameless {
+        if let Some(OperationsWithoutId { count, first }) = without_id {
             self.counters.add("master/operations_nameless", count);
-            tracing::info!(%framework, count, %first, "operations without an id have no meaning here, and are dropped");
+            tracing::info!(%framework, count, %first, "dropping unsupported operations without an id");
         }
         for (id, invalid) in operations {
-            let message = void.as_ref().map(Void::for_operation);
+            let message = rejected.as_ref().map(AcceptRejected::for_operation);
             let reason = message.unwrap_or_else(|| invalid.to_string());
-            // Of what kind it is was lost where it was found invalid.
+            // The kind was lost when the operation was found invalid.
             let named = (Some(id), None);
             self.refuse_operation(&framework, agent.as_ref(), named, &reason, out);
         }
     }
 
-    /// Tells that a task which has no meaning here does not run, and remembers it as any other that is refused. It is where its offers are or,
-    /// if these are void, where it was to run.
-    fn refuse_meaningless(
+    /// Reports that an unsupported task does not run, and remembers it like any refused task. Its
+    /// agent is that of the offers, or if these are invalid, the one it names.
+    fn refuse_unsupported(
         &mut self,
         framework: &FrameworkId,
         offered: Option<&AgentId>,
-        task: Meaningless,
-        void: Option<&Void>,
+        task: InvalidTask,
+        rejected: Option<&AcceptRejected>,
         now: Timestamp,
         out: &mut Effects,
     ) {
-        let (state, reason, message) = match void {
-            Some(void) => (TaskState::Dropped, void.reason(), void.for_task()),
+        let (state, reason, message) = match rejected {
+            Some(rejected) => (TaskState::Dropped, rejected.reason(), rejected.for_task()),
             None => (TaskState::Error, task.reason, task.message),
         };
         let known = self.frameworks.get(framework);
         let mut status = master_status(known, &task.task_id, state, reason, message, now);
         status.agent_id = offered.cloned().or_else(|| task.agent_id.clone());
         let Some(agent_id) = status.agent_id.clone() else {
-            // Nowhere is no place to be remembered at.
+            // Without an agent it cannot be remembered.
             self.task_ended(framework, &status);
             return self.tell_status(framework, status, out);
         };
@@ -85,7 +93,8 @@ impl Books {
         self.refuse(framework, &named, state, status, out);
     }
 
-    /// An executor should end, with its tasks: its agent sees to it. One whose agent is away stays, as with a message to it.
+    /// Forwards an order to end an executor with its tasks. Dropped if its agent is disconnected,
+    /// like a message to it.
     pub fn end_executor(
         &mut self,
         framework_id: FrameworkId,

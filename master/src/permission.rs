@@ -1,49 +1,49 @@
-//! Permission: what somebody may do in this cluster, and which rules of the ACLs that is about (SPEC 3.7).
+//! Authorization: maps actions in the cluster to the rules of the ACLs.
 //!
-//! Pure. Who somebody is was proved before: operators over HTTP by their credentials, those with a native command and agents by the names
-//! in their certificates. A framework is its principal, which is proved where the operator has asked for it. What somebody may see is in
-//! [`crate::sight`].
+//! Pure. Identities are proved elsewhere: operators over HTTP by credentials, native commands and
+//! agents by the names in their certificates. A framework is its principal, proved if the operator
+//! requires it. Visibility is in [`crate::visibility`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use authority::{Acls, Action, Forbidden, Shared, Subject};
+use authority::{Acls, Action, Forbidden, Reloadable, Subject};
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
 use protocol::{FrameworkInfo, TaskInfo};
 use resources::{Conversion, Persistence, ReservationKind, Resource};
 use runtime::Sender;
 
-use crate::sight::Sight;
+use crate::visibility::Visibility;
 
-/// Somebody, and what the operator has chosen for all.
+/// A caller with the ACLs that apply.
 #[derive(Clone, Debug, Default)]
-pub struct Asker {
-    /// Who.
+pub struct Caller {
+    /// The identity.
     pub subject: Subject,
-    /// Who may do what.
+    /// The access control lists.
     pub acls: Arc<Acls>,
 }
 
-impl Asker {
-    /// This subject.
+impl Caller {
+    /// The caller with this identity.
     pub fn new(acls: &Arc<Acls>, subject: Subject) -> Self {
         let acls = acls.clone();
         Self { subject, acls }
     }
 
-    /// The framework that describes itself so.
-    pub fn framework(acls: &Shared<Acls>, info: &FrameworkInfo) -> Self {
+    /// The framework with this description.
+    pub fn framework(acls: &Reloadable<Acls>, info: &FrameworkInfo) -> Self {
         let subject = info.principal.as_ref().map(Subject::named);
-        Self::new(&acls.now(), subject.unwrap_or_default())
+        Self::new(&acls.current(), subject.unwrap_or_default())
     }
 
-    /// Who sent a message from another node: the name in its certificate.
-    pub fn sender(acls: &Shared<Acls>, sender: &Sender) -> Self {
-        Self::new(&acls.now(), Subject::named(sender.peer.node.name()))
+    /// The sender of a remote message: the name in its certificate.
+    pub fn sender(acls: &Reloadable<Acls>, sender: &Sender) -> Self {
+        Self::new(&acls.current(), Subject::named(sender.peer.node.name()))
     }
 
     /// Whether it may do this.
-    pub fn may<'a>(
+    pub fn authorize<'a>(
         &self,
         action: Action,
         object: impl Into<Option<&'a str>>,
@@ -51,49 +51,51 @@ impl Asker {
         self.acls.check(&self.subject, action, object)
     }
 
-    /// What it sees.
-    pub fn sight(&self) -> Sight {
-        Sight::of(&self.acls, &self.subject)
+    /// The part of the state that it may see.
+    pub fn visibility(&self) -> Visibility {
+        Visibility::of(&self.acls, &self.subject)
     }
 
-    /// Whether it may be a framework of these roles.
+    /// Whether it may be a framework with these roles.
     pub fn register(&self, roles: &BTreeSet<String>) -> Result<(), Forbidden> {
         let mut roles = roles.iter();
-        roles.try_for_each(|role| self.may(Action::RegisterFrameworks, role.as_str()))
+        roles.try_for_each(|role| self.authorize(Action::RegisterFrameworks, role.as_str()))
     }
 
-    /// Whether it may run this task of a framework. Without a user it would run as its agent's, which may be root.
+    /// Whether it may run this task of a framework. Without a user the task would run as its
+    /// agent's, which may be root.
     pub fn run(&self, task: &TaskInfo, framework: &FrameworkInfo) -> Result<(), Forbidden> {
         let user = Some(task.user_in(framework)).filter(|user| !user.is_empty());
-        self.may(Action::RunTasks, user.unwrap_or("root"))
+        self.authorize(Action::RunTasks, user.unwrap_or("root"))
     }
 
     /// Whether it may end this framework, or tasks of it.
     pub fn tear_down(&self, framework: &FrameworkInfo) -> Result<(), Forbidden> {
-        self.may(Action::TeardownFrameworks, framework.principal.as_deref())
+        self.authorize(Action::TeardownFrameworks, framework.principal.as_deref())
     }
 
     /// Whether it may set these quotas.
     pub fn update_quotas(&self, update: &UpdateQuotas) -> Result<(), Forbidden> {
         let mut roles = update.quotas.keys();
-        roles.try_for_each(|role| self.may(Action::UpdateQuotas, role.as_str()))
+        roles.try_for_each(|role| self.authorize(Action::UpdateQuotas, role.as_str()))
     }
 
     /// Whether it may set these weights.
     pub fn update_weights(&self, update: &UpdateWeights) -> Result<(), Forbidden> {
         let mut roles = update.weights.keys();
-        roles.try_for_each(|role| self.may(Action::UpdateWeights, role.as_str()))
+        roles.try_for_each(|role| self.authorize(Action::UpdateWeights, role.as_str()))
     }
 
-    /// Whether it may have this become that, of each resource, and does so in its own name.
+    /// Whether it may convert each of these resources, and does so under its own name.
     pub fn convert(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         self.signs(conversion)?;
         self.allowed(conversion)
     }
 
-    /// Whether what is reserved or created is so in its own name, if that is proved. Otherwise anybody would sign as anybody, or as nobody,
-    /// whose reservations no rule about makers protects. Where no name had to be proved any will do, as in Mesos; an operator who is called by
-    /// the number of its process has none to sign with.
+    /// Checks that reservations and volumes are made under the caller's own name, if that is
+    /// proved. Otherwise anyone could use another's name, or none, whose reservations no rule about
+    /// creators protects. Without a proved name any name is accepted, as in Mesos; a local operator
+    /// identified by a process number has no name to use.
     fn signs(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         let Some(proved) = &self.subject.principal else {
             return Ok(());
@@ -124,7 +126,7 @@ impl Asker {
         })
     }
 
-    /// Whether who signs so signs with its own name.
+    /// Whether this is the caller's own name.
     fn is_own(&self, maker: Option<&str>) -> bool {
         match maker {
             None => self.subject.is_unnamed_operator(),
@@ -132,13 +134,13 @@ impl Asker {
         }
     }
 
-    /// Whether the ACLs let it have this become that, of each resource, in whosever name.
+    /// Whether the ACLs allow the conversion of each resource, under any name.
     fn allowed(&self, conversion: &Conversion) -> Result<(), Forbidden> {
         let role = |resource: &Resource| resource.role().as_str().to_owned();
         let each =
             |parts: &resources::Resources, action, object: fn(&Resource) -> Option<String>| {
                 let mut parts = parts.iter();
-                parts.try_for_each(|part| self.may(action, object(part).as_deref()))
+                parts.try_for_each(|part| self.authorize(action, object(part).as_deref()))
             };
         let of_role = |resource: &Resource| Some(resource.role().as_str().to_owned());
         match conversion {
@@ -149,18 +151,18 @@ impl Asker {
             Conversion::Create { volumes } => each(volumes, Action::CreateVolumes, of_role),
             Conversion::Destroy { volumes } => each(volumes, Action::DestroyVolumes, creator),
             Conversion::GrowVolume { volume, .. } | Conversion::ShrinkVolume { volume, .. } => {
-                self.may(Action::ResizeVolumes, role(volume).as_str())
+                self.authorize(Action::ResizeVolumes, role(volume).as_str())
             }
         }
     }
 }
 
-/// Who reserved this last, if that is known.
+/// The principal of the newest reservation, if known.
 fn reserver(resource: &Resource) -> Option<String> {
     resource.reservation()?.principal.clone()
 }
 
-/// Who created this volume, if that is known.
+/// The principal that created this volume, if known.
 fn creator(volume: &Resource) -> Option<String> {
     persistence(volume)?.principal.clone()
 }

@@ -1,7 +1,7 @@
-//! Quota: what roles are sure of and may not go beyond, as the master keeps and judges it (SPEC 3.4).
+//! Quota: guarantees and limits of roles, as the master stores and validates them.
 //!
-//! Pure decisions on [`Books`]: whether an update may be made ([`check`]), and what follows when the registry has it. It never keeps
-//! anything free and stops nobody: that is for the allocator, which hears every change.
+//! Pure decisions on [`MasterState`]: validates an update ([`check`]), and applies it once the
+//! registry has it. The allocator, which gets every change, enforces quotas.
 
 pub mod check;
 mod raised;
@@ -14,24 +14,24 @@ use protocol::message::operator::{UpdateQuotas, UpdateRefused};
 use protocol::{Offer, OfferId, Quota};
 use resources::{Quantities, Resources, Role};
 
-use crate::books::Books;
-use crate::effects::{Effects, Tell, ToAllocator};
+use crate::effects::{Effects, SendEffects, ToAllocator};
 use crate::registry::RegistryOperation;
-use check::Known;
-use raised::Offered;
+use crate::state::MasterState;
+use check::QuotaContext;
+use raised::OfferedAmounts;
 
 /// Amounts by role.
 pub type ByRole = BTreeMap<String, Quantities>;
 
-/// What counts against the limits of each role: what its frameworks hold of what is not reserved, and all that is reserved for it, be it
-/// in use or not. What counts for a role counts for those above it too. Offers count for nobody, and neither does what is revocable.
-pub fn consumed(books: &Books) -> ByRole {
+/// Consumption of each role: unreserved resources held by its frameworks, and all its reservations,
+/// used or not. It counts for all ancestors too. Offers and revocable resources do not count.
+pub fn consumed(state: &MasterState) -> ByRole {
     let mut sums = ByRole::new();
-    for agent in books.agents.iter() {
+    for agent in state.agents.iter() {
         for (role, reserved) in agent.info.resources.reservations() {
             charge(&mut sums, role.as_str(), &reserved.quantities());
         }
-        let on_agent = books.tasks.on_agent(&agent.id).into_iter();
+        let on_agent = state.tasks.on_agent(&agent.id).into_iter();
         for (role, held) in on_agent.flat_map(|on| on.held().values().flat_map(unreserved)) {
             charge(&mut sums, role.as_str(), &held);
         }
@@ -39,7 +39,7 @@ pub fn consumed(books: &Books) -> ByRole {
     sums
 }
 
-/// What of these is not reserved, by the role it is allocated to.
+/// The unreserved part of these resources, by allocation role.
 fn unreserved(resources: &Resources) -> impl Iterator<Item = (Role, Quantities)> + use<> {
     let by_role = resources.open().allocations().into_iter();
     by_role.map(|(role, held)| (role, held.quantities()))
@@ -51,15 +51,15 @@ fn charge(sums: &mut ByRole, role: &str, amounts: &Quantities) {
     }
 }
 
-/// A role and those above it.
+/// A role and its ancestors.
 pub(crate) fn with_ancestors(role: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(role), |role| Some(role.rsplit_once('/')?.0))
 }
 
-/// What all agents have that the registry knows, revocable resources aside.
-fn capacity(books: &Books) -> Quantities {
-    let registered = books.agents.iter().map(|agent| &agent.info);
-    let awaited = books.agents.recovered().map(|(_, info)| info);
+/// The resources of all agents in the registry, without revocable ones.
+fn capacity(state: &MasterState) -> Quantities {
+    let registered = state.agents.iter().map(|agent| &agent.info);
+    let awaited = state.agents.recovered().map(|(_, info)| info);
     let mut sum = Quantities::new();
     for info in registered.chain(awaited) {
         sum += &info.resources.non_revocable().quantities();
@@ -67,13 +67,13 @@ fn capacity(books: &Books) -> Quantities {
     sum
 }
 
-impl Books {
-    /// Whether these quotas may be set; gives what the registry is to record.
+impl MasterState {
+    /// Validates quotas; returns the operation to record.
     pub fn prepare_quotas(
         &self,
         update: &UpdateQuotas,
     ) -> Result<RegistryOperation, UpdateRefused> {
-        let known = Known {
+        let known = QuotaContext {
             quotas: &self.quotas,
             capacity: capacity(self),
             consumed: consumed(self),
@@ -83,7 +83,7 @@ impl Books {
         Ok(RegistryOperation::UpdateQuotas { quotas })
     }
 
-    /// The same, of roles that have none yet.
+    /// The same for roles that have no quota yet.
     pub fn prepare_new_quotas(
         &self,
         update: &UpdateQuotas,
@@ -92,7 +92,7 @@ impl Books {
         self.prepare_quotas(update)
     }
 
-    /// The same, of roles that have one.
+    /// The same for roles that have a quota.
     pub fn prepare_reset_quotas(
         &self,
         update: &UpdateQuotas,
@@ -101,8 +101,8 @@ impl Books {
         self.prepare_quotas(update)
     }
 
-    /// The registry has these quotas: the allocator is told, and offers are rescinded that would take a role beyond its limits, or that others
-    /// have of what a role is sure of from now on.
+    /// The registry has recorded these quotas: notifies the allocator, and rescinds offers that
+    /// would exceed a limit, or that take from a new guarantee.
     pub fn quotas_updated(&mut self, quotas: BTreeMap<String, Quota>, out: &mut Effects) {
         let before = Arc::clone(&self.quotas);
         let held = Arc::make_mut(&mut self.quotas);
@@ -115,15 +115,16 @@ impl Books {
         let mut rescinded = self.beyond(&quotas);
         let raised = raised::raised(&quotas, &before);
         if !raised.is_empty() {
-            let in_the_way = self.in_the_way_of(&raised, &rescinded);
-            rescinded.extend(in_the_way);
+            let offers_to_rescind = self.offers_against(&raised, &rescinded);
+            rescinded.extend(offers_to_rescind);
         }
         out.allocator(ToAllocator::QuotasChanged(QuotasChanged { quotas }));
         self.rescind(rescinded, out);
     }
 
-    /// The offers of others that leave too little for what these roles are sure of, beside those that are taken back anyhow.
-    fn in_the_way_of(&self, roles: &BTreeSet<&str>, rescinded: &[OfferId]) -> BTreeSet<OfferId> {
+    /// Other roles' offers that leave too little for these guarantees, besides those that are
+    /// rescinded anyway.
+    fn offers_against(&self, roles: &BTreeSet<&str>, rescinded: &[OfferId]) -> BTreeSet<OfferId> {
         let amounts = |offer: &Offer| {
             let mut free = Quantities::new();
             unreserved(&offer.resources).for_each(|(_, amounts)| free += &amounts);
@@ -132,8 +133,8 @@ impl Books {
         let rescinded: BTreeSet<&OfferId> = rescinded.iter().collect();
         let out = self.offers.iter();
         let out = out.filter(|offer| !rescinded.contains(&offer.id));
-        let offers: Vec<Offered<'_>> = out
-            .map(|offer| Offered {
+        let offers: Vec<OfferedAmounts<'_>> = out
+            .map(|offer| OfferedAmounts {
                 id: &offer.id,
                 role: &offer.role,
                 amounts: amounts(offer),
@@ -146,16 +147,16 @@ impl Books {
         for offer in &offers {
             free = free.saturating_sub(&offer.amounts);
         }
-        let known = raised::Known {
+        let known = raised::OfferContext {
             quotas: &self.quotas,
             consumed: consumed(self),
             free,
             offers,
         };
-        raised::in_the_way(roles, &known)
+        raised::offers_to_rescind(roles, &known)
     }
 
-    /// The offers that are more than these limits leave room for.
+    /// The offers that exceed these limits.
     fn beyond(&self, quotas: &BTreeMap<String, Quota>) -> Vec<OfferId> {
         let mut beyond = BTreeSet::new();
         let consumed = consumed(self);

@@ -1,27 +1,28 @@
-//! Reconcile: what a framework is told when it asks how its tasks are (SPEC 2.2 RECONCILE).
+//! Reconciliation: answers a framework's questions about its tasks.
 //!
-//! Pure. The table of `unknown_state` is the whole policy for tasks that nobody knows; known ones are told as they were
-//! told last. Answers bear no uuid, no data and no labels but the marks of what an executor says of its container and of checks. Whoever asks how all are that it has may be told in parts, so
-//! that none of them is long. It never asks an agent.
+//! Pure. The table in `unknown_state` is the whole policy for unknown tasks; known tasks get the
+//! state that was last sent. Answers have no uuid, no data, and only the labels for container and
+//! check status. An implicit reconciliation may be answered in parts, so that none takes long.
+//! Agents are never asked.
 
 use std::sync::Arc;
 
-use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS};
 use protocol::message::scheduler::ReconcileTasks;
+use protocol::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS};
 use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
 
 use crate::agents::Standing;
-use crate::books::Books;
 use crate::effects::Effects;
+use crate::state::MasterState;
 use crate::tasks::Task;
 
-/// Where the next part of an answer begins.
+/// The start of the next part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next(TaskId);
+pub struct NextPart(TaskId);
 
-impl Books {
-    /// A framework asks how these tasks are, or with none named, how all are that have not ended.
+impl MasterState {
+    /// Answers for the named tasks, or for all unfinished tasks if none is named.
     pub fn reconcile(&mut self, call: ReconcileTasks, now: Timestamp, out: &mut Effects) {
         let id = &call.framework_id;
         if call.tasks.is_empty() {
@@ -31,53 +32,55 @@ impl Books {
         self.counters.count("master/messages_reconcile_tasks");
         let asked = call.tasks.iter();
         let answers: Vec<TaskStatus> = asked
-            .filter_map(|(task, agent)| self.how_is(id, task, agent.as_ref(), now))
+            .filter_map(|(task, agent)| self.reconciled_status(id, task, agent.as_ref(), now))
             .collect();
         for status in answers {
             self.tell_status(id, status, out);
         }
     }
 
-    /// A framework asks how all its tasks are that have not ended: the first part of the answer, or the one that begins there. Of those that are active it looks at
-    /// `most`, in the order of their ids; what changes between two parts its framework is told anyway. Those whose agents cannot be reached are few, and
-    /// in the first. Gives where the next part begins, if there is one.
+    /// Answers for all unfinished tasks: the first part, or the part that starts at `from`. Visits
+    /// `most` active tasks in the order of their ids; changes between two parts are sent as updates
+    /// anyway. Tasks on unreachable agents are few, and are all in the first part. Returns the
+    /// start of the next part, if there is one.
     pub fn reconcile_all(
         &mut self,
         id: &FrameworkId,
-        from: Option<&Next>,
+        from: Option<&NextPart>,
         most: usize,
         now: Timestamp,
         out: &mut Effects,
-    ) -> Option<Next> {
+    ) -> Option<NextPart> {
         if from.is_none() {
             self.counters.count("master/messages_reconcile_tasks");
         }
         let of = self.tasks.of_framework(id)?;
-        let mut active = of.active_after(from.map(|Next(last)| last)).peekable();
+        let mut active = of.active_after(from.map(|NextPart(last)| last)).peekable();
         let (mut answers, mut last) = (Vec::new(), None);
-        let is_told = |task: &&Arc<Task>| !task.told.is_terminal();
+        let is_pending = |task: &&Arc<Task>| !task.told.is_terminal();
         for task in active.by_ref().take(most) {
             last = Some(&task.id);
             answers.extend(
                 Some(task)
-                    .filter(is_told)
+                    .filter(is_pending)
                     .and_then(|task| self.answer(id, task, now)),
             );
         }
         let next = last.filter(|_| active.peek().is_some()).cloned();
         drop(active);
         if from.is_none() {
-            let unreachable = of.unreachable().filter(is_told);
+            let unreachable = of.unreachable().filter(is_pending);
             answers.extend(unreachable.filter_map(|task| self.answer(id, task, now)));
         }
         for status in answers {
             self.tell_status(id, status, out);
         }
-        next.map(Next)
+        next.map(NextPart)
     }
 
-    /// How one task is; `None` while an agent that may know has not come back yet, or has still to tell of its end.
-    pub(crate) fn how_is(
+    /// The status of one task; `None` while an agent that may have it has not returned, or has yet
+    /// to report its end.
+    pub(crate) fn reconciled_status(
         &self,
         framework: &FrameworkId,
         task: &TaskId,
@@ -96,32 +99,33 @@ impl Books {
             _ => "Reconciliation: Task is unknown",
         };
         let mut status = TaskStatus::new(task.clone(), state, Source::Master, now)
-            .because(Reason::Reconciliation, message);
+            .with_reason(Reason::Reconciliation, message);
         status.agent_id = agent.cloned();
         if let Some(Standing::Unreachable(since)) = agent.map(|id| self.agents.standing(id)) {
             status.unreachable_since = Some(since);
         }
-        Some(self.in_words_of(framework, status))
+        Some(self.for_framework(framework, status))
     }
 
-    /// As its framework was told last. Nothing while its agent has still to tell what its framework has not heard, or has
-    /// heard from an earlier master: what came before is not true any more, and the end must not come ahead of it.
+    /// The status last sent to the framework. `None` while the agent has an end to report that the
+    /// framework has not been sent, or has been sent only by an earlier master: older states are no
+    /// longer true, and the end must not overtake earlier updates.
     fn answer(&self, framework: &FrameworkId, task: &Task, now: Timestamp) -> Option<TaskStatus> {
         if task.state.is_terminal() && !task.told.is_terminal() {
             return None;
         }
-        Some(self.as_told(framework, task, now))
+        Some(self.last_sent_status(framework, task, now))
     }
 
-    /// As its framework was told last, without any question.
-    pub(crate) fn as_told(
+    /// The status last sent to the framework, unconditionally.
+    pub(crate) fn last_sent_status(
         &self,
         framework: &FrameworkId,
         task: &Task,
         now: Timestamp,
     ) -> TaskStatus {
         let mut status = TaskStatus::new(task.id.clone(), task.told, Source::Master, now)
-            .because(Reason::Reconciliation, "Reconciliation: Latest task state")
+            .with_reason(Reason::Reconciliation, "Reconciliation: Latest task state")
             .on(&task.agent_id);
         if let Some(newest) = task.statuses.last() {
             status.executor_id = newest.executor_id.clone();
@@ -130,27 +134,27 @@ impl Books {
             status.healthy = newest.healthy;
             status.termination = newest.termination;
             status.unreachable_since = newest.unreachable_since;
-            let said =
+            let labels =
                 [CONTAINER_STATUS, CHECK_STATUS].map(|mark| newest.labels.get_key_value(mark));
-            let said = said.into_iter().flatten();
-            status.labels = said
+            let labels = labels.into_iter().flatten();
+            status.labels = labels
                 .map(|(mark, text)| (mark.clone(), text.clone()))
                 .collect();
         }
-        self.in_words_of(framework, status)
+        self.for_framework(framework, status)
     }
 
-    fn in_words_of(&self, framework: &FrameworkId, mut status: TaskStatus) -> TaskStatus {
+    fn for_framework(&self, framework: &FrameworkId, mut status: TaskStatus) -> TaskStatus {
         status.state = match self.frameworks.get(framework) {
-            Some(framework) => framework.told(status.state),
-            None => status.state.as_told(false),
+            Some(framework) => framework.report_state(status.state),
+            None => status.state.for_framework(false),
         };
         status
     }
 }
 
-/// The state of a task that the master does not know, by what it knows of the agent that was named, if one was.
-/// `awaited` says whether any agent has still to come back after the master's restart.
+/// The state of an unknown task, from the status of the named agent, if there is one. `awaited`:
+/// some agents have not returned since the master's restart.
 fn unknown_state(agent: Option<Standing<'_>>, awaited: bool) -> Option<TaskState> {
     match agent {
         Some(Standing::Recovered) => None,
@@ -168,7 +172,7 @@ mod tests {
 
     /// SPEC 2.2, RECONCILE.
     #[test]
-    fn an_unknown_task_is_told_by_what_is_known_of_its_agent() {
+    fn unknown_task_state_follows_its_agent() {
         let since = Timestamp::from_nanos(1);
         let table = [
             (Some(Standing::Recovered), false, None),

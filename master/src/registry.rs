@@ -1,12 +1,15 @@
-//! Registry: what a master must not forget, behind an interface that may take its time, refuse, or lose leadership.
+//! Registry: the durable state of a master, behind an interface that may be slow, refuse, or lose
+//! leadership.
 //!
-//! The order is always: the registry first, then the master's own books, then anyone is told. [`RegistryState`] is the
-//! whole content as plain data with one pure transition, `apply`; the implementations decide where it
-//! lives: [`MemoryRegistry`], [`LocalRegistry`] (synced to this machine's disk before it answers), [`ReplicatedRegistry`] (synced to the
-//! disks of a majority of masters, as a [`RegistryMachine`]) and, for rehearsals, [`FickleRegistry`], which delays and refuses. It never holds soft state: tasks, offers and usage are not in it.
+//! The order is always: registry, then the master's state, then messages. [`RegistryState`] is the
+//! whole content as plain data with one pure transition, `apply`; implementations decide where it
+//! is stored: [`MemoryRegistry`], [`LocalRegistry`] (synced to the local disk before it answers),
+//! [`ReplicatedRegistry`] (synced to the disks of a majority of masters, as a [`RegistryMachine`])
+//! and, for simulations, [`FaultyRegistry`], which delays and refuses. Soft state (tasks, offers,
+//! usage) is never stored.
 
 mod accepted;
-mod fickle;
+mod faulty;
 mod framework_state;
 mod local;
 mod machine;
@@ -19,7 +22,7 @@ mod roles;
 mod state;
 
 pub use accepted::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, AcceptedRecord};
-pub use fickle::{FickleRegistry, Whims};
+pub use faulty::{FaultPlan, FaultyRegistry};
 pub use framework_state::{FrameworkStates, STATE_BYTES_MAX};
 pub use local::{LocalRegistry, OpenError};
 pub use machine::{RegistryMachine, SnapshotRecord};
@@ -43,198 +46,201 @@ use protocol::{AgentId, AgentInfo, Drain, FrameworkId, FrameworkInfo, MachineId,
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// One change of the registry. Each may be applied twice without harm. New ones come at the end: their places are in every log.
+/// A change of the registry. Applying one twice is harmless. New variants go at the end: their
+/// indexes are in every log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum RegistryOperation {
-    /// An agent may be part of the cluster; said again when its info has changed.
+    /// Admits an agent, or changes its description.
     AdmitAgent {
-        /// Which; its id is set.
+        /// Its description, with the id set.
         info: AgentInfo,
     },
-    /// An admitted agent has not answered for too long.
+    /// Marks an admitted agent as unreachable.
     MarkAgentUnreachable {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
         /// Since when.
         since: Timestamp,
     },
-    /// An unreachable agent is back. One that the registry does not know is admitted.
+    /// Marks an unreachable agent as reachable again. An unknown one is admitted.
     MarkAgentReachable {
-        /// Which; its id is set.
+        /// Its description, with the id set.
         info: AgentInfo,
     },
-    /// An agent has left for good.
+    /// Removes an agent that has left.
     RemoveAgent {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// A framework may be part of the cluster; said again when its info or its deadline has changed.
+    /// Admits a framework, or changes its description or deadline.
     AdmitFramework {
-        /// Which; its id is set.
+        /// Its description, with the id set.
         info: FrameworkInfo,
-        /// When it is removed unless a scheduler of it subscribes; `None` while one is connected.
+        /// When it is removed unless a scheduler subscribes; `None` while one is connected.
         deadline: Option<Timestamp>,
     },
-    /// A framework is no more; its id is never admitted again.
+    /// Removes a framework; its id is never admitted again.
     RemoveFramework {
-        /// Which.
+        /// The framework.
         framework_id: FrameworkId,
     },
-    /// This scheduler leads a framework that has standbys (S134). The framework is admitted, and has no deadline.
+    /// Records the leading scheduler of a framework with standbys. The framework is admitted
+    /// without a deadline.
     AppointScheduler {
-        /// Which framework; its id is set.
+        /// Its description, with the id set.
         info: FrameworkInfo,
-        /// Who leads it from now on.
+        /// The new leading scheduler.
         scheduler: Pid,
     },
-    /// A framework keeps this under this key, or no longer anything.
+    /// Sets or deletes a key of a framework's state.
     ChangeFrameworkState {
-        /// Which framework.
+        /// The framework.
         framework_id: FrameworkId,
-        /// Which key.
+        /// The key.
         key: String,
-        /// Only if this is its version, 0 for a key that is not there.
+        /// Required current version; 0 for a missing key.
         expected: Option<u64>,
-        /// The value; its version is the registry's after this operation. `None` deletes the key.
+        /// The value, whose version is the registry's after this operation. `None` deletes the key.
         value: Option<Vec<u8>>,
     },
-    /// These roles have these quotas from now on, all of them or none. Whether the cluster has so much was judged before.
+    /// Sets quotas, all of them or none. The caller has validated them against the cluster.
     UpdateQuotas {
-        /// By role; the default takes the quota away.
+        /// By role; the default removes the quota.
         quotas: BTreeMap<String, Quota>,
     },
-    /// These roles have these weights from now on, all of them or none.
+    /// Sets weights, all of them or none.
     UpdateWeights {
-        /// By role; `None` is whatever the master's flags say.
+        /// By role; `None` restores the value of the flags.
         weights: BTreeMap<String, Option<f64>>,
     },
-    /// This is the schedule of maintenance from now on. Machines that are away stay so.
+    /// Sets the maintenance schedule. Down machines stay down.
     UpdateMaintenanceSchedule {
         /// Each machine once.
         windows: Vec<Window>,
     },
-    /// These machines of the schedule are away.
+    /// Marks scheduled machines as down.
     StartMaintenance {
-        /// Which.
+        /// The machines.
         machines: Vec<MachineId>,
     },
-    /// These machines are back, and not scheduled any more.
+    /// Marks machines as up, and removes them from the schedule.
     StopMaintenance {
-        /// Which.
+        /// The machines.
         machines: Vec<MachineId>,
     },
-    /// An agent is gone for good; its id is never admitted again.
+    /// Marks an agent as gone; its id is never admitted again.
     MarkAgentGone {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
         /// Since when.
         since: Timestamp,
     },
-    /// An agent is deactivated, and its tasks are to end.
+    /// Deactivates an agent and ends its tasks.
     DrainAgent {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
-        /// How.
+        /// The drain's parameters.
         drain: Drain,
     },
-    /// Nothing is left on an agent that was being drained.
+    /// Records that a draining agent is empty.
     MarkAgentDrained {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// Nothing of an agent is offered.
+    /// Stops offers of an agent.
     DeactivateAgent {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// An agent is offered again.
+    /// Resumes offers of an agent.
     ReactivateAgent {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// An agent that is being drained is so no more, and is offered again.
+    /// Cancels an agent's drain and resumes its offers.
     CancelDrain {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// An agent is to do these, all of them or none.
+    /// Records operations for an agent, all of them or none.
     AcceptOperations {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
-        /// Each with its serial, in rising order.
+        /// Operations with their serials, ascending.
         operations: Vec<(u64, AcceptedOperation)>,
     },
-    /// These are over: done, which is on their agents' disks, or never to be done.
+    /// Forgets operations that are on their agents' disks or will never be applied.
     ForgetOperations {
         /// Each with its agent and its serial there.
         operations: Vec<(AgentId, u64)>,
     },
 }
 
-/// The operation is where it cannot be lost.
+/// The operation is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// How many operations the registry has taken, this one included.
+    /// Number of operations applied so far, including this one.
     pub version: u64,
 }
 
 /// Why an operation was not applied, or the content not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistryError {
-    /// Not just now: try again after a while.
+    /// Not now; retry later.
     #[error("the registry cannot answer now: {reason}")]
     NotNow {
         /// For the log.
         reason: String,
     },
-    /// Another master leads: this one must not act any more.
+    /// Another master leads: this one must stop.
     #[error("another master leads")]
     LostLeadership,
-    /// This operation will never be applied as it is. Nothing was changed.
+    /// Refused permanently. Nothing was changed.
     #[error("{reason}")]
     Refused {
-        /// Names the field, the value and what was expected.
+        /// Has the field, the value and the expected value.
         reason: String,
     },
-    /// A key of a framework's state has another version than was expected. Nothing was changed.
+    /// A key of a framework's state has another version than required. Nothing was changed.
     #[error("the key has version {found}")]
     Conflict {
-        /// The version it has; 0 when it is not there.
+        /// The current version; 0 if the key is missing.
         found: u64,
     },
-    /// The registry cannot be relied upon any more: the master must end, and be started again.
+    /// No longer reliable: the master must end and be restarted.
     #[error("the registry is broken: {reason}")]
     Broken {
-        /// What happened to it.
+        /// The failure.
         reason: String,
     },
 }
 
-/// Where a master keeps what it must not forget.
+/// Durable storage of a master.
 pub trait Registry: Send + 'static {
-    /// Applies one operation; operations take effect in the order of these calls. The future answers when the
-    /// operation cannot be lost any more. Dropping it does not take the operation back.
+    /// Applies one operation; operations take effect in call order. The future completes when the
+    /// operation is durable. Dropping it does not undo the operation.
     fn apply(
         &mut self,
         operation: RegistryOperation,
     ) -> BoxFuture<'static, Result<Applied, RegistryError>>;
 
-    /// All that was applied so far.
+    /// Reads the result of all operations so far.
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>>;
 
-    /// Whether this master may still act, as of a time after this call. One that is alone always may.
+    /// Checks that this master may still act, as of a time after this call. Without a group it
+    /// always may.
     fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
         future::ready(Ok(())).boxed()
     }
 
-    /// What a framework keeps under a key, with all that was applied so far.
+    /// Reads a key of a framework's state, after all operations so far.
     fn framework_state(
         &mut self,
         framework_id: &FrameworkId,
         key: &str,
     ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>>;
 
-    /// Bytes that it takes on this machine's disk, as measured a while ago; `None` if it does not know.
+    /// Bytes on the local disk as of the last measurement, if known.
     fn disk_bytes(&self) -> Option<u64> {
         None
     }

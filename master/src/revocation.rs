@@ -1,56 +1,60 @@
-//! Revocation: tasks that must go, for the sake of what is guaranteed to a role, or because they should have ended (S115, S121, S122, S123).
+//! Revocation: tasks that must end so that a role's guarantee is met, or because they have run too
+//! long.
 //!
-//! Pure decisions on [`Books`]. The allocator names the tasks, or says how long one may run; which, and whether any, is its policy. Here each framework is warned, again
-//! whenever it subscribes anew, and each task that has not ended by its deadline is killed as its framework would; one that is still there
-//! as long afterwards ends with its executor, and that one's other tasks. Where what is guaranteed comes free otherwise, who is not killed
-//! yet may stay. Only the leader knows who was warned: the next one begins anew,
-//! with a new warning.
+//! Pure decisions on [`MasterState`]. The allocator names the tasks or the maximum run time; the
+//! choice is its policy. Here each framework is warned, again at every subscription, and each task
+//! that runs past its deadline is killed as its framework would kill it. If it still runs after the
+//! same time again, its executor is ended with all its tasks. If the guarantee is met otherwise,
+//! tasks that are not killed yet are spared. Warnings are known to the leader only: the next leader
+//! starts over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::{ListedTask, TasksListed, TasksWanted, Victim, VictimsNamed};
 use protocol::message::scheduler::{KillTask, TasksRevoked};
-use protocol::{AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, marks};
+use protocol::{
+    AgentId, FrameworkId, Reason, Source, TaskId, TaskState, TaskStatus, reserved_labels,
+};
 use resources::Resource;
 use runtime::Timestamp;
 
-use crate::books::Books;
-use crate::effects::{Due, Effect, Effects, Tell, ToAllocator, ToScheduler};
+use crate::effects::{Due, Effect, Effects, SendEffects, ToAllocator, ToScheduler};
 use crate::quota::{self, with_ancestors};
 use crate::size::in_frames;
+use crate::state::MasterState;
 use crate::tasks::Task;
 
-/// What frameworks are told, whyever a task must go.
+/// The reason in the status of every revoked task.
 const REASON: Reason = Reason::ContainerPreempted;
-/// The least time between two attempts to end a task.
+/// Minimum time between two attempts to end a task.
 const STEP_MIN: Duration = Duration::from_secs(1);
 
-/// A task, by its framework and id.
+/// A task by framework and id.
 pub type TaskKey = (FrameworkId, TaskId);
 
-/// How far a task's revocation is.
+/// Progress of a task's revocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Revocation {
     agent_id: AgentId,
-    why: Why,
-    /// The time it had, and has again when it is killed.
+    why: RevocationCause,
+    /// The grace period, which starts again at the kill.
     grace: Duration,
-    /// When it is killed, or what is done next.
+    /// When it is killed, or when the next attempt follows.
     deadline: Timestamp,
     killed: bool,
 }
 
-/// Why a task must go.
+/// Why a task must end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
-    /// This role lacks what is guaranteed to it.
+pub(crate) enum RevocationCause {
+    /// This role is below its guarantee.
     Guarantee(String),
-    /// It has run for longer than this without being marked as long.
+    /// It has run longer than this without the label of a long task.
     Overdue(Duration),
 }
 
-impl Why {
+impl RevocationCause {
     fn role(&self) -> Option<&String> {
         match self {
             Self::Guarantee(role) => Some(role),
@@ -59,7 +63,7 @@ impl Why {
     }
 }
 
-impl std::fmt::Display for Why {
+impl std::fmt::Display for RevocationCause {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Guarantee(role) => write!(f, "role `{role}` lacks what is guaranteed to it"),
@@ -71,13 +75,14 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// All of them.
+/// All revocations.
 pub(crate) type Revocations = BTreeMap<TaskKey, Revocation>;
 
-impl Books {
-    /// What runs where the allocator wants to know it, and what must go already anywhere, cut into messages. What is only offered there is
-    /// taken back first: no task has to go for what nobody uses. No answer while agents have still to come back after an election: whoever
-    /// seems to lack something may have it there.
+impl MasterState {
+    /// Sends the allocator the tasks on the agents that it asks about, and all tasks under
+    /// revocation, in pieces. Offers there are rescinded first: no task is revoked for resources
+    /// that nobody uses. Gives no answer while agents are awaited after an election, since a role
+    /// may have its guarantee there.
     pub fn list_tasks(&mut self, wanted: &TasksWanted, out: &mut Effects) {
         if self.agents.recovered().next().is_some() {
             return;
@@ -112,7 +117,8 @@ impl Books {
         }));
     }
 
-    /// Takes back what is offered on these agents to others than those who lack something, where it has anything of that.
+    /// Rescinds offers on these agents, with any of the missing resources, to roles other than the
+    /// ones below guarantee.
     fn rescind_for(&mut self, wanted: &TasksWanted, out: &mut Effects) {
         let lacks = |role: &str| with_ancestors(role).any(|role| wanted.roles.contains(role));
         let helps = |one: &Resource| !one.is_revocable() && wanted.names.contains(&one.name());
@@ -129,14 +135,14 @@ impl Books {
         if task.state.is_terminal() {
             return None;
         }
-        // One that an agent has brought may bear anything.
-        let priority = marks::priority(&task.labels).unwrap_or_default();
+        // A task reported by an agent may have any label.
+        let priority = reserved_labels::priority(&task.labels).unwrap_or_default();
         Some(ListedTask {
             framework_id: task.framework_id.clone(),
             task_id: task.id.clone(),
             agent_id: task.agent_id.clone(),
             resources: task.resources.clone(),
-            // Its framework wants no more of it; but it may take its time, so it must go like any other.
+            // Its framework has killed it, but it may take its time, so it must go like any other.
             priority: if task.kill.is_some() {
                 i32::MIN
             } else {
@@ -147,26 +153,31 @@ impl Books {
         })
     }
 
-    /// Since when a task runs; one that ran under an earlier master since this one leads at the latest.
+    /// When a task began to run; for a task of an earlier master at the latest this master's
+    /// election.
     pub(crate) fn since(&self, task: &Task) -> Option<Timestamp> {
         let brought = task.statuses.is_empty() && task.state == TaskState::Running;
         task.since().or(brought.then_some(self.elected))
     }
 
-    /// The allocator has named tasks that must make room.
+    /// Handles the allocator's choice of tasks to revoke.
     pub fn victims_named(&mut self, named: VictimsNamed, now: Timestamp, out: &mut Effects) {
         let victim = |victim: Victim| {
             let key = (victim.framework_id, victim.task_id);
-            (key, victim.agent_id, Why::Guarantee(victim.role))
+            (
+                key,
+                victim.agent_id,
+                RevocationCause::Guarantee(victim.role),
+            )
         };
         let victims = named.victims.into_iter().map(victim).collect();
         self.revoke(victims, named.grace, now, out);
     }
 
-    /// These tasks must go: their frameworks are warned, and the tasks have their time.
+    /// Revokes these tasks: warns their frameworks and starts the grace period.
     pub(crate) fn revoke(
         &mut self,
-        tasks: Vec<(TaskKey, AgentId, Why)>,
+        tasks: Vec<(TaskKey, AgentId, RevocationCause)>,
         grace: Duration,
         now: Timestamp,
         out: &mut Effects,
@@ -174,7 +185,7 @@ impl Books {
         let mut keys = Vec::new();
         for (key, agent_id, why) in tasks {
             if !self.may_be_revoked(&key, &agent_id) {
-                continue; // Named before the allocator heard what has changed.
+                continue; // Chosen before the allocator knew the latest changes.
             }
             keys.push(key.clone());
             let revocation = Revocation {
@@ -194,8 +205,8 @@ impl Books {
         out.push(Effect::Later(grace, Due::Revoked(keys, now + grace)));
     }
 
-    /// Only these roles lack something still: tasks that were to make room for any other may stay, unless they are killed already. Their
-    /// frameworks are told how they are.
+    /// Only these roles are still below guarantee: spares tasks that were to end for any other
+    /// role, unless killed already, and notifies their frameworks.
     pub fn spare(&mut self, lacking: &BTreeSet<String>, now: Timestamp, out: &mut Effects) {
         let mut spared = Vec::new();
         self.revocations.retain(|key, one| {
@@ -209,18 +220,19 @@ impl Books {
         for ((framework, id), role) in spared {
             let task = self.tasks.get(&framework, &id);
             let Some(task) = task.filter(|task| !task.state.is_terminal()) else {
-                continue; // Its end has been told, or will be.
+                continue; // Its end has been reported, or will be.
             };
-            let mut status = self.as_told(&framework, task, now);
+            let mut status = self.last_sent_status(&framework, task, now);
             status.message = format!("no longer revoked: role `{role}` lacks nothing any more");
             self.counters.count("master/tasks_spared");
             self.tell_status(&framework, status, out);
         }
-        // Who has run for too long meanwhile was passed over, since it had to go already.
+        // Overdue tasks that were under revocation have been skipped so far.
         self.revoke_overdue(now, out);
     }
 
-    /// A framework has a scheduler that may not have heard of its tasks that must go: it is warned of those that are not killed yet.
+    /// Warns the new scheduler of a framework about its tasks under revocation that are not killed
+    /// yet.
     pub fn warn_again(&self, framework: &FrameworkId, now: Timestamp, out: &mut Effects) {
         let warned = |(key, one): &(&TaskKey, &Revocation)| {
             let task = self.tasks.get(&key.0, &key.1);
@@ -232,9 +244,9 @@ impl Books {
         self.warn(&keys, now, out);
     }
 
-    /// Tells each framework which of its tasks these are, how long they have, and why.
+    /// Sends each framework its revoked tasks, the remaining time and the cause.
     fn warn(&self, keys: &[TaskKey], now: Timestamp, out: &mut Effects) {
-        let mut warned: BTreeMap<(&FrameworkId, &Why, Timestamp), Vec<TaskStatus>> =
+        let mut warned: BTreeMap<(&FrameworkId, &RevocationCause, Timestamp), Vec<TaskStatus>> =
             BTreeMap::new();
         for key in keys {
             if let Some(one) = self.revocations.get(key) {
@@ -262,7 +274,7 @@ impl Books {
         runs && !self.revocations.contains_key(key)
     }
 
-    /// How a task is that must go, and why it must.
+    /// The status with which a framework is warned.
     fn warning(
         &self,
         (framework, id): &TaskKey,
@@ -275,13 +287,14 @@ impl Books {
         let why = &revocation.why;
         let message = format!("revoked, since {why}: killed in {left} if it has not ended by then");
         let status = TaskStatus::new(id.clone(), state, Source::Master, now);
-        let mut status = status.because(REASON, message);
+        let mut status = status.with_reason(REASON, message);
         status.executor_id = task.map(|task| task.executor_id.clone());
         status.on(&revocation.agent_id)
     }
 
-    /// The time of these tasks is over: those that run are killed, and of those that were killed already and run all the same the executor
-    /// ends. What cannot be reached is left until it is back, and what has ended until its framework knows.
+    /// The deadline of these tasks has passed: kills running ones, and ends the executors of those
+    /// that were killed and still run. Unreachable tasks wait for their agent, and ended ones for
+    /// their framework's acknowledgement.
     pub fn revocations_due(
         &mut self,
         keys: Vec<TaskKey>,
@@ -294,7 +307,7 @@ impl Books {
         for key in keys {
             let revocation = self.revocations.get(&key).cloned();
             let Some(revocation) = revocation.filter(|one| one.deadline == deadline) else {
-                continue; // Another task of that id, which has its own time.
+                continue; // A new task with that id and its own deadline.
             };
             let is_here = |task: &&Task| task.agent_id == revocation.agent_id;
             let known = self.tasks.find(&key.0, &key.1).filter(is_here);
@@ -341,14 +354,14 @@ impl Books {
         }
     }
 
-    /// A task is launched: whatever one of its id had to do before was not it.
+    /// A new task with that id is launched: forgets the old one's revocation.
     pub(crate) fn forget_revocation(&mut self, framework: &FrameworkId, task: &TaskId) {
         if !self.revocations.is_empty() {
             self.revocations.remove(&(framework.clone(), task.clone()));
         }
     }
 
-    /// Why a task ended that was killed to make room.
+    /// Adds the cause to the last status of a killed task.
     pub(crate) fn explain_revoked(&self, framework: &FrameworkId, status: &mut TaskStatus) {
         if self.revocations.is_empty() {
             return;

@@ -1,7 +1,7 @@
-//! Sizes: cuts a long list into messages that stay well below the largest frame.
+//! Splits long lists into messages well below the maximum frame size.
 //!
-//! Pure. It measures with the wire's own codec, so that no list of small things with a few large ones is misjudged. Offers, of which there are most, are
-//! mostly seen to be small without that.
+//! Pure. Sizes are measured with the wire codec, so that a few large items among many small ones
+//! are handled. Offers, the most frequent, are usually recognized as small without that.
 
 use bytes::BytesMut;
 use protocol::Offer;
@@ -9,10 +9,10 @@ use resources::{AttributeValue, Resource, Value};
 use runtime::codec;
 use serde::Serialize;
 
-/// The most bytes that one cut has, unless a single item has more.
+/// Maximum bytes of one piece, unless a single item exceeds it.
 const BYTES_MAX: usize = 768 * 1024;
 
-/// The most bytes of a number on the wire, and of what else takes no more: a length, a tag, a truth.
+/// Maximum bytes of a number on the wire, and of anything no longer: a length, a tag, a boolean.
 const NUMBER: usize = 9;
 
 /// The same as [`in_frames`].
@@ -25,7 +25,7 @@ pub fn offers_in_frames(offers: Vec<Offer>) -> Vec<Vec<Offer>> {
     }
 }
 
-/// How many bytes an offer has at most on the wire, if that is soon said.
+/// An upper bound of an offer's bytes on the wire, if it is cheap to compute.
 fn bytes_at_most(offer: &Offer) -> Option<usize> {
     let text = |text: &str| text.len() + NUMBER;
     let ids = [
@@ -53,10 +53,13 @@ fn bytes_at_most(offer: &Offer) -> Option<usize> {
     parts.try_fold(fixed, |sum, part| sum.checked_add(part?))
 }
 
-/// The same of a resource.
+/// The same for a resource.
 fn bytes_of_resource(resource: &Resource) -> Option<usize> {
-    let said = resource.annotations();
-    if !said.reservations.is_empty() || said.disk.is_some() || said.provider.is_some() {
+    let annotations = resource.annotations();
+    if !annotations.reservations.is_empty()
+        || annotations.disk.is_some()
+        || annotations.provider.is_some()
+    {
         return None;
     }
     let value = match resource.value() {
@@ -64,35 +67,36 @@ fn bytes_of_resource(resource: &Resource) -> Option<usize> {
         Value::Ranges(ranges) => (2 * ranges.iter().len() + 1) * NUMBER,
         Value::Set(_) => return None,
     };
-    let roles = said.allocation.iter().chain(&said.lender);
+    let roles = annotations.allocation.iter().chain(&annotations.lender);
     let roles: usize = roles.map(|role| role.as_str().len()).sum();
-    // Lengths and tags: the name's, the value's, the copies, and one for each annotation, of which three have another.
+    // Lengths and tags: the name's, the value's, the copies, and one for each annotation, of which
+    // three have another.
     Some(resource.name_str().len() + value + roles + 14 * NUMBER)
 }
 
 /// The bytes of a value on the wire.
 pub fn wire_bytes<T: Serialize>(value: &T) -> usize {
     let mut buffer = BytesMut::new();
-    // What cannot be encoded will be refused when it is told.
+    // A value that cannot be encoded will be refused when it is sent.
     codec::encode_into(value, &mut buffer).map_or(0, |()| buffer.len())
 }
 
-/// The list, cut so that no piece with more than one item is above 768 KiB on the wire.
+/// The list in pieces of at most 768 KiB on the wire, unless a piece has a single item.
 pub fn in_frames<T: Serialize>(items: Vec<T>) -> Vec<Vec<T>> {
     in_pieces(items, BYTES_MAX)
 }
 
-/// The list, cut so that no piece with more than one item is above so many bytes on the wire.
+/// The list in pieces of at most `bytes_max` on the wire, unless a piece has a single item.
 pub fn in_pieces<T: Serialize>(items: Vec<T>, bytes_max: usize) -> Vec<Vec<T>> {
     if items.len() == 1 {
-        return vec![items]; // However large: it is not cut.
+        return vec![items]; // A single item is never split.
     }
     let mut pieces = Vec::new();
     let mut piece = Vec::new();
     let (mut bytes, mut buffer) = (0, BytesMut::new());
     for item in items {
         buffer.clear();
-        // What cannot be encoded will be refused when it is told.
+        // A value that cannot be encoded will be refused when it is sent.
         let length = match codec::encode_into(&item, &mut buffer) {
             Ok(()) => buffer.len(),
             Err(_) => 0,
@@ -132,12 +136,12 @@ mod tests {
                 duration: Some(std::time::Duration::MAX),
             }),
             domain: None,
-            served: None,
+            endpoint: None,
         }
     }
 
     #[test]
-    fn an_offer_is_never_larger_than_it_is_said_to_be_at_most() {
+    fn offer_size_bound_is_never_exceeded() {
         let role = Role::new("eng/web").unwrap();
         let ports: Vec<String> = (0..500)
             .map(|n| format!("{}-{}", n * 3, n * 3 + 1))
@@ -170,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn offers_are_cut_as_anything_is_whatever_is_known_of_their_size() {
+    fn offers_are_split_like_any_list() {
         let text = |length: usize| format!("what:{}", "x".repeat(length));
         for (attributes, resources) in [(text(300_000), "cpus:1"), (text(300_000), "cpus(eng):1")] {
             let offers = vec![offer(&attributes, resources); 5];
@@ -183,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn no_piece_is_above_the_bound_and_nothing_is_lost_or_moved() {
+    fn pieces_respect_the_bound_and_keep_order() {
         let items: Vec<Vec<u8>> = (0..20_u8).map(|n| vec![n; 200_000]).collect();
         let pieces = in_frames(items.clone());
         assert!(pieces.iter().all(|piece| piece.len() <= 3));

@@ -1,85 +1,89 @@
-//! Standbys: the schedulers of one framework that wait for their turn, and what of its state each may see (S134, DESIGN section 9).
+//! Standbys: schedulers of one framework that wait to lead it, and their access to its state.
 //!
-//! Pure decisions on [`Books`]. A scheduler that comes leads if nobody does; otherwise it waits, first come, first to lead, until the
-//! leading one's link ends. The registry stands between the choice and its announcement, as everywhere. It knows who led last, so after a
-//! failover of the master that one is waited for, for a while, before a standby is chosen. It never chooses for a framework whose schedulers
-//! do not stand by for each other: there the newest wins.
+//! Pure decisions on [`MasterState`]. A new scheduler leads if no other does; otherwise it waits,
+//! first come first served, until the leader's link ends. The choice is recorded in the registry
+//! before it is announced. The registry has the last leader, so after a failover of the master that
+//! scheduler has some time to return before a standby is chosen. Frameworks whose schedulers are
+//! not standbys are not handled here: their newest scheduler wins.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use protocol::message::scheduler::{FrameworkFailed, Subscribe, Subscribed, SubscriptionRefused};
-use protocol::message::standby::{StandBy, StandingBy, YouLead};
+use protocol::message::standby::{SchedulerElected, StandBy, StandingBy};
 use protocol::message::state::StateRefused;
 use protocol::{FrameworkId, FrameworkInfo, Wants};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
-use crate::books::Books;
-use crate::effects::{Due, Effect, Effects, Tell, ToScheduler};
+use crate::effects::{Due, Effect, Effects, SendEffects, ToScheduler};
 use crate::registry::RegistryOperation;
+use crate::state::MasterState;
 use crate::subscription::FrameworkPrepared;
 
-/// How many standbys one framework may have.
+/// Maximum standbys per framework.
 pub const STANDBYS_MAX: usize = 8;
-/// How long after its election a master waits for the scheduler that led before it chooses a standby.
+/// Time after an election for the previous leader of a framework to return before a standby is
+/// chosen.
 pub const LEADER_PREFERRED: Duration = Duration::from_secs(10);
 
-/// Who leads and who waits, of each framework whose schedulers stand by for each other.
+/// Leading and waiting schedulers of the frameworks with standbys.
 #[derive(Clone, Debug, Default)]
 pub struct Standbys {
-    /// Who led last, as the registry knows it.
+    /// The last leaders, as the registry has them.
     appointed: BTreeMap<FrameworkId, Pid>,
-    waiting: BTreeMap<FrameworkId, VecDeque<Waiting>>,
-    /// Whose leaders have led under an earlier master, and still have time to come back.
+    waiting: BTreeMap<FrameworkId, VecDeque<WaitingScheduler>>,
+    /// Frameworks whose leader under an earlier master still has time to return.
     awaited: BTreeSet<FrameworkId>,
-    /// Of whom the registry is being told that it leads.
+    /// Schedulers whose leadership the registry is recording.
     choosing: BTreeMap<FrameworkId, Pid>,
 }
 
-/// One that waits.
+/// A waiting scheduler.
 #[derive(Clone, Debug)]
-struct Waiting {
+struct WaitingScheduler {
     scheduler: Pid,
     info: FrameworkInfo,
     wants: Wants,
 }
 
-/// What a scheduler that would lead is to be.
+/// The outcome for a scheduler that offers to lead.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Turn {
-    /// The leader, once the registry knows it.
+pub enum StandbyOutcome {
+    /// It leads, once the registry has recorded it.
     Leads(Box<FrameworkPrepared>),
-    /// A standby.
+    /// It is a standby.
     StandsBy(StandingBy),
 }
 
 impl Standbys {
-    /// Who waits for that framework, in the order of their turns.
+    /// The standbys of that framework, in order.
     pub fn of(&self, id: &FrameworkId) -> impl Iterator<Item = &Pid> {
         let waiting = self.waiting.get(id).into_iter().flatten();
         waiting.map(|waiting| &waiting.scheduler)
     }
 
-    /// For which framework that scheduler waits.
+    /// The framework that the scheduler waits for.
     pub fn at(&self, scheduler: &Pid) -> Option<&FrameworkId> {
-        let waits = |waiting: &VecDeque<Waiting>| waiting.iter().any(|w| w.scheduler == *scheduler);
+        let waits = |waiting: &VecDeque<WaitingScheduler>| {
+            waiting.iter().any(|w| w.scheduler == *scheduler)
+        };
         let mut waiting = self.waiting.iter();
         waiting.find_map(|(id, waiting)| waits(waiting).then_some(id))
     }
 
-    /// Whether anybody waits for that framework.
+    /// Whether that framework has standbys.
     pub fn has(&self, id: &FrameworkId) -> bool {
         self.waiting.contains_key(id)
     }
 
-    /// Takes over what the registry holds.
+    /// Takes over the registry's state.
     pub(crate) fn recover(&mut self, leading: BTreeMap<FrameworkId, Pid>) {
         self.awaited = leading.keys().cloned().collect();
         self.appointed = leading;
     }
 
-    /// That scheduler waits no more.
+    /// Removes a standby.
     pub(crate) fn forget(&mut self, scheduler: &Pid) {
         self.waiting.retain(|_, waiting| {
             waiting.retain(|waiting| waiting.scheduler != *scheduler);
@@ -87,13 +91,13 @@ impl Standbys {
         });
     }
 
-    /// That scheduler speaks for the framework from now on.
+    /// The scheduler leads the framework now.
     pub(crate) fn subscribed(&mut self, id: &FrameworkId, scheduler: &Pid) {
         self.awaited.remove(id);
         self.forget(scheduler);
     }
 
-    /// Whether that scheduler leads if it comes now, given who does.
+    /// Whether that scheduler would lead, given the current leader.
     fn leads(&self, id: &FrameworkId, scheduler: &Pid, leader: Option<&Pid>) -> bool {
         match leader {
             Some(leader) => leader == scheduler,
@@ -103,10 +107,14 @@ impl Standbys {
         }
     }
 
-    /// That scheduler waits from now on, or still, in its place. Refused when there are too many.
-    fn wait(&mut self, id: &FrameworkId, standby: Waiting) -> Result<(), SubscriptionRefused> {
+    /// Adds a standby, or updates it in its position. Fails above the bound.
+    fn wait(
+        &mut self,
+        id: &FrameworkId,
+        standby: WaitingScheduler,
+    ) -> Result<(), SubscriptionRefused> {
         let waiting = self.waiting.entry(id.clone()).or_default();
-        let same = |other: &&mut Waiting| other.scheduler == standby.scheduler;
+        let same = |other: &&mut WaitingScheduler| other.scheduler == standby.scheduler;
         if let Some(before) = waiting.iter_mut().find(same) {
             *before = standby;
         } else if waiting.len() < STANDBYS_MAX {
@@ -121,15 +129,15 @@ impl Standbys {
     }
 }
 
-impl Books {
-    /// What this scheduler is to be: a standby from now on, or the leader once the registry knows it.
+impl MasterState {
+    /// The role of this scheduler: standby at once, or leader once the registry has recorded it.
     pub fn stand_by(
         &mut self,
         message: &StandBy,
         out: &mut Effects,
-    ) -> Result<Turn, SubscriptionRefused> {
+    ) -> Result<StandbyOutcome, SubscriptionRefused> {
         let mut framework = message.framework.clone();
-        framework.id = self.meant(message)?;
+        framework.id = self.named_framework(message)?;
         let subscribe = Subscribe {
             framework,
             scheduler: message.scheduler.clone(),
@@ -145,9 +153,9 @@ impl Books {
         if self.standbys.leads(id, scheduler, leader) {
             self.standbys.choosing.insert(id.clone(), scheduler.clone());
             let prepared = appointment(prepared, scheduler);
-            return Ok(Turn::Leads(Box::new(prepared)));
+            return Ok(StandbyOutcome::Leads(Box::new(prepared)));
         }
-        let standby = Waiting {
+        let standby = WaitingScheduler {
             scheduler: scheduler.clone(),
             info: prepared.info.clone(),
             wants: subscribe.wants,
@@ -157,14 +165,18 @@ impl Books {
         if new {
             out.push(Effect::Link(scheduler.clone()));
         }
-        Ok(Turn::StandsBy(StandingBy {
+        Ok(StandbyOutcome::StandsBy(StandingBy {
             framework_id: prepared.framework_id,
             master: self.master.clone(),
         }))
     }
 
-    /// Which framework a scheduler means: the one it names by id, speaks or waits for, or the one of its name and principal.
-    fn meant(&self, message: &StandBy) -> Result<Option<FrameworkId>, SubscriptionRefused> {
+    /// The framework that a scheduler means: the one that it names by id, leads or waits for, or
+    /// else the one with its name and principal.
+    fn named_framework(
+        &self,
+        message: &StandBy,
+    ) -> Result<Option<FrameworkId>, SubscriptionRefused> {
         let info = &message.framework;
         let waits_for = self.standbys.at(&message.scheduler);
         if let (Some(named), Some(waits_for)) = (&info.id, waits_for)
@@ -191,7 +203,7 @@ impl Books {
         }
     }
 
-    /// The registry knows who leads: the framework is subscribed through that scheduler.
+    /// The leader is recorded: subscribes the framework through that scheduler.
     pub fn lead(
         &mut self,
         prepared: FrameworkPrepared,
@@ -212,15 +224,15 @@ impl Books {
         Ok(subscribed)
     }
 
-    /// The registry does not know that a scheduler leads: another may be chosen.
-    pub fn not_led(&mut self, id: &FrameworkId, out: &mut Effects) {
+    /// The leader was not recorded: another may be chosen.
+    pub fn not_appointed(&mut self, id: &FrameworkId, out: &mut Effects) {
         self.standbys.choosing.remove(id);
         if self.standbys.has(id) {
             out.push(Effect::Choose(id.clone()));
         }
     }
 
-    /// The first standby's turn has come, if the framework has nobody who leads and nobody is being chosen.
+    /// Chooses the first standby, unless the framework has a leader or one is being chosen.
     pub fn choose(&mut self, id: &FrameworkId) -> Option<(FrameworkPrepared, StandBy)> {
         if self.frameworks.get(id)?.is_connected() || self.standbys.choosing.contains_key(id) {
             return None;
@@ -237,7 +249,7 @@ impl Books {
                 wants: message.wants.clone(),
             };
             let Ok(prepared) = self.prepare_framework(&subscribe) else {
-                // What was fit when it came is unfit now: the next one's turn.
+                // No longer valid: try the next one.
                 self.standbys.forget(&next.scheduler);
                 continue;
             };
@@ -247,7 +259,8 @@ impl Books {
         None
     }
 
-    /// The registry knows, or has refused, who was chosen. One that still waits is told that it leads; otherwise it is the next one's turn.
+    /// The choice was recorded or refused. A standby that still waits is told to lead; otherwise
+    /// the next one is chosen.
     pub fn chosen(
         &mut self,
         prepared: FrameworkPrepared,
@@ -265,7 +278,7 @@ impl Books {
         let timeout = framework.info.failover_timeout;
         if recorded && self.standbys.at(&scheduler) == Some(&id) {
             if let Ok(subscribed) = self.lead(prepared, message, now, out) {
-                let lead = ToScheduler::Lead(YouLead { subscribed });
+                let lead = ToScheduler::Lead(SchedulerElected { subscribed });
                 out.scheduler(Some(&scheduler), lead);
                 self.warn_again(&id, now, out);
             }
@@ -278,13 +291,13 @@ impl Books {
         }
     }
 
-    /// The link to a scheduler broke. Of one that leads the framework is without a scheduler; one that waited is forgotten.
+    /// The link to a scheduler broke. A leader disconnects its framework; a standby is forgotten.
     pub fn scheduler_gone(&mut self, scheduler: &Pid, out: &mut Effects) {
         self.standbys.forget(scheduler);
         self.framework_disconnected(scheduler, out);
     }
 
-    /// The schedulers that led under the master before have had their time.
+    /// The time of the previous leaders is over.
     pub(crate) fn leaders_awaited(&mut self, out: &mut Effects) {
         self.standbys.awaited.clear();
         for id in self.standbys.waiting.keys() {
@@ -292,7 +305,7 @@ impl Books {
         }
     }
 
-    /// The framework is over, and with it whoever waits for it.
+    /// The framework is over: dismisses its standbys.
     pub(crate) fn dismiss_standbys(&mut self, id: &FrameworkId, out: &mut Effects) {
         self.standbys.appointed.remove(id);
         self.standbys.awaited.remove(id);
@@ -306,7 +319,7 @@ impl Books {
         }
     }
 
-    /// Takes over from the registry who led, and gives them their time to come back.
+    /// Takes over the previous leaders from the registry, and gives them time to return.
     pub(crate) fn recover_leaders(
         &mut self,
         leading: BTreeMap<FrameworkId, Pid>,
@@ -318,7 +331,7 @@ impl Books {
         self.standbys.recover(leading);
     }
 
-    /// Whether that scheduler may change what this framework keeps.
+    /// Whether that scheduler may change the framework's state.
     pub fn may_change(&self, id: &FrameworkId, scheduler: &Pid) -> Result<(), StateRefused> {
         if self.frameworks.scheduler(id) == Some(scheduler) {
             return Ok(());
@@ -328,7 +341,7 @@ impl Books {
         Err(StateRefused::NotLeading { reason })
     }
 
-    /// Whether that scheduler may read what this framework keeps.
+    /// Whether that scheduler may read the framework's state.
     pub fn may_read(&self, id: &FrameworkId, scheduler: &Pid) -> Result<(), StateRefused> {
         if self.standbys.at(scheduler) == Some(id) {
             return Ok(());
@@ -337,7 +350,7 @@ impl Books {
     }
 }
 
-/// The same preparation, but the registry is also told who leads.
+/// The same preparation with the leader in the registry operation.
 fn appointment(prepared: FrameworkPrepared, scheduler: &Pid) -> FrameworkPrepared {
     let operation = RegistryOperation::AppointScheduler {
         info: prepared.info.clone(),

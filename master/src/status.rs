@@ -1,20 +1,21 @@
-//! Status: what a status update changes, whom it goes to, and how acknowledgements go back (SPEC 2.2 ACKNOWLEDGE, 5.3).
+//! Status updates: their effect, their forwarding, and the acknowledgements.
 //!
-//! Pure decisions on [`Books`]. An update is passed on, because its agent sends it again until the framework has acknowledged
-//! it, unless the framework was told before that the task has ended otherwise; resources are freed by the newest state that the agent knows, which may be
-//! ahead of the update. It never lets a task that has ended live again.
+//! Pure decisions on [`MasterState`]. An update is forwarded, since its agent resends it until the
+//! framework has acknowledged it, unless the framework was already sent another end of the task.
+//! Resources are freed by the newest state that the agent knows, which may be ahead of the update.
+//! A terminal state is final.
 
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, Lost, StatusChanged};
 use protocol::message::task::{ExecutorExited, ShutDownFramework, TaskUpdated};
 use protocol::{AgentId, FrameworkId, TaskState, TaskStatus};
 use runtime::Pid;
 
-use crate::books::Books;
-use crate::effects::{Effects, Tell, ToAgent, ToScheduler};
+use crate::effects::{Effects, SendEffects, ToAgent, ToScheduler};
+use crate::state::MasterState;
 use crate::tasks::Task;
 
-impl Books {
-    /// An agent reports a task's new state.
+impl MasterState {
+    /// Handles an agent's report of a task's new state.
     pub fn task_updated(&mut self, message: TaskUpdated, out: &mut Effects) {
         self.counters.count("master/messages_status_update");
         let TaskUpdated { agent_id, update } = message;
@@ -31,16 +32,17 @@ impl Books {
         self.explain_revoked(&framework_id, &mut status);
         let Some(framework) = self.frameworks.get(&framework_id) else {
             self.counters.count("master/invalid_status_updates");
-            self.answer_for_the_removed(&framework_id, &agent_id, &status, out);
+            self.answer_for_removed_framework(&framework_id, &agent_id, &status, out);
             return;
         };
-        status.state = framework.told(status.state);
-        let latest = framework.told(update.latest_state);
+        status.state = framework.report_state(status.state);
+        let latest = framework.report_state(update.latest_state);
         let scheduler = framework.scheduler.clone();
         let found = self.tasks.find(&framework_id, &status.task_id);
         let over = found.filter(|task| task.agent_id == agent_id && task.told.is_terminal());
         if over.is_some_and(|task| task.told != status.state) {
-            // To its framework the task has ended, once and for ever: the master has said so when its agent came without it.
+            // The framework was sent the task's final end, when its agent returned without the
+            // task.
             self.counters.count("master/invalid_status_updates");
             return acknowledge_for(&framework_id, &agent_id, &pid, &status, out);
         }
@@ -57,7 +59,7 @@ impl Books {
             if let Some(freed) = freed {
                 self.recovered_by_end(freed, out);
             }
-            // Nobody will acknowledge an end that bears no uuid.
+            // An end without a uuid is never acknowledged.
             if status.state.is_terminal() && status.uuid.is_none() {
                 self.tasks.complete(&framework_id, &status.task_id);
             }
@@ -67,8 +69,9 @@ impl Books {
             if newest.is_some_and(|task| task.agent_id != agent_id)
                 && self.tasks.is_taken(&framework_id, &status.task_id)
             {
-                // Another agent has a task of this id: its framework would believe this of that one.
-                tracing::warn!(task = %status.task_id, agent = %agent_id, "a status of another agent's task is not passed on");
+                // Another agent has a task with this id, and its framework would misattribute the
+                // update.
+                tracing::warn!(task = %status.task_id, agent = %agent_id, "dropping a status of another agent's task");
                 return acknowledge_for(&framework_id, &agent_id, &pid, &status, out);
             }
         }
@@ -77,13 +80,13 @@ impl Books {
                 Some(&scheduler),
                 ToScheduler::Status(Box::new(StatusChanged { status })),
             ),
-            // The agent sends it again until a scheduler is back.
+            // The agent resends it until a scheduler returns.
             None => tracing::debug!(%framework_id, agent = %pid, "no scheduler for a status"),
         }
     }
 
-    /// The framework is no more: the master acknowledges in its stead, and says again that it is no more.
-    fn answer_for_the_removed(
+    /// The framework is removed: the master acknowledges instead, and tells the agent again.
+    fn answer_for_removed_framework(
         &self,
         framework: &FrameworkId,
         agent: &AgentId,
@@ -101,7 +104,7 @@ impl Books {
         acknowledge_for(framework, &agent.id, &agent.pid, status, out);
     }
 
-    /// A framework has a status in hand.
+    /// Handles a framework's acknowledgement.
     pub fn acknowledge(&mut self, call: AcknowledgeStatus, out: &mut Effects) {
         self.counters
             .count("master/messages_status_update_acknowledgement");
@@ -120,8 +123,9 @@ impl Books {
         out.agent(&agent.pid, ToAgent::Acknowledge(call));
     }
 
-    /// A framework's own executor has ended: what it held itself is free, and its framework hears of it (SPEC 2.3 FAILURE). Of one that the books
-    /// do not know nothing is told: the end of a command executor is the end of its task, of which its agent says so itself.
+    /// A framework's own executor has ended: its resources are free, and its framework is notified.
+    /// An executor that the state does not know is not reported: the end of a command executor is
+    /// the end of its task, which its agent reports.
     pub fn executor_exited(&mut self, message: ExecutorExited, out: &mut Effects) {
         self.counters.count("master/messages_exited_executor");
         let ExecutorExited {
@@ -146,7 +150,7 @@ impl Books {
         );
     }
 
-    /// Bytes from a scheduler for an executor; at most once.
+    /// Forwards a message from a scheduler to an executor, at most once.
     pub fn message_to_executor(&mut self, message: FrameworkMessage, out: &mut Effects) {
         self.counters.count("master/messages_framework_to_executor");
         match self.agents.connected(&message.agent_id) {
@@ -161,7 +165,7 @@ impl Books {
         }
     }
 
-    /// Bytes from an executor for its scheduler; at most once.
+    /// Forwards a message from an executor to its scheduler, at most once.
     pub fn message_to_scheduler(&mut self, message: FrameworkMessage, out: &mut Effects) {
         self.counters.count("master/messages_executor_to_framework");
         match self.frameworks.scheduler(&message.framework_id) {
@@ -176,7 +180,7 @@ impl Books {
         }
     }
 
-    /// How many tasks are in each state now, ended and acknowledged ones left out.
+    /// Number of tasks in each state, without acknowledged ends.
     pub fn tasks_by_state(&self) -> std::collections::BTreeMap<TaskState, u64> {
         let mut by_state = std::collections::BTreeMap::new();
         for (_, of) in self.tasks.frameworks() {
@@ -188,7 +192,7 @@ impl Books {
     }
 }
 
-/// Acknowledges in the framework's stead, so that the agent sends the status no more.
+/// Acknowledges for the framework, so that the agent stops resending the status.
 fn acknowledge_for(
     framework: &FrameworkId,
     agent: &AgentId,

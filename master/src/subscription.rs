@@ -1,7 +1,7 @@
-//! Subscription: how frameworks come, lose their schedulers, come back and end (SPEC 2.2 SUBSCRIBE, 3.3).
+//! Subscription: how frameworks register, lose their schedulers, return and end.
 //!
-//! Pure decisions on [`Books`]. As with agents the registry stands between `prepare_...` and the other half. The newest
-//! scheduler of a framework wins; its predecessor is told to stop. It never waits.
+//! Pure decisions on [`MasterState`]. As with agents, the registry stands between `prepare_...` and
+//! the other half. The newest scheduler of a framework replaces the previous one. Never waits.
 
 use std::time::Duration;
 
@@ -12,32 +12,32 @@ use protocol::{FrameworkId, FrameworkInfo, Reason, TaskState};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
-use crate::books::{Books, master_status};
-use crate::dealings::Dealing;
-use crate::effects::{Due, Effect, Effects, Tell, ToAgent, ToAllocator, ToScheduler};
+use crate::effects::{Due, Effect, Effects, SendEffects, ToAgent, ToAllocator, ToScheduler};
+use crate::framework_counters::FrameworkCounter;
 use crate::frameworks::Framework;
 use crate::registry::RegistryOperation;
+use crate::state::{MasterState, master_status};
 use crate::tasks::Task;
 use crate::validation;
 
-/// The error that the scheduler of a removed framework gets.
+/// The error for the scheduler of a removed framework.
 pub(crate) const REMOVED: &str = "Framework has been removed";
-/// The error of a framework that comes with another principal than before.
+/// The error for a framework that subscribes with another principal than before.
 pub(crate) const CHANGED_PRINCIPAL: &str = "Changing framework's principal is not allowed.";
 
-/// What must be recorded before a framework is subscribed.
+/// The registry operation that admits a framework.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FrameworkPrepared {
-    /// What it said of itself, with its id, old or new, and without changes that are ignored.
+    /// Its description with its id, old or new, and without changes that are ignored.
     pub info: FrameworkInfo,
-    /// The same id.
+    /// Its id.
     pub framework_id: FrameworkId,
-    /// What to record.
+    /// The operation to record.
     pub operation: RegistryOperation,
 }
 
 impl FrameworkPrepared {
-    /// The framework of that id, connected, is to be recorded as it is described.
+    /// An admission of the connected framework with that id and description.
     pub(crate) fn admission(framework_id: FrameworkId, mut info: FrameworkInfo) -> Self {
         info.id = Some(framework_id.clone());
         let operation = RegistryOperation::AdmitFramework {
@@ -52,8 +52,8 @@ impl FrameworkPrepared {
     }
 }
 
-impl Books {
-    /// Whether this framework may subscribe, and what must be recorded first.
+impl MasterState {
+    /// Checks a subscription; returns the operation to record first.
     pub fn prepare_framework(
         &mut self,
         message: &Subscribe,
@@ -77,17 +77,14 @@ impl Books {
             .map_err(|invalid| never(invalid.to_string()))?;
         let speaks_for = self.frameworks.at(&message.scheduler);
         if let Some(other) = speaks_for.filter(|other| other.id != framework_id) {
-            let expected = format!(
-                "the framework that this scheduler speaks for, `{}`",
-                other.id
-            );
+            let expected = format!("this scheduler's framework, `{}`", other.id);
             let invalid = Invalid::new("framework.id", &framework_id, expected);
             return Err(never(invalid.to_string()));
         }
         let mut info = message.framework.clone();
         if let Some(before) = self.frameworks.get(&framework_id) {
             if before.info.principal != info.principal {
-                // Without the known principal, which is not everybody's business.
+                // Without the known principal, which is confidential.
                 return Err(never(CHANGED_PRINCIPAL.to_owned()));
             }
             info.user = before.info.user.clone();
@@ -96,7 +93,7 @@ impl Books {
         Ok(FrameworkPrepared::admission(framework_id, info))
     }
 
-    /// The registry knows the framework: this scheduler speaks for it from now on.
+    /// The registry has recorded the framework: subscribes this scheduler.
     pub fn subscribe(
         &mut self,
         prepared: FrameworkPrepared,
@@ -115,14 +112,15 @@ impl Books {
         let before = self.frameworks.get(&framework_id).cloned();
         let old = before.as_ref().and_then(|before| before.scheduler.as_ref());
         if let Some(old) = old.filter(|old| **old != message.scheduler) {
-            // This is the last event of the old scheduler, so its offers are not rescinded to it.
+            // This is the old scheduler's last event, so its offers are not rescinded to it.
             self.frameworks.disconnect(&framework_id);
             let failed = FrameworkFailed {
                 message: "Framework failed over".to_owned(),
             };
             out.scheduler(Some(old), ToScheduler::Failed(failed));
-            // Told to one that speaks for it no more.
-            self.frameworks.dealt(&framework_id, Dealing::Error, 1);
+            // Counted here, because the receiver no longer is the framework's scheduler.
+            self.frameworks
+                .count(&framework_id, FrameworkCounter::Error, 1);
             out.push(Effect::Unlink(old.clone()));
         }
         self.rescind_of_framework(&framework_id, out);
@@ -147,20 +145,22 @@ impl Books {
         let known = self.frameworks.get(&framework_id);
         let is_other = |before: &Framework| known.is_some_and(|now| now.info != before.info);
         match before.as_ref().map(is_other) {
-            Some(true) => self.tell_of_change(&framework_id, out),
-            Some(false) => self.tell_of_return(&framework_id, out),
+            Some(true) => self.send_change(&framework_id, out),
+            Some(false) => self.send_on_return(&framework_id, out),
             None => {}
         }
-        self.frameworks.dealt(&framework_id, Dealing::Subscribe, 1);
-        self.frameworks.dealt(&framework_id, Dealing::Subscribed, 1);
+        self.frameworks
+            .count(&framework_id, FrameworkCounter::Subscribe, 1);
+        self.frameworks
+            .count(&framework_id, FrameworkCounter::Subscribed, 1);
         Ok(Subscribed {
             framework_id,
             master: self.master.clone(),
         })
     }
 
-    /// The link to a scheduler broke: its framework gets no offers, and has its failover timeout to come back. A standby takes its place
-    /// at once.
+    /// The link to a scheduler broke: the framework gets no offers until it returns within its
+    /// failover timeout. A standby replaces the scheduler at once.
     pub fn framework_disconnected(&mut self, scheduler: &Pid, out: &mut Effects) {
         let Some(framework) = self.frameworks.at(scheduler) else {
             return;
@@ -188,7 +188,7 @@ impl Books {
         }
     }
 
-    /// The framework's deadline, to be recorded: its failover timeout from now on, none while it is connected.
+    /// The framework's failover deadline, to be recorded; none while it is connected.
     pub fn deadline(&self, id: &FrameworkId, now: Timestamp) -> Option<RegistryOperation> {
         let framework = self.frameworks.get(id)?;
         let deadline = now + framework.info.failover_timeout;
@@ -198,7 +198,8 @@ impl Books {
         })
     }
 
-    /// The failover timeout of that session has passed: without a scheduler since then, the framework is over.
+    /// The failover timeout of that session is over: removes the framework if no scheduler has
+    /// connected since.
     pub fn failover_expired(&mut self, id: FrameworkId, session: u64, out: &mut Effects) {
         let late =
             |framework: &Framework| framework.session == session && !framework.is_connected();
@@ -207,8 +208,8 @@ impl Books {
         }
     }
 
-    /// The registry, or an agent that came back, knows a framework of which no scheduler has come yet. It is kept for its
-    /// failover timeout, and at least as long as agents may take to come back.
+    /// Adds a framework that is known from the registry or a returning agent, without a scheduler.
+    /// It is kept for its failover timeout, and at least for the reregistration timeout of agents.
     pub(crate) fn recover_framework(
         &mut self,
         id: FrameworkId,
@@ -239,7 +240,8 @@ impl Books {
         out.push(Effect::Later(patience, Due::FailoverExpired(id, session)));
     }
 
-    /// The registry has forgotten the framework: its agents end its tasks. Its scheduler gets an error and nothing else, as from Mesos.
+    /// The framework is removed from the registry: its agents end its tasks. Its scheduler gets an
+    /// error and nothing else, as in Mesos.
     pub fn remove_framework(&mut self, id: &FrameworkId, now: Timestamp, out: &mut Effects) {
         let Some(framework) = self.frameworks.get(id).cloned() else {
             return;

@@ -1,25 +1,25 @@
-//! The tasks and executors that the master knows of, and the resources they hold on each agent.
+//! The tasks and executors that the master knows, and the resources that they hold on each agent.
 //!
-//! Plain data: the index by framework, the index by agent and the sums of what is held change together, here only.
-//! A task that has ended stays until its framework has acknowledged that, then it is among the completed ones, of which
-//! the newest are kept. It never tells anybody anything and never reads a clock.
+//! Plain data: the index by framework, the index by agent and the sums of held resources change
+//! together, only here. An ended task stays until its framework has acknowledged the end; then it
+//! is among the completed tasks, of which the newest are kept. Sends nothing and reads no clock.
 
 mod active_bytes;
+mod agent_tasks;
 mod by_id;
+mod framework_tasks;
 mod holdings;
 mod mirrored;
-mod of_framework;
-mod on_agent;
 mod recent;
-mod seen;
 mod task;
+mod visible;
 
 pub use active_bytes::{ACTIVE_BYTES_MAX, FREE_BYTES, counted};
+pub use agent_tasks::AgentTasks;
 pub use by_id::ById;
+pub use framework_tasks::FrameworkTasks;
 pub use holdings::Holdings;
-pub use mirrored::Place;
-pub use of_framework::OfFramework;
-pub use on_agent::OnAgent;
+pub use mirrored::TaskCondition;
 pub use recent::Recent;
 pub use task::Task;
 
@@ -35,64 +35,66 @@ use crate::by_agent::ByAgent;
 use crate::expected::Confirmed;
 use crate::validation::size::executor_bytes;
 use active_bytes::ActiveBytes;
-use of_framework::of_framework;
+use framework_tasks::of_framework;
 
-/// How many ended tasks of one framework may wait for their acknowledgement; more tasks are refused then.
+/// Maximum ended tasks of a framework that wait for acknowledgement; further tasks are refused.
 pub const UNACKNOWLEDGED_MAX: usize = 100_000;
 
-/// How many notes may wait for who follows the books.
+/// Maximum notes that wait for the follower.
 const NOTED_MAX: usize = 100_000;
 
-/// How many tasks that are over are remembered for each framework.
+/// How many finished tasks are remembered per framework.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Ended ones.
+    /// Completed tasks.
     pub completed: usize,
-    /// Ones whose agents cannot be reached.
+    /// Tasks on unreachable agents.
     pub unreachable: usize,
 }
 
-/// How many newcomers are told apart; of more, all that are known are taken for such.
+/// Maximum newcomers that are tracked individually; beyond it every known task counts as one.
 const NEWCOMERS_MAX: usize = 200_000;
 
 /// All tasks and executors.
 #[derive(Clone, Debug)]
 pub struct Tasks {
-    by_framework: BTreeMap<FrameworkId, Arc<OfFramework>>,
-    by_agent: ByAgent<Arc<OnAgent>>,
+    by_framework: BTreeMap<FrameworkId, Arc<FrameworkTasks>>,
+    by_agent: ByAgent<Arc<AgentTasks>>,
     limits: Limits,
-    /// Of active tasks and of executors; not kept by a mirror.
+    /// Bytes of active tasks and executors; not maintained by a mirror.
     active_bytes: ActiveBytes,
-    /// How many of the active ones are to be killed.
+    /// Number of active tasks that are to be killed.
     kills: usize,
-    /// What was noted since it was last taken, in its order; none while nobody follows.
-    noted: Option<Vec<Noted>>,
-    /// Those that were placed, brought or refused while agents are awaited, and so are not where the last leader had them.
+    /// Notes since they were last taken, in order; `None` while there is no follower.
+    noted: Option<Vec<TaskNote>>,
+    /// Tasks that were launched, reported or refused while agents are awaited, and so are not where
+    /// the previous leader had them.
     newcomers: Option<FxHashSet<(FrameworkId, TaskId)>>,
 }
 
-/// What is noted for who follows: how a task was when its framework was told something of it, or when it was over.
+/// A note for the follower: a task when its framework was sent something about it, or when it was
+/// over.
 #[derive(Clone, Debug)]
-pub struct Noted {
+pub struct TaskNote {
     /// The task.
     pub task: Arc<Task>,
-    /// Whether it was over: another one may have its id after that.
+    /// Whether it was over: another task may reuse its id afterwards.
     pub is_over: bool,
 }
 
-/// Resources that nobody holds any more.
+/// Resources that are no longer held.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Freed {
-    /// Who held them.
+    /// The former holder.
     pub framework_id: FrameworkId,
-    /// Where.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What.
+    /// The resources.
     pub resources: Resources,
 }
 
 impl Tasks {
-    /// None yet.
+    /// An empty table.
     pub fn new(limits: Limits) -> Self {
         Self {
             by_framework: BTreeMap::new(),
@@ -105,27 +107,28 @@ impl Tasks {
         }
     }
 
-    /// What was noted since it was last taken; none if nobody follows, or not closely enough.
-    pub fn noted(&self) -> Option<&[Noted]> {
+    /// Notes since they were last taken; `None` without a close enough follower.
+    pub fn noted(&self) -> Option<&[TaskNote]> {
         self.noted.as_deref()
     }
 
-    /// Takes what was noted, and notes what happens from now on.
-    pub fn take_noted(&mut self) -> Option<Vec<Noted>> {
+    /// Takes the notes and starts a new list.
+    pub fn take_noted(&mut self) -> Option<Vec<TaskNote>> {
         self.noted.replace(Vec::new())
     }
 
-    /// Nobody follows any more.
+    /// Stops taking notes.
     pub fn unfollow(&mut self) {
         self.noted = None;
     }
 
-    /// From now on it is known which tasks are newcomers, or not any more. Done while there are none.
-    pub(crate) fn tell_newcomers(&mut self, told: bool) {
+    /// Starts or stops tracking newcomers. Called while there are none.
+    pub(crate) fn track_newcomers(&mut self, told: bool) {
         self.newcomers = told.then(FxHashSet::default);
     }
 
-    /// Whether one of that id has come otherwise than by [`Tasks::take_over`]: seldom one has, and then no tree is looked into.
+    /// Whether a task with this id has arrived otherwise than by [`Tasks::take_over`]. Usually
+    /// there is none, which needs no lookup.
     pub(crate) fn is_newcomer(&self, framework: &FrameworkId, task: &TaskId) -> bool {
         match &self.newcomers {
             Some(newcomers) if newcomers.is_empty() => false,
@@ -134,7 +137,7 @@ impl Tasks {
         }
     }
 
-    fn comes(&mut self, task: &Task) {
+    fn note_newcomer(&mut self, task: &Task) {
         match &mut self.newcomers {
             Some(newcomers) if newcomers.len() >= NEWCOMERS_MAX => self.newcomers = None,
             Some(newcomers) => drop(newcomers.insert((task.framework_id.clone(), task.id.clone()))),
@@ -142,7 +145,7 @@ impl Tasks {
         }
     }
 
-    /// A task that runs, or whose end is not acknowledged.
+    /// An active task: running, or with an unacknowledged end.
     pub fn get(&self, framework: &FrameworkId, task: &TaskId) -> Option<&Task> {
         self.by_framework
             .get(framework)?
@@ -161,43 +164,43 @@ impl Tasks {
             .map(Arc::as_ref)
     }
 
-    /// Whether a new task may not have this id (SPEC 3.3: also unreachable ones count).
+    /// Whether a new task may not have this id. Unreachable tasks count too.
     pub fn is_taken(&self, framework: &FrameworkId, task: &TaskId) -> bool {
         self.by_framework
             .get(framework)
             .is_some_and(|of| of.active.contains_key(task) || of.unreachable.get(task).is_some())
     }
 
-    /// How many ended tasks of this framework wait for their acknowledgement.
+    /// Number of ended tasks of this framework that wait for acknowledgement.
     pub fn unacknowledged(&self, framework: &FrameworkId) -> usize {
         self.by_framework.get(framework).map_or(0, |of| of.ended)
     }
 
-    /// Counted bytes of the framework's active tasks and executors: see [`ACTIVE_BYTES_MAX`].
+    /// Counted bytes of the framework's active tasks and executors, see [`ACTIVE_BYTES_MAX`].
     pub fn active_bytes(&self, framework: &FrameworkId) -> usize {
         self.active_bytes.of(framework)
     }
 
-    /// The tasks of one framework, if it ever had one.
-    pub fn of_framework(&self, framework: &FrameworkId) -> Option<&Arc<OfFramework>> {
+    /// The tasks of a framework, if it ever had one.
+    pub fn of_framework(&self, framework: &FrameworkId) -> Option<&Arc<FrameworkTasks>> {
         self.by_framework.get(framework)
     }
 
-    /// What is held on one agent, if anything.
-    pub fn on_agent(&self, agent: &AgentId) -> Option<&Arc<OnAgent>> {
+    /// The tasks and executors on an agent, if any.
+    pub fn on_agent(&self, agent: &AgentId) -> Option<&Arc<AgentTasks>> {
         self.by_agent.get(agent)
     }
 
-    /// The agents that have something of that framework.
+    /// The agents that have tasks or executors of that framework.
     pub fn agents_of(&self, framework: &FrameworkId) -> BTreeSet<&AgentId> {
         let of = self.by_framework.get(framework).into_iter();
         let tasks = of.flat_map(|of| of.active()).map(|task| &task.agent_id);
-        let own = |on: &OnAgent| on.executors().any(|(owner, _)| owner == framework);
+        let own = |on: &AgentTasks| on.executors().any(|(owner, _)| owner == framework);
         let executors = self.by_agent.iter().filter(|(_, on)| own(on));
         tasks.chain(executors.map(|(agent, _)| agent)).collect()
     }
 
-    /// The framework's own executor of that id there.
+    /// The framework's own executor with that id on the agent.
     pub fn executor(
         &self,
         agent: &AgentId,
@@ -207,20 +210,21 @@ impl Tasks {
         self.by_agent.get(agent)?.executor(framework, executor)
     }
 
-    /// How many tasks that are active, or have ended, are to be killed.
+    /// Number of active tasks that are to be killed.
     pub fn kills(&self) -> usize {
         self.kills
     }
 
     /// All frameworks that have, or had, tasks.
-    pub fn frameworks(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<OfFramework>)> {
+    pub fn frameworks(&self) -> impl Iterator<Item = (&FrameworkId, &Arc<FrameworkTasks>)> {
         self.by_framework.iter()
     }
 
-    /// A task has been placed, with its framework's own executor if it has one. What they use is held from now on.
+    /// Adds a launched task, with its framework's own executor if it has one. Their resources are
+    /// held from now on.
     pub fn insert(&mut self, mut task: Task, executor: Option<&ExecutorInfo>) {
         self.remove(&task.framework_id.clone(), &task.id.clone());
-        self.comes(&task);
+        self.note_newcomer(&task);
         task.holds = !task.state.is_terminal();
         let on = Arc::make_mut(self.by_agent.made(&task.agent_id));
         if let Some(info) = executor.filter(|_| task.holds)
@@ -241,7 +245,7 @@ impl Tasks {
         of.active.insert(&task.id.clone(), Arc::new(task));
     }
 
-    /// The agent has told the key of its digests: they are kept by it from now on.
+    /// Sets the key of the agent's digests.
     pub fn rekey(&mut self, agent: &AgentId, key: DigestKey) {
         let on = self.by_agent.made(agent);
         if on.key() == Some(key) {
@@ -255,8 +259,9 @@ impl Tasks {
         Arc::make_mut(on).rekey(key, task);
     }
 
-    /// An agent of which nothing was known has confirmed that it has this, by prints with this key. What its framework was told of a task
-    /// is not known for certain: as of any task that an agent brings, it is what the agent knows.
+    /// Takes over confirmed tasks and executors of a previously unknown agent, with prints made by
+    /// this key. The state last sent to a task's framework is not known for certain: the agent's
+    /// state is assumed, as for any reported task.
     pub(crate) fn take_over(&mut self, agent: &AgentId, key: DigestKey, confirmed: Confirmed) {
         let on = Arc::make_mut(self.by_agent.made(agent));
         for (mut task, print) in confirmed.tasks {
@@ -289,7 +294,7 @@ impl Tasks {
         on.begin(key);
     }
 
-    /// An executor runs there, as its agent says, in place of what was known of it.
+    /// Adds an executor reported by its agent, replacing the previous entry.
     pub fn insert_executor(
         &mut self,
         agent: &AgentId,
@@ -306,14 +311,14 @@ impl Tasks {
         }
     }
 
-    /// Changes a task; if that ended it, what it held is free.
+    /// Changes a task. Returns the resources freed if that ended it.
     pub fn update(
         &mut self,
         framework: &FrameworkId,
         task: &TaskId,
         change: impl FnOnce(&mut Task),
     ) -> Option<Freed> {
-        let of = OfFramework::changed(self.by_framework.get_mut(framework)?);
+        let of = FrameworkTasks::changed(self.by_framework.get_mut(framework)?);
         let known = of.active.get_mut(task)?;
         let newest = self.noted.as_ref().map(|_| known.statuses.last().cloned());
         let task = Arc::make_mut(known);
@@ -330,8 +335,8 @@ impl Tasks {
         self.kills = (self.kills + usize::from(is_killed)).saturating_sub(was_killed.into());
         let ended = task.holds && task.state.is_terminal();
         task.holds &= !ended;
-        let is_told = newest.is_some_and(|newest| newest.as_ref() != task.statuses.last());
-        if is_told {
+        let is_reported = newest.is_some_and(|newest| newest.as_ref() != task.statuses.last());
+        if is_reported {
             note(&mut self.noted, known, false);
         }
         let task = &**known;
@@ -340,7 +345,7 @@ impl Tasks {
         }
         of.ended += usize::from(ended);
         let on = Arc::make_mut(self.by_agent.get_mut(&task.agent_id)?);
-        // Of all that a digest sees only the state of a task changes.
+        // The digest depends only on the task's state.
         on.put_task(task);
         if !ended {
             return None;
@@ -353,7 +358,7 @@ impl Tasks {
         })
     }
 
-    /// The framework has this status in hand; if it was the task's last, the task is completed.
+    /// Handles the framework's acknowledgement; completes the task if it was for the last status.
     pub fn acknowledge(&mut self, framework: &FrameworkId, task: &TaskId, uuid: Uuid) {
         let last = |task: &Task| task.last == Some(uuid) && !task.holds;
         if self.get(framework, task).is_some_and(last) {
@@ -361,36 +366,37 @@ impl Tasks {
         }
     }
 
-    /// The task is over and nobody needs to hear of it any more. What it still held is free.
+    /// Completes a task that is over and needs no acknowledgement. Returns the resources it still
+    /// held.
     pub fn complete(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Freed> {
         let (task, freed) = self.remove(framework, task)?;
         self.keep(task);
         freed
     }
 
-    /// Puts a task among the completed ones.
+    /// Adds a task to the completed ones.
     fn keep(&mut self, task: Arc<Task>) {
         note(&mut self.noted, &task, true);
         let of = of_framework(&mut self.by_framework, &task.framework_id, self.limits);
         of.completed.push(task);
     }
 
-    /// A task was refused and will not run: it is among the completed ones, unless another of that id is known, so that
-    /// its framework hears the same of it whenever it asks.
+    /// Adds a refused task to the completed ones, unless its id is known, so that reconciliation
+    /// gives the same answer.
     pub fn refuse(&mut self, task: Task) {
         if self.find(&task.framework_id, &task.id).is_none() {
-            self.comes(&task);
+            self.note_newcomer(&task);
             self.keep(Arc::new(task));
         }
     }
 
-    /// Takes a task out of the active ones, with what it held.
+    /// Removes an active task; returns it with the resources it held.
     fn remove(
         &mut self,
         framework: &FrameworkId,
         task: &TaskId,
     ) -> Option<(Arc<Task>, Option<Freed>)> {
-        let of = OfFramework::changed(self.by_framework.get_mut(framework)?);
+        let of = FrameworkTasks::changed(self.by_framework.get_mut(framework)?);
         let mut task = of.active.remove(task)?;
         of.ended -= usize::from(!task.holds);
         self.active_bytes.subtract(framework, task.text_bytes());
@@ -417,7 +423,7 @@ impl Tasks {
         Some((task, freed))
     }
 
-    /// An executor has ended; what it held itself is free.
+    /// Removes an ended executor; returns the resources of its own.
     pub fn remove_executor(
         &mut self,
         agent: &AgentId,
@@ -437,8 +443,9 @@ impl Tasks {
         })
     }
 
-    /// The agent cannot be reached: its tasks are set aside as `change` leaves them, until it comes back, also those whose
-    /// end it has still to tell. Those whose framework was told an end are completed. Gives the others.
+    /// Sets aside the tasks of an unreachable agent, changed by `change`, including those whose end
+    /// the agent has not reported to the framework. Completes the tasks whose framework was sent an
+    /// end. Returns the others.
     pub fn set_aside(
         &mut self,
         agent: &AgentId,
@@ -463,7 +470,7 @@ impl Tasks {
         aside
     }
 
-    /// Forgets what is on an agent, whose tasks have been taken out.
+    /// Forgets an agent whose tasks have been removed.
     fn remove_agent(&mut self, agent: &AgentId) {
         let on = self.by_agent.remove(agent).unwrap_or_default();
         for (framework, info) in on.executors() {
@@ -471,15 +478,15 @@ impl Tasks {
         }
     }
 
-    /// A task that was set aside is heard of again: takes it out.
+    /// Removes a task that was set aside and is reported again.
     pub fn take_unreachable(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<Task> {
         let of = self.by_framework.get_mut(framework)?;
         of.unreachable.get(task)?;
-        let task = OfFramework::changed(of).unreachable.remove(task)?;
+        let task = FrameworkTasks::changed(of).unreachable.remove(task)?;
         Some(Arc::unwrap_or_clone(task))
     }
 
-    /// Takes out all tasks that were set aside with this agent.
+    /// Removes all tasks that were set aside with this agent.
     pub fn take_all_unreachable(&mut self, agent: &AgentId) -> Vec<Task> {
         let mut aside = Vec::new();
         for (framework, of) in &self.by_framework {
@@ -491,8 +498,8 @@ impl Tasks {
         taken.collect()
     }
 
-    /// The agent has gone for good: all its tasks are completed as `change` leaves them, which is called for those, and
-    /// gives those, whose framework had not been told an end.
+    /// Completes all tasks of an agent that is gone for good. `change` is called for those whose
+    /// framework was not sent an end, and these are returned.
     pub fn end_all(
         &mut self,
         agent: &AgentId,
@@ -514,13 +521,13 @@ impl Tasks {
         ended
     }
 
-    /// The framework is no more: its tasks and executors are taken out everywhere. `change` is called for each that had
-    /// not ended. Gives what it had (all completed now), what is free, and the agents it was on.
+    /// Removes a framework's tasks and executors everywhere. `change` is called for each that had
+    /// not ended. Returns its tasks, all completed now, the freed resources, and its agents.
     pub fn remove_framework(
         &mut self,
         framework: &FrameworkId,
         mut change: impl FnMut(&mut Task),
-    ) -> (Arc<OfFramework>, Vec<Freed>, BTreeSet<AgentId>) {
+    ) -> (Arc<FrameworkTasks>, Vec<Freed>, BTreeSet<AgentId>) {
         let mut freed = Vec::new();
         let mut agents = BTreeSet::new();
         let active: Vec<TaskId> = self
@@ -554,16 +561,16 @@ impl Tasks {
         let of = self
             .by_framework
             .remove(framework)
-            .unwrap_or_else(|| Arc::new(OfFramework::new(self.limits)));
+            .unwrap_or_else(|| Arc::new(FrameworkTasks::new(self.limits)));
         (of, freed, agents)
     }
 }
 
-/// Notes a task, if somebody follows closely enough.
-fn note(noted: &mut Option<Vec<Noted>>, task: &Arc<Task>, is_over: bool) {
+/// Notes a task if there is a close enough follower.
+fn note(noted: &mut Option<Vec<TaskNote>>, task: &Arc<Task>, is_over: bool) {
     if let Some(noted) = noted {
         let task = task.clone();
-        noted.push(Noted { task, is_over });
+        noted.push(TaskNote { task, is_over });
     }
     noted.take_if(|noted| noted.len() > NOTED_MAX);
 }

@@ -1,7 +1,9 @@
-//! Updating: a framework becomes something else, or wants other offers, without subscribing anew (SPEC 2.2 UPDATE_FRAMEWORK); and how its agents hear of that.
+//! Framework updates without a new subscription (UPDATE_FRAMEWORK), and their distribution to
+//! agents.
 //!
-//! Pure decisions on [`Books`]. The registry stands between `prepare_update` and the other half, as with a subscription. What may never
-//! change (user, principal, checkpointing) stays; offers that are out stay, but for those of roles that were left.
+//! Pure decisions on [`MasterState`]. As with a subscription, the registry stands between
+//! `prepare_update` and the other half. Immutable fields (user, principal, checkpointing) stay;
+//! open offers stay, except for roles that the framework has left.
 
 use std::collections::BTreeSet;
 
@@ -13,14 +15,14 @@ use resources::excerpt;
 use runtime::Pid;
 use v1::convert::scheduler::UNKNOWN_FRAMEWORK;
 
-use crate::books::Books;
-use crate::dealings::Dealing;
-use crate::effects::{Effects, Tell, ToAgent, ToAllocator};
+use crate::effects::{Effects, SendEffects, ToAgent, ToAllocator};
+use crate::framework_counters::FrameworkCounter;
+use crate::state::MasterState;
 use crate::subscription::{CHANGED_PRINCIPAL, FrameworkPrepared};
 use crate::validation::{self, FrameworkInvalid};
 
-impl Books {
-    /// Whether the framework may become this, and what must be recorded first.
+impl MasterState {
+    /// Checks an update; returns the operation to record first.
     pub fn prepare_update(
         &mut self,
         message: &UpdateFramework,
@@ -28,7 +30,8 @@ impl Books {
         self.counters.count("master/messages_update_framework");
         let never = |reason: String| SubscriptionRefused::Never { reason };
         let framework_id = message.framework_id.clone();
-        self.frameworks.dealt(&framework_id, Dealing::Update, 1);
+        self.frameworks
+            .count(&framework_id, FrameworkCounter::Update, 1);
         let Some(known) = self.frameworks.get(&framework_id) else {
             return Err(never(UNKNOWN_FRAMEWORK.to_owned()));
         };
@@ -45,7 +48,7 @@ impl Books {
                 FrameworkInvalid::Unauthorized(problem) => problem,
             })
         })?;
-        if let Some(problem) = changes_more_than_it_may(&framework_id, &known.info, &info) {
+        if let Some(problem) = immutable_change(&framework_id, &known.info, &info) {
             return Err(never(format!(
                 "FrameworkInfo update is not valid: {problem}"
             )));
@@ -56,7 +59,7 @@ impl Books {
         Ok(FrameworkPrepared::admission(framework_id, info))
     }
 
-    /// The registry knows what the framework is now.
+    /// The registry has recorded the update: applies it.
     pub fn update(
         &mut self,
         prepared: FrameworkPrepared,
@@ -73,7 +76,7 @@ impl Books {
             return Err(SubscriptionRefused::Never { reason });
         };
         if changes {
-            self.tell_of_change(&framework_id, out);
+            self.send_change(&framework_id, out);
         }
         self.rescind_of_roles_left(&framework_id, out);
         out.allocator(ToAllocator::FrameworkAdded(Box::new(FrameworkAdded {
@@ -85,26 +88,28 @@ impl Books {
         Ok(())
     }
 
-    /// The framework has become something else: the agents that have something of it are told, or would go by what it was until they launch something
-    /// for it (SPEC 3.2). One that is away is told when it is back.
-    pub(crate) fn tell_of_change(&mut self, id: &FrameworkId, out: &mut Effects) {
+    /// Sends a changed description to the agents with tasks or executors of the framework;
+    /// otherwise they would use the old one until the next launch. Disconnected agents get it when
+    /// they return.
+    pub(crate) fn send_change(&mut self, id: &FrameworkId, out: &mut Effects) {
         self.frameworks.note_change(id);
-        self.tell_of_return(id, out);
+        self.send_on_return(id, out);
     }
 
-    /// The framework has a scheduler again: the agents that have something of it are told what it is, and tell at once what it has not acknowledged, as
-    /// those of Mesos do; they may wait for minutes else.
-    pub(crate) fn tell_of_return(&self, id: &FrameworkId, out: &mut Effects) {
+    /// The framework has a scheduler again: its agents get the description and resend
+    /// unacknowledged updates at once, as in Mesos; otherwise they might wait for minutes.
+    pub(crate) fn send_on_return(&self, id: &FrameworkId, out: &mut Effects) {
         for agent in self.tasks.agents_of(id) {
             if let Some(agent) = self.agents.connected(agent) {
-                self.tell_what_it_is(id, &agent.pid, out);
+                self.send_description(id, &agent.pid, out);
             }
         }
     }
 
-    /// An agent is back: it is told what those of its frameworks are that it knew otherwise, or that have changed under this master. Of a change
-    /// that it missed under an earlier one, and has not told itself, it hears when a scheduler subscribes again, or with the next launch.
-    pub(crate) fn tell_of_changes(
+    /// An agent has returned: sends it the descriptions of its frameworks that differ from its own,
+    /// or have changed under this master. A change under an earlier master that it missed, and did
+    /// not report, reaches it with the next subscription or launch.
+    pub(crate) fn send_missed_changes(
         &self,
         agent_id: &AgentId,
         pid: &Pid,
@@ -115,11 +120,11 @@ impl Books {
         let there = on.flat_map(|on| on.frameworks());
         otherwise.extend(self.frameworks.changed(there).cloned());
         for id in otherwise {
-            self.tell_what_it_is(&id, pid, out);
+            self.send_description(&id, pid, out);
         }
     }
 
-    fn tell_what_it_is(&self, id: &FrameworkId, agent: &Pid, out: &mut Effects) {
+    fn send_description(&self, id: &FrameworkId, agent: &Pid, out: &mut Effects) {
         if let Some(framework) = self.frameworks.get(id) {
             let framework = framework.info.clone();
             let changed = Box::new(FrameworkChanged { framework });
@@ -139,12 +144,8 @@ impl Books {
     }
 }
 
-/// The change of a field that cannot change, in the words of Mesos.
-fn changes_more_than_it_may(
-    id: &FrameworkId,
-    old: &FrameworkInfo,
-    new: &FrameworkInfo,
-) -> Option<String> {
+/// The update of an immutable field, with Mesos' message.
+fn immutable_change(id: &FrameworkId, old: &FrameworkInfo, new: &FrameworkInfo) -> Option<String> {
     let changed = |field: &str, old: &str, new: &str| {
         let problem = || {
             let (old, new) = (excerpt(old), excerpt(new));

@@ -1,17 +1,17 @@
-//! Validation: whether a framework, an agent or a task may come in as it describes itself (SPEC 3.3).
+//! Validation of frameworks, agents and tasks.
 //!
-//! Pure. Each refusal names the field, what stood there and what was expected. It never mends what it is given, except that
-//! resources without an allocation role get the one of the offers they are taken from.
+//! Pure. Each error has the field, its value and the expected value. Nothing is corrected, except
+//! that resources without an allocation role get the role of the offers.
 
 mod conversion;
 mod group;
 mod refusal;
+mod report;
 pub(crate) mod size;
-mod told;
 
 pub use conversion::{conversion, held};
 pub use refusal::{OperationRules, lacking};
-pub use told::told;
+pub use report::check_report;
 
 use std::collections::BTreeSet;
 
@@ -20,31 +20,32 @@ use module_api::demand::{AgentTest, CONSTRAINTS_MAX, EXPRESSIONS_MAX, expression
 use module_api::sorter::Shape;
 use protocol::{
     AgentId, AgentInfo, Capability, CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskInfo,
-    Wants, marks,
+    Wants, reserved_labels,
 };
 use resources::{Invalid, Resource, Resources, Role, excerpt};
 use v1::convert::scheduler::{foreign_constraint, foreign_suppressed, listed};
 
-use crate::books::Policy;
 use crate::frameworks::Framework;
-use crate::permission::Asker;
+use crate::permission::Caller;
+use crate::state::Policy;
 use crate::tasks::{Tasks, UNACKNOWLEDGED_MAX};
 
-/// Why a framework is invalid: in the words of Mesos, which clients compare, where Mesos has the rule.
+/// Why a framework is invalid. Where Mesos has the rule, the message is Mesos', which clients
+/// compare.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameworkInvalid {
-    /// Its info is.
+    /// Its description is invalid.
     #[error("{0}")]
     Info(String),
-    /// What it wants of offers is.
+    /// Its wishes for offers are invalid.
     #[error("{0}")]
     Options(String),
-    /// It may not have its roles.
+    /// Its roles are not authorized.
     #[error("{0}")]
     Unauthorized(String),
 }
 
-/// Whether a framework may subscribe as it describes itself.
+/// Checks a framework's description.
 pub fn framework(
     info: &FrameworkInfo,
     wants: &Wants,
@@ -52,19 +53,19 @@ pub fn framework(
 ) -> Result<(), FrameworkInvalid> {
     framework_info(info, policy).map_err(FrameworkInvalid::Info)?;
     framework_wants(info, wants).map_err(FrameworkInvalid::Options)?;
-    let asker = Asker::framework(&policy.acls, info);
-    let registered = asker.register(&info.roles);
+    let caller = Caller::framework(&policy.acls, info);
+    let registered = caller.register(&info.roles);
     registered.map_err(|forbidden| FrameworkInvalid::Unauthorized(unauthorized(info, &forbidden)))
 }
 
-/// The refusal of a framework that may not have its roles.
+/// The refusal of a framework that is not authorized for its roles.
 pub(crate) fn unauthorized(info: &FrameworkInfo, forbidden: &Forbidden) -> String {
     let id = info.id.as_ref().map_or("", |id| id.as_str());
     let roles = listed(&info.roles);
     format!("Not authorized to register framework {id} with roles {roles}: {forbidden}")
 }
 
-/// The refusal of a task that its framework may not run.
+/// The refusal of a task that its framework is not authorized to run.
 pub(crate) fn unauthorized_task(
     task: &TaskInfo,
     framework: &Framework,
@@ -82,7 +83,7 @@ pub(crate) fn unauthorized_task(
 
 fn framework_info(info: &FrameworkInfo, policy: &Policy) -> Result<(), String> {
     let is_multi_role = info.can(Capability::MultiRole);
-    // One with MULTI_ROLE may take its roles later.
+    // With MULTI_ROLE it may add roles later.
     if info.roles.len() != 1 && !is_multi_role {
         let given = info.roles.iter().cloned().collect::<Vec<_>>().join(",");
         let expected = "exactly one role, or the capability MULTI_ROLE";
@@ -107,7 +108,7 @@ fn framework_info(info: &FrameworkInfo, policy: &Policy) -> Result<(), String> {
         let problem = "User 'root' is not allowed to run frameworks without --root_submissions set";
         return Err(problem.to_owned());
     }
-    // Mesos takes an empty one: it matters only where a task has no user of its own.
+    // Mesos accepts an empty user: it matters only for tasks without their own.
     if !info.user.is_empty() {
         user("framework.user", &info.user, policy).map_err(|bad| bad.to_string())?;
     }
@@ -127,7 +128,7 @@ fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), String> {
 }
 
 fn demands(wants: &Wants) -> Result<(), Invalid> {
-    // Before any is compiled: that is what costs.
+    // Checked before any expression is compiled, which is the expensive part.
     let count: usize = wants.demands.values().map(expressions).sum();
     if count > EXPRESSIONS_MAX {
         let expected = format!("at most {EXPRESSIONS_MAX} regular expressions in all roles");
@@ -149,7 +150,7 @@ fn demands(wants: &Wants) -> Result<(), Invalid> {
     }
 }
 
-/// Whether these can be roles.
+/// Checks role names.
 fn roles(field: &str, roles: &BTreeSet<String>) -> Result<(), Invalid> {
     for role in roles {
         Role::new(role).map_err(|invalid| Invalid::new(field, role, invalid.expected))?;
@@ -157,7 +158,7 @@ fn roles(field: &str, roles: &BTreeSet<String>) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Whether an agent may register as it describes itself.
+/// Checks an agent's description.
 pub fn agent(info: &AgentInfo, oversubscribed: &Resources) -> Result<(), Invalid> {
     if info.hostname.is_empty() || info.hostname.chars().any(char::is_whitespace) {
         let expected = "a host name or address without blanks";
@@ -182,7 +183,7 @@ pub fn agent(info: &AgentInfo, oversubscribed: &Resources) -> Result<(), Invalid
     }
 }
 
-/// Why a task is invalid: in the words of Mesos, which clients compare, where Mesos has the rule.
+/// Why a task is invalid. Where Mesos has the rule, the message is Mesos', which clients compare.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct TaskInvalid {
@@ -209,7 +210,7 @@ impl From<Invalid> for TaskInvalid {
     }
 }
 
-/// Says first which rule of Mesos is broken.
+/// Prefixes the message with the broken rule of Mesos.
 fn by_rule(rule: &str) -> impl Fn(Invalid) -> TaskInvalid {
     move |invalid| {
         let message = format!("{rule}: {invalid}");
@@ -217,40 +218,40 @@ fn by_rule(rule: &str) -> impl Fn(Invalid) -> TaskInvalid {
     }
 }
 
-/// What a task is held against.
+/// The context of a task's validation.
 pub struct TaskRules<'a> {
-    /// Whose it is.
+    /// Its framework.
     pub framework: &'a Framework,
     /// The agent of the offers.
     pub agent_id: &'a AgentId,
     /// The role that the offers are allocated to.
     pub role: &'a Role,
-    /// What is left of the offers.
+    /// Remaining offered resources.
     pub remaining: &'a Resources,
-    /// What runs already.
+    /// Known tasks.
     pub tasks: &'a Tasks,
-    /// What the operator has chosen.
+    /// The operator's policy.
     pub policy: &'a Policy,
 }
 
-/// What a valid task takes from the offers.
+/// The resources that a valid task takes from the offers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Needs {
     /// The task's own resources.
     pub task: Resources,
-    /// Its executor's, and whether that executor is new on its agent and so takes them now.
+    /// Its executor's resources, and whether the executor is new on its agent and takes them now.
     pub executor: Option<(Resources, bool)>,
-    /// All that is taken from the offers.
+    /// The total taken from the offers.
     pub total: Resources,
 }
 
 impl TaskRules<'_> {
-    /// Whether this task may be launched, in the order of SPEC 3.3, and what it takes.
+    /// Validates a task; returns the resources it takes.
     pub fn check(&self, task: &TaskInfo) -> Result<Needs, TaskInvalid> {
         size::task(task)?;
         self.check_identity(task)?;
-        marks::priority(&task.labels)?;
-        marks::is_long(&task.labels)?;
+        reserved_labels::priority(&task.labels)?;
+        reserved_labels::is_long(&task.labels)?;
         match (&task.command, &task.executor) {
             (Some(command), None) => self
                 .check_command("task.command", command)
@@ -263,7 +264,7 @@ impl TaskRules<'_> {
         }
         let user = task.user_in(&self.framework.info);
         if user.is_empty() && !self.policy.root_submissions {
-            // It would run as its agent's own user, which may be root.
+            // It would run as the agent's own user, which may be root.
             let expected = "the name of a user: this master was started with --no-root_submissions";
             return Err(Invalid::new("framework.user", user, expected).into());
         }
@@ -420,7 +421,7 @@ impl TaskRules<'_> {
         })
     }
 
-    /// Whether so much is left of the offers.
+    /// Checks that the offers have enough left.
     fn check_left(&self, field: &str, total: &Resources) -> Result<(), TaskInvalid> {
         if self.remaining.lacking(total).is_none() {
             return Ok(());
@@ -436,7 +437,7 @@ impl TaskRules<'_> {
     }
 }
 
-/// Whether it is the same executor, wherever its resources say their allocation role.
+/// Whether both describe the same executor, ignoring missing allocation roles.
 fn same_executor(known: &ExecutorInfo, other: &ExecutorInfo, role: &Role) -> bool {
     let mut other = other.clone();
     if let Ok(resources) = allocated("", &other.resources, role) {
@@ -445,7 +446,7 @@ fn same_executor(known: &ExecutorInfo, other: &ExecutorInfo, role: &Role) -> boo
     *known == other
 }
 
-/// The resources, allocated to `role`; what is allocated to another role is refused.
+/// The resources allocated to `role`; fails if they are allocated to another role.
 fn allocated(field: &str, resources: &Resources, role: &Role) -> Result<Resources, Invalid> {
     let other = |resource: &&Resource| {
         resource
@@ -466,7 +467,7 @@ fn allocated(field: &str, resources: &Resources, role: &Role) -> Result<Resource
     }
 }
 
-/// No name both regular and revocable (SPEC 2.8), and each persistent volume once.
+/// Checks that no name is both regular and revocable, and that no persistent volume appears twice.
 fn check_mix(field: &str, user: &str, resources: &Resources) -> Result<(), TaskInvalid> {
     for revocable in resources.iter().filter(|resource| resource.is_revocable()) {
         let name = revocable.name_str();
@@ -500,7 +501,7 @@ fn check_mix(field: &str, user: &str, resources: &Resources) -> Result<(), TaskI
     Ok(())
 }
 
-/// Whether a process may run as this user.
+/// Checks whether a process may run as this user.
 fn user(field: &str, name: &str, policy: &Policy) -> Result<(), Invalid> {
     if name.is_empty() || name.contains(|c: char| c.is_control() || c.is_whitespace() || c == ':') {
         let expected = "the name of a user, without blanks, colons and control characters";
@@ -513,12 +514,12 @@ fn user(field: &str, name: &str, policy: &Policy) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Resources as people write them: without the role that all of an offer is allocated to.
+/// Resources without the allocation role that all of an offer has.
 fn plain(resources: &Resources) -> String {
     resources.unallocate().brief().to_string()
 }
 
-/// At most 200 characters of a text.
+/// The first 200 characters of a text.
 fn brief(text: &str) -> String {
     match text.char_indices().nth(200) {
         None => text.to_owned(),

@@ -1,7 +1,7 @@
-//! The view: how the cluster looks, made of a snapshot of the books for operators' commands and pages.
+//! Views of the cluster, rendered from a snapshot for operators' commands and pages.
 //!
-//! Pure, and run outside the master's mailbox. It never changes anything. What of an agent is reserved for roles that are not seen, or is theirs
-//! now, is left out, as it is of pages.
+//! Pure, and run outside the master's mailbox. Resources reserved for or allocated to invisible
+//! roles are left out, as in pages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use protocol::{AgentInfo, FrameworkId, Offer};
 use resources::{Resources, Role};
 
 use crate::agents::Agent;
-use crate::books::{Books, sum};
 use crate::frameworks::Framework;
-use crate::tasks::{OfFramework, Task};
+use crate::state::{MasterState, sum};
+use crate::tasks::{FrameworkTasks, Task};
 use crate::{quota, weights};
 
 /// The whole cluster.
-pub fn cluster(books: &Books) -> ClusterView {
+pub fn cluster(state: &MasterState) -> ClusterView {
     ClusterView {
-        master: books.master.clone(),
-        elected: books.elected,
-        started: books.started,
-        agents: books.agents.iter().map(|one| agent(books, one)).collect(),
-        frameworks: books
+        master: state.master.clone(),
+        elected: state.elected,
+        started: state.started,
+        agents: state.agents.iter().map(|one| agent(state, one)).collect(),
+        frameworks: state
             .frameworks
             .iter()
             .map(|one| {
-                let tasks = books.tasks.of_framework(&one.id);
-                let offers = books.offers.of_framework(&one.id).map(Arc::as_ref).cloned();
+                let tasks = state.tasks.of_framework(&one.id);
+                let offers = state.offers.of_framework(&one.id).map(Arc::as_ref).cloned();
                 framework(one, tasks.map(Arc::as_ref), offers.collect())
             })
             .collect(),
-        completed_frameworks: books
+        completed_frameworks: state
             .frameworks
             .completed()
             .map(|one| framework(&one.framework, Some(&one.tasks), Vec::new()))
@@ -40,22 +40,22 @@ pub fn cluster(books: &Books) -> ClusterView {
     }
 }
 
-/// What tasks and executors use on an agent.
-pub fn used(books: &Books, agent: &Agent) -> Resources {
-    let on = books.tasks.on_agent(&agent.id);
+/// Resources used by tasks and executors on an agent.
+pub fn used(state: &MasterState, agent: &Agent) -> Resources {
+    let on = state.tasks.on_agent(&agent.id);
     sum(on.into_iter().flat_map(|on| on.held().values()))
 }
 
-/// What is offered of an agent.
-pub fn offered(books: &Books, agent: &Agent) -> Resources {
-    sum(books
+/// Offered resources of an agent.
+pub fn offered(state: &MasterState, agent: &Agent) -> Resources {
+    sum(state
         .offers
         .of_agent(&agent.id)
         .map(|offer| &offer.resources))
 }
 
-fn agent(books: &Books, agent: &Agent) -> AgentView {
-    let seen = |all: &Resources| books.seen_of(all).into_owned();
+fn agent(state: &MasterState, agent: &Agent) -> AgentView {
+    let seen = |all: &Resources| state.visible_part(all).into_owned();
     AgentView {
         id: agent.id.clone(),
         info: AgentInfo {
@@ -68,21 +68,21 @@ fn agent(books: &Books, agent: &Agent) -> AgentView {
         registered: agent.registered,
         version: agent.version.clone(),
         oversubscribed: seen(&agent.oversubscribed),
-        used: seen(&used(books, agent)),
-        offered: seen(&offered(books, agent)),
+        used: seen(&used(state, agent)),
+        offered: seen(&offered(state, agent)),
     }
 }
 
 fn framework(
     framework: &Framework,
-    tasks: Option<&OfFramework>,
+    tasks: Option<&FrameworkTasks>,
     offers: Vec<Offer>,
 ) -> FrameworkView {
-    let active = || tasks.into_iter().flat_map(OfFramework::active);
+    let active = || tasks.into_iter().flat_map(FrameworkTasks::active);
     let has_ended = |task: &&Arc<Task>| task.state.is_terminal();
-    let completed = tasks.into_iter().flat_map(OfFramework::completed);
+    let completed = tasks.into_iter().flat_map(FrameworkTasks::completed);
     let completed = completed.chain(active().filter(has_ended));
-    let unreachable = tasks.into_iter().flat_map(OfFramework::unreachable);
+    let unreachable = tasks.into_iter().flat_map(FrameworkTasks::unreachable);
     let running = || active().filter(|task| !has_ended(task));
     FrameworkView {
         id: framework.id.clone(),
@@ -113,33 +113,33 @@ fn task(task: &Task) -> TaskView {
     }
 }
 
-/// Every role that has a weight, a quota, a framework or a reservation, and those above it, in the order of their names. As in
-/// Mesos the resources of a role are those of its subtree, and its frameworks are its own.
-pub fn roles(books: &Books) -> Vec<RoleView> {
-    let on_agents = books.agents.iter();
-    let on_agents = on_agents.filter_map(|agent| books.tasks.on_agent(&agent.id));
+/// Every role with a weight, a quota, a framework or a reservation, and their ancestors, by name.
+/// As in Mesos a role's resources are those of its subtree, and its frameworks are its own.
+pub fn roles(state: &MasterState) -> Vec<RoleView> {
+    let on_agents = state.agents.iter();
+    let on_agents = on_agents.filter_map(|agent| state.tasks.on_agent(&agent.id));
     let held = by_role(on_agents.flat_map(|on| on.held().iter()));
-    let offers = books.offers.iter();
+    let offers = state.offers.iter();
     let offered = by_role(offers.map(|offer| (&offer.framework_id, &offer.resources)));
-    let reservations = books.agents.iter();
+    let reservations = state.agents.iter();
     let mut reserved = subtrees(reservations.flat_map(|agent| agent.info.resources.reservations()));
-    let mut frameworks = members(books, held.iter().chain(&offered));
+    let mut frameworks = members(state, held.iter().chain(&offered));
     let mut allocated = subtrees(held.into_iter().map(|(_, role, part)| (role, part)));
     let mut offered = subtrees(offered.into_iter().map(|(_, role, part)| (role, part)));
-    let mut consumed = quota::consumed(books);
-    let named = books.weights.keys().chain(books.quotas.keys());
+    let mut consumed = quota::consumed(state);
+    let named = state.weights.keys().chain(state.quotas.keys());
     let named = named.chain(frameworks.keys()).chain(reserved.keys());
     let mut names: BTreeSet<&str> = named.flat_map(|name| quota::with_ancestors(name)).collect();
     names.insert("*");
-    let seen = names.into_iter().filter(|name| books.shows_role(name));
+    let seen = names.into_iter().filter(|name| state.shows_role(name));
     let names: Vec<String> = seen.map(str::to_owned).collect();
     let one = |name: String| RoleView {
-        weight: books
+        weight: state
             .weights
             .get(&name)
             .copied()
             .unwrap_or(weights::DEFAULT),
-        quota: books.quotas.get(&name).cloned().unwrap_or_default(),
+        quota: state.quotas.get(&name).cloned().unwrap_or_default(),
         consumed: consumed.remove(&name).unwrap_or_default(),
         frameworks: Vec::from_iter(frameworks.remove(&name).unwrap_or_default()),
         allocated: allocated.remove(&name).unwrap_or_default(),
@@ -150,10 +150,10 @@ pub fn roles(books: &Books) -> Vec<RoleView> {
     names.into_iter().map(one).collect()
 }
 
-/// What a framework has in one role.
+/// A framework's resources in one role.
 type InRole<'a> = (&'a FrameworkId, Role, Resources);
 
-/// These resources by the role that they are allocated to.
+/// Resources by allocation role.
 fn by_role<'a>(parts: impl Iterator<Item = (&'a FrameworkId, &'a Resources)>) -> Vec<InRole<'a>> {
     let by_role = |(framework, part): (&'a FrameworkId, &Resources)| {
         let allocations = part.allocations().into_iter();
@@ -162,13 +162,13 @@ fn by_role<'a>(parts: impl Iterator<Item = (&'a FrameworkId, &'a Resources)>) ->
     parts.flat_map(by_role).collect()
 }
 
-/// The frameworks of each role: those subscribed to it, and those that have something in it.
+/// The frameworks of each role: subscribed to it, or with resources in it.
 fn members<'a>(
-    books: &Books,
+    state: &MasterState,
     having: impl Iterator<Item = &'a InRole<'a>>,
 ) -> BTreeMap<String, BTreeSet<FrameworkId>> {
     let mut members: BTreeMap<String, BTreeSet<FrameworkId>> = BTreeMap::new();
-    for framework in books.frameworks.iter() {
+    for framework in state.frameworks.iter() {
         for role in &framework.info.roles {
             let of_role = members.entry(role.clone()).or_default();
             of_role.insert(framework.id.clone());
@@ -181,7 +181,7 @@ fn members<'a>(
     members
 }
 
-/// The sums by role, each with those of the roles below it.
+/// The sums by role, each with those of its descendants.
 fn subtrees(parts: impl Iterator<Item = (Role, Resources)>) -> BTreeMap<String, Resources> {
     let mut sums: BTreeMap<String, Resources> = BTreeMap::new();
     for (role, part) in parts {

@@ -1,7 +1,7 @@
-//! Weights: how many times the share of another a role gets (S77, S88, SPEC 3.4).
+//! Weights: factors of the roles' fair shares.
 //!
-//! Pure. What an operator has said is in the registry and wins over `--weights`; a role of which neither says anything has 1. Nothing
-//! that a framework holds is taken from it when weights change: the next offers follow them.
+//! Pure. A weight in the registry, set by an operator, overrides `--weights`; the default is 1. A
+//! change takes nothing from frameworks: the next offers follow it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use module_api::allocator::WeightsChanged;
 use protocol::message::operator::{UpdateRefused, UpdateWeights};
 use resources::Role;
 
-use crate::books::Books;
-use crate::effects::{Effects, Tell, ToAllocator};
+use crate::effects::{Effects, SendEffects, ToAllocator};
 use crate::registry::RegistryOperation;
+use crate::state::MasterState;
 
-/// What a role has of which nothing is said.
+/// The weight of a role without a setting.
 pub const DEFAULT: f64 = 1.0;
 
-/// Weights by role; those with the default are not listed.
+/// Weights by role; roles with the default are not listed.
 pub type Weights = BTreeMap<String, f64>;
 
-/// The weights that hold, and a warning for each role of which the registry says something else than the flag.
+/// The effective weights, and a warning for each role whose flag is overridden.
 pub fn effective(flagged: &Weights, recorded: &Weights) -> (Weights, Vec<String>) {
     let mut weights = flagged.clone();
     let mut warnings = Vec::new();
@@ -28,7 +28,7 @@ pub fn effective(flagged: &Weights, recorded: &Weights) -> (Weights, Vec<String>
         let before = weights.insert(role.clone(), *weight);
         if let Some(before) = before.filter(|before| before != weight) {
             warnings.push(format!(
-                "--weights says {role}={before}, but an operator has set {weight}, which holds: say it with `meros weights set`"
+                "--weights says {role}={before}, but an operator has set {weight}, which takes precedence; change it with `meros weights set`"
             ));
         }
     }
@@ -36,7 +36,7 @@ pub fn effective(flagged: &Weights, recorded: &Weights) -> (Weights, Vec<String>
     (weights, warnings)
 }
 
-/// What the registry is to record. The default is recorded only where it contradicts a flag.
+/// The operation to record. The default is recorded only where it overrides a flag.
 pub fn prepare(
     update: &UpdateWeights,
     flagged: &Weights,
@@ -63,8 +63,8 @@ pub fn prepare(
     Ok(RegistryOperation::UpdateWeights { weights })
 }
 
-impl Books {
-    /// The registry has these weights: the allocator is told.
+impl MasterState {
+    /// The registry has recorded these weights: notifies the allocator.
     pub fn weights_updated(&mut self, weights: Weights, out: &mut Effects) {
         let held = Arc::make_mut(&mut self.weights);
         held.extend(weights.clone());
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_has_set_wins_over_the_flag_with_a_warning() {
+    fn operator_weight_overrides_the_flag_with_a_warning() {
         let (held, warnings) = effective(
             &weights(&[("dev", 2.0), ("qa", 3.0), ("prod", 3.0)]),
             &weights(&[("dev", 5.0), ("qa", 1.0), ("prod", 3.0), ("ops", 4.0)]),
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_of_one_takes_the_record_away_unless_a_flag_says_otherwise() {
+    fn weight_of_one_removes_the_record_unless_flagged() {
         let one = |role: &str, weight| BTreeMap::from([(role.to_owned(), weight)]);
         assert_eq!(recorded(&[("dev", 1.0)], &[]), one("dev", None));
         assert_eq!(recorded(&[("dev", 1.0)], &[("dev", 1.0)]), one("dev", None));
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_that_would_harm_is_refused_by_its_role() {
+    fn harmful_weight_is_refused_by_its_role() {
         for (role, weight) in [
             ("dev", 0.0),
             ("dev", -1.0),

@@ -1,20 +1,21 @@
-//! The whitelist: the hosts whose agents are offered, as an operator's file names them (SPEC 3.8 `--whitelist`).
+//! The whitelist: the hosts whose agents are offered, from the file of `--whitelist`.
 //!
-//! Pure: reads the text. Who reads the file, and when again, is for the roof; who is offered what, for the allocator.
+//! Pure: parses the text. The file is read by the process, and enforced by the allocator.
 
 use std::collections::BTreeSet;
 
 use runtime::prelude::*;
 
-/// The most hosts.
+/// Maximum hosts.
 const HOSTS_MAX: usize = 1_000_000;
-/// The most characters of one host's name.
+/// Maximum characters of a host name.
 const HOST_MAX: usize = 253;
 
-/// The hosts whose agents are offered; `None` is all, and an empty set is none.
+/// The hosts whose agents are offered; `None` means all, an empty set none.
 pub type Hosts = Option<BTreeSet<String>>;
 
-/// Offer agents of these hosts only, from now on. Said by the roof, to a master or to the office that appoints one.
+/// Offers agents of these hosts only, from now on. Sent by the process to a master or to its
+/// supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmitHosts(pub Hosts);
 
@@ -22,7 +23,7 @@ impl Message for AdmitHosts {
     type Result = ();
 }
 
-/// Reads a whitelist: a host a line. Empty lines and what follows a `#` are passed over.
+/// Parses a whitelist: one host per line. Empty lines and text after `#` are ignored.
 pub fn parse(text: &str) -> Result<BTreeSet<String>, String> {
     let mut hosts = BTreeSet::new();
     for (number, line) in (1..).zip(text.lines()) {
@@ -49,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_a_line_is_read_and_two_are_refused_by_their_line() {
+    fn whitelist_has_one_host_per_line() {
         let text = "# the rack at the door\nNode-1.example\n\n  node-2 # new\r\nnode-1.EXAMPLE\n";
         let hosts = parse(text).unwrap();
         assert_eq!(

@@ -1,6 +1,8 @@
-//! What one run of the allocator costs: books and sorter without mailboxes, on the clusters of Mesos' own benchmarks.
+//! The cost of one allocator run: state and sorter without mailboxes, on the clusters of Mesos' own
+//! benchmarks.
 //!
-//! For work on the allocator itself. `meros bench allocator` prints the same beside Mesos' figures.
+//! For work on the allocator. `meros-lab bench allocator` prints the same together with Mesos'
+//! figures.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use modules::workload::{Shape, Workload};
@@ -8,7 +10,7 @@ use std::hint::black_box;
 
 const SEED: u64 = 7;
 
-/// The clusters of Mesos' benchmark: measured in few samples, and only if their name or `large` is asked for.
+/// The clusters of Mesos' benchmark: few samples, and only if selected by name or by `large`.
 const LARGE: [(&str, Shape); 7] = [
     ("large/1000x1000", Shape::of(1_000, 1_000)),
     ("large/5000x50", Shape::of(5_000, 50)),
@@ -19,7 +21,7 @@ const LARGE: [(&str, Shape); 7] = [
     ("large/10000x1000", Shape::of(10_000, 1_000)),
 ];
 
-/// Clusters, each with what is special about it.
+/// Clusters with a description.
 const SHAPES: [(&str, Shape); 5] = [
     ("plain", Shape::of(1_000, 50)),
     (
@@ -74,7 +76,7 @@ fn full_runs(criterion: &mut Criterion, shapes: &[(&str, Shape)]) {
     }
 }
 
-/// Every agent is held but one, which has just come free.
+/// All agents are allocated except for one that has just been freed.
 fn incremental_run(criterion: &mut Criterion) {
     incremental_runs(criterion, &SHAPES);
 }
@@ -93,7 +95,7 @@ fn incremental_runs(criterion: &mut Criterion, shapes: &[(&str, Shape)]) {
     }
 }
 
-/// Everything that was offered is declined: what that costs, and what the refusals cost the next run.
+/// All offers are declined: the cost of that, and the cost of the filters in the next run.
 fn refusals(criterion: &mut Criterion) {
     let (_, shape) = SHAPES[0];
     let mut all = Workload::of(&shape, SEED);
@@ -121,7 +123,7 @@ fn refusals(criterion: &mut Criterion) {
     });
 }
 
-/// The same of large clusters, which takes minutes: only if it is asked for.
+/// The same for large clusters, which takes minutes: only if selected.
 fn large_runs(criterion: &mut Criterion) {
     let mut asked = std::env::args().skip(1);
     if asked.any(|name| !name.starts_with('-') && name.contains("large")) {
@@ -130,7 +132,7 @@ fn large_runs(criterion: &mut Criterion) {
     }
 }
 
-/// A framework suppresses and revives in a cluster in which everybody refuses everything.
+/// One framework suppresses and revives in a cluster in which all frameworks refuse everything.
 fn revive(criterion: &mut Criterion) {
     let (_, shape) = SHAPES[0];
     let mut all = Workload::of(&shape, SEED);

@@ -1,23 +1,26 @@
-//! The cases of Mesos' own allocator benchmark, ours beside its recorded figures: processor time of this thread, and how many times as long Mesos takes.
+//! The cases of Mesos' own allocator benchmark, compared with its recorded figures: CPU time of
+//! this thread, and the ratio to Mesos.
 //!
-//! For work on the allocator itself, without the release build of everything: `cargo bench -p meros-modules --bench cases -- NAME ROUNDS`, where
-//! a case is measured if its name contains `NAME`. `meros bench allocator` measures the same by its flags, and more.
+//! For work on the allocator, without a release build of the workspace: `cargo bench -p
+//! meros-modules --bench cases -- NAME ROUNDS` measures the cases whose names contain `NAME`.
+//! `meros-lab bench allocator` measures the same and more, by its flags.
 //!
-//! Its `main` is its own and not criterion's, as in `allocator.rs`: a run of it is to be told as `meros bench allocator` tells it, by the same code, in
-//! processor time, beside a peer that was recorded elsewhere and with what is asked of it; criterion has places for none of these.
+//! Does not use criterion, unlike `allocator.rs`: it must measure with the same code as `meros-lab
+//! bench allocator`, in CPU time, and print recorded figures and goals, which criterion does not
+//! support.
 
 use std::time::Duration;
 
 use modules::workload::measure::{Filling, FullRuns, Sorting, incremental_run};
-use modules::workload::recorded::{Mesos, MesosSorter, SORTED};
+use modules::workload::recorded::{Mesos, MesosSorter, RECORDED_SORTS};
 use modules::workload::{Shape, Workload};
 use nix::time::{ClockId, clock_gettime};
 
 const SEED: u64 = 7;
-/// Runs of a case, of which the one in the middle counts; a cluster is filled five times at most.
+/// Runs of a case, whose median counts. A cluster is filled at most five times.
 const ROUNDS: u32 = 15;
 
-/// A cluster and what is asked of a run: to be so many times as fast as Mesos', or to take no more than so many milliseconds.
+/// A cluster with a goal for its run: a ratio to Mesos, or a time in milliseconds.
 struct Case {
     name: &'static str,
     shape: Shape,
@@ -110,7 +113,7 @@ fn main() {
     for case in CASES.iter().filter(|case| case.name.contains(&name)) {
         measure(case, rounds);
     }
-    for (clients, _) in SORTED {
+    for (clients, _) in RECORDED_SORTS {
         let case = format!("sorter-{clients}");
         if case.contains(&name) {
             sort(&case, clients, rounds);
@@ -120,11 +123,11 @@ fn main() {
 
 fn measure(Case { name, shape, asked }: &Case, rounds: u32) {
     let mesos = Mesos::of(shape);
-    let recorded = |figure| Some(figure).filter(|_| mesos.are.contains("same case"));
+    let recorded = |figure| Some(figure).filter(|_| mesos.label.contains("same case"));
     let runs = FullRuns::of(Workload::of(shape, SEED), shape, rounds, spent);
     let peer = (shape.agents < 50_000).then_some(mesos.full_run);
     row(name, "a run", runs.run, peer, *asked);
-    row(name, "the least run", runs.least, peer, Asked::Nothing);
+    row(name, "the least run", runs.shortest, peer, Asked::Nothing);
     row(name, "declining it", runs.decline, None, Asked::Nothing);
     let filling = Filling::of(shape, SEED, rounds.min(5), spent);
     let peer = recorded(mesos.add_agents).filter(|_| shape.roles == 0);
@@ -170,10 +173,10 @@ fn sort(case: &str, clients: u32, rounds: u32) {
         removed,
         Asked::Nothing,
     );
-    row(case, "anew", ours.anew, None, Asked::Nothing);
+    row(case, "anew", ours.recompute, None, Asked::Nothing);
 }
 
-/// One figure beside Mesos', how many times as long that is, and what is asked.
+/// Prints one figure with Mesos' figure, their ratio, and the goal.
 fn row(case: &str, what: &str, ours: f64, mesos: Option<f64>, asked: Asked) {
     let times = mesos.map(|mesos| mesos / ours);
     let missed = |missed: bool| if missed { ", missed" } else { "" };
@@ -195,7 +198,7 @@ fn row(case: &str, what: &str, ours: f64, mesos: Option<f64>, asked: Asked) {
     );
 }
 
-/// Processor time of this thread.
+/// CPU time of this thread.
 fn spent() -> Duration {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
     time.map_or(Duration::ZERO, Duration::from)

@@ -1,27 +1,29 @@
-//! What revocation costs the allocator: looking who lacks something, each second for as long as anybody does, and choosing the tasks that make
-//! room. Books without mailboxes, of 10,000 agents on which 100,000 tasks use up everything.
+//! The cost of revocation for the allocator: the check for unmet guarantees, once a second while
+//! there are any, and the choice of tasks. The state, without mailboxes, has 10,000 agents that are
+//! used up by 100,000 tasks.
 //!
-//! The allocator asks about 500 agents at a time; the choice among all tasks at once is beside it.
+//! The allocator requests the tasks of 500 agents at a time; for comparison, also the choice among
+//! all tasks at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
 
 use criterion::Criterion;
 use module_api::allocator::{AgentAdded, FrameworkAdded, ListedTask, QuotasChanged};
-use modules::allocator::Books;
+use modules::allocator::AllocatorState;
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId};
 use resources::{Attributes, Quantities, Resources, Role};
 use runtime::{Instant, Timestamp};
 
 const AGENTS: u32 = 10_000;
-/// Tasks on each, which use all of it.
+/// Tasks of each agent, which use all of it.
 const TASKS: u32 = 10;
 const AGENT: &str = "cpus:10;mem:10240";
 const TASK: &str = "cpus:1;mem:1024";
-/// What the role without tasks is guaranteed: 200 tasks' worth, as many as are chosen at a time.
+/// Guarantee of the role without tasks: the size of 200 tasks, the largest choice.
 const GUARANTEE: &str = "cpus:200;mem:204800";
 
-/// What is wrong with a constant above.
+/// For an invalid constant above.
 type Wrong = Box<dyn std::error::Error>;
 
 fn framework(name: &str) -> Result<FrameworkAdded, Wrong> {
@@ -39,24 +41,24 @@ fn agent_id(number: u32) -> Result<AgentId, Wrong> {
     Ok(AgentId::new(format!("agent-{number}"))?)
 }
 
-/// Books in which `batch` has everything and `web` wants what it is guaranteed.
-fn scarce() -> Result<Books, Wrong> {
-    let mut books = Books::default();
-    books.lend_guarantees();
+/// A state in which `batch` holds everything and `web` wants its guarantee.
+fn scarce() -> Result<AllocatorState, Wrong> {
+    let mut state = AllocatorState::default();
+    state.lend_guarantees();
     for name in ["batch", "web"] {
-        books.framework_added(framework(name)?);
+        state.framework_added(framework(name)?);
     }
     let quota = Quota {
         guarantees: Quantities::parse(GUARANTEE)?,
         limits: Quantities::new(),
     };
     let quotas = BTreeMap::from([("web".to_owned(), quota)]);
-    books.quotas_changed(&QuotasChanged { quotas });
+    state.quotas_changed(&QuotasChanged { quotas });
     let batch = Role::new("batch")?;
     let resources: Resources = AGENT.parse()?;
     let owner = FrameworkId::new("batch")?;
     for number in 0..AGENTS {
-        books.agent_added(AgentAdded {
+        state.agent_added(AgentAdded {
             agent_id: agent_id(number)?,
             session: 1,
             info: AgentInfo {
@@ -71,10 +73,10 @@ fn scarce() -> Result<Books, Wrong> {
             used: vec![(owner.clone(), resources.allocate(&batch))],
         });
     }
-    Ok(books)
+    Ok(state)
 }
 
-/// What runs on so many agents, of priorities from 0 to 6.
+/// Tasks on `count` agents, with priorities from 0 to 6.
 fn tasks(agents: u32) -> Result<Vec<ListedTask>, Wrong> {
     let batch = Role::new("batch")?;
     let resources: Resources = TASK.parse()?;
@@ -93,40 +95,40 @@ fn tasks(agents: u32) -> Result<Vec<ListedTask>, Wrong> {
     (0..agents * TASKS).map(task).collect()
 }
 
-fn looking(criterion: &mut Criterion, books: &mut Books, web: &BTreeSet<Role>) {
+fn looking(criterion: &mut Criterion, state: &mut AllocatorState, web: &BTreeSet<Role>) {
     let now = Instant::default();
     criterion.bench_function("shortage/10000_agents", |bencher| {
-        bencher.iter(|| black_box(books.shortage(now)));
+        bencher.iter(|| black_box(state.shortage(now)));
     });
-    let shortage = books.shortage(now);
+    let shortage = state.shortage(now);
     assert_eq!(shortage.roles(), *web);
     criterion.bench_function("shortage_roles/10000_agents", |bencher| {
         bencher.iter(|| black_box(shortage.roles()));
     });
     criterion.bench_function("occupied/10000_agents", |bencher| {
-        bencher.iter(|| black_box(books.occupied(&shortage, web, 0)));
+        bencher.iter(|| black_box(state.occupied(&shortage, web, 0)));
     });
 }
 
 fn choosing(
     criterion: &mut Criterion,
-    books: &mut Books,
+    state: &mut AllocatorState,
     web: &BTreeSet<Role>,
     tasks: &[ListedTask],
 ) {
     let (now, none) = (Instant::default(), BTreeMap::new());
-    assert_eq!(books.victims(web, tasks, &none, now).len(), 200);
+    assert_eq!(state.victims(web, tasks, &none, now).len(), 200);
     criterion.bench_function(&format!("victims/{}_tasks", tasks.len()), |bencher| {
-        bencher.iter(|| black_box(books.victims(web, tasks, &none, now)));
+        bencher.iter(|| black_box(state.victims(web, tasks, &none, now)));
     });
 }
 
 fn main() -> Result<(), Wrong> {
     let mut criterion = Criterion::default().sample_size(10).configure_from_args();
-    let (mut books, web) = (scarce()?, BTreeSet::from([Role::new("web")?]));
-    looking(&mut criterion, &mut books, &web);
+    let (mut state, web) = (scarce()?, BTreeSet::from([Role::new("web")?]));
+    looking(&mut criterion, &mut state, &web);
     for agents in [500, AGENTS] {
-        choosing(&mut criterion, &mut books, &web, &tasks(agents)?);
+        choosing(&mut criterion, &mut state, &web, &tasks(agents)?);
     }
     criterion.final_summary();
     Ok(())

@@ -1,7 +1,7 @@
-//! The modules that are linked in: an allocator, sorters, resource estimators and QoS controllers.
+//! The linked-in modules: an allocator, sorters, resource estimators and QoS controllers.
 //!
-//! Each kind is a folder: its policy as a plain decision, and one dull actor around it. The services know none of them by type; the roof
-//! hands them the [`registry`].
+//! Each kind is a folder with the policies as plain functions and one actor around them. The
+//! services know no module by type; the binary passes them the [`registry`].
 
 pub mod allocator;
 pub mod qos_controller;
@@ -35,7 +35,7 @@ const REVOKE_AFTER: &str = "revoke_after";
 const LONG_TASK_SHARE: &str = "long_task_share";
 const SHORT_TASK_MAX: &str = "short_task_max";
 const REVOCATION_GRACE_PERIOD: &str = "revocation_grace_period";
-/// How long a task has that must go, unless it is said.
+/// Default time between the warning of a task and its kill, if the allocator revokes it.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
 const GRACE_MIN: Duration = Duration::from_secs(1);
 const CHARGE_RESERVATIONS: &str = "charge_reservations";
@@ -45,7 +45,8 @@ const RECOVERY_TIMEOUT: &str = "allocator_recovery_timeout";
 const EXCLUDED: &str = "fair_sharing_excluded_resource_names";
 const SEED: &str = "seed";
 
-/// How a module that fell is raised again: soon at first, then ever more slowly, and without end.
+/// Restart policy of a crashed module: soon at first, then with a longer and longer delay, without
+/// a limit.
 const SUPERVISION: Supervision = Supervision::Restart {
     backoff: Duration::from_millis(100),
     backoff_max: Duration::from_secs(10),
@@ -54,11 +55,14 @@ const SUPERVISION: Supervision = Supervision::Restart {
 
 /// The modules of this crate, by all their names.
 pub fn registry() -> Registry {
-    registry_seeing(proc_loadavg)
+    registry_with_load(proc_loadavg)
 }
 
-/// The same, on a machine whose load is not the real one's: each controller that watches the load has a source from `load`.
-pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static) -> Registry {
+/// The same with a simulated load: each controller that monitors the load gets a source from
+/// `load`.
+pub fn registry_with_load(
+    load: impl Fn() -> LoadSource + Clone + Send + Sync + 'static,
+) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
     registry.add_sorter(&["drf"], |node, given| {
@@ -99,7 +103,7 @@ pub fn registry_seeing(load: impl Fn() -> LoadSource + Clone + Send + Sync + 'st
     registry.add_qos_controller(&names, move |node, given| {
         let policy = LoadPolicy::from_parameters(given, load())?;
         let load = load.clone();
-        start_controller(node, given, move || policy.again(load()))
+        start_controller(node, given, move || policy.with_source(load()))
     });
     registry
 }
@@ -136,27 +140,27 @@ fn start_allocator(
     let home = node.clone();
     let allocator = supervise(node, ModuleKind::Allocator, "allocator", move || {
         let allocator = Allocator::new(sorter.clone(), sets_min.clone(), home.rng());
-        let mut allocator = allocator.going_through(order).pausing(pause);
+        let mut allocator = allocator.with_order(order).with_pause(pause);
         if filter_gpus == Some(false) {
-            allocator = allocator.giving_gpus_to_all();
+            allocator = allocator.with_gpus_for_all();
         }
         if charges == Some(true) {
-            allocator = allocator.charging_reservations();
+            allocator = allocator.with_charged_reservations();
         }
         if let Some(revocation) = revocation {
-            allocator = allocator.revoking(revocation);
+            allocator = allocator.with_revocation(revocation);
         }
         match long_tasks {
-            Some(bound) => allocator.bounding_long_tasks(bound),
+            Some(bound) => allocator.with_long_task_bound(bound),
             None => allocator,
         }
     })?;
     Ok(AllocatorRef::new(allocator))
 }
 
-/// When what is guaranteed is granted after a failover (SPEC 4.4).
+/// The end of the pause in allocation after a failover.
 fn pause(given: &Parameters) -> Result<RecoveryPause, ModuleError> {
-    let usual = RecoveryPause::default();
+    let default = RecoveryPause::default();
     let expected = "a part of the agents such as `0.8`, from 0 to 1";
     let factor = given.optional(RECOVERY_FACTOR, expected, |text| {
         let factor: f64 = text.parse().ok()?;
@@ -164,19 +168,19 @@ fn pause(given: &Parameters) -> Result<RecoveryPause, ModuleError> {
     })?;
     let timeout = given.optional(RECOVERY_TIMEOUT, "a duration such as `10mins`", duration)?;
     Ok(RecoveryPause {
-        factor: factor.unwrap_or(usual.factor),
-        timeout: timeout.unwrap_or(usual.timeout),
+        factor: factor.unwrap_or(default.factor),
+        timeout: timeout.unwrap_or(default.timeout),
     })
 }
 
-/// Whether and how tasks make room for what is guaranteed (S122, S123).
+/// Whether and how tasks are revoked for unmet guarantees.
 fn revocation(given: &Parameters) -> Result<Option<Revocation>, ModuleError> {
     let after = given.optional(REVOKE_AFTER, "a duration such as `30secs`", duration)?;
     let grace = grace(given)?;
     Ok(after.map(|after| Revocation { after, grace }))
 }
 
-/// How long tasks have that must go.
+/// Time between the warning of a task and its kill.
 fn grace(given: &Parameters) -> Result<Duration, ModuleError> {
     let revokes = given.get(REVOKE_AFTER).is_some() || given.get(SHORT_TASK_MAX).is_some();
     let expected = "a duration of `1secs` or more, beside `revoke_after` or `short_task_max`";
@@ -186,7 +190,7 @@ fn grace(given: &Parameters) -> Result<Duration, ModuleError> {
     Ok(grace.unwrap_or(GRACE_DEFAULT))
 }
 
-/// How much of each agent is for long tasks, and how long others may run (S121).
+/// The share of each agent that long tasks may use, and the longest run time of other tasks.
 fn long_tasks(given: &Parameters) -> Result<Option<LongTasksBounded>, ModuleError> {
     let expected = "a part of each agent such as `0.5`, from 0 to 1";
     let share = given.optional(LONG_TASK_SHARE, expected, |text| {
@@ -210,7 +214,7 @@ fn duration(text: &str) -> Option<Duration> {
     protocol::duration::parse(text).ok()
 }
 
-/// The sets of SPEC 4.1, `|` between them; an empty text is no set.
+/// Parses sets of quantities, separated by `|`. An empty text has no set.
 fn read_sets(text: &str) -> Option<Vec<Quantities>> {
     if text.trim().is_empty() {
         return Some(Vec::new());
@@ -224,7 +228,7 @@ fn read_sets(text: &str) -> Option<Vec<Quantities>> {
         .collect()
 }
 
-/// The names that count for no share (SPEC 4.1), commas between them.
+/// Parses the comma-separated names that do not count for shares.
 fn excluded(given: &Parameters) -> Result<Vec<Name>, ModuleError> {
     let read = |text: &str| {
         let names = text.split(',').map(str::trim);
@@ -273,7 +277,8 @@ fn start_controller<P: qos_controller::QosPolicy>(
     Ok(QosControllerRef::new(actor))
 }
 
-/// Starts a module under its name. The reference finds whichever incarnation has the name, so it outlives restarts.
+/// Starts a module under its name. The reference resolves the name on each use, so it outlives
+/// restarts.
 fn supervise<A: Process>(
     node: &Node,
     kind: ModuleKind,
@@ -290,7 +295,7 @@ fn supervise<A: Process>(
     Ok(node.refer(Pid::new(name, node.id().clone(), 0)))
 }
 
-/// The monitor's answer as a module passes it on.
+/// Converts the monitor's reply for a module's own reply.
 fn usage_or_fault(
     answer: Result<Result<ResourceUsage, UsageUnavailable>, AskError>,
 ) -> Result<ResourceUsage, Fault> {

@@ -1,17 +1,17 @@
-//! What the tests of this crate share: a monitor that says what it is told to, and usage in one line.
+//! Shared by the tests of this crate: a scripted monitor, and usage written in one line.
 
 use module_api::{CurrentUsage, UsageUnavailable};
 use protocol::{ContainerId, ExecutorId, ExecutorUsage, FrameworkId, QosCorrection, ResourceUsage};
 use resources::{Resources, Revocable};
 use runtime::prelude::*;
 
-/// Answers with the usage it was last given, or with an error if there is none.
+/// Replies with the last given usage, or with an error if there is none.
 pub struct Monitor(Option<ResourceUsage>);
 
-/// From now on this is the usage.
+/// Sets the usage.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Now(pub ResourceUsage);
+pub struct SetUsage(pub ResourceUsage);
 
 impl Monitor {
     pub fn of(usage: ResourceUsage) -> Self {
@@ -28,8 +28,8 @@ impl Actor for Monitor {
 }
 
 impl Process for Monitor {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<CurrentUsage>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<CurrentUsage>();
     }
 }
 
@@ -43,15 +43,16 @@ impl Handler<CurrentUsage> for Monitor {
     }
 }
 
-impl Handler<Now> for Monitor {
+impl Handler<SetUsage> for Monitor {
     type Result = ();
 
-    fn handle(&mut self, Now(usage): Now, _: &mut Context<Self>) {
+    fn handle(&mut self, SetUsage(usage): SetUsage, _: &mut Context<Self>) {
         self.0 = Some(usage);
     }
 }
 
-/// Executors as `name:resources`, separated by blanks; a `*` after a resource's name makes it revocable.
+/// Executors as `name:resources`, separated by blanks; a `*` after a resource's name makes it
+/// revocable.
 pub fn usage(line: &str) -> ResourceUsage {
     let mut usage = ResourceUsage::default();
     for word in line.split_whitespace() {
@@ -60,7 +61,7 @@ pub fn usage(line: &str) -> ResourceUsage {
             framework_id: FrameworkId::new("framework").unwrap(),
             executor_id: ExecutorId::new(name).unwrap(),
             container_id: ContainerId::new(format!("container-{name}")).unwrap(),
-            allocated: marked(text),
+            allocated: parse_marked(text),
             tasks: Vec::new(),
             statistics: None,
         });
@@ -68,8 +69,8 @@ pub fn usage(line: &str) -> ResourceUsage {
     usage
 }
 
-/// Resources, those with a `*` after their name revocable.
-pub fn marked(text: &str) -> Resources {
+/// Resources; a `*` after a resource's name makes it revocable.
+pub fn parse_marked(text: &str) -> Resources {
     let (lent, regular): (Vec<_>, Vec<_>) = text.split(';').partition(|one| one.contains("*:"));
     let lent = Resources::parse(&lent.join(";").replace("*:", ":")).unwrap();
     let regular = Resources::parse(&regular.join(";")).unwrap();
@@ -83,7 +84,7 @@ pub fn executor<'a>(usage: &'a ResourceUsage, name: &str) -> &'a ExecutorUsage {
         .unwrap()
 }
 
-/// The names of the executors to be killed.
+/// Names of the executors to kill.
 pub fn killed(corrections: &[QosCorrection]) -> Vec<&str> {
     let names = corrections
         .iter()

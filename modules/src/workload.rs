@@ -1,12 +1,13 @@
-//! Clusters to measure the allocator with: books and sorter without mailboxes, filled as in Mesos' own benchmarks (SPEC 4.10, Benchmarks).
+//! Benchmark clusters: the allocator's state and a sorter without mailboxes, filled as in Mesos'
+//! own benchmarks.
 //!
-//! As there, every agent has cpus, memory, disk, and ports of which a list in 16 pieces is in use; one run offers every agent to somebody,
-//! and what is declined is refused for an hour. The same shape and seed give the same cluster. For `meros bench allocator` and `cargo bench`
-//! only: no cluster is run by this. [`turnover`] has one whose tasks come and go, [`measure`] says what work on one takes, and [`recorded`] what Mesos takes.
+//! Every agent has cpus, memory, disk and ports, with 16 port ranges in use. One run offers every
+//! agent, and declined resources are refused for an hour. The same shape and seed produce the same
+//! cluster. Only for `meros bench allocator` and `cargo bench`. [`measure`] times the work on a
+//! cluster, [`recorded`] has Mesos' figures.
 
 pub mod measure;
 pub mod recorded;
-pub mod turnover;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,39 +27,40 @@ use resources::{
 };
 use runtime::Instant;
 
-use crate::allocator::{Asked, Books, ROUNDS_MAX};
+use crate::allocator::{AllocatorState, PendingSlate, ROUNDS_MAX};
 use crate::sorter::Drf;
 
-/// What one agent has, beside what is reserved there.
+/// Resources of one agent without its reservations.
 const AGENT: &str = "cpus:24;mem:4096;disk:4096;ports:[31000-32000]";
-/// Half an agent, and one and a half: what roles are guaranteed in turn, so that the cluster has just enough for all.
+/// Guarantees of the roles in turn, half an agent and one and a half: their sum is just the
+/// cluster.
 const GUARANTEES: [&str; 2] = ["cpus:11;mem:2048;disk:2048", "cpus:33;mem:6144;disk:6144"];
 /// One reservation.
 const RESERVED: &str = "cpus:0.1;mem:1";
-/// How long a refusal holds.
+/// Duration of a filter.
 const REFUSE: Duration = Duration::from_secs(3600);
 
-/// How large a cluster is, and of what kind.
+/// Size and kind of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// How many agents.
+    /// Number of agents.
     pub agents: u32,
-    /// How many frameworks, each in one role.
+    /// Number of frameworks, each in one role.
     pub frameworks: u32,
-    /// How many roles there are; with none, all frameworks are in `*`.
+    /// Number of roles; with 0, all frameworks are in `*`.
     pub roles: u32,
-    /// Whether each role has a guarantee, and what is guaranteed is all there is.
+    /// Whether each role has a guarantee. Together they cover the whole cluster.
     pub quotas: bool,
-    /// How many reservations each agent has, for one role after the other.
+    /// Reservations of each agent, distributed over the roles in turn.
     pub reservations: u32,
-    /// How many labels each reservation has; no two agents have the same.
+    /// Labels of each reservation, different on each agent.
     pub labels: u32,
-    /// Whether each reservation has a persistent volume beside it, of a mebibyte.
+    /// Whether each reservation has a persistent volume of 1 MiB.
     pub volumes: bool,
 }
 
 impl Shape {
-    /// A cluster of that size, all in role `*`.
+    /// A cluster of that size, with all frameworks in role `*`.
     pub const fn of(agents: u32, frameworks: u32) -> Self {
         Self {
             agents,
@@ -74,24 +76,24 @@ impl Shape {
     fn role(&self, n: u32) -> Role {
         match self.roles {
             0 => Role::STAR,
-            roles => sure(Role::new(&format!("role-{}", n % roles))),
+            roles => must(Role::new(&format!("role-{}", n % roles))),
         }
     }
 
-    /// Its agents, each with a little in use by one of the first 50 frameworks.
+    /// Its agents; each has a few resources in use by one of the first 50 frameworks.
     pub fn agents(&self) -> impl Iterator<Item = AgentAdded> + use<> {
         let mut used = String::from("cpus:1;ports:[");
         for piece in 0..16 {
             let begin = 31_000 + piece * 50;
             let comma = if piece == 0 { "" } else { "," };
-            // A String takes whatever is written.
+            // Writing to a String cannot fail.
             let _ = write!(used, "{comma}{begin}-{}", begin + 9);
         }
-        let used = sure(Resources::parse(&format!("{used}]")));
-        let total = sure(Resources::parse(AGENT));
+        let used = must(Resources::parse(&format!("{used}]")));
+        let total = must(Resources::parse(AGENT));
         let (shape, users) = (*self, self.frameworks.clamp(1, 50));
         let added = move |n| AgentAdded {
-            agent_id: sure(format!("agent-{n}").parse()),
+            agent_id: must(format!("agent-{n}").parse()),
             session: 1,
             info: AgentInfo {
                 hostname: format!("host-{n}"),
@@ -103,25 +105,25 @@ impl Shape {
             },
             oversubscribed: Resources::new(),
             used: vec![(
-                sure(format!("framework-{}", n % users).parse()),
+                must(format!("framework-{}", n % users).parse()),
                 used.allocate(&shape.role(n % users)),
             )],
         };
         (0..self.agents).map(added)
     }
 
-    /// The same agents with one core more each.
+    /// The same agents with one more core each.
     pub fn larger_agents(&self) -> impl Iterator<Item = AgentAdded> + use<> {
-        let more = sure(Resources::parse("cpus:1"));
+        let more = must(Resources::parse("cpus:1"));
         self.agents().map(move |mut added| {
             added.info.resources += more.clone();
             added
         })
     }
 
-    /// What is reserved on one agent.
+    /// Reserved resources of one agent.
     fn reserved(&self, agent: u32) -> Resources {
-        let one = sure(Resources::parse(RESERVED));
+        let one = must(Resources::parse(RESERVED));
         let mut all = Resources::new();
         for n in 0..self.reservations {
             let label = |label: u32| Label {
@@ -131,7 +133,7 @@ impl Shape {
             let mut reservation = Reservation::dynamic(self.role(n), Some("operator"));
             reservation.labels = Labels::new((0..self.labels).map(label).collect());
             let reserve =
-                |resource: &Resource| sure(resource.push_reservation(reservation.clone()));
+                |resource: &Resource| must(resource.push_reservation(reservation.clone()));
             all += one.iter().map(reserve).collect::<Resources>();
             if self.volumes {
                 let id = format!("volume-{agent}-{n}");
@@ -141,7 +143,7 @@ impl Shape {
                     ..Annotations::default()
                 };
                 let volume = Resource::annotated(Name::Disk, Scalar::whole(1), annotations);
-                all += sure(volume);
+                all += must(volume);
             }
         }
         all
@@ -154,7 +156,7 @@ impl Shape {
             let mut info = FrameworkInfo::new("nobody", format!("framework-{n}"));
             info.roles = [shape.role(n).as_str().to_owned()].into();
             FrameworkAdded {
-                framework_id: sure(format!("framework-{n}").parse()),
+                framework_id: must(format!("framework-{n}").parse()),
                 info,
                 wants: Default::default(),
                 active: true,
@@ -167,7 +169,7 @@ impl Shape {
         let roles = if self.quotas { self.roles } else { 0 };
         let quota = |n: u32| {
             let quota = Quota {
-                guarantees: sure(Quantities::parse(GUARANTEES[n as usize % 2])),
+                guarantees: must(Quantities::parse(GUARANTEES[n as usize % 2])),
                 limits: Quantities::new(),
             };
             (self.role(n).as_str().to_owned(), quota)
@@ -177,11 +179,11 @@ impl Shape {
     }
 }
 
-/// A cluster as its allocator and sorter see it. Its clock stands.
+/// A cluster as its allocator and sorter see it. Its clock stands still.
 #[derive(Clone)]
 pub struct Workload {
-    /// The allocator's books.
-    pub books: Books,
+    /// The allocator's state.
+    pub state: AllocatorState,
     /// Its sorter.
     pub sorter: Drf,
     rng: SmallRng,
@@ -189,43 +191,43 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// A cluster with nobody in it.
+    /// An empty cluster.
     pub fn empty(seed: u64) -> Self {
         Self {
-            books: Books::default(),
+            state: AllocatorState::default(),
             sorter: Drf::default(),
             rng: SmallRng::seed_from_u64(seed),
             now: Instant::default(),
         }
     }
 
-    /// A cluster of this shape in which everything that is not in use is free.
+    /// A cluster of this shape with all unused resources free.
     pub fn of(shape: &Shape, seed: u64) -> Self {
         let mut all = Self::empty(seed);
-        all.books.quotas_changed(&shape.quotas());
+        all.state.quotas_changed(&shape.quotas());
         for added in shape.frameworks() {
-            all.books.framework_added(added);
+            all.state.framework_added(added);
         }
         for added in shape.agents() {
-            all.books.agent_added(added);
+            all.state.agent_added(added);
         }
         all
     }
 
-    /// The agents that the run which begins now looks at, shuffled.
+    /// The candidate agents of a new run, shuffled.
     pub fn candidates(&mut self, batch: bool) -> Vec<u32> {
-        let mut slots = self.books.candidates(self.now, batch);
+        let mut slots = self.state.candidates(self.now, batch);
         slots.shuffle(&mut self.rng);
         slots
     }
 
     /// The first slate about these agents.
-    pub fn slate(&mut self, stage: Stage, slots: &[u32]) -> Option<(Slate, Asked)> {
-        self.books
+    pub fn slate(&mut self, stage: Stage, slots: &[u32]) -> Option<(Slate, PendingSlate)> {
+        self.state
             .slate(stage, slots, &Default::default(), self.now)
     }
 
-    /// One run, as the allocator's actor does it. What was granted is held by whoever got it.
+    /// One run, as in the allocator's actor. Granted resources count as allocated.
     pub fn run(&mut self, batch: bool) -> Vec<Grant> {
         let slots = self.candidates(batch);
         let mut grants = Vec::new();
@@ -233,10 +235,10 @@ impl Workload {
             let (mut slots, mut barred) = (slots.clone(), Default::default());
             slots.shuffle(&mut self.rng);
             for _ in 0..ROUNDS_MAX {
-                let slate = self.books.slate(stage, &slots, &barred, self.now);
-                let Some((slate, asked)) = slate else { break };
-                let advice = sure(self.sorter.advise(slate));
-                let booked = self.books.book(asked, &advice, self.now);
+                let slate = self.state.slate(stage, &slots, &barred, self.now);
+                let Some((slate, pending)) = slate else { break };
+                let advice = must(self.sorter.advise(slate));
+                let booked = self.state.book(pending, &advice, self.now);
                 grants.extend(booked.grants.into_iter().map(|(_, grant)| grant));
                 if booked.again.is_empty() {
                     break;
@@ -245,39 +247,39 @@ impl Workload {
                 barred.extend(booked.barred);
             }
         }
-        self.books.run_ended();
+        self.state.run_ended();
         grants
     }
 
-    /// All of it is declined, and refused for an hour.
+    /// Declines all grants with a filter of an hour.
     pub fn decline(&mut self, grants: Vec<Grant>) {
         grants
             .into_iter()
-            .for_each(|grant| self.give_back(grant, Some(REFUSE)));
+            .for_each(|grant| self.recover(grant, Some(REFUSE)));
     }
 
-    /// A framework wants nothing for the present.
+    /// Suppresses all roles of a framework.
     pub fn suppress(&mut self, framework: &FrameworkId) {
-        self.books.suppressed(&Suppressed {
+        self.state.suppressed(&Suppressed {
             framework_id: framework.clone(),
             roles: Default::default(),
         });
     }
 
-    /// It wants offers again, and refuses nothing any more.
+    /// Revives all roles of a framework, which clears its filters.
     pub fn revive(&mut self, framework: &FrameworkId) {
-        self.books.revived(&Revived {
+        self.state.revived(&Revived {
             framework_id: framework.clone(),
             roles: Default::default(),
         });
     }
 
-    /// What was granted was used, and has ended.
+    /// Returns the resources of a grant, as after the end of its task.
     pub fn end(&mut self, grant: Grant) {
-        self.give_back(grant, None);
+        self.recover(grant, None);
     }
 
-    fn give_back(&mut self, grant: Grant, refuse: Option<Duration>) {
+    fn recover(&mut self, grant: Grant, refuse: Option<Duration>) {
         let recovered = Recovered {
             framework_id: grant.framework_id,
             agent_id: grant.agent_id,
@@ -285,12 +287,12 @@ impl Workload {
             refuse,
             beside_offer: false,
         };
-        self.books.recovered(&recovered, self.now);
+        self.state.recovered(&recovered, self.now);
     }
 }
 
-/// What is written in this file is sound.
-fn sure<T, E: std::fmt::Display>(made: Result<T, E>) -> T {
+/// Constants of this file are valid.
+fn must<T, E: std::fmt::Display>(made: Result<T, E>) -> T {
     match made {
         Ok(made) => made,
         Err(error) => unreachable!("{error}"),
@@ -301,9 +303,9 @@ fn sure<T, E: std::fmt::Display>(made: Result<T, E>) -> T {
 mod tests {
     use super::*;
 
-    /// What the measurements say of a run holds only if each agent is granted in it, and none in the next.
+    /// The measurements assume that one run grants each agent and the next grants none.
     #[test]
-    fn one_run_offers_every_agent_and_the_next_meets_the_refusals() {
+    fn one_run_offers_all_agents_and_the_next_none() {
         let plain = Shape::of(40, 5);
         let labels = Shape {
             roles: 5,
@@ -333,17 +335,17 @@ mod tests {
     }
 
     #[test]
-    fn guarantees_of_the_whole_cluster_are_all_met_in_one_run() {
+    fn one_run_meets_all_guarantees() {
         let shape = Shape {
             roles: 20,
             quotas: true,
             ..Shape::of(20, 20)
         };
         let mut all = Workload::of(&shape, 7);
-        let budgets = all.books.budgets();
+        let budgets = all.state.budgets();
         assert!(!budgets.required().is_empty());
         all.run(true);
-        let lacking = all.books.budgets().required().clone();
+        let lacking = all.state.budgets().required().clone();
         assert!(lacking.is_empty(), "{lacking}");
     }
 }

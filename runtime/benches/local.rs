@@ -17,7 +17,7 @@
 
 #[path = "local/layers.rs"]
 mod layers;
-#[path = "../cli/bench/load.rs"]
+#[path = "load.rs"]
 mod load;
 
 use std::cell::Cell;
@@ -30,7 +30,7 @@ use bytes::BytesMut;
 use criterion::Criterion;
 use futures_util::FutureExt;
 use layers::{BOUND, ENVELOPE, Held, METRICS, NAME, RAW};
-use runtime::prelude::{Ears, Handle, Node, Patience, Pid, Process, Role, remote};
+use runtime::prelude::{Handle, Node, Patience, Pid, Process, RemoteHandlers, Role, remote};
 use runtime::{Dialled, Hello, Lane, Link, Outgoing, Peer};
 use serde::{Deserialize, Serialize};
 use tokio::task::LocalSet;
@@ -72,8 +72,8 @@ impl Actor for Ours {
     type Context = runtime::Context<Self>;
 }
 impl Process for Ours {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Parcel>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Parcel>(&[Role::Agent]);
     }
 }
 impl Handler<Add> for Ours {

@@ -1,98 +1,106 @@
-//! Flags that say who may come and do what: credentials, realms, ACLs, rate limits (SPEC 3.7, 3.3, 3.8).
+//! Access control flags: credentials, realms, ACLs, rate limits.
 //!
-//! Reads what they name, at the start and again at SIGHUP, and says by flag and field what cannot be used. Secrets are only ever in files: a
-//! command line can be read by everybody on the machine. What operators are shown of these flags has no secret in it.
+//! Reads their files at the start and at SIGHUP; errors name the flag and the field. Secrets are
+//! only in files, because all users of a machine can read command lines. The values shown to
+//! operators contain no secrets.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use authority::{Acls, Credentials, LINE_MAX, RateLimits, Shared, Throttle};
+use authority::{Acls, Credentials, RateLimits, Reloadable, THROTTLE_QUEUE_MAX, Throttle};
 use clap::{ArgAction, Args};
 use http::Realms;
 use resources::Invalid;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::flags::boolean;
-use crate::renewal::Again;
+use crate::reload::Reload;
 
-/// The largest file.
+/// The largest file, in bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// The flags of masters and agents alike.
+/// The flags that masters and agents share.
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct AccessFlags {
-    /// Who reads pages over HTTP must say who it is, by HTTP Basic or a certificate (--http_client_ca); /health, /version and /redirect answer everybody
+    /// Require authentication of readers over HTTP, by HTTP Basic or a certificate
+    /// (--http_client_ca); /health, /version and /redirect are always open
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READONLY", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_readonly: bool,
-    /// Who changes something over HTTP, or asks the operator API, must say who it is, by HTTP Basic or a certificate
+    /// Require authentication of writers over HTTP, and for the operator API, by HTTP Basic or a
+    /// certificate
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_READWRITE", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_readwrite: bool,
-    /// Who may do what: Mesos' access control lists as JSON, or a file of it, which is read again at SIGHUP [default: everybody everything]
+    /// Access control lists in Mesos' format: JSON, or a file with it, which is read again at
+    /// SIGHUP [default: everything is allowed]
     #[arg(long, env = "MESOS_ACLS", value_name = "JSON|FILE")]
     pub acls: Option<String>,
-    /// Nobody may do what no access control list is about, whatever `permissive` in --acls says
+    /// Deny actions that no access control list covers, regardless of `permissive` in --acls
     #[arg(long, env = "MEROS_ACLS_DENY_BY_DEFAULT", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub acls_deny_by_default: bool,
-    /// How many requests and calls a second are handled of each principal, and how many may wait (`capacity`, 64 at most): Mesos' JSON, or a file of it, which is read again
-    /// at SIGHUP. All pages and calls over HTTP count but /health, /version, /redirect and those of executors, refused ones too: those of nobody known, among the
-    /// ones without a principal; at masters those of native drivers
-    /// too [default: no limit]
+    /// Limits of requests and calls per second for each principal, and of the waiting ones
+    /// (`capacity`, at most 64): Mesos' JSON, or a file with it, which is read again at SIGHUP. All
+    /// pages and calls over HTTP count, except /health, /version, /redirect and those of executors;
+    /// refused ones count too, those of unknown clients as requests without a principal. At
+    /// masters, calls of native drivers also count [default: no limit]
     #[arg(long, env = "MESOS_RATE_LIMITS", value_name = "JSON|FILE")]
     pub rate_limits: Option<String>,
-    /// `local` is the only one
+    /// Only `local` is supported
     #[arg(long, env = "MESOS_AUTHORIZERS", hide = true, value_parser = ["local"])]
     pub authorizers: Option<String>,
-    /// `basic` is the only one
+    /// Only `basic` is supported
     #[arg(long, env = "MESOS_HTTP_AUTHENTICATORS", hide = true, value_parser = ["basic"])]
     pub http_authenticators: Option<String>,
 }
 
-/// The flags that only masters have.
+/// The flags of masters only.
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct MasterAccessFlags {
-    /// Frameworks that come over HTTP must say who they are, by HTTP Basic or a certificate (--http_client_ca)
+    /// Require authentication of frameworks over HTTP, by HTTP Basic or a certificate
+    /// (--http_client_ca)
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_frameworks: bool,
-    /// The principal of a framework with a native driver must be the name in its certificate. Without it the principal is its own word
+    /// Require that the principal of a framework with a native driver is the name in its
+    /// certificate. Without it the principal is not verified
     #[arg(long, env = "MESOS_AUTHENTICATE_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_frameworks: bool,
-    /// Agents always prove who they are, by certificates
+    /// Agents always authenticate with certificates
     #[arg(long, env = "MESOS_AUTHENTICATE_AGENTS", default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true,
         value_parser = boolean, value_name = "BOOL")]
     pub authenticate_agents: Option<bool>,
 }
 
-/// What these flags name, read.
+/// The values that these flags refer to.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// What each realm asks for.
+    /// The authentication of each realm.
     pub realms: Realms,
-    /// Who may do what.
-    pub acls: Shared<Acls>,
-    /// How much.
+    /// The access control lists.
+    pub acls: Reloadable<Acls>,
+    /// The rate limits.
     pub throttle: Throttle,
-    /// Who there is.
-    credentials: Shared<Credentials>,
-    /// The flags as operators are shown them.
+    /// The known principals.
+    credentials: Reloadable<Credentials>,
+    /// The flags as shown to operators.
     pub shown: BTreeMap<String, String>,
 }
 
 impl AccessFlags {
-    /// What these flags of an agent name; `credentials` is the file and its flag, and `certified` says whether clients may show certificates.
+    /// Reads the flags of an agent. `credentials` is its flag and file; `certified` means that
+    /// clients may use certificates.
     pub fn read(&self, credentials: (&str, Option<&Path>), certified: bool) -> Outcome<Access> {
         self.with(credentials, certified, &MasterAccessFlags::default())
     }
 
-    /// What these flags of a master name.
+    /// Reads the flags of a master.
     pub fn with(
         &self,
         (flag, path): (&str, Option<&Path>),
@@ -101,7 +109,7 @@ impl AccessFlags {
     ) -> Outcome<Access> {
         let mut access = Access::default();
         if let Some(path) = path {
-            access.credentials.renew(credentials(flag, path)?);
+            access.credentials.replace(credentials(flag, path)?);
         }
         let mut show = |name: &str, value: String| access.shown.insert(name.to_owned(), value);
         if let Some(path) = path {
@@ -131,9 +139,9 @@ impl AccessFlags {
             }
             if path.is_none() && !certified {
                 let problem = format!(
-                    "--{name}: without --{flag} or --http_client_ca nobody could say who it is"
+                    "--{name}: without --{flag} or --http_client_ca no client could authenticate"
                 );
-                return Err(Failure::usage(problem));
+                return Err(CliError::usage(problem));
             }
             *realm = Some(access.credentials.clone());
         }
@@ -145,13 +153,14 @@ impl AccessFlags {
         if self.acls_deny_by_default {
             show("acls_deny_by_default", "true".to_owned());
         }
-        access.acls.renew(self.read_acls()?);
-        access.throttle.renew(self.read_limits()?);
+        access.acls.replace(self.read_acls()?);
+        access.throttle.set_limits(self.read_limits()?);
         Ok(access)
     }
 
-    /// The warning of a service that listens on `ip` and lets everybody on the network command it; `None` if it does not. `credentials` is
-    /// the flag of its passwords, `frameworks` whether a master's schedulers must authenticate.
+    /// A warning if a service that listens on `ip` accepts commands from any client in the network.
+    /// `credentials` is its password flag; `frameworks` is whether a master's schedulers must
+    /// authenticate.
     pub fn exposure(
         &self,
         ip: IpAddr,
@@ -176,32 +185,32 @@ impl AccessFlags {
         }
         let missing = missing.join(" and ");
         Some(format!(
-            "listening on {ip} without authentication: everybody who reaches this port can command the cluster; set {missing} with --{credentials} \
+            "listening on {ip} without authentication: any client that reaches this port can command the cluster; set {missing} with --{credentials} \
              or --http_client_ca, or listen on this machine alone with --ip=127.0.0.1"
         ))
     }
 
-    /// What is read again at SIGHUP: the files among what these flags name, into what was made of them.
-    pub fn again(&self, flag: &'static str, path: Option<&Path>, access: &Access) -> Vec<Again> {
+    /// The files that are read again at SIGHUP, each with the shared value that it replaces.
+    pub fn reloads(&self, flag: &'static str, path: Option<&Path>, access: &Access) -> Vec<Reload> {
         let mut all = Vec::new();
         if let Some(path) = path {
             let (path, shared) = (path.to_owned(), access.credentials.clone());
-            all.push(Again::new("credentials", move || {
-                shared.renew(credentials(flag, &path)?);
+            all.push(Reload::new("credentials", move || {
+                shared.replace(credentials(flag, &path)?);
                 Ok(())
             }));
         }
         if self.acls.as_deref().is_some_and(names_file) {
             let (flags, shared) = (self.clone(), access.acls.clone());
-            all.push(Again::new("access control lists", move || {
-                shared.renew(flags.read_acls()?);
+            all.push(Reload::new("access control lists", move || {
+                shared.replace(flags.read_acls()?);
                 Ok(())
             }));
         }
         if self.rate_limits.as_deref().is_some_and(names_file) {
             let (flags, throttle) = (self.clone(), access.throttle.clone());
-            all.push(Again::new("rate limits", move || {
-                throttle.renew(flags.read_limits()?);
+            all.push(Reload::new("rate limits", move || {
+                throttle.set_limits(flags.read_limits()?);
                 Ok(())
             }));
         }
@@ -225,23 +234,23 @@ impl AccessFlags {
         };
         let text = text("rate_limits", given)?;
         let limits = parsed("rate_limits", &text, RateLimits::parse)?;
-        if let Some(problem) = cut(&limits) {
+        if let Some(problem) = capacity_warning(&limits) {
             tracing::warn!("{problem}");
         }
         Ok(limits)
     }
 }
 
-/// What is to be told of capacities that are longer than any line.
-fn cut(limits: &RateLimits) -> Option<String> {
-    let beyond = limits.capacities_beyond(LINE_MAX);
+/// A warning about capacities above the queue limit.
+fn capacity_warning(limits: &RateLimits) -> Option<String> {
+    let beyond = limits.capacities_beyond(THROTTLE_QUEUE_MAX);
     let (first, others) = (beyond.first()?, beyond.len() - 1);
     let more = match others {
         0 => String::new(),
         others => format!(" and {others} more"),
     };
     Some(format!(
-        "--rate_limits: the capacity of {first:?}{more} is above {LINE_MAX}: no more calls than that wait for their turn at once"
+        "--rate_limits: the capacity of {first:?}{more} is above {THROTTLE_QUEUE_MAX}: at most that many calls wait in the queue"
     ))
 }
 
@@ -251,18 +260,18 @@ fn credentials(flag: &str, path: &Path) -> Outcome<Credentials> {
         .map_or_else(|_| path.to_owned(), |rest| Path::new("/").join(rest));
     let text = secret(flag, &path)?;
     let wrong =
-        |invalid: Invalid| Failure::usage(format!("--{flag}: {}: {invalid}", path.display()));
+        |invalid: Invalid| CliError::usage(format!("--{flag}: {}: {invalid}", path.display()));
     Credentials::parse(&text).map_err(wrong)
 }
 
-/// The content of a file of secrets; permissions for others than its owner are warned of, as by Mesos.
+/// Reads a file of secrets. Warns if other users have permissions on it, as Mesos does.
 pub(crate) fn secret(flag: &str, path: &Path) -> Outcome<String> {
     let text = file(flag, path)?;
     warn_if_open(&format!("--{flag}"), path);
     Ok(text)
 }
 
-/// Warns where others than its owner may use a file of secrets.
+/// Warns if other users than its owner have permissions on a file of secrets.
 pub(crate) fn warn_if_open(setting: &str, path: &Path) {
     let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.permissions().mode());
     if let Some(problem) = too_open(mode) {
@@ -279,15 +288,15 @@ fn too_open(mode: u32) -> Option<String> {
 }
 
 fn parsed<T>(flag: &str, text: &str, parse: fn(&str) -> Result<T, Invalid>) -> Outcome<T> {
-    parse(text).map_err(|invalid| Failure::usage(format!("--{flag}: {invalid}")))
+    parse(text).map_err(|invalid| CliError::usage(format!("--{flag}: {invalid}")))
 }
 
-/// Whether a flag names a file, and does not say what it means in place.
+/// Whether a flag names a file, in contrast to an inline value.
 fn names_file(given: &str) -> bool {
     !given.trim_start().starts_with('{')
 }
 
-/// What a flag says in place, or the content of the file that it names.
+/// The inline value of a flag, or the content of the file that it names.
 fn text(flag: &str, given: &str) -> Outcome<String> {
     if !names_file(given) {
         return Ok(given.to_owned());
@@ -296,10 +305,10 @@ fn text(flag: &str, given: &str) -> Outcome<String> {
     file(flag, &PathBuf::from(path))
 }
 
-/// The content of a file that a flag names.
+/// Reads a file that a flag names.
 pub(crate) fn file(flag: &str, path: &Path) -> Outcome<String> {
     let cannot = |problem: String| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "--{flag}: {} cannot be used: {problem}",
             path.display()
         ))
@@ -319,12 +328,12 @@ mod tests {
 
     fn failure(outcome: Outcome<Access>) -> String {
         let failure = outcome.unwrap_err();
-        assert_eq!(failure.exit_code(), crate::failure::USAGE);
+        assert_eq!(failure.exit_code(), crate::error::USAGE);
         failure.to_string()
     }
 
     #[test]
-    fn what_cannot_be_used_is_named_by_flag_file_and_field_and_no_secret_is_shown() {
+    fn invalid_files_are_named_without_secrets() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("credentials.json");
         let realm = AccessFlags {
@@ -359,8 +368,8 @@ mod tests {
             .readonly
             .as_ref()
             .unwrap()
-            .now()
-            .prove("a", "hush");
+            .current()
+            .authenticate("a", "hush");
         assert!(proved.is_some() && access.realms.readwrite.is_none());
         assert!(!format!("{access:?}").contains("hush"));
         let url = PathBuf::from(format!("file://{}", path.display()));
@@ -370,7 +379,7 @@ mod tests {
             none.contains("--authenticate_http_readonly: without --credentials"),
             "{none}"
         );
-        // Whoever shows a certificate has said who it is.
+        // A client certificate also authenticates.
         assert!(realm.read(("credentials", None), true).is_ok());
 
         let acls = |text: &str| AccessFlags {
@@ -385,21 +394,21 @@ mod tests {
             file.display().to_string(),
             format!("file://{}", file.display()),
         ] {
-            assert!(!read(&acls(&given)).unwrap().acls.now().is_open());
+            assert!(!read(&acls(&given)).unwrap().acls.current().is_open());
         }
         let denies = AccessFlags {
             acls_deny_by_default: true,
             ..acls(r#"{"permissive":true}"#)
         };
         assert_eq!(
-            *read(&denies).unwrap().acls.now(),
+            *read(&denies).unwrap().acls.current(),
             Acls::default().denying()
         );
     }
 
     /// SPEC 3.7, 3.3.
     #[test]
-    fn what_is_read_again_counts_and_what_is_wrong_is_named_and_changes_nothing() {
+    fn invalid_reloads_change_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
         let write = |name: &str, text: &str| std::fs::write(file(name), text).unwrap();
@@ -418,19 +427,23 @@ mod tests {
         write("limits", "{}");
         let path = file("credentials");
         let access = flags.read(("credentials", Some(&path)), false).unwrap();
-        let again = flags.again("credentials", Some(&path), &access);
+        let reloads = flags.reloads("credentials", Some(&path), &access);
         let renew = || {
-            let renewed = again.iter().map(Again::renew);
+            let renewed = reloads.iter().map(Reload::renew);
             let failed = renewed.filter_map(|outcome| outcome.err());
             failed
                 .map(|failure| failure.to_string())
                 .collect::<Vec<_>>()
         };
         let holds = |secret: &str| {
-            let credentials = access.realms.readonly.as_ref().unwrap().now();
-            let is_open = access.acls.now().is_open();
+            let credentials = access.realms.readonly.as_ref().unwrap().current();
+            let is_open = access.acls.current().is_open();
             let qps = access.throttle.limit(Some("a")).map(|limit| limit.qps);
-            (credentials.prove("a", secret).is_some(), is_open, qps)
+            (
+                credentials.authenticate("a", secret).is_some(),
+                is_open,
+                qps,
+            )
         };
         assert_eq!(renew(), Vec::<String>::new());
         assert_eq!(holds("one"), (true, true, None));
@@ -460,16 +473,16 @@ mod tests {
             );
         }
         assert_eq!((wrong.len(), holds("two")), (3, (true, false, Some(3.0))));
-        // What stands in a command line is what it is.
+        // Inline values are not read again.
         let in_place = AccessFlags {
             acls: Some("{}".to_owned()),
             ..AccessFlags::default()
         };
-        assert!(in_place.again("credentials", None, &access).is_empty());
+        assert!(in_place.reloads("credentials", None, &access).is_empty());
     }
 
     #[test]
-    fn a_file_of_secrets_for_others_is_warned_of() {
+    fn open_permissions_on_secrets_are_warned_of() {
         for mode in [0o100_600, 0o100_400, 0o700] {
             assert_eq!(too_open(mode), None);
         }
@@ -479,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn listening_beyond_loopback_without_authentication_is_warned_of() {
+    fn exposure_without_authentication_is_warned_of() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let open = AccessFlags::default();
         let asking = AccessFlags {
@@ -532,15 +545,15 @@ mod tests {
     }
 
     #[test]
-    fn a_capacity_that_is_longer_than_any_line_is_told() {
-        let told = |text: &str| cut(&RateLimits::parse(text).unwrap());
+    fn capacity_above_the_queue_limit_is_warned_of() {
+        let warning_of = |text: &str| capacity_warning(&RateLimits::parse(text).unwrap());
         assert_eq!(
-            told(r#"{"limits":[{"principal":"a","qps":1,"capacity":64}]}"#),
+            warning_of(r#"{"limits":[{"principal":"a","qps":1,"capacity":64}]}"#),
             None
         );
         let long = r#"{"limits":[{"principal":"a","qps":1,"capacity":65}],"aggregate_default_qps":1,"aggregate_default_capacity":100}"#;
         let words = "the capacity of \"a\" and 1 more is above 64";
-        let problem = told(long).unwrap();
+        let problem = warning_of(long).unwrap();
         assert!(problem.contains(words), "{problem}");
     }
 }

@@ -1,6 +1,7 @@
-//! The verb `meros agent`, and how an agent is put together: node, sockets, executors' launcher, modules, pages.
+//! The verb `meros agent`: assembles an agent from node, sockets, executor launcher, modules and
+//! pages.
 //!
-//! Opens what the agent needs and hands it over. Decides nothing that the agent decides.
+//! Opens these resources and passes them on. Makes none of the agent's decisions.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,33 +18,34 @@ use transport::{Identity, unix};
 
 use crate::access::{Access, AccessFlags};
 use crate::certs::CertsFlag;
-use crate::door::{DoorFlags, own_names};
+use crate::error::{CliError, Outcome};
 use crate::expiry::{self, Expiry, Watched};
-use crate::failure::{Failure, Outcome};
 use crate::flags::{
     KeepAliveFlag, Text, Threads, ThreadsFlag, Variables, boolean, bytes, domain, duration,
     master_address, variables,
 };
+use crate::http_flags::{HttpFlags, own_names};
 use crate::master::modules;
-use crate::member::{self, Running, Sockets};
 use crate::on_this_thread;
 use crate::out;
-use crate::renewal;
+use crate::reload;
+use crate::service::{self, RunningService, Sockets};
 use crate::signals::Signals;
 
-/// Whom an agent speaks with over the network; its executors come over a Unix socket.
+/// The roles of nodes whose links an agent accepts from the network; its executors use a Unix
+/// socket.
 const ACCEPTS: [Role; 3] = [Role::Master, Role::Operator, Role::Executor];
 /// The hidden verb that starts executors.
 const ZYGOTE: &str = "executor-zygote";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case", after_help = renewal::HELP)]
+#[command(rename_all = "snake_case", after_help = reload::HELP)]
 pub struct AgentArgs {
-    /// The masters, or some of them: each knows which one leads
+    /// The masters, or some of them: each knows the leader
     #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
     master: Vec<String>,
-    /// Where tasks' sandboxes and the agent's state are kept; made if missing
+    /// Directory of tasks' sandboxes and the agent's state; created if missing
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
     work_dir: PathBuf,
     /// Address to listen on
@@ -52,38 +54,40 @@ pub struct AgentArgs {
     /// Port to listen on: HTTP over TCP, and QUIC over UDP
     #[arg(long, env = "MESOS_PORT", default_value_t = 5051)]
     port: u16,
-    /// The host that others are told [default: the address, or this machine's name]
+    /// The host announced to others [default: the address, or this machine's name]
     #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
     hostname: Option<String>,
-    /// Where the machine lies; agents of another region than the master's are only for frameworks that are REGION_AWARE
+    /// Fault domain of the machine; if it is in another region than the master, only frameworks
+    /// with REGION_AWARE get its offers
     #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
     domain: Option<Domain>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
-    /// What to do with executors that an earlier process of this agent has left: `reconnect` goes on with them, `cleanup` ends them all, sets
-    /// aside what was kept of them, and ends
+    /// Action on executors of an earlier process of this agent: `reconnect` continues with them,
+    /// `cleanup` ends them, moves their checkpoints aside, and exits
     #[arg(long, env = "MESOS_RECOVER", value_enum, default_value_t = Recover::Reconnect)]
     recover: Recover,
-    /// Do not start when something that an earlier process of this agent has kept cannot be read; `--strict=false` goes on without it and counts
-    /// it in `slave/recovery_errors`
+    /// Refuse to start if a checkpoint of an earlier process of this agent cannot be read;
+    /// `--strict=false` skips it and counts it in `slave/recovery_errors`
     #[arg(long, env = "MESOS_STRICT", default_missing_value = "true", default_value = "true", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL")]
     strict: bool,
-    /// How this agent may differ from the earlier process of it whose executors still run, to go on with them: `equal` is not at all, `additive`
-    /// is that it may have more resources and attributes. Where none runs any more, an agent that may not go on begins anew
+    /// Allowed differences to an earlier process of this agent whose executors still run: `equal`
+    /// means none, `additive` means additional resources and attributes. If no executor runs, an
+    /// agent with other differences registers as a new agent
     #[arg(long, env = "MESOS_RECONFIGURATION_POLICY", value_enum, default_value_t = Policy::Equal)]
     reconfiguration_policy: Policy,
     #[command(flatten)]
     flags: AgentFlags,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
+    /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_HTTP_CREDENTIALS", value_name = "FILE")]
     http_credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
     #[command(flatten)]
-    door: DoorFlags,
-    /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
+    http_flags: HttpFlags,
+    /// Send the previous version of each message that has changed: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
     #[command(flatten)]
@@ -94,21 +98,21 @@ pub struct AgentArgs {
     certs: CertsFlag,
 }
 
-/// What `--recover` may be.
+/// The values of `--recover`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Recover {
-    /// Go on with what runs.
+    /// Continue with the running executors.
     Reconnect,
-    /// End what runs, and then this process.
+    /// End the running executors, then this process.
     Cleanup,
 }
 
-/// What `--reconfiguration_policy` may be.
+/// The values of `--reconfiguration_policy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Policy {
-    /// As it was.
+    /// No differences.
     Equal,
-    /// As it was, or with more.
+    /// Only additions.
     Additive,
 }
 
@@ -125,13 +129,14 @@ impl From<Policy> for ReconfigurationPolicy {
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct AgentFlags {
-    /// Resources of the agent, as in `cpus:4;mem:2048;ports:[31000-32000]`; what is not named is detected
+    /// Resources of the agent, for example `cpus:4;mem:2048;ports:[31000-32000]`; others are
+    /// detected
     #[arg(long, env = "MESOS_RESOURCES", value_name = "TEXT|JSON")]
     pub resources: Option<Text>,
-    /// Attributes of the agent, as in `rack:abc;zone:west`
+    /// Attributes of the agent, for example `rack:abc;zone:west`
     #[arg(long, env = "MESOS_ATTRIBUTES", value_name = "TEXT")]
     pub attributes: Option<Text>,
-    /// The role of resources that name none
+    /// The role of resources without a role
     #[arg(
         long,
         env = "MESOS_DEFAULT_ROLE",
@@ -139,7 +144,7 @@ pub struct AgentFlags {
         value_name = "ROLE"
     )]
     pub default_role: String,
-    /// Who estimates what can be lent: `noop`, `fixed`, or a module
+    /// Resource estimator: `noop`, `fixed`, or a module
     #[arg(
         long,
         env = "MESOS_RESOURCE_ESTIMATOR",
@@ -147,7 +152,7 @@ pub struct AgentFlags {
         value_name = "NAME"
     )]
     pub resource_estimator: String,
-    /// Who says which executors must yield: `noop`, `load`, or a module
+    /// QoS controller: `noop`, `load`, or a module
     #[arg(
         long,
         env = "MESOS_QOS_CONTROLLER",
@@ -155,73 +160,79 @@ pub struct AgentFlags {
         value_name = "NAME"
     )]
     pub qos_controller: String,
-    /// How often the estimator is asked [default: 15secs]
+    /// Interval of the resource estimator [default: 15secs]
     #[arg(long, env = "MESOS_OVERSUBSCRIBED_RESOURCES_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub oversubscribed_resources_interval: Option<Duration>,
-    /// The least time between two rounds of corrections [default: 0ns]
+    /// Minimum interval between two rounds of corrections [default: 0ns]
     #[arg(long, env = "MESOS_QOS_CORRECTION_INTERVAL_MIN", value_parser = duration, value_name = "DURATION")]
     pub qos_correction_interval_min: Option<Duration>,
-    /// An executor that does not register within so long is killed [default: 1mins]
+    /// Time for an executor to register before it is killed [default: 1mins]
     #[arg(long, env = "MESOS_EXECUTOR_REGISTRATION_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub executor_registration_timeout: Option<Duration>,
-    /// What an executor gets to stop by itself [default: 5secs]
+    /// Time for an executor to shut down before it is killed [default: 5secs]
     #[arg(long, env = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD", value_parser = duration, value_name = "DURATION")]
     pub executor_shutdown_grace_period: Option<Duration>,
-    /// How long an executor that outlives its agent (`checkpoint`) and the agent may be without each other [default: 15mins]
+    /// Time for which a checkpointed executor waits for its agent, and the agent for it [default:
+    /// 15mins]
     #[arg(long, env = "MESOS_RECOVERY_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub recovery_timeout: Option<Duration>,
-    /// Executors that speak HTTP must show the token that each is given. Without that, one that shows none is believed who it says it is, as
-    /// in Mesos: whoever reaches this port and knows the ids of a framework and its own executor can speak for that, though never for those that
-    /// run commands. A wrong token is refused anyway
+    /// Require the token that each executor gets from executors that use HTTP. Without it an
+    /// executor without a token is trusted, as in Mesos: a client that reaches this port and knows
+    /// the ids of a framework and its custom executor can act as that executor, but never as a
+    /// command executor. A wrong token is always refused
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_executors: bool,
-    /// An executor that outlives its agent and does not subscribe within so long after that was started again is killed; at most 15secs
-    /// [default: 2secs]
+    /// Time for a checkpointed executor to subscribe after the agent's restart before it is killed;
+    /// at most 15secs [default: 2secs]
     #[arg(long, env = "MESOS_EXECUTOR_REREGISTRATION_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub executor_reregistration_timeout: Option<Duration>,
-    /// The wait after a failed registration, doubled each time [default: 1secs]
+    /// Delay after a failed registration, doubled after each further one [default: 1secs]
     #[arg(long, env = "MESOS_REGISTRATION_BACKOFF_FACTOR", value_parser = duration, value_name = "DURATION")]
     pub registration_backoff_factor: Option<Duration>,
-    /// Runs of each framework's executors that are over and still shown [default: 150]
+    /// Number of ended executor runs to show per framework [default: 150]
     #[arg(
         long,
         env = "MESOS_MAX_COMPLETED_EXECUTORS_PER_FRAMEWORK",
         value_name = "COUNT"
     )]
     pub max_completed_executors_per_framework: Option<usize>,
-    /// Variables for the environment of executors and their tasks: JSON, as in `{"PATH": "/bin:/usr/bin"}`, or file:///path. Beside it they
-    /// have `MESOS_*` and `LIBPROCESS_*` variables, PATH, their user's HOME and USER, PWD, and those of their commands; nothing of the
-    /// agent's own environment
+    /// Environment variables of executors and their tasks: JSON such as `{"PATH":
+    /// "/bin:/usr/bin"}`, or file:///path. They also get `MESOS_*` and `LIBPROCESS_*` variables,
+    /// PATH, their user's HOME and USER, PWD, and those of their commands, but none of the agent's
+    /// own environment
     #[arg(long, env = "MESOS_EXECUTOR_ENVIRONMENT_VARIABLES", value_parser = variables, value_name = "JSON")]
     pub executor_environment_variables: Option<Variables>,
-    /// Run each task as its own user; `--switch_user=false` or `--no_switch_user`: as the agent's. An agent that is not root's refuses tasks
-    /// of other users unless it is false [default: true]
+    /// Run each task as its own user; `--switch_user=false` or `--no_switch_user`: as the agent's
+    /// user. An agent that does not run as root refuses tasks of other users unless it is false
+    /// [default: true]
     #[arg(long, env = "MESOS_SWITCH_USER", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub switch_user: Option<bool>,
-    /// How long the sandbox of an ended executor is kept at most; less where the disk is full [default: 1weeks]
+    /// Maximum time to keep the sandbox of an ended executor; shorter if the disk is full [default:
+    /// 1weeks]
     #[arg(long, env = "MESOS_GC_DELAY", value_parser = duration, value_name = "DURATION")]
     pub gc_delay: Option<Duration>,
-    /// The share of the disk that is to stay free: sandboxes of ended executors are kept for gc_delay * max(0, 1 - gc_disk_headroom - usage)
-    /// [default: 0.1]
+    /// Fraction of the disk to keep free: sandboxes of ended executors are kept for gc_delay *
+    /// max(0, 1 - gc_disk_headroom - usage) [default: 0.1]
     #[arg(long, env = "MESOS_GC_DISK_HEADROOM", value_name = "SHARE")]
     pub gc_disk_headroom: Option<f64>,
-    /// How often the disk of the work directory is looked at [default: 1mins]
+    /// Interval of checks of the work directory's disk [default: 1mins]
     #[arg(long, env = "MESOS_DISK_WATCH_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub disk_watch_interval: Option<Duration>,
-    /// Sandboxes of ended executors that are kept at most; the oldest are removed first [default: 10000]
+    /// Maximum of sandboxes of ended executors; the oldest are removed first [default: 10000]
     #[arg(long, env = "MEROS_MAX_COMPLETED_SANDBOXES", value_name = "COUNT")]
     pub max_completed_sandboxes: Option<usize>,
-    /// Bound of a task's `stdout`, and of its `stderr`; each is looked at every 5secs. The last so many bytes of a larger one are moved to
-    /// `stdout.1`, which replaces the one before, and the earlier bytes are cut; lines written in between may be lost. 0B is no bound
-    /// [default: 100MB]
+    /// Limit of a task's `stdout` and of its `stderr`, checked every 5secs. The last bytes of a
+    /// larger file, up to the limit, are moved to `stdout.1`, which replaces the previous one, and
+    /// earlier bytes are dropped; lines written meanwhile may be lost. 0B means no limit [default:
+    /// 100MB]
     #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
     pub max_output_size: Option<u64>,
 }
 
 impl AgentFlags {
-    /// What is asked of the agent, with what is not given at its default.
+    /// The agent's settings, with defaults for missing flags.
     pub fn settings(&self, masters: Vec<String>, work_dir: &Path) -> Settings {
         let mut settings = Settings::new(masters, work_dir);
         settings.resources = self.resources.as_ref().map(|Text(text)| text.clone());
@@ -232,7 +243,7 @@ impl AgentFlags {
             ("qos_controller", &self.qos_controller),
         ];
         let chosen = chosen.map(|(name, value)| (name.to_owned(), value.clone()));
-        settings.chosen = chosen.into();
+        settings.extra_flags = chosen.into();
         settings.switch_user = self.switch_user.unwrap_or(true);
         if let Some(Variables(variables)) = &self.executor_environment_variables {
             settings
@@ -290,9 +301,9 @@ impl AgentFlags {
     }
 }
 
-/// All that an agent is started with.
+/// The inputs of an agent's start.
 pub struct Plan {
-    /// What is asked of it; hostname and port are filled in.
+    /// The agent's settings; hostname and port are filled in at the start.
     pub settings: Settings,
     /// The linked-in modules and their parameters.
     pub modules: (Registry, Manifest),
@@ -300,53 +311,54 @@ pub struct Plan {
     pub resource_estimator: String,
     /// The QoS controller's name.
     pub qos_controller: String,
-    /// Where its actors run.
+    /// The thread placement of its actors.
     pub threads: Threads,
-    /// Between two keep-alives of a link.
+    /// The interval between two keep-alives of a link.
     pub keep_alive: Duration,
-    /// Who it shows itself as.
+    /// Its certificate and key.
     pub identity: Identity,
-    /// Where it listens; port 0 is any free one.
+    /// The address to listen on; port 0 means any free port.
     pub listen: SocketAddr,
     /// The `meros` program, which starts executors.
     pub program: PathBuf,
-    /// Whether it speaks as the version before it did.
+    /// Whether it sends the previous version of changed messages.
     pub speak_previous: bool,
-    /// What is asked of who comes over HTTP, and who may do what.
+    /// Authentication and authorization of HTTP clients.
     pub access: Access,
-    /// What pages are served with, and the flags that say so.
-    pub door: (http::HttpOptions, BTreeMap<String, String>),
-    /// Whether it leaves for good when it is stopped, even if executors would wait for it.
-    pub leaves: Leaves,
+    /// The options of the HTTP server, and their values for `/flags`.
+    pub http: (http::HttpOptions, BTreeMap<String, String>),
+    /// Whether a stopped agent unregisters even if executors would wait for it.
+    pub leave_policy: LeavePolicy,
 }
 
-/// When an agent that is stopped leaves its master for good.
+/// When a stopped agent unregisters from its master.
 #[derive(Clone, Debug)]
-pub enum Leaves {
+pub enum LeavePolicy {
     /// Always.
     Always,
-    /// When nothing waits for it to come back; or when it is told to by SIGUSR1.
-    WhenTold(Signals),
+    /// If no executor waits for its return, or after SIGUSR1.
+    OnRequest(Signals),
 }
 
-/// The program that is running, to start executors with.
+/// The running program, for starting executors.
 pub fn own_program() -> Outcome<PathBuf> {
-    std::env::current_exe().map_err(|error| Failure::because("cannot find the own program", &error))
+    std::env::current_exe()
+        .map_err(|error| CliError::because("cannot find the own program", &error))
 }
 
 /// The work directory as an absolute path.
 pub fn absolute(path: &Path) -> Outcome<PathBuf> {
     std::path::absolute(path)
-        .map_err(|error| Failure::because(format!("{} cannot be used", path.display()), &error))
+        .map_err(|error| CliError::because(format!("{} cannot be used", path.display()), &error))
 }
 
-/// How long an agent may take to end its tasks and say farewell when it is stopped.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
-/// How often an agent that leaves looks whether its tasks have ended.
-const LEAVE_LOOK: Duration = Duration::from_millis(20);
+/// The time limit for a stopping agent to end its tasks and to unregister.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(15);
+/// The interval of checks whether the tasks of a stopping agent have ended.
+const LEAVE_POLL: Duration = Duration::from_millis(20);
 
-/// Starts an agent on this thread, and says where it listens.
-pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
+/// Starts an agent on this thread. Returns its address.
+pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let Plan {
         mut settings,
         modules: (registry, manifest),
@@ -359,42 +371,44 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         program,
         speak_previous,
         access,
-        door: (mut door, door_flags),
-        leaves,
+        http: (mut http_options, http_flags),
+        leave_policy,
     } = plan;
-    let wrong = |error: ::agent::ConfigError| Failure::usage(error.to_string());
-    let cannot = |error: &dyn std::error::Error| Failure::because("cannot start the agent", error);
+    let wrong = |error: ::agent::ConfigError| CliError::usage(error.to_string());
+    let cannot = |error: &dyn std::error::Error| CliError::because("cannot start the agent", error);
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Agent)
         .accepts(&ACCEPTS)
         .placement(threads.placement())
         .speak_previous(speak_previous)
         .build();
-    // The next leader may link to it before it has begun.
-    node.will_hear::<::agent::Agent>();
+    // A new leader may link to it before the agent actor exists.
+    node.will_accept::<::agent::Agent>();
     let Sockets {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen, keep_alive).await?;
-    let hostname = member::hostname(settings.hostname.as_deref(), address.ip());
-    door.hosts = door.hosts.with(own_names(&hostname));
+    } = service::open(&node, &identity, listen, keep_alive).await?;
+    let hostname = service::hostname(settings.hostname.as_deref(), address.ip());
+    http_options.hosts = http_options.hosts.with(own_names(&hostname));
     settings.hostname = Some(hostname);
     let ip = address.ip();
     settings.address = (!ip.is_unspecified()).then_some(ip);
     settings.port = address.port();
-    settings.https_only = door.tls.is_some() && !door.plain;
+    settings.https_only = http_options.tls.is_some() && !http_options.plain;
     settings.acls = access.acls.clone();
     settings.throttle = access.throttle.clone();
     settings
-        .chosen
+        .extra_flags
         .insert("ip".to_owned(), address.ip().to_string());
-    settings.chosen.extend(access.shown);
-    settings.chosen.extend(door_flags);
+    settings.extra_flags.extend(access.shown);
+    settings.extra_flags.extend(http_flags);
     let shown = protocol::duration::format(keep_alive);
-    settings.chosen.insert("link_keep_alive".to_owned(), shown);
-    settings.executors_outlive = matches!(leaves, Leaves::WhenTold(_));
-    let patience = settings.recovery_timeout;
+    settings
+        .extra_flags
+        .insert("link_keep_alive".to_owned(), shown);
+    settings.checkpoint_executors = matches!(leave_policy, LeavePolicy::OnRequest(_));
+    let timeout = settings.recovery_timeout;
     let config = settings.check().map_err(wrong)?;
     let work_dir = WorkDir::lock(config.work_dir()).map_err(|error| cannot(&error))?;
     let path = config.work_dir().to_owned();
@@ -405,7 +419,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     }
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
-    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), patience)
+    let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), timeout)
         .map_err(|error| cannot(&error))?;
     let advisers = Modules {
         resource_estimator: registry
@@ -414,36 +428,36 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
                 &resource_estimator,
                 &registry.parameters(&manifest, &resource_estimator),
             )
-            .map_err(|error| Failure::because("--resource_estimator", &error))?,
+            .map_err(|error| CliError::because("--resource_estimator", &error))?,
         qos_controller: registry
             .qos_controller(
                 &node,
                 &qos_controller,
                 &registry.parameters(&manifest, &qos_controller),
             )
-            .map_err(|error| Failure::because("--qos_controller", &error))?,
+            .map_err(|error| CliError::because("--qos_controller", &error))?,
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;
     let own = ::agent::counters(&started);
-    let counters = door
-        .figures
-        .beside(http::metrics::with_traffic(own, &access.throttle));
-    let about = http::About {
+    let counters = http_options
+        .metrics
+        .merged_with(http::metrics::with_traffic(own, &access.throttle));
+    let about = http::ServiceInfo {
         help: ::agent::HELP,
         node: node.clone(),
         service: "agent",
         version: env!("CARGO_PKG_VERSION"),
         counters: counters.clone(),
     };
-    let streams = http::api::Streams::new(&node);
+    let streams = http::api::EventStreams::new(&node);
     let routes = ::agent::routes(&started, &node, counters, &streams);
     let routes = routes.merge(http::common_routes(about));
     let guard = http::Guard::new("agent", &node)
-        .asking(access.realms, access.acls)
-        .throttling(access.throttle);
-    let routes = guard.before(routes);
-    let pages = member::serve(&node, listener, routes, door, streams)?;
+        .with_access(access.realms, access.acls)
+        .with_throttle(access.throttle);
+    let routes = guard.protect(routes);
+    let pages = service::serve(&node, listener, routes, http_options, streams)?;
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "the agent listens");
     let ended = {
         let started = started.clone();
@@ -451,26 +465,27 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     };
     let renewal = endpoint.renewal();
     let stop = async move {
-        match leaves {
-            Leaves::WhenTold(signals) if !signals.is_told_to_leave() => started.go_away(),
+        match leave_policy {
+            LeavePolicy::OnRequest(signals) if !signals.should_unregister() => started.stop(),
             _ => started.leave(),
         }
         let clock = node.clock().clone();
-        let end = clock.timeout(LEAVE_PATIENCE, started.ended()).await;
+        let end = clock.timeout(LEAVE_TIMEOUT, started.ended()).await;
         pages.stop(node.clock()).await;
         node.shutdown().await;
         drop(executors);
         endpoint.close().await;
-        // Unless executors wait for the next process, this one ends after them. The launcher kills those that run too long.
-        let stays = matches!(end, Ok(::agent::AgentEnd::Departed { .. }));
-        let until = clock.now() + LEAVE_PATIENCE;
+        // Unless executors wait for the next process, this one ends after them. The launcher kills
+        // those that run too long.
+        let stays = matches!(end, Ok(::agent::AgentEnd::Stopped { .. }));
+        let until = clock.now() + LEAVE_TIMEOUT;
         while !stays && !WorkDir::is_over(&path) && clock.now() < until {
-            clock.sleep(LEAVE_LOOK).await;
+            clock.sleep(LEAVE_POLL).await;
         }
     };
     Ok((
         address,
-        Running {
+        RunningService {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
             renewal: Some(renewal),
@@ -481,7 +496,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
 /// `meros agent --recover=cleanup`.
 fn clean_up(work_dir: &Path) -> Outcome {
     let cannot = |error: &dyn std::error::Error| {
-        Failure::because("cannot clean up the work directory", error)
+        CliError::because("cannot clean up the work directory", error)
     };
     let lock = WorkDir::lock(work_dir).map_err(|error| cannot(&error))?;
     let done = ::agent::clean_up(&lock, &own_program()?, &[ZYGOTE]);
@@ -494,21 +509,21 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
     if args.recover == Recover::Cleanup {
         return clean_up(&absolute(&args.work_dir)?);
     }
-    let name = member::node_name(&["agent", &member::machine_name(), &args.port.to_string()]);
+    let name = service::node_name(&["agent", &service::machine_name(), &args.port.to_string()]);
     let credentials = ("http_credentials", args.http_credentials.as_deref());
-    let access = args.access.read(credentials, args.door.certifies())?;
-    let options = args.door.options()?;
-    let certificates = args.door.http_require_client_certificate;
+    let access = args.access.read(credentials, args.http_flags.certifies())?;
+    let options = args.http_flags.options()?;
+    let certificates = args.http_flags.http_require_client_certificate;
     let exposure = args
         .access
         .exposure(args.ip, credentials.0, None, certificates);
     if let Some(exposure) = exposure {
         tracing::warn!("{exposure}");
     }
-    let mut again = args.access.again(credentials.0, credentials.1, &access);
-    again.extend(args.door.again(&options));
-    let (certs, door) = (args.certs, args.door);
-    let identity = door.revoking(certs.identity(Role::Agent, &name)?)?;
+    let mut reloads = args.access.reloads(credentials.0, credentials.1, &access);
+    reloads.extend(args.http_flags.reloads(&options));
+    let (certs, http_flags) = (args.certs, args.http_flags);
+    let identity = http_flags.revoking(certs.identity(Role::Agent, &name)?)?;
     let expiry = Expiry::new(identity.expires().into());
     let mut watched = vec![Watched::links(&expiry)];
     watched.extend(Watched::pages(&options));
@@ -529,17 +544,17 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         program: own_program()?,
         speak_previous: args.speak_previous,
         access,
-        door: (options, door.shown()),
-        leaves: Leaves::WhenTold(signals.clone()),
+        http: (options, http_flags.shown()),
+        leave_policy: LeavePolicy::OnRequest(signals.clone()),
     };
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
         if let Some(renewal) = running.renewal.take() {
-            let read = move || door.revoking(certs.identity(Role::Agent, &name)?);
-            again.push(renewal::identity(renewal, &expiry, read));
+            let read = move || http_flags.revoking(certs.identity(Role::Agent, &name)?);
+            reloads.push(reload::identity(renewal, &expiry, read));
         }
         tokio::task::spawn_local(expiry::follow(Clock::real(), watched));
-        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
+        tokio::task::spawn_local(reload::follow(signals.hangups(), reloads));
         running.until(signals.stop()).await
     })?
 }

@@ -1,8 +1,10 @@
-//! Certificates on the command line: where they are looked for, how a verb gets its own, and the verb `meros certs`.
+//! Certificates on the command line: their directory, the identity of a verb, and the verb `meros
+//! certs`.
 //!
-//! One directory holds the authority's certificate and the identities of one machine, one per role. Where the authority's key is there
-//! too (in a local cluster, and on the operator's own machine), a process issues itself an identity with a name of its own, so that any
-//! number of them run side by side. Elsewhere it uses the one that was put there for its role.
+//! One directory contains the authority's certificate and the identities of one machine, one per
+//! role. If it also contains the authority's key (in a local cluster, and on the operator's own
+//! machine), a process issues itself an identity with its own name, so that any number of processes
+//! run in parallel. Otherwise it uses the stored identity of its role.
 
 use std::path::{Path, PathBuf};
 
@@ -11,15 +13,16 @@ use runtime::Role;
 use transport::{Authority, Identity};
 
 use crate::access;
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::out;
 
-/// The authority's key; see `transport::certificates`.
+/// The file of the authority's key; see `transport::certificates`.
 const AUTHORITY_KEY: &str = "ca.key";
-/// Beside the certificates of a local cluster: its master's address.
+/// The file with the master's address, beside the certificates of a local cluster.
 const MASTER_FILE: &str = "master";
 
-/// Where a local cluster keeps its things when it is not told: `$XDG_STATE_HOME/meros/local`, else `~/.local/state/meros/local`.
+/// The default work directory of a local cluster: `$XDG_STATE_HOME/meros/local`, else
+/// `~/.local/state/meros/local`.
 pub fn default_work_dir() -> PathBuf {
     let set = |name| {
         std::env::var_os(name)
@@ -35,7 +38,7 @@ pub fn local_directory(work_dir: &Path) -> PathBuf {
     work_dir.join("certs")
 }
 
-/// Which certificates a verb uses.
+/// The certificates of a verb.
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct CertsFlag {
@@ -45,14 +48,15 @@ pub struct CertsFlag {
 }
 
 impl CertsFlag {
-    /// The directory meant.
+    /// The directory.
     pub fn directory(&self) -> PathBuf {
         self.certs
             .clone()
             .unwrap_or_else(|| local_directory(&default_work_dir()))
     }
 
-    /// An identity of `role`: issued under `name` where the authority's key is at hand, else the one kept there.
+    /// An identity of `role`: issued under `name` if the authority's key is available, else the
+    /// stored one.
     pub fn identity(&self, role: Role, name: &str) -> Outcome<Identity> {
         let directory = self.directory();
         let keys = [AUTHORITY_KEY.to_owned(), format!("{role}.key")];
@@ -64,12 +68,12 @@ impl CertsFlag {
                 Authority::load(&directory).map_err(|error| unusable(&directory, &error))?;
             return authority
                 .issue(role, name)
-                .map_err(|error| Failure::because("cannot issue a certificate", &error));
+                .map_err(|error| CliError::because("cannot issue a certificate", &error));
         }
         Identity::load(&directory, role).map_err(|error| unusable(&directory, &error))
     }
 
-    /// The masters' addresses as the local cluster left them, else the usual one.
+    /// The masters' addresses that the local cluster stored, else the default address.
     pub fn master(&self) -> String {
         let kept = std::fs::read_to_string(self.directory().join(MASTER_FILE)).ok();
         let kept = kept.and_then(|text| crate::flags::master_addresses(text.trim()).ok());
@@ -77,15 +81,15 @@ impl CertsFlag {
     }
 }
 
-/// Leaves a local cluster's address where the verbs look for it.
-pub fn leave_master(directory: &Path, address: &str) -> Outcome {
+/// Stores a local cluster's address for the other verbs.
+pub fn store_master_address(directory: &Path, address: &str) -> Outcome {
     let file = directory.join(MASTER_FILE);
     std::fs::write(&file, format!("{address}\n"))
-        .map_err(|error| Failure::because(format!("cannot write {}", file.display()), &error))
+        .map_err(|error| CliError::because(format!("cannot write {}", file.display()), &error))
 }
 
-fn unusable(directory: &Path, error: &dyn std::error::Error) -> Failure {
-    Failure::because("no usable certificate", error).next(format_args!(
+fn unusable(directory: &Path, error: &dyn std::error::Error) -> CliError {
+    CliError::because("no usable certificate", error).next(format_args!(
         "start `meros local`, or name a directory made by `meros certs --dir` with --certs or MEROS_CERTS; looked in {}",
         directory.display()
     ))
@@ -95,24 +99,26 @@ fn unusable(directory: &Path, error: &dyn std::error::Error) -> Failure {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct CertsArgs {
-    /// Where the authority is kept; made there if there is none
+    /// Directory of the authority; created if missing
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
-    /// Issue one certificate of this role: master, agent, framework, operator or module; needs --name
+    /// Issue one certificate of this role: master, agent, framework, operator or module; needs
+    /// --name
     #[arg(long, requires = "name", value_name = "ROLE")]
     role: Option<Role>,
-    /// The node's name: letters, digits, dots, dashes and underscores. Written to DIR/NAME
+    /// Name of the node: letters, digits, dots, dashes and underscores. The certificate is written
+    /// to DIR/NAME
     #[arg(long, requires = "role", value_name = "NAME")]
     name: Option<String>,
 }
 
-/// Makes an authority with an operator's and a framework's identity, or one more identity of an authority.
+/// Creates an authority with an operator's and a framework's identity, or issues one more identity.
 pub fn run(args: &CertsArgs) -> Outcome {
     let directory = &args.dir;
-    let failed = |error| Failure::because("cannot make the certificates", &error);
+    let failed = |error| CliError::because("cannot make the certificates", &error);
     let authority = Authority::load_or_create(directory).map_err(failed)?;
     let (Some(role), Some(name)) = (args.role, &args.name) else {
-        keep_operators(&authority, directory)?;
+        save_client_identities(&authority, directory)?;
         out!(
             "authority, operator and framework certificates are in {}",
             directory.display()
@@ -130,13 +136,13 @@ pub fn run(args: &CertsArgs) -> Outcome {
     Ok(())
 }
 
-/// Leaves what an operator's verbs and frameworks need beside the authority.
-pub fn keep_operators(authority: &Authority, directory: &Path) -> Outcome {
+/// Stores the identities of operators and frameworks beside the authority.
+pub fn save_client_identities(authority: &Authority, directory: &Path) -> Outcome {
     for role in [Role::Operator, Role::Framework] {
         let kept = authority
             .issue(role, role.as_str())
             .and_then(|identity| identity.save(directory));
-        kept.map_err(|error| Failure::because("cannot keep the certificates", &error))?;
+        kept.map_err(|error| CliError::because("cannot keep the certificates", &error))?;
     }
     Ok(())
 }
@@ -152,10 +158,10 @@ mod tests {
     }
 
     #[test]
-    fn beside_the_authoritys_key_every_process_has_a_name_of_its_own_and_elsewhere_the_one_kept() {
+    fn identity_is_issued_or_else_loaded() {
         let home = tempfile::tempdir().unwrap();
         let authority = Authority::load_or_create(home.path()).unwrap();
-        keep_operators(&authority, home.path()).unwrap();
+        save_client_identities(&authority, home.path()).unwrap();
         let own = certs(home.path())
             .identity(Role::Operator, "operator-7")
             .unwrap();
@@ -168,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn without_certificates_the_failure_says_how_to_get_some() {
+    fn missing_certificates_give_advice() {
         let empty = tempfile::tempdir().unwrap();
         let failure = certs(empty.path())
             .identity(Role::Operator, "x")
@@ -181,10 +187,10 @@ mod tests {
     }
 
     #[test]
-    fn verbs_look_for_the_master_where_a_local_cluster_left_its_address() {
+    fn verbs_find_the_local_clusters_master() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(certs(home.path()).master(), "127.0.0.1:5050");
-        leave_master(home.path(), "127.0.0.1:7070").unwrap();
+        store_master_address(home.path(), "127.0.0.1:7070").unwrap();
         assert_eq!(certs(home.path()).master(), "127.0.0.1:7070");
     }
 }

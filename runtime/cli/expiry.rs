@@ -1,6 +1,6 @@
-//! Certificates that expire soon: a warning at start and each day, until they are replaced.
+//! Warnings about certificates that expire soon: at the start and daily, until they are replaced.
 //!
-//! The decision is `warning`; [`follow`] asks it. Nothing is renewed here.
+//! `warning` decides; [`follow`] calls it. Renews nothing.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,18 +9,18 @@ use std::time::Duration;
 use runtime::{Clock, Timestamp};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// How long before a certificate expires its operator is warned.
+/// The time before expiry at which warnings start.
 const NOTICE: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A certificate in use.
 pub struct Watched {
-    /// What it is for, as in "the certificate of links".
+    /// Its purpose, for example "the certificate of links".
     what: &'static str,
-    /// When it expires, since the Unix epoch, if that is known.
+    /// Its expiry since the Unix epoch, if known.
     expires: Box<dyn Fn() -> Option<Duration>>,
 }
 
-/// When the certificate of links expires. Clones are the same one.
+/// The expiry of the certificate of links. Clones share it.
 pub type Expiry = Rc<Cell<Option<Duration>>>;
 
 impl Watched {
@@ -33,7 +33,7 @@ impl Watched {
         }
     }
 
-    /// The certificate of pages, if they are served over HTTPS.
+    /// The certificate of pages, if HTTPS is enabled.
     pub fn pages(options: &http::HttpOptions) -> Option<Self> {
         let tls = options.tls.clone()?;
         Some(Self {
@@ -43,7 +43,7 @@ impl Watched {
     }
 }
 
-/// The warning of a certificate that expires within 14 days or has expired.
+/// The warning for a certificate that expires within 14 days or has expired.
 fn warning(expires: Duration, now: Timestamp) -> Option<String> {
     let now = Duration::from_nanos(now.as_nanos());
     let Some(left) = expires.checked_sub(now) else {
@@ -59,7 +59,7 @@ fn warning(expires: Duration, now: Timestamp) -> Option<String> {
     })
 }
 
-/// Warns now and each day of those that expire soon; never ends.
+/// Warns about them now and daily. Never ends.
 pub async fn follow(clock: Clock, watched: Vec<Watched>) {
     loop {
         for Watched { what, expires } in &watched {
@@ -89,7 +89,7 @@ mod tests {
             let warned = warning(expires, now).unwrap();
             assert!(warned.starts_with(words), "{warned}");
         }
-        // Our own are valid until the year 4096.
+        // Certificates of `meros certs` are valid until the year 4096.
         assert_eq!(warning(Duration::from_secs(67_090_118_400), now), None);
     }
 }

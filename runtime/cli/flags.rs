@@ -1,7 +1,7 @@
-//! Flags: what is the same in all verbs' command lines.
+//! Common parsing of flags for all verbs.
 //!
-//! Flags are spelled as Mesos spells them (`--work_dir`); the dash form is accepted everywhere. A value may be `file:///path`, which is
-//! then the file's content. Durations are Mesos' too (`15secs`). Nothing here starts anything.
+//! Flags are spelled as in Mesos (`--work_dir`); dashes are accepted everywhere. A value
+//! `file:///path` stands for the file's content. Durations have Mesos' format (`15secs`).
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,9 +13,10 @@ use std::time::Duration;
 use protocol::agent::Domain;
 use runtime::Placement;
 
-use crate::discreet::without_password;
+use crate::redact::without_password;
 
-/// Turns the dash form of long flags into the underscore form, up to a bare `--`. Values are left alone.
+/// Replaces dashes in the names of long flags by underscores, up to a bare `--`. Values are
+/// unchanged.
 pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut ours = true;
     let respell = |argument: OsString| {
@@ -38,15 +39,17 @@ pub fn underscored(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsStrin
 /// How a service uses the machine's cores.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Threads {
-    /// A thread each for the master, its registry, allocator, sorter, other modules and pages: a long allocation delays no ping
+    /// Separate threads for the master, its registry, allocator, sorter, other modules and pages: a
+    /// long allocation delays no ping
     #[default]
     Own,
-    /// One thread for everything: the least memory, and fewer hops where there are few cores
+    /// One thread for everything: least memory, and fewer thread switches on machines with few
+    /// cores
     One,
 }
 
 impl Threads {
-    /// The table that the node is built with.
+    /// The thread placement of the node.
     pub fn placement(self) -> Placement {
         match self {
             Threads::Own => Placement::services(),
@@ -55,7 +58,7 @@ impl Threads {
     }
 }
 
-/// The flag of all verbs that run a service.
+/// The thread flag of all verbs that run a service.
 #[derive(clap::Args, Clone, Copy, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct ThreadsFlag {
@@ -70,12 +73,13 @@ pub struct ThreadsFlag {
     pub threads: Threads,
 }
 
-/// The flag of a master and an agent for the links between them, and to frameworks.
+/// The keep-alive flag of masters and agents, for links between them and to frameworks.
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct KeepAliveFlag {
-    /// Longest silence on a link before the side that opened it sends a keep-alive. A peer whose machine does not answer is lost after
-    /// three of them, one whose process has ended within two seconds where its machine says so
+    /// Maximum silence on a link before the side that opened it sends a keep-alive. A peer whose
+    /// machine does not respond is lost after three of them; a peer whose process has ended, within
+    /// two seconds if its machine reports that
     #[arg(
         long,
         env = "MEROS_LINK_KEEP_ALIVE",
@@ -86,7 +90,7 @@ pub struct KeepAliveFlag {
     pub link_keep_alive: Duration,
 }
 
-/// Reads the time between two keep-alives.
+/// Parses the interval between two keep-alives.
 fn keep_alive(text: &str) -> Result<Duration, String> {
     let given = duration(text)?;
     match (Duration::from_millis(100)..=Duration::from_secs(3600)).contains(&given) {
@@ -95,10 +99,10 @@ fn keep_alive(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// The longest file that a flag may name.
+/// The largest file that a flag may name, in bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// A flag's text, given in place or as `file:///path`.
+/// A flag's text, given directly or as `file:///path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text(pub String);
 
@@ -127,12 +131,12 @@ impl fmt::Display for Text {
     }
 }
 
-/// Reads a duration in Mesos' form.
+/// Parses a duration in Mesos' format.
 pub fn duration(text: &str) -> Result<Duration, String> {
     protocol::duration::parse(text).map_err(|error| error.to_string())
 }
 
-/// Reads a size in Mesos' form: a whole number and `B`, `KB`, `MB`, `GB` or `TB`, each 1024 times the one before.
+/// Parses a size in Mesos' format: an integer and `B`, `KB`, `MB`, `GB` or `TB`, in steps of 1024.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit())
@@ -151,21 +155,21 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     size.ok_or_else(|| "expected a size such as `512KB` or `100MB`".to_owned())
 }
 
-/// How long something is waited for; for ever if there is no time.
+/// A time limit; none means unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience(pub Option<Duration>);
+pub struct TimeLimit(pub Option<Duration>);
 
-/// Reads a duration, or `none` for ever.
-pub fn patience(text: &str) -> Result<Patience, String> {
+/// Parses a duration, or `none`.
+pub fn time_limit(text: &str) -> Result<TimeLimit, String> {
     match text {
-        "none" => Ok(Patience(None)),
+        "none" => Ok(TimeLimit(None)),
         _ => duration(text)
-            .map(|time| Patience(Some(time)))
+            .map(|time| TimeLimit(Some(time)))
             .map_err(|error| format!("{error}, or `none`")),
     }
 }
 
-/// Reads a fault domain: `REGION/ZONE`, or the object that Mesos takes.
+/// Parses a fault domain: `REGION/ZONE`, or Mesos' JSON object.
 pub fn domain(text: &str) -> Result<Domain, String> {
     if !text.trim_start().starts_with('{') {
         return text
@@ -184,7 +188,7 @@ pub fn domain(text: &str) -> Result<Domain, String> {
     read(value).ok_or_else(|| format!("expected an object such as {example}"))
 }
 
-/// Reads a boolean as Mesos does: `1` and `0` too, and an empty value is true.
+/// Parses a boolean as Mesos does: also `1` and `0`, and an empty value is true.
 pub fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "" => Ok(true),
@@ -193,16 +197,17 @@ pub fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// As much of a text as a refusal repeats.
+/// The part of a text that an error message repeats, without passwords.
 pub fn shown(text: &str) -> String {
     without_password(text).chars().take(80).collect()
 }
 
-/// Variables of an environment, by their names.
+/// Environment variables by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables(pub BTreeMap<String, String>);
 
-/// Reads variables of an environment: an object of JSON, or a file of it. Values may be secrets, and are not repeated.
+/// Parses environment variables: a JSON object, or a file with one. Values may be secrets, so
+/// errors do not repeat them.
 pub fn variables(text: &str) -> Result<Variables, String> {
     let expected = r#"expected an object of JSON with texts, such as {"PATH": "/bin:/usr/bin"}"#;
     let Text(text) = text.parse()?;
@@ -222,7 +227,7 @@ pub fn variables(text: &str) -> Result<Variables, String> {
         .map(Variables)
 }
 
-/// Reads `NAME=VALUE`.
+/// Parses `NAME=VALUE`.
 pub fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
@@ -230,16 +235,16 @@ pub fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Reads `HOST:PORT`; a bare host means port 5050.
+/// Parses `HOST:PORT,...`; the default port is 5050.
 pub fn master_addresses(text: &str) -> Result<String, String> {
     let all: Result<Vec<String>, String> = text.split(',').map(master_address).collect();
     all.map(|all| all.join(","))
 }
 
-/// One `HOST:PORT`, also as a URL.
+/// Parses one `HOST:PORT`, also as a URL.
 pub fn master_address(text: &str) -> Result<String, String> {
     if text.starts_with("zk://") {
-        // It may hold a password, and is not repeated.
+        // It may contain a password, so the error does not repeat it.
         let instead = "name the masters themselves, as HOST:PORT,HOST:PORT";
         return Err(format!(
             "`zk://` is of ZooKeeper, which masters do not need any more: {instead}"
@@ -287,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_domain_is_read_in_both_forms_and_a_wrong_one_is_shown_what_was_expected() {
+    fn domain_has_two_formats() {
         let expected = Ok(Domain {
             region: "eu".to_owned(),
             zone: "eu-1".to_owned(),
@@ -307,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_texts_of_an_object_and_never_repeated() {
+    fn invalid_variables_are_not_repeated() {
         let read = variables(r#"{"PATH": "/bin", "A": ""}"#).unwrap();
         assert_eq!(read.0["PATH"], "/bin");
         assert_eq!(read.0.len(), 2);
@@ -326,21 +331,21 @@ mod tests {
         }
     }
 
-    /// W8: an operator who wants offers never to expire says so.
+    /// W8: an operator can disable the expiry of offers.
     #[test]
-    fn a_patience_is_a_duration_or_without_end() {
+    fn time_limit_is_a_duration_or_none() {
         let minute = Duration::from_secs(60);
-        assert_eq!(patience("1mins"), Ok(Patience(Some(minute))));
-        assert_eq!(patience("none"), Ok(Patience(None)));
+        assert_eq!(time_limit("1mins"), Ok(TimeLimit(Some(minute))));
+        assert_eq!(time_limit("none"), Ok(TimeLimit(None)));
         for wrong in ["", "never", "5", "-1secs"] {
-            let error = patience(wrong).unwrap_err();
+            let error = time_limit(wrong).unwrap_err();
             assert!(error.ends_with(", or `none`"), "{wrong}: {error}");
         }
     }
 
-    /// An address of IPv6 has brackets and a port: without them its last group would be taken for one.
+    /// An IPv6 address needs brackets and a port: otherwise its last group could be the port.
     #[test]
-    fn a_masters_address_has_one_colon_or_brackets() {
+    fn ipv6_address_needs_brackets() {
         for (given, read) in [
             ("node-1", "node-1:5050"),
             ("http://node-1:80/", "node-1:80"),
@@ -366,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_repeats_no_more_of_a_text_than_helps() {
+    fn errors_truncate_long_values() {
         let long = "a:".repeat(1000);
         for error in [
             master_addresses(&long).unwrap_err(),
@@ -378,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings_of_a_flag_are_one_and_a_tasks_own_arguments_are_left_alone() {
+    fn dashes_are_replaced_before_a_bare_double_dash() {
         let given = [
             "meros",
             "agent",
@@ -420,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masters_address_needs_a_host_and_takes_mesos_port_by_default() {
+    fn master_address_has_a_default_port() {
         for (given, expected) in [
             ("10.0.0.1", "10.0.0.1:5050"),
             ("master:5051", "master:5051"),
@@ -434,9 +439,9 @@ mod tests {
         }
     }
 
-    /// W6, for whoever comes from Mesos.
+    /// W6: migration from Mesos.
     #[test]
-    fn who_names_zookeeper_for_masters_is_told_what_to_name() {
+    fn zookeeper_address_gives_advice() {
         for given in [
             "zk://a:2181/mesos",
             "zk://a:2181,b:2181/mesos",

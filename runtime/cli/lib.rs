@@ -1,32 +1,30 @@
-//! The `meros` command: a whole cluster, its parts, and what an operator does with it.
+//! The `meros` command: a whole cluster, its parts, and an operator's requests.
 //!
-//! This is the roof: the only place that opens sockets for services, names concrete modules, and knows all crates. [`main`] is the
-//! command. [`local::LocalCluster`] is a whole cluster in this process, for `meros run`, for benchmarks and for tests. Decides nothing
-//! about the cluster; that is for the services.
+//! The top of the workspace: the only crate that opens sockets for services, names concrete
+//! modules, and depends on all other crates. [`main`] is the command. [`local::LocalCluster`] is a
+//! whole cluster in this process, for `meros run`, benchmarks and tests. Makes no decisions about
+//! the cluster; the services do.
 
 pub mod access;
 pub mod agent;
-pub mod bench;
-
 pub mod certs;
-mod discreet;
-pub mod door;
+pub mod error;
 pub mod expiry;
-mod failure;
 pub mod flags;
-mod huge;
+pub mod heap;
+pub mod http_flags;
 pub mod local;
 pub mod logging;
 pub mod master;
-pub mod member;
 pub mod operator;
 pub mod print;
+mod redact;
+pub mod reload;
 mod removed_flags;
-pub mod renewal;
 pub mod run;
+pub mod service;
 pub mod signals;
-pub mod simulate;
-mod table;
+pub mod table;
 pub mod whitelist;
 
 use std::ffi::OsString;
@@ -38,7 +36,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::sys::stat::{Mode, umask};
 use tokio::task::LocalSet;
 
-use crate::failure::{Failure, Outcome, USAGE};
+use crate::error::{CliError, Outcome, USAGE};
 use crate::signals::{Hangup, Signals};
 
 /// Share one cluster among many frameworks
@@ -50,7 +48,8 @@ use crate::signals::{Hangup, Signals};
     after_help = "Try it: meros run -- echo hello"
 )]
 struct Cli {
-    /// What is logged to standard error: a level, or `target=level` pairs [default: info for services, off for simulate, warn for other verbs]
+    /// Log filter for standard error: a level, or `target=level` pairs [default: info for services,
+    /// warn for other verbs]
     #[arg(long, global = true, env = "MEROS_LOG", value_name = "FILTER")]
     log: Option<String>,
     #[command(subcommand)]
@@ -65,13 +64,13 @@ enum Verb {
     Run(run::RunArgs),
     /// List the agents
     Agents(operator::ListArgs),
-    /// List the tasks, ended ones too
+    /// List the tasks, including ended ones
     Tasks(operator::ListArgs),
-    /// List the frameworks, ended ones too
+    /// List the frameworks, including ended ones
     Frameworks(operator::ListArgs),
-    /// Show the whole cluster at a glance
+    /// Show a summary of the whole cluster
     State(operator::ListArgs),
-    /// List the roles: weight, quota, and what they hold
+    /// List the roles: weight, quota, and allocated resources
     Roles(operator::ListArgs),
     Explain(operator::explain::ExplainArgs),
     #[command(subcommand)]
@@ -79,11 +78,11 @@ enum Verb {
     #[command(subcommand)]
     Weights(operator::roles::WeightsArgs),
     /// Reserve resources of an agent for a role
-    Reserve(operator::owners::ReserveArgs),
-    /// Give reserved resources back to all roles
-    Unreserve(operator::owners::ReserveArgs),
+    Reserve(operator::reservations::ReserveArgs),
+    /// Return reserved resources to all roles
+    Unreserve(operator::reservations::ReserveArgs),
     #[command(subcommand)]
-    Volume(operator::owners::VolumeArgs),
+    Volume(operator::reservations::VolumeArgs),
     #[command(subcommand)]
     Maintenance(operator::maintenance::MaintenanceArgs),
     Kill(operator::kill::KillArgs),
@@ -93,25 +92,35 @@ enum Verb {
     #[command(subcommand)]
     Registry(operator::registry::RegistryArgs),
     Certs(certs::CertsArgs),
-    Simulate(Box<simulate::SimulateArgs>),
-    #[command(subcommand)]
-    Bench(bench::BenchArgs),
-    /// Starts executors on behalf of an agent
+    /// Moved to `meros-lab simulate`
+    #[command(hide = true, disable_help_flag = true)]
+    Simulate(MovedArgs),
+    /// Moved to `meros-lab bench`
+    #[command(hide = true, disable_help_flag = true)]
+    Bench(MovedArgs),
+    /// Starts executors for an agent
     #[command(hide = true, name = "executor-zygote")]
     ExecutorZygote,
 }
 
-/// The umask of every verb, whatever its starter's was: files are private to their user, unless their mode is set explicitly.
-/// Others can pass through directories, where tasks of other users may have their sandboxes; those that keep state are closed to them.
+/// The arguments of a verb that has moved to `meros-lab`.
+#[derive(clap::Args, Debug)]
+struct MovedArgs {
+    /// Ignored
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<OsString>,
+}
+
+/// The umask of every verb, regardless of the parent's: files are private to their user unless a
+/// mode is set explicitly. Other users can pass through directories, because tasks of other users
+/// may have sandboxes there; state directories are closed to them.
 const UMASK: nix::libc::mode_t = 0o066;
 
 impl Verb {
-    /// What is logged unless the user says otherwise.
+    /// The log filter without `--log`.
     fn log_default(&self) -> &'static str {
         match self {
             Self::Master(_) | Self::Agent(_) | Self::Local(_) => "info",
-            // Its cluster complains about faults that are meant.
-            Self::Simulate(_) => "off",
             _ => "warn",
         }
     }
@@ -120,14 +129,20 @@ impl Verb {
     fn hangup(&self) -> Hangup {
         match self {
             Self::Master(_) | Self::Agent(_) | Self::Local(_) => Hangup::Rereads,
-            // They have tasks or processes to end.
-            Self::Run(_) | Self::Bench(_) => Hangup::Stops,
+            // It must end its tasks.
+            Self::Run(_) => Hangup::Stops,
             _ => Hangup::EndsProcess,
         }
     }
 }
 
-/// The `meros` command: reads the command line, does what it says, and gives the exit code (0 done, 1 failed, 2 not understood).
+/// Sets the umask of this process, before any thread starts.
+pub fn restrict_umask() {
+    umask(Mode::from_bits_truncate(UMASK));
+}
+
+/// The `meros` command: parses the command line, runs the verb, and returns the exit code (0
+/// success, 1 failure, 2 usage error).
 pub fn main() -> ExitCode {
     main_with(std::env::args_os())
 }
@@ -142,18 +157,19 @@ pub fn removed_flags() -> Vec<&'static str> {
     removed_flags::table::names().collect()
 }
 
-/// Reads a command line and the environment; gives also the settings of Mesos that have no effect.
+/// Parses a command line and the environment. Also returns warnings about settings of Mesos without
+/// effect.
 fn read(
     arguments: impl IntoIterator<Item = OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(Cli, Vec<String>), clap::Error> {
     let arguments = flags::underscored(arguments);
-    let settings = removed_flags::judge(&command_line(), arguments, environment)?;
-    let cli = Cli::try_parse_from(settings.arguments).map_err(discreet::discreet)?;
+    let settings = removed_flags::check(&command_line(), arguments, environment)?;
+    let cli = Cli::try_parse_from(settings.arguments).map_err(redact::redact)?;
     Ok((cli, settings.warnings))
 }
 
-/// Prints help, the version, or why a command line was not understood.
+/// Prints help, the version, or a usage error.
 fn explain(error: &clap::Error) -> ExitCode {
     let printed = error.print().and_then(|()| std::io::stdout().flush());
     match printed {
@@ -171,7 +187,7 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     if let Verb::ExecutorZygote = cli.verb {
         return ::agent::zygote::main();
     }
-    umask(Mode::from_bits_truncate(UMASK));
+    restrict_umask();
     match perform(cli, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => print::report(&failure).into(),
@@ -183,9 +199,6 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
     logging::start(filter)?;
     for setting in ignored {
         tracing::warn!("{setting}");
-    }
-    if let Verb::Simulate(args) = cli.verb {
-        return simulate::run(*args); // It needs no farewell: a signal may end it at once.
     }
     let signals = Signals::take(cli.verb.hangup())?;
     match cli.verb {
@@ -201,26 +214,39 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Explain(args) => on_this_thread(operator::explain::run(args))?,
         Verb::Quota(args) => on_this_thread(operator::roles::quota(args))?,
         Verb::Weights(args) => on_this_thread(operator::roles::weights(args))?,
-        Verb::Reserve(args) => on_this_thread(operator::owners::reserve(args))?,
-        Verb::Unreserve(args) => on_this_thread(operator::owners::unreserve(args))?,
-        Verb::Volume(args) => on_this_thread(operator::owners::volume(args))?,
+        Verb::Reserve(args) => on_this_thread(operator::reservations::reserve(args))?,
+        Verb::Unreserve(args) => on_this_thread(operator::reservations::unreserve(args))?,
+        Verb::Volume(args) => on_this_thread(operator::reservations::volume(args))?,
         Verb::Maintenance(args) => on_this_thread(operator::maintenance::run(args))?,
         Verb::Kill(args) => on_this_thread(operator::kill::run(args))?,
         Verb::Logs(args) => on_this_thread(operator::logs::run(args, signals))?,
         Verb::Masters(args) => on_this_thread(operator::masters::run(args))?,
         Verb::Registry(args) => on_this_thread(operator::registry::run(args))?,
         Verb::Certs(args) => certs::run(&args),
-        Verb::Bench(args) => bench::run(args, signals),
-        Verb::Simulate(_) | Verb::ExecutorZygote => Ok(()), // Handled before any thread began.
+        Verb::Simulate(args) => Err(moved("simulate", &args)),
+        Verb::Bench(args) => Err(moved("bench", &args)),
+        Verb::ExecutorZygote => Ok(()), // handled before any thread starts
     }
 }
 
-/// Runs a future with actors on this thread, and gives what it gives.
+/// The error that names the new command of a moved verb.
+fn moved(verb: &str, args: &MovedArgs) -> CliError {
+    let arguments = args
+        .arguments
+        .iter()
+        .map(|argument| argument.to_string_lossy());
+    let arguments: String = arguments.map(|argument| format!(" {argument}")).collect();
+    CliError::usage(format!("`meros {verb}` has moved to another binary")).next(format!(
+        "in a checkout of Meros: cargo run --release -p meros-lab -- {verb}{arguments}"
+    ))
+}
+
+/// Runs a future with actors on this thread, and returns its output.
 pub fn on_this_thread<F: Future>(future: F) -> Outcome<F::Output> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::because("cannot start", &error))?;
+        .map_err(|error| CliError::because("cannot start", &error))?;
     Ok(LocalSet::new().block_on(&runtime, future))
 }
 
@@ -233,9 +259,9 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// SPEC 3.14: who comes from Mesos may have a password in a URL of ZooKeeper.
+    /// SPEC 3.14: a URL of ZooKeeper, as used with Mesos, may contain a password.
     #[test]
-    fn a_command_line_that_is_not_understood_is_told_without_its_passwords() {
+    fn usage_errors_contain_no_passwords() {
         let url = "zk://mesos:secret@10.0.0.7:2181/mesos";
         for (given, words) in [
             (&["master", "--zk", url][..], "--initial_masters"),
@@ -258,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_are_spelled_as_mesos_spells_them_and_the_dash_form_is_accepted() {
+    fn flags_accept_underscores_and_dashes() {
         for work_dir in ["--work_dir=/x", "--work-dir=/x"] {
             let given = ["meros", "agent", "--master=a:1,b:2", work_dir].map(OsString::from);
             let cli = Cli::try_parse_from(flags::underscored(given)).unwrap();

@@ -1,7 +1,8 @@
 //! A whole cluster in this process: [`LocalCluster`], and the verb `meros local`.
 //!
-//! Each member has its own node, thread, socket and certificate, and they speak as they would on machines of their own. The certificates
-//! come from an authority that is kept in the work directory, beside an operator's and a framework's, where the other verbs look.
+//! Each service has its own node, thread, socket and certificate, and they communicate as on
+//! separate machines. The certificates come from an authority in the work directory, with an
+//! operator's and a framework's beside it, where the other verbs look for them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,48 +15,52 @@ use transport::{Authority, Identity};
 
 use crate::access::{Access, AccessFlags};
 use crate::agent::{self, AgentFlags};
-use crate::certs::{default_work_dir, keep_operators, leave_master, local_directory};
-use crate::door::DoorFlags;
-use crate::failure::{Failure, Outcome};
+use crate::certs::{
+    default_work_dir, local_directory, save_client_identities, store_master_address,
+};
+use crate::error::{CliError, Outcome};
 use crate::flags::{Text, Threads, ThreadsFlag};
+use crate::http_flags::HttpFlags;
 use crate::master::{self, ElectionFlags, GroupPlan, MasterFlags};
-use crate::member::{Member, free_port};
 use crate::operator::Operator;
-use crate::renewal::{self, Again};
+use crate::reload::{self, Reload};
+use crate::service::{ServiceThread, free_port};
 use crate::signals::Signals;
 use crate::{on_this_thread, out};
 
-/// How long all agents may take to register.
-const READY_PATIENCE: Duration = Duration::from_secs(60);
-/// How often it is looked whether they have.
-const READY_LOOK: Duration = Duration::from_millis(10);
+/// The time limit for all agents to register.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The interval of checks for that.
+const READY_CHECK: Duration = Duration::from_millis(10);
 
 /// Run a whole cluster on this machine
 #[derive(Args, Clone, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct LocalArgs {
-    /// Masters: one, or a group of up to seven that survives the loss of fewer than half
+    /// Number of masters: one, or a group of up to seven that survives the loss of fewer than half
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=7))]
     masters: u16,
-    /// Agents
+    /// Number of agents
     #[arg(long, default_value_t = 3, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(0..=1000))]
     agents: u16,
-    /// The first master's port; agent i has this port and i, further masters have those after the agents'
+    /// The first master's port; agent i has this port + i, further masters have the ports after the
+    /// agents'
     #[arg(long, env = "MESOS_PORT", default_value_t = 5050, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Where state, certificates and sandboxes are kept [default: $XDG_STATE_HOME/meros/local or ~/.local/state/meros/local]
+    /// Directory of state, certificates and sandboxes [default: $XDG_STATE_HOME/meros/local or
+    /// ~/.local/state/meros/local]
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
     work_dir: Option<PathBuf>,
     /// Modules and their parameters: JSON, or a file of it
     #[arg(long, env = "MESOS_MODULES", value_name = "JSON")]
     modules: Option<Text>,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
+    /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
     #[command(flatten)]
-    door: DoorFlags,
+    http_flags: HttpFlags,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten, next_help_heading = "The master")]
@@ -64,37 +69,39 @@ pub struct LocalArgs {
     agent: AgentFlags,
 }
 
-/// What a local cluster is made of.
+/// The configuration of a local cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The `meros` program, which starts executors. Tests name it, since theirs is another.
+    /// The `meros` program, which starts executors. Tests set it, because they run in another
+    /// program.
     pub program: PathBuf,
-    /// Where everything is kept; made if missing.
+    /// The directory of everything; created if missing.
     pub work_dir: PathBuf,
-    /// How many masters.
+    /// The number of masters.
     pub masters: u16,
-    /// How many agents.
+    /// The number of agents.
     pub agents: u16,
-    /// The first master's port, agent *i* has this and *i*, further masters those after the agents'; 0 takes any free ones.
+    /// The first master's port; agent *i* has this + *i*, further masters the ports after the
+    /// agents'. 0 means any free ports.
     pub port: u16,
-    /// The master's flags.
+    /// The masters' flags.
     pub master: MasterFlags,
     /// Each agent's flags.
     pub agent: AgentFlags,
-    /// `--modules`, for all members.
+    /// `--modules`, for all services.
     pub modules: Option<Text>,
-    /// `--credentials`, for all members.
+    /// `--credentials`, for all services.
     pub credentials: Option<PathBuf>,
-    /// What is asked of who comes over HTTP, by all members.
+    /// The access flags, for all services.
     pub access: AccessFlags,
-    /// What the pages of all members are served with.
-    pub door: DoorFlags,
-    /// Where the actors of each member run.
+    /// The HTTP flags, for all services.
+    pub http_flags: HttpFlags,
+    /// The thread placement of each service.
     pub threads: Threads,
 }
 
 impl Options {
-    /// One agent with all that this machine has, on any free ports.
+    /// One agent with this machine's resources, on free ports.
     pub fn new(program: impl Into<PathBuf>, work_dir: impl Into<PathBuf>) -> Self {
         let master = MasterFlags {
             allocator: "hierarchical".to_owned(),
@@ -119,12 +126,13 @@ impl Options {
             modules: None,
             credentials: None,
             access: AccessFlags::default(),
-            door: DoorFlags::default(),
+            http_flags: HttpFlags::default(),
             threads: Threads::default(),
         }
     }
 
-    /// The masters' ports: known before they start, since each of a group is told where all are.
+    /// The masters' ports, chosen before the start because each member of a group needs all of
+    /// them.
     fn master_ports(&self) -> Outcome<Vec<u16>> {
         match (self.masters, self.port) {
             (1, port) => Ok(vec![port]),
@@ -138,7 +146,7 @@ impl Options {
         }
     }
 
-    /// The same with agents of these resources.
+    /// Sets the agents' resources.
     pub fn resources(mut self, text: &str) -> Self {
         self.agent.resources = Some(Text(text.to_owned()));
         self
@@ -147,27 +155,28 @@ impl Options {
 
 /// A whole cluster in this process. Dropping it stops it.
 pub struct LocalCluster {
-    /// Agents before their master, so that they are stopped while they can still say farewell.
-    members: Vec<Member>,
+    /// Agents before masters, so that agents are stopped while they can still unregister.
+    members: Vec<ServiceThread>,
     masters: Vec<SocketAddr>,
     agents: Vec<SocketAddr>,
     certs: PathBuf,
     authority: Authority,
-    again: Vec<Again>,
+    reloads: Vec<Reload>,
 }
 
 impl LocalCluster {
-    /// Starts master and agents, and returns when all agents have registered, so that a framework can subscribe and be offered all.
+    /// Starts masters and agents. Returns once all agents have registered, so that a framework is
+    /// offered all of them.
     ///
-    /// To be called on a thread with a `LocalSet` (see [`on_this_thread`]).
+    /// Must be called on a thread with a `LocalSet` (see [`on_this_thread`]).
     pub async fn start(options: Options) -> Outcome<Self> {
         let work_dir = agent::absolute(&options.work_dir)?;
         let certs = local_directory(&work_dir);
-        let unusable = |error| Failure::because("cannot make the cluster's certificates", &error);
+        let unusable = |error| CliError::because("cannot make the cluster's certificates", &error);
         let authority = Authority::load_or_create(&certs).map_err(unusable)?;
-        keep_operators(&authority, &certs)?;
+        save_client_identities(&authority, &certs)?;
         let credentials = ("credentials", options.credentials.as_deref());
-        let certified = options.door.certifies();
+        let certified = options.http_flags.certifies();
         let ports = options.master_ports()?;
         let initial: Vec<String> = ports
             .iter()
@@ -179,7 +188,7 @@ impl LocalCluster {
             agents: Vec::new(),
             certs,
             authority,
-            again: Vec::new(),
+            reloads: Vec::new(),
         };
         for (index, port) in (1..).zip(ports) {
             let name = match options.masters {
@@ -188,12 +197,12 @@ impl LocalCluster {
             };
             let access = &options.access;
             let access = access.with(credentials, certified, &options.master.access)?;
-            let door = cluster.door(&options, &access)?;
+            let http = cluster.http(&options, &access)?;
             let plan = master::Plan {
                 whitelist: None,
                 cluster: None,
                 access,
-                door,
+                http,
                 config: options.master.config()?,
                 allocator: options.master.allocator.clone(),
                 sorter: options.master.sorter.clone(),
@@ -201,7 +210,9 @@ impl LocalCluster {
                 work_dir: work_dir.join(&name),
                 threads: options.threads,
                 keep_alive: transport::Options::default().keep_alive,
-                identity: options.door.revoking(cluster.issue(Role::Master, &name)?)?,
+                identity: options
+                    .http_flags
+                    .revoking(cluster.issue(Role::Master, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 hostname: None,
                 group: (options.masters > 1).then(|| GroupPlan {
@@ -211,7 +222,7 @@ impl LocalCluster {
                 }),
                 speak_previous: false,
             };
-            let (member, address) = Member::begin(&name, move || master::start(plan))?
+            let (member, address) = ServiceThread::begin(&name, move || master::start(plan))?
                 .wait()
                 .await?;
             cluster.members.push(member);
@@ -226,7 +237,7 @@ impl LocalCluster {
                 agent_port(options.port, index)?
             };
             let access = options.access.read(credentials, certified)?;
-            let door = cluster.door(&options, &access)?;
+            let http = cluster.http(&options, &access)?;
             let plan = agent::Plan {
                 settings: options
                     .agent
@@ -236,42 +247,45 @@ impl LocalCluster {
                 qos_controller: options.agent.qos_controller.clone(),
                 threads: options.threads,
                 keep_alive: transport::Options::default().keep_alive,
-                identity: options.door.revoking(cluster.issue(Role::Agent, &name)?)?,
+                identity: options
+                    .http_flags
+                    .revoking(cluster.issue(Role::Agent, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
                 speak_previous: false,
                 access,
-                door,
-                leaves: agent::Leaves::Always,
+                http,
+                leave_policy: agent::LeavePolicy::Always,
             };
-            starting.push(Member::begin(&name, move || agent::start(plan))?);
+            starting.push(ServiceThread::begin(&name, move || agent::start(plan))?);
         }
         for starting in starting {
             let (member, address) = starting.wait().await?;
             cluster.members.insert(0, member);
             cluster.agents.push(address);
         }
-        leave_master(&cluster.certs, &cluster.master())?;
+        store_master_address(&cluster.certs, &cluster.master())?;
         cluster.ready().await?;
         Ok(cluster)
     }
 
-    /// What a member's pages are served with. What of it and of its access can be read again is kept.
-    fn door(
+    /// The HTTP options of a service. Also collects its reloads, and those of its access.
+    fn http(
         &mut self,
         options: &Options,
         access: &Access,
     ) -> Outcome<(http::HttpOptions, BTreeMap<String, String>)> {
         let members = usize::from(options.masters) + usize::from(options.agents);
-        let door = options.door.options_among(members)?;
+        let http_options = options.http_flags.options_among(members)?;
         let credentials = options.credentials.as_deref();
-        let again = options.access.again("credentials", credentials, access);
-        self.again.extend(again);
-        self.again.extend(options.door.again(&door));
-        Ok((door, options.door.shown()))
+        let reloads = options.access.reloads("credentials", credentials, access);
+        self.reloads.extend(reloads);
+        self.reloads
+            .extend(options.http_flags.reloads(&http_options));
+        Ok((http_options, options.http_flags.shown()))
     }
 
-    /// Waits until every agent has registered.
+    /// Waits until all agents have registered.
     async fn ready(&mut self) -> Outcome {
         let operator =
             Operator::with(&self.issue(Role::Operator, "starter")?, &self.master()).await?;
@@ -288,25 +302,25 @@ impl LocalCluster {
                 }
                 Ok(_) => {}
             }
-            if let Some(fallen) = self.members.iter().position(Member::has_ended) {
+            if let Some(ended) = self.members.iter().position(ServiceThread::has_ended) {
                 break self
                     .members
-                    .remove(fallen)
+                    .remove(ended)
                     .stop()
-                    .and(Err(Failure::new("a member of the cluster has ended")));
+                    .and(Err(CliError::new("a service of the cluster has ended")));
             }
-            if clock.now() - begun > READY_PATIENCE {
-                break Err(Failure::new(
+            if clock.now() - begun > READY_TIMEOUT {
+                break Err(CliError::new(
                     "the agents do not register; their log lines (--log info) say why",
                 ));
             }
-            clock.sleep(READY_LOOK).await;
+            clock.sleep(READY_CHECK).await;
         };
         operator.close().await;
         outcome
     }
 
-    /// Where the masters answer, as `host:port` with commas between.
+    /// The masters' addresses, as `host:port` separated by commas.
     pub fn master(&self) -> String {
         self.addresses().join(",")
     }
@@ -315,7 +329,7 @@ impl LocalCluster {
         self.masters.iter().map(SocketAddr::to_string).collect()
     }
 
-    /// The port of each agent's pages, in order.
+    /// The HTTP port of each agent, in order.
     pub fn agent_ports(&self) -> Vec<u16> {
         self.agents.iter().map(SocketAddr::port).collect()
     }
@@ -325,42 +339,42 @@ impl LocalCluster {
         &self.certs
     }
 
-    /// A certificate of its authority.
+    /// Issues a certificate of its authority.
     pub fn issue(&self, role: Role, name: &str) -> Outcome<Identity> {
         self.authority
             .issue(role, name)
-            .map_err(|error| Failure::because("cannot issue a certificate", &error))
+            .map_err(|error| CliError::because("cannot issue a certificate", &error))
     }
 
-    /// Completes when a member has ended by itself.
-    pub async fn fallen(&self) {
+    /// Completes when a service has ended by itself.
+    pub async fn any_ended(&self) {
         let clock = runtime::Clock::real();
-        while !self.members.iter().any(Member::has_ended) {
+        while !self.members.iter().any(ServiceThread::has_ended) {
             clock.sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// Stops agents and then the master, in good order; tells if one had fallen.
+    /// Stops the agents, then the masters, gracefully. Returns an error if one had failed.
     pub fn stop(mut self) -> Outcome {
-        self.begin_stop();
-        let outcomes: Vec<_> = self.members.drain(..).map(Member::stop).collect();
+        self.request_stop();
+        let outcomes: Vec<_> = self.members.drain(..).map(ServiceThread::stop).collect();
         outcomes.into_iter().collect()
     }
 }
 
 impl LocalCluster {
-    /// Asks all agents at once to stop: the tasks of each have their grace period.
-    fn begin_stop(&mut self) {
+    /// Requests the stop of all agents at once: the tasks of each have their grace period.
+    fn request_stop(&mut self) {
         let agents = self.agents.len();
         for agent in self.members.iter_mut().take(agents) {
-            agent.begin_stop();
+            agent.request_stop();
         }
     }
 }
 
 impl Drop for LocalCluster {
     fn drop(&mut self) {
-        self.begin_stop();
+        self.request_stop();
         // In order: agents first.
         self.members.drain(..).for_each(drop);
     }
@@ -368,7 +382,7 @@ impl Drop for LocalCluster {
 
 fn agent_port(port: u16, index: u16) -> Outcome<u16> {
     port.checked_add(index).ok_or_else(|| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "--port={port} leaves no port for agent {index}: expected at most {}",
             u16::MAX - index
         ))
@@ -389,19 +403,19 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         modules: args.modules,
         credentials: args.credentials,
         access: args.access,
-        door: args.door,
+        http_flags: args.http_flags,
         threads: args.threads.threads,
     };
-    let scheme = options.door.scheme();
+    let scheme = options.http_flags.scheme();
     on_this_thread(async move {
         let Ok(started) = signals.unless_stopped(LocalCluster::start(options)).await else {
             return Ok(());
         };
         let mut cluster = started?;
-        let again = std::mem::take(&mut cluster.again);
-        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
+        let reloads = std::mem::take(&mut cluster.reloads);
+        tokio::task::spawn_local(reload::follow(signals.hangups(), reloads));
         out!("ready {scheme}://127.0.0.1:{}", cluster.masters[0].port());
-        let _ = signals.unless_stopped(cluster.fallen()).await; // Either way it is over.
+        let _ = signals.unless_stopped(cluster.any_ended()).await; // either way it ends
         cluster.stop()
     })?
 }

@@ -1,9 +1,10 @@
-//! Logging: `tracing` to standard error, filtered by `--log`, or for a while as an operator says; and a panic's one line.
+//! Logging: `tracing` to standard error, filtered by `--log` or temporarily by an operator; panics
+//! as one line.
 //!
-//! Control characters in messages and fields are escaped, so that an event is one line.
-//! Lines from one place in the source are one kind. Those at `info` and above are limited in rate by kind, so that a repeated failure neither
-//! fills the disk nor hides other lines; the next line of the kind is preceded by the number that was left out. Standard output belongs to what
-//! a verb was asked for.
+//! Control characters in messages and fields are escaped, so an event is one line. Lines from one
+//! place in the source are one kind. Lines at `info` and above are rate limited by kind, so that a
+//! repeated failure neither fills the disk nor hides other lines; the next line of the kind is
+//! preceded by the number of omitted ones. Standard output is for a verb's results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,13 +22,13 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::print::escaped;
 
-/// Sends logs of at least the level in `filter` to standard error.
+/// Sends log lines that pass `filter` to standard error.
 pub fn start(filter: &str) -> Outcome {
     let parsed = EnvFilter::try_new(filter).map_err(|error| {
-        Failure::usage(format!(
+        CliError::usage(format!(
             "--log=`{filter}`: {error}; expected a level such as `info` or `warn,master=debug`"
         ))
     })?;
@@ -39,7 +40,7 @@ pub fn start(filter: &str) -> Outcome {
         .event_format(RateLimited::new(Clock::real()))
         .with_filter_reloading();
     let filters = subscriber.reload_handle();
-    // A second start (in tests) keeps the first one's filter.
+    // A second start (in tests) keeps the first filter.
     if subscriber.try_init().is_ok() {
         let begun = filter.to_owned();
         ::http::logging::install(Box::new(move |level| {
@@ -48,19 +49,21 @@ pub fn start(filter: &str) -> Outcome {
             filters.reload(filter).map_err(|error| error.to_string())
         }));
     }
-    // A panic is contained by the runtime and told as `Exited`; people need its place, not its backtrace.
+    // The runtime contains a panic and reports it as `Exited`; the log needs its place, not its
+    // backtrace.
     std::panic::set_hook(Box::new(|panic| {
-        let words = words(panic.payload());
+        let words = panic_text(panic.payload());
         let place = panic
             .location()
             .map(ToString::to_string)
             .unwrap_or_default();
-        tracing::error!(%place, "a part of this process failed, which is a defect worth reporting: {words}");
+        tracing::error!(%place, "a thread panicked, please report this bug: {words}");
     }));
     Ok(())
 }
 
-/// Writes a field, which may repeat a text that a stranger has chosen, in one line and without characters that control a terminal.
+/// Writes a field, which may contain text of a client, in one line and without terminal control
+/// characters.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = format!("{value:?}");
     match field.name() {
@@ -74,15 +77,15 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     }
 }
 
-/// Lines of one kind that may come at once.
+/// The burst of lines of one kind.
 const BURST: u32 = 100;
-/// The time after which one more may come.
+/// The interval after which one more line is allowed.
 const REFILL: Duration = Duration::from_millis(500);
 
-/// The place in the source that a line comes from.
+/// The place in the source that logs the line.
 type LineKind = (&'static str, u32);
 
-/// The lines of one kind.
+/// The budget of one kind.
 #[derive(Clone, Copy, Debug)]
 struct LineBudget {
     left: u32,
@@ -90,14 +93,14 @@ struct LineBudget {
     left_out: u64,
 }
 
-/// Limits the rate of log lines by kind. Bounded by the places in the source that log.
+/// Limits the rate of log lines by kind. Bounded by the number of log statements in the source.
 #[derive(Debug, Default)]
 struct LogLimiter {
     budgets: BTreeMap<LineKind, LineBudget>,
 }
 
 impl LogLimiter {
-    /// Whether a line of this kind may be written, and if so, how many were left out before it.
+    /// Admits or omits a line. Returns the number of lines omitted before an admitted one.
     fn admit(&mut self, kind: LineKind, now: Instant) -> Option<u64> {
         let budget = self.budgets.entry(kind).or_insert(LineBudget {
             left: BURST,
@@ -123,7 +126,7 @@ impl LogLimiter {
     }
 }
 
-/// Writes events as `tracing` does, within their kind's budget.
+/// Writes events in `tracing`'s format, within the budget of their kind.
 struct RateLimited {
     format: Format,
     limiter: Mutex<LogLimiter>,
@@ -139,10 +142,10 @@ impl RateLimited {
         }
     }
 
-    /// Lines left out before this one; `None` if it is left out as well.
+    /// The number of lines omitted before this one; `None` if it is omitted too.
     fn admit(&self, metadata: &Metadata<'static>) -> Option<u64> {
         if *metadata.level() > Level::INFO {
-            return Some(0); // Asked for by an operator, for a while.
+            return Some(0); // requested temporarily by an operator
         }
         let kind = (
             metadata.file().unwrap_or_else(|| metadata.target()),
@@ -175,8 +178,8 @@ where
     }
 }
 
-/// What a panic says, where it says anything.
-fn words(payload: &(dyn std::any::Any + Send)) -> &str {
+/// The text of a panic, if any.
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| payload.downcast_ref::<&str>().copied())
         .unwrap_or("no words")
@@ -207,7 +210,7 @@ mod tests {
         assert_eq!(limiter.admit(flood, at(499)), None);
         assert_eq!(limiter.admit(flood, at(500)), Some(901));
         assert_eq!(limiter.admit(flood, at(501)), None);
-        // After a quiet time all is as at first.
+        // A quiet period restores the full budget.
         let admitted = (0..1000).filter_map(|_| limiter.admit(flood, at(3_600_000)));
         assert_eq!(admitted.count(), 100);
     }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_with_a_strangers_name_is_one_line() {
+    fn event_with_control_characters_is_one_line() {
         let written = Lines::default();
         let sink = written.clone();
         let subscriber = tracing_subscriber::fmt()
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn a_flood_does_not_hide_other_lines() {
         let lines = Lines::default();
-        runtime::rehearsal::rehearse(|node| async move { flood(&lines, node.clock().clone()) });
+        runtime::testing::simulate(|node| async move { flood(&lines, node.clock().clone()) });
     }
 
     fn flood(lines: &Lines, clock: Clock) {

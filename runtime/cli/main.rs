@@ -1,13 +1,12 @@
-//! The `meros` binary; all of it is in the library, but for how it allocates memory.
+//! The `meros` binary. Everything except the global memory allocator is in the library.
 
 use std::process::ExitCode;
 
-/// Messages are made on one thread and dropped on another, which is what the system's allocator is slowest at.
+/// Messages are allocated on one thread and freed on another, which is the slowest case of the
+/// system's allocator.
 #[global_allocator]
-static HEAP: heap::Heap = heap::Heap;
+static HEAP: meros::heap::Heap = meros::heap::Heap;
 
 fn main() -> ExitCode {
     meros::main()
 }
-
-mod heap;

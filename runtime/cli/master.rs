@@ -1,9 +1,9 @@
-//! The verb `meros master`, and how a master is put together: node, sockets, registry, allocator, pages.
+//! The verb `meros master`: assembles a master from node, sockets, registry, allocator and pages.
 //!
-//! Opens what the master needs and hands it over. Decides nothing that the master, its allocator or its registry decides.
+//! Opens these resources and passes them on. Makes none of the master's decisions.
 
-mod acting;
 mod group;
+mod master_role;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::master::Config;
-use ::master::hoarding::OfferBudget;
+use ::master::offer_expiry::OfferBudget;
 use clap::Args;
 use module_api::{Manifest, Registry};
 use protocol::agent::Domain;
@@ -19,37 +19,37 @@ use resources::Invalid;
 use runtime::{Clock, Node, Role};
 use transport::Identity;
 
-use self::acting::{alone, grouped, membership};
+use self::master_role::{membership, replicated, standalone};
 use crate::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::certs::CertsFlag;
-use crate::door::{DoorFlags, own_names};
+use crate::error::{CliError, Outcome};
 use crate::expiry::{self, Expiry, Watched};
-use crate::failure::{Failure, Outcome};
 use crate::flags::{
-    KeepAliveFlag, Patience, Text, Threads, ThreadsFlag, boolean, domain, duration, patience,
+    KeepAliveFlag, Text, Threads, ThreadsFlag, TimeLimit, boolean, domain, duration, time_limit,
 };
-use crate::member::{self, Running, Sockets};
+use crate::http_flags::{HttpFlags, own_names};
 use crate::on_this_thread;
-use crate::renewal;
+use crate::reload;
+use crate::service::{self, RunningService, Sockets};
 use crate::signals::Signals;
 use crate::whitelist::{self, Whitelist};
 
-pub use self::acting::holds_anything;
 pub use self::group::{ElectionFlags, GroupPlan};
+pub use self::master_role::is_nonempty;
 
-/// Whom a master speaks with.
+/// The roles of nodes whose links a master accepts.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
 
-/// Where a member of a group keeps its log, in its work directory.
+/// The directory of a group member's log, in its work directory.
 pub const LOG: &str = "log";
-/// Where a master that is alone keeps its registry.
-pub const ALONE: &str = "registry";
+/// The directory of a standalone master's registry, in its work directory.
+pub const STANDALONE: &str = "registry";
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
-#[command(rename_all = "snake_case", after_help = renewal::HELP)]
+#[command(rename_all = "snake_case", after_help = reload::HELP)]
 pub struct MasterArgs {
-    /// Where the registry is kept; made if missing
+    /// Directory of the registry; created if missing
     #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
     work_dir: PathBuf,
     /// Address to listen on
@@ -58,16 +58,18 @@ pub struct MasterArgs {
     /// Port to listen on: HTTP over TCP, and QUIC over UDP
     #[arg(long, env = "MESOS_PORT", default_value_t = 5050)]
     port: u16,
-    /// The host that others are told [default: the address, or this machine's name]
+    /// The host announced to others [default: the address, or this machine's name]
     #[arg(long, env = "MESOS_HOSTNAME", value_name = "HOST")]
     hostname: Option<String>,
-    /// What people call this cluster; shown on pages
+    /// Name of this cluster, shown on pages
     #[arg(long, env = "MESOS_CLUSTER", value_name = "NAME")]
     cluster: Option<String>,
-    /// Where the masters are; agents of another region are only for frameworks that are REGION_AWARE
+    /// Fault domain of the masters; only frameworks with REGION_AWARE are offered agents of other
+    /// regions
     #[arg(long, env = "MESOS_DOMAIN", value_parser = domain, value_name = "REGION/ZONE|JSON")]
     domain: Option<Domain>,
-    /// Offer only agents of the hosts in this file, one a line; read again at SIGHUP. A host that is struck off keeps what runs there
+    /// Offer only agents whose hosts are in this file, one per line; read again at SIGHUP. Tasks on
+    /// a removed host continue
     #[arg(long, env = "MESOS_WHITELIST", value_name = "FILE")]
     whitelist: Option<String>,
     /// Modules and their parameters: JSON, or a file of it
@@ -75,15 +77,16 @@ pub struct MasterArgs {
     modules: Option<Text>,
     #[command(flatten)]
     flags: MasterFlags,
-    /// Who may come over HTTP: a file of JSON with principals and their secrets. Read again at SIGHUP
+    /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_CREDENTIALS", value_name = "FILE")]
     credentials: Option<PathBuf>,
     #[command(flatten)]
     access: AccessFlags,
     #[command(flatten)]
-    door: DoorFlags,
-    /// The masters that begin a group, `host:port` each, this one too: the same list on each of them. For a master that was added to a group:
-    /// the others. Said again it changes nothing. Without it a master that never belonged to a group is alone
+    http_flags: HttpFlags,
+    /// The masters that found a group, as `host:port`, including this one: the same list on each of
+    /// them. For a master that was added to a group: the others. Ignored after the first start.
+    /// Without it, a master that never belonged to a group runs standalone
     #[arg(
         long,
         env = "MESOS_INITIAL_MASTERS",
@@ -93,7 +96,7 @@ pub struct MasterArgs {
     initial_masters: Vec<String>,
     #[command(flatten)]
     election: ElectionFlags,
-    /// Speak, of each message that has changed, the version before the newest: to rehearse an upgrade
+    /// Send the previous version of each message that has changed: to rehearse an upgrade
     #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
     speak_previous: bool,
     #[command(flatten)]
@@ -108,10 +111,10 @@ pub struct MasterArgs {
 #[derive(Args, Clone, Debug, Default)]
 #[command(rename_all = "snake_case")]
 pub struct MasterFlags {
-    /// Weights of roles, as in `dev=2,qa=1`; others have 1
+    /// Weights of roles, for example `dev=2,qa=1`; the default weight is 1
     #[arg(long, env = "MESOS_WEIGHTS", value_name = "ROLE=WEIGHT,...")]
     pub weights: Option<Text>,
-    /// The roles that frameworks may have; any when not given
+    /// The roles that frameworks may use [default: any]
     #[arg(long, env = "MESOS_ROLES", value_name = "ROLE,...")]
     pub roles: Option<Text>,
     /// The allocator: `hierarchical`, or a module
@@ -122,71 +125,75 @@ pub struct MasterFlags {
         value_name = "NAME"
     )]
     pub allocator: String,
-    /// The sorter, which says who is next: `drf` (weighted fair shares), `strict_priority` (a higher weight first, equals fairly), `random` (drawn
-    /// by weight), or a module
+    /// The sorter, which orders the clients: `drf` (weighted fair shares), `strict_priority`
+    /// (higher weight first, fair among equals), `random` (weighted random), or a module
     #[arg(long, env = "MEROS_SORTER", default_value = "drf", value_name = "NAME")]
     pub sorter: String,
-    /// Time between two allocations that nothing else has caused [default: 1secs]
+    /// Interval of periodic allocations [default: 1secs]
     #[arg(long, env = "MESOS_ALLOCATION_INTERVAL", value_parser = duration, value_name = "DURATION")]
     pub allocation_interval: Option<Duration>,
-    /// An unanswered offer is taken back after so long, and not made to the same framework again for as long, at most a minute; or `none`
-    /// [default: 10mins]
-    #[arg(long, env = "MESOS_OFFER_TIMEOUT", value_parser = patience, value_name = "DURATION")]
-    pub offer_timeout: Option<Patience>,
-    /// How many unanswered offers each framework may hold at a time: a number, or a part of the number of agents as in `25%` [default: any]
+    /// Time after which an unanswered offer is rescinded; it is not repeated to the same framework
+    /// for the same time, at most a minute; or `none` [default: 10mins]
+    #[arg(long, env = "MESOS_OFFER_TIMEOUT", value_parser = time_limit, value_name = "DURATION")]
+    pub offer_timeout: Option<TimeLimit>,
+    /// Maximum of unanswered offers per framework: a number, or a percentage of the agents such as
+    /// `25%` [default: no limit]
     #[arg(long, env = "MEROS_OFFER_BUDGET", value_parser = offer_budget, value_name = "COUNT|PERCENT")]
     pub offer_budget: Option<OfferBudget>,
-    /// Time between two pings of an agent [default: 15secs]
+    /// Interval of pings to an agent [default: 15secs]
     #[arg(long, env = "MESOS_AGENT_PING_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub agent_ping_timeout: Option<Duration>,
-    /// Pings in a row that an agent may leave unanswered [default: 5]
+    /// Number of consecutive unanswered pings after which an agent is unreachable [default: 5]
     #[arg(long, env = "MESOS_MAX_AGENT_PING_TIMEOUTS", value_name = "COUNT")]
     pub max_agent_ping_timeouts: Option<u32>,
-    /// How long known agents may take to come back after the master's restart [default: 10mins]
+    /// Time for known agents to reregister after the master's restart [default: 10mins]
     #[arg(long, env = "MESOS_AGENT_REREGISTER_TIMEOUT", value_parser = duration, value_name = "DURATION")]
     pub agent_reregister_timeout: Option<Duration>,
-    /// Accept frameworks and tasks of user root; `--root_submissions=false` or `--no_root_submissions` refuses them [default: true]
+    /// Accept frameworks and tasks of user root; `--root_submissions=false` or
+    /// `--no_root_submissions` refuses them [default: true]
     #[arg(long, env = "MESOS_ROOT_SUBMISSIONS", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub root_submissions: Option<bool>,
-    /// Ended frameworks that are remembered [default: 50]
+    /// Number of ended frameworks to remember [default: 50]
     #[arg(long, env = "MESOS_MAX_COMPLETED_FRAMEWORKS", value_name = "COUNT")]
     pub max_completed_frameworks: Option<usize>,
-    /// Ended tasks of each framework that are remembered [default: 1000]
+    /// Number of ended tasks to remember per framework [default: 1000]
     #[arg(
         long,
         env = "MESOS_MAX_COMPLETED_TASKS_PER_FRAMEWORK",
         value_name = "COUNT"
     )]
     pub max_completed_tasks_per_framework: Option<usize>,
-    /// Tasks on unreachable agents that are remembered of each framework [default: 1000]
+    /// Number of tasks on unreachable agents to remember per framework [default: 1000]
     #[arg(
         long,
         env = "MESOS_MAX_UNREACHABLE_TASKS_PER_FRAMEWORK",
         value_name = "COUNT"
     )]
     pub max_unreachable_tasks_per_framework: Option<usize>,
-    /// Metrics of single frameworks, some sixty of each; none with `--publish_per_framework_metrics=false` or
-    /// `--no_publish_per_framework_metrics` [default: true]
+    /// Publish metrics per framework, about sixty each; disabled by
+    /// `--publish_per_framework_metrics=false` or `--no_publish_per_framework_metrics` [default:
+    /// true]
     #[arg(long, env = "MESOS_PUBLISH_PER_FRAMEWORK_METRICS", default_missing_value = "true", num_args = 0..=1, require_equals = true,
         value_parser = boolean, value_name = "BOOL")]
     pub publish_per_framework_metrics: Option<bool>,
-    /// Subscribers of the operator API's events; one more, and the oldest is closed [default: 1000]
+    /// Maximum of subscribers to the operator API's events; above it the oldest one is closed
+    /// [default: 1000]
     #[arg(
         long,
         env = "MESOS_MAX_OPERATOR_EVENT_STREAM_SUBSCRIBERS",
         value_name = "COUNT"
     )]
     pub max_operator_event_stream_subscribers: Option<usize>,
-    /// Who may do what.
+    /// The flags for access control.
     #[command(flatten)]
     pub access: MasterAccessFlags,
 }
 
 impl MasterFlags {
-    /// The master's configuration, with what is not given at its default.
+    /// The master's configuration, with defaults for missing flags.
     pub fn config(&self) -> Outcome<Config> {
-        let wrong = |error: ::master::InvalidConfig| Failure::usage(format!("--{error}"));
+        let wrong = |error: ::master::InvalidConfig| CliError::usage(format!("--{error}"));
         let mut config = Config {
             root_submissions: self.root_submissions.unwrap_or(true),
             authenticate_frameworks: self.access.authenticate_frameworks,
@@ -199,7 +206,7 @@ impl MasterFlags {
         if let Some(Text(roles)) = &self.roles {
             config.roles = Some(Config::parse_roles(roles).map_err(wrong)?);
         }
-        if let Some(Patience(timeout)) = self.offer_timeout {
+        if let Some(TimeLimit(timeout)) = self.offer_timeout {
             config.offer_timeout = timeout;
         }
         config.offer_budget = self.offer_budget;
@@ -245,22 +252,22 @@ fn set<T>(field: &mut T, given: Option<T>) {
     }
 }
 
-/// The modules that are linked in, and what the operator said about them.
+/// The linked-in modules, and the operator's parameters for them.
 pub fn modules(given: Option<&Text>) -> Outcome<(Registry, Manifest)> {
     let registry = ::modules::registry();
     let manifest = given.map(|Text(text)| Manifest::parse(text)).transpose();
     let manifest = manifest
-        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+        .map_err(|error| CliError::usage(format!("--modules: {}", crate::error::chain(&error))))?;
     let manifest = manifest.unwrap_or_default();
     manifest
         .check(&registry)
-        .map_err(|error| Failure::usage(format!("--modules: {}", crate::failure::chain(&error))))?;
+        .map_err(|error| CliError::usage(format!("--modules: {}", crate::error::chain(&error))))?;
     Ok((registry, manifest))
 }
 
-/// All that a master is started with.
+/// The inputs of a master's start.
 pub struct Plan {
-    /// What the operator chose.
+    /// The operator's configuration.
     pub config: Config,
     /// The allocator's name.
     pub allocator: String,
@@ -268,34 +275,34 @@ pub struct Plan {
     pub sorter: String,
     /// The linked-in modules and their parameters.
     pub modules: (Registry, Manifest),
-    /// Where the registry is kept.
+    /// The directory of the registry.
     pub work_dir: PathBuf,
-    /// Where its actors run.
+    /// The thread placement of its actors.
     pub threads: Threads,
-    /// Between two keep-alives of a link.
+    /// The interval between two keep-alives of a link.
     pub keep_alive: Duration,
-    /// Who it shows itself as.
+    /// Its certificate and key.
     pub identity: Identity,
-    /// Where it listens; port 0 is any free one.
+    /// The address to listen on; port 0 means any free port.
     pub listen: SocketAddr,
-    /// The host that others are told.
+    /// The host announced to others.
     pub hostname: Option<String>,
-    /// The group it belongs to; none if it is alone.
+    /// Its group; none if it is standalone.
     pub group: Option<GroupPlan>,
-    /// Whether it speaks as the version before it did.
+    /// Whether it sends the previous version of changed messages.
     pub speak_previous: bool,
-    /// The file of the hosts in `config`, to be read again.
+    /// The file of the hosts in `config`, read again at SIGHUP.
     pub whitelist: Option<Whitelist>,
-    /// What people call the cluster.
+    /// The cluster's name.
     pub cluster: Option<String>,
-    /// What is asked of who comes over HTTP, and who may do what.
+    /// Authentication and authorization of HTTP clients.
     pub access: Access,
-    /// What pages are served with, and the flags that say so.
-    pub door: (http::HttpOptions, BTreeMap<String, String>),
+    /// The options of the HTTP server, and their values for `/flags`.
+    pub http: (http::HttpOptions, BTreeMap<String, String>),
 }
 
-/// Starts a master on this thread, and says where it listens.
-pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
+/// Starts a master on this thread. Returns its address.
+pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let Plan {
         mut config,
         allocator,
@@ -312,7 +319,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         whitelist,
         cluster,
         access,
-        door: (mut door, door_flags),
+        http: (mut http_options, http_flags),
     } = plan;
     let node = Node::builder(identity.subject().name.as_str())
         .role(Role::Master)
@@ -320,22 +327,22 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .placement(threads.placement())
         .speak_previous(speak_previous)
         .build();
-    // Links are made before a master acts here.
-    node.will_hear::<::master::Master>();
+    // Links are made before the master actor exists here.
+    node.will_accept::<::master::Master>();
     let Sockets {
         endpoint,
         listener,
         address,
-    } = member::open(&node, &identity, listen, keep_alive).await?;
+    } = service::open(&node, &identity, listen, keep_alive).await?;
     (config.hostname, config.port) = (
-        member::hostname(hostname.as_deref(), address.ip()),
+        service::hostname(hostname.as_deref(), address.ip()),
         address.port(),
     );
-    door.hosts = door.hosts.with(own_names(&config.hostname));
+    http_options.hosts = http_options.hosts.with(own_names(&config.hostname));
     if let Some(group) = &group {
-        door.hosts = door.hosts.with(group.hosts());
+        http_options.hosts = http_options.hosts.with(group.hosts());
     }
-    config.address = member::ipv4(&node, address.ip(), &config.hostname).await;
+    config.address = service::ipv4(&node, address.ip(), &config.hostname).await;
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
     config.flags = flags(&config, &work_dir, (&allocator, &sorter));
@@ -352,69 +359,89 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
         .flags
         .extend(cluster.map(|name| ("cluster".to_owned(), name)));
     config.flags.extend(access.shown);
-    config.flags.extend(door_flags);
+    config.flags.extend(http_flags);
     if let Some(whitelist) = &whitelist {
         let path = whitelist.path().display().to_string();
         config.flags.insert("whitelist".to_owned(), path);
     }
     let sorter = modules
         .sorter(&node, &sorter, &modules.parameters(&manifest, &sorter))
-        .map_err(|error| Failure::because("--sorter", &error))?;
+        .map_err(|error| CliError::because("--sorter", &error))?;
     let given = modules.parameters(&manifest, &allocator);
     let allocator = modules
         .allocator(&node, &allocator, sorter, &given)
-        .map_err(|error| Failure::because("--allocator", &error))?;
+        .map_err(|error| CliError::because("--allocator", &error))?;
     let measured = allocator.clone();
-    let acting = match membership(group, &work_dir)? {
-        None => alone(&node, &config, allocator, &work_dir)?,
-        Some(group) => grouped(&node, &config, allocator, &work_dir, &group)?,
+    let master_role = match membership(group, &work_dir)? {
+        None => standalone(&node, &config, allocator, &work_dir)?,
+        Some(group) => replicated(&node, &config, allocator, &work_dir, &group)?,
     };
     if let Some(whitelist) = whitelist {
-        tokio::task::spawn_local(whitelist.follow(acting.admit));
+        tokio::task::spawn_local(whitelist.follow(master_role.set_whitelist));
     }
-    let streams = http::api::Streams::new(&node);
-    let events = ::master::http::stream::open(&node, &acting.front, &config, &streams)
-        .map_err(|error| Failure::because("cannot serve pages", &error))?;
-    let own = ::master::http::counters(&acting.front, &node, &measured, &events, &config.throttle);
-    let counters = door.figures.beside(own);
-    let about = http::About {
+    let streams = http::api::EventStreams::new(&node);
+    let events = ::master::http::stream::open(&node, &master_role.leader, &config, &streams)
+        .map_err(|error| CliError::because("cannot serve pages", &error))?;
+    let own = ::master::http::counters(
+        &master_role.leader,
+        &node,
+        &measured,
+        &events,
+        &config.throttle,
+    );
+    let counters = http_options.metrics.merged_with(own);
+    let about = http::ServiceInfo {
         help: ::master::http::HELP,
         node: node.clone(),
         service: "master",
         version: env!("CARGO_PKG_VERSION"),
         counters: counters.clone(),
     };
-    let routes =
-        ::master::http::routes(&acting.front, &node, &config, counters, &events, &streams).merge(
-            ::master::http::marked(&acting.front, &node, http::common_routes(about)),
-        );
+    let routes = ::master::http::routes(
+        &master_role.leader,
+        &node,
+        &config,
+        counters,
+        &events,
+        &streams,
+    )
+    .merge(::master::http::marked(
+        &master_role.leader,
+        &node,
+        http::common_routes(about),
+    ));
     let guard = http::Guard::new("master", &node)
-        .asking(access.realms, access.acls)
-        .throttling(config.throttle.clone())
-        .knowing(streams.declared());
-    let routes = guard.before(routes);
-    let pages = member::serve(&node, listener, routes, door, streams)?;
+        .with_access(access.realms, access.acls)
+        .with_throttle(config.throttle.clone())
+        .with_stream_principals(streams.principals());
+    let routes = guard.protect(routes);
+    let pages = service::serve(&node, listener, routes, http_options, streams)?;
     tracing::info!(%address, version = env!("CARGO_PKG_VERSION"), "the master listens");
     let ended = {
-        let (node, ends, why) = (node.clone(), acting.ends.clone(), acting.why);
+        let (node, watched, end_reason) = (
+            node.clone(),
+            master_role.watched.clone(),
+            master_role.end_reason,
+        );
         async move {
-            let end = node.ended(&ends).await;
-            why().unwrap_or_else(|| {
-                format!("the master has ended: {end}; its log says why, start it again")
+            let end = node.ended(&watched).await;
+            end_reason().unwrap_or_else(|| {
+                format!("the master has ended: {end}; see its log, then restart it")
             })
         }
     };
     let renewal = endpoint.renewal();
     let stop = async move {
-        // Before its allocator, whose end would alarm it, and before its streams: their end would be that of frameworks.
-        acting.leave.await;
+        // Before the allocator, whose end it would treat as a failure, and before the streams,
+        // whose end it would treat as disconnections of frameworks.
+        master_role.stop.await;
         pages.stop(node.clock()).await;
         node.shutdown().await;
         endpoint.close().await;
     };
     Ok((
         address,
-        Running {
+        RunningService {
             ended: Box::pin(ended),
             stop: Box::pin(stop),
             renewal: Some(renewal),
@@ -422,8 +449,9 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, Running)> {
     ))
 }
 
-/// Flags of Mesos' masters that Meros lacks, with the value that matches what Meros does: `/flags` shows them because tools read them.
-const OF_MESOS: [(&str, &str); 15] = [
+/// Flags of Mesos masters that Meros lacks, with the equivalent values. `/flags` shows them because
+/// tools read them.
+const MESOS_FLAGS: [(&str, &str); 15] = [
     ("authenticate_agents", "true"),
     ("authorizers", "local"),
     ("help", "false"),
@@ -441,7 +469,7 @@ const OF_MESOS: [(&str, &str); 15] = [
     ("version", "false"),
 ];
 
-/// What `/state` shows as the master's flags.
+/// The master's flags, as shown by `/state`.
 fn flags(
     config: &Config,
     work_dir: &Path,
@@ -498,29 +526,29 @@ fn flags(
             config.authenticate_frameworks.to_string(),
         ),
     ];
-    let of_mesos = OF_MESOS.map(|(name, value)| (name, value.to_owned()));
-    let all = of_mesos.into_iter().chain(pairs);
+    let mesos_flags = MESOS_FLAGS.map(|(name, value)| (name, value.to_owned()));
+    let all = mesos_flags.into_iter().chain(pairs);
     all.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// `meros master`: runs until a signal stops it.
 pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
-    member::raise_open_files()?;
-    let machine = member::machine_name();
-    let name = member::node_name(&["master", &machine, &args.port.to_string()]);
-    let is_member = holds_anything(&args.work_dir.join(LOG));
+    service::raise_open_files()?;
+    let machine = service::machine_name();
+    let name = service::node_name(&["master", &machine, &args.port.to_string()]);
+    let is_member = is_nonempty(&args.work_dir.join(LOG));
     let whitelist = args.whitelist.as_deref().and_then(whitelist::path);
     let whitelist = whitelist.map(|path| Whitelist::open(path, signals.hangups()));
     let (whitelist, hosts) = whitelist.transpose()?.unzip();
     let credentials = ("credentials", args.credentials.as_deref());
-    let certified = args.door.certifies();
+    let certified = args.http_flags.certifies();
     let access = args
         .access
         .with(credentials, certified, &args.flags.access)?;
-    let options = args.door.options()?;
+    let options = args.http_flags.options()?;
     let (frameworks, certificates) = (
         args.flags.access.authenticate_http_frameworks,
-        args.door.http_require_client_certificate,
+        args.http_flags.http_require_client_certificate,
     );
     let exposure = args
         .access
@@ -528,10 +556,10 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     if let Some(exposure) = exposure {
         tracing::warn!("{exposure}");
     }
-    let mut again = args.access.again(credentials.0, credentials.1, &access);
-    again.extend(args.door.again(&options));
-    let (certs, door) = (args.certs, args.door);
-    let identity = door.revoking(certs.identity(Role::Master, &name)?)?;
+    let mut reloads = args.access.reloads(credentials.0, credentials.1, &access);
+    reloads.extend(args.http_flags.reloads(&options));
+    let (certs, http_flags) = (args.certs, args.http_flags);
+    let identity = http_flags.revoking(certs.identity(Role::Master, &name)?)?;
     let expiry = Expiry::new(identity.expires().into());
     let mut watched = vec![Watched::links(&expiry)];
     watched.extend(Watched::pages(&options));
@@ -559,16 +587,16 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         whitelist,
         cluster: args.cluster,
         access,
-        door: (options, door.shown()),
+        http: (options, http_flags.shown()),
     };
     on_this_thread(async move {
         let (_, mut running) = start(plan).await?;
         if let Some(renewal) = running.renewal.take() {
-            let read = move || door.revoking(certs.identity(Role::Master, &name)?);
-            again.push(renewal::identity(renewal, &expiry, read));
+            let read = move || http_flags.revoking(certs.identity(Role::Master, &name)?);
+            reloads.push(reload::identity(renewal, &expiry, read));
         }
         tokio::task::spawn_local(expiry::follow(Clock::real(), watched));
-        tokio::task::spawn_local(renewal::follow(signals.hangups(), again));
+        tokio::task::spawn_local(reload::follow(signals.hangups(), reloads));
         running.until(signals.stop()).await
     })?
 }

@@ -1,59 +1,60 @@
-//! Printing: lines to standard output and complaints to standard error, without a panic where they cannot be written.
+//! Printing to standard output and standard error, without a panic if a write fails.
 //!
-//! A failed write ends the process with a failure; a reader that has gone (`meros tasks | head -1`) ends it quietly. Characters that
-//! would move a terminal's cursor, colour it, start a new line or turn the direction of text are escaped: names in a cluster are chosen
-//! by strangers. Bytes of a task are printed as they are.
+//! A failed write ends the process with an error; a closed pipe (`meros tasks | head -1`) ends it
+//! silently. Characters that move a terminal's cursor, change its colour, start a new line or
+//! change the text direction are escaped, because names in a cluster are chosen by its users. Bytes
+//! of a task are printed unchanged.
 
 use std::borrow::Cow;
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write, stderr, stdout};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 
-/// Prints a line to standard output; ends the process where that is impossible.
+/// Prints a line to standard output. Ends the process on an error.
 pub fn line(text: Arguments<'_>) {
     or_end(bytes(
         format!("{}\n", escaped(&text.to_string())).as_bytes(),
     ));
 }
 
-/// Prints JSON in several lines to standard output; ends the process where that is impossible.
+/// Prints indented JSON to standard output. Ends the process on an error.
 pub fn json_lines(text: &str) {
     or_end(bytes(format!("{}\n", escaped_in_json(text)).as_bytes()));
 }
 
-/// Prints bytes as they are to standard output.
+/// Prints bytes unchanged to standard output.
 pub fn bytes(bytes: &[u8]) -> Outcome {
     written("standard output", &mut stdout().lock(), bytes)
 }
 
-/// Prints bytes as they are to standard error.
+/// Prints bytes unchanged to standard error.
 pub fn error_bytes(bytes: &[u8]) -> Outcome {
     written("standard error", &mut stderr().lock(), bytes)
 }
 
 /// Prints one or several lines to standard error.
-pub fn complain(text: Arguments<'_>) {
+pub fn error_line(text: Arguments<'_>) {
     let text = text.to_string();
     let lines: Vec<_> = text.split('\n').map(escaped).collect();
-    // The exit status reports a failure even where standard error is closed.
+    // The exit status reports an error even if standard error is closed.
     let _ = error_bytes(format!("{}\n", lines.join("\n")).as_bytes());
 }
 
-/// Complains about a failure that has words, and gives the exit code.
-pub fn report(failure: &Failure) -> u8 {
+/// Prints an error if it has a message. Returns the exit code.
+pub fn report(failure: &CliError) -> u8 {
     let text = failure.to_string();
     if !text.is_empty() {
-        complain(format_args!("meros: {text}"));
+        error_line(format_args!("meros: {text}"));
     }
     failure.exit_code()
 }
 
-/// A failed write to one of the standard streams: no failure at all if its reader has gone.
-pub fn unwritable(stream: &str, error: &io::Error) -> Failure {
+/// The error of a failed write to a standard stream; success with exit code 0 for a closed pipe.
+pub fn unwritable(stream: &str, error: &io::Error) -> CliError {
     match error.kind() {
-        ErrorKind::BrokenPipe => Failure::code(0),
-        _ => Failure::because(format_args!("cannot write to {stream}"), error),
+        ErrorKind::BrokenPipe => CliError::code(0),
+        _ => CliError::because(format_args!("cannot write to {stream}"), error),
     }
 }
 
@@ -68,23 +69,23 @@ fn or_end(outcome: Outcome) {
     }
 }
 
-/// Whether a character changes what a terminal shows of its neighbours.
+/// Whether a character affects how a terminal shows its neighbours.
 fn is_unsafe(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{61c}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
-/// A text in one line, with control characters and marks of direction as `\n` or `\u{1b}`.
+/// The text in one line, with control and direction characters escaped as `\n` or `\u{1b}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     replaced(text, |character| character.escape_default().to_string())
 }
 
-/// JSON with the same characters escaped in its strings, where it has any, and its line breaks kept.
+/// JSON with the same characters escaped in its strings, and its line breaks unchanged.
 fn escaped_in_json(text: &str) -> Cow<'_, str> {
     replaced(text, |character| match character {
         '\n' => "\n".to_owned(),
-        // None of them lies beyond the first plane.
+        // All of them are in the basic multilingual plane.
         character => format!("\\u{:04x}", u32::from(character)),
     })
 }
@@ -103,7 +104,7 @@ fn replaced(text: &str, escape: fn(char) -> String) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
-/// Prints a line to standard output, as `println!` would, but never panics.
+/// Prints a line to standard output like `println!`, but never panics.
 #[macro_export]
 macro_rules! out {
     ($($words:tt)*) => { $crate::print::line(format_args!($($words)*)) };
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_characters_that_mislead_a_terminal_are_escaped() {
+    fn only_unsafe_characters_are_escaped() {
         for (text, shown) in [
             (
                 "web \u{65e5}\u{672c} \u{5d0}\u{5d1} \\n",
@@ -143,12 +144,12 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_pipe_is_no_failure_and_a_full_disk_is_one() {
+    fn closed_pipe_is_no_error() {
         let of = |kind: ErrorKind| unwritable("standard output", &kind.into());
         let closed = of(ErrorKind::BrokenPipe);
         assert_eq!((closed.exit_code(), closed.to_string().as_str()), (0, ""));
         let full = of(ErrorKind::StorageFull);
-        assert_eq!(full.exit_code(), crate::failure::FAILED);
+        assert_eq!(full.exit_code(), crate::error::FAILED);
         let text = full.to_string();
         assert!(
             text.starts_with("cannot write to standard output: "),

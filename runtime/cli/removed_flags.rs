@@ -1,8 +1,9 @@
-//! Settings of Mesos 1.11 on the command line and as `MESOS_*` in the environment: none is ignored silently.
+//! Settings of Mesos 1.11 on the command line and as `MESOS_*` variables: none is ignored silently.
 //!
-//! Runs before the command line is parsed and only rewrites or rejects arguments. A flag that `meros` has is left to the parser, under
-//! its older Mesos name too. Of the others a value that asks for the behaviour of Meros is accepted, one that only tunes a mechanism
-//! that Meros lacks is warned of, and any other is refused. The tables are in `removed_flags/table.rs`. Starts nothing, logs nothing.
+//! Runs before the parser and only rewrites or rejects arguments. A flag that `meros` has is passed
+//! on, also under its older Mesos name. For the others: a value with the behaviour of Meros is
+//! accepted, a value that only tunes a missing mechanism causes a warning, and any other value is
+//! refused. The tables are in `removed_flags/table.rs`. Starts and logs nothing.
 
 pub mod table;
 
@@ -15,17 +16,18 @@ use clap::{Arg, Command};
 use self::table::{ALIASES, LIBPROCESS, NOT_FLAGS, Rule, Service};
 use crate::flags::{boolean, shown};
 
-/// A command line after the rewriting.
+/// A rewritten command line.
 #[derive(Debug)]
 pub struct Settings {
-    /// Only flags that the parser knows, or rejects by itself.
+    /// Flags for the parser, which rejects unknown ones.
     pub arguments: Vec<OsString>,
-    /// One sentence for each setting without effect; to be logged once logging has begun.
+    /// One sentence for each setting without effect, to be logged once logging is set up.
     pub warnings: Vec<String>,
 }
 
-/// Judges the settings of `meros master`, `meros agent` and `meros local`; the arguments of other verbs are left alone.
-pub fn judge(
+/// Checks the settings of `meros master`, `meros agent` and `meros local`. Arguments of other verbs
+/// are unchanged.
+pub fn check(
     command: &Command,
     arguments: Vec<OsString>,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -45,7 +47,7 @@ pub fn judge(
             warnings: Vec::new(),
         });
     };
-    let mut judge = Judge {
+    let mut check = Checker {
         service,
         root: command,
         parser,
@@ -53,16 +55,16 @@ pub fn judge(
         warnings: Vec::new(),
     };
     let (before, after) = arguments.split_at(index + 1);
-    let own = judge.command_line(after)?;
-    let added = judge.environment(environment)?;
+    let own = check.command_line(after)?;
+    let added = check.environment(environment)?;
     let arguments = before.iter().cloned().chain(added).chain(own).collect();
     Ok(Settings {
         arguments,
-        warnings: judge.warnings,
+        warnings: check.warnings,
     })
 }
 
-/// Where the verb stands: after the program's name and the global `--log`.
+/// The index of the verb: after the program's name and the global `--log`.
 fn verb(arguments: &[OsString]) -> Option<usize> {
     let mut index = 1;
     loop {
@@ -74,7 +76,7 @@ fn verb(arguments: &[OsString]) -> Option<usize> {
     }
 }
 
-struct Judge<'a> {
+struct Checker<'a> {
     service: Service,
     root: &'a Command,
     parser: &'a Command,
@@ -83,8 +85,8 @@ struct Judge<'a> {
     warnings: Vec<String>,
 }
 
-impl Judge<'_> {
-    /// The arguments that are left for the parser, up to a bare `--`.
+impl Checker<'_> {
+    /// The arguments for the parser, up to a bare `--`.
     fn command_line(&mut self, arguments: &[OsString]) -> Result<Vec<OsString>, clap::Error> {
         let mut left = Vec::new();
         let mut arguments = arguments.iter().peekable();
@@ -136,7 +138,7 @@ impl Judge<'_> {
         Ok(left)
     }
 
-    /// The arguments that stand for variables which the parser does not read by itself.
+    /// Arguments equivalent to the variables that the parser does not read itself.
     fn environment(
         &mut self,
         variables: impl IntoIterator<Item = (OsString, OsString)>,
@@ -192,7 +194,7 @@ impl Judge<'_> {
         Ok(added)
     }
 
-    /// What Mesos calls this flag today.
+    /// The present name of this flag in Mesos.
     fn current_name<'n>(&self, name: &'n str) -> &'n str {
         let current = ALIASES.iter().find(|(old, _)| *old == name);
         let current = current.map_or(name, |(_, current)| current);
@@ -202,18 +204,18 @@ impl Judge<'_> {
         }
     }
 
-    /// The parser's flag of this name.
+    /// The parser's flag with this name.
     fn flag(&self, name: &str) -> Option<&Arg> {
         named(self.parser, name)
     }
 
-    /// Whether the parser takes its value from this variable.
+    /// Whether the parser reads this variable.
     fn reads(&self, name: &str, variable: &str) -> bool {
         let env = self.flag(name).and_then(Arg::get_env);
         env.is_some_and(|env| env == variable)
     }
 
-    /// Whether the parser has a flag of this name that needs no value.
+    /// Whether the parser has a flag with this name that needs no value.
     fn is_boolean(&self, name: &str) -> bool {
         let values = self.flag(name).and_then(Arg::get_num_args);
         values.is_some_and(|values| values.min_values() == 0)
@@ -223,7 +225,7 @@ impl Judge<'_> {
         if let Some(rule) = table::rule(self.service, name) {
             return Some(rule);
         }
-        // `meros local` lacks flags that the services which it starts have.
+        // `meros local` lacks flags of the services that it starts.
         let services = [Service::Master, Service::Agent];
         let of = services.iter().find(|service| {
             let parser = self.root.find_subcommand(service.verb());
@@ -236,7 +238,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A setting of another service of this machine, or no setting at all.
+    /// Whether this is a setting of another service, or no setting.
     fn is_foreign(&self, name: &str) -> bool {
         let services = [Service::Master, Service::Agent, Service::Local];
         let of_other = services.iter().any(|service| {
@@ -282,7 +284,8 @@ fn named<'c>(parser: &'c Command, name: &str) -> Option<&'c Arg> {
     })
 }
 
-/// Whether a value is one of these. Booleans have several spellings, and lists any order.
+/// Whether a value is one of these. Booleans have several spellings; the order of lists is
+/// irrelevant.
 fn accepts(accepted: &[&str], value: &str) -> bool {
     let parts = |text: &str| -> BTreeSet<String> {
         let parts = text.split(',').map(str::trim);
@@ -290,12 +293,12 @@ fn accepts(accepted: &[&str], value: &str) -> bool {
     };
     accepted.iter().any(|one| {
         let is_same = parts(one) == parts(value);
-        let (wanted, given) = (one.parse::<bool>(), boolean(value));
-        is_same || wanted.is_ok_and(|wanted| given == Ok(wanted))
+        let (expected, given) = (one.parse::<bool>(), boolean(value));
+        is_same || expected.is_ok_and(|expected| given == Ok(expected))
     })
 }
 
-/// A flag beside its variable, so that each can be found in the manual; a value without passwords.
+/// A flag with its variable, to be found in the manual; without passwords in its value.
 fn with_value(setting: &str, value: &str) -> String {
     let setting = match setting.strip_prefix("MESOS_") {
         Some(name) => format!("{setting} (--{})", name.to_lowercase()),

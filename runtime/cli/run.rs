@@ -1,11 +1,12 @@
-//! The verb `meros run`: a framework of one command, from its first offer to its last line of output.
+//! The verb `meros run`: a framework for one command, from its first offer to its last line of
+//! output.
 //!
-//! Without `--master` it brings its own cluster. Remembers each instance until it has ended. Never leaves a task behind: it tears its
-//! framework down however it ends.
+//! Without `--master` it starts its own cluster. Tracks each instance until it has ended. Always
+//! tears its framework down, so that no task remains.
 
-mod demand;
 mod input;
 mod output;
+mod placement;
 mod progress;
 mod scheduler;
 
@@ -22,45 +23,46 @@ use runtime::{Clock, Role};
 use scheduler_driver::{DriverRef, SchedulerDriver};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use self::demand::{Demand, Job, Verdict};
 use self::output::{Output, Reading};
+use self::placement::{Job, Placement, TaskOutcome};
 use self::progress::Progress;
 use self::scheduler::{Event, Runner};
 use crate::certs::CertsFlag;
-use crate::failure::{FAILED, Failure, Outcome};
+use crate::error::{CliError, FAILED, Outcome};
 use crate::flags::{Text, master_addresses, pair};
 use crate::local::{LocalCluster, Options};
 use crate::operator::Operator;
 use crate::signals::Signals;
-use crate::{agent, member};
+use crate::{agent, service};
 
-/// Without a master for so long, the command gives up.
-const MASTER_PATIENCE: Duration = Duration::from_secs(30);
-/// With agents too small for the job and nothing of it running for so long, the command gives up.
-const ROOM_PATIENCE: Duration = Duration::from_secs(10);
-/// How often it is checked whether there is still hope.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The time without a master after which the command fails.
+const MASTER_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time without a running instance after which the command fails, if all agents are too small.
+const CAPACITY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The interval of these checks.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Run a command on the cluster, or on one of its own
+/// Run a command on the cluster, or on a temporary one
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct RunArgs {
-    /// The masters, or some of them: each knows which one leads. Without it a cluster is started for this command alone
+    /// The masters, or some of them: each knows the leader. Without it a cluster is started for
+    /// this command only
     #[arg(long, env = "MEROS_MASTER", value_name = "HOST:PORT,...", value_parser = master_addresses)]
     master: Option<String>,
-    /// How many times, side by side where there is room
+    /// Number of instances, in parallel as resources allow
     #[arg(long, default_value_t = 1, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     instances: u32,
-    /// What each instance needs
+    /// Resources of each instance
     #[arg(long, default_value = "cpus:0.1;mem:32", value_name = "RESOURCES")]
     resources: Text,
-    /// The role whose share it uses
+    /// The role of the framework
     #[arg(long, default_value = "*", value_name = "ROLE")]
     role: String,
-    /// A variable for the command's environment; may be given several times
+    /// An environment variable of the command; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     env: Vec<(String, String)>,
-    /// A name for the framework and its tasks [default: the command's]
+    /// Name of the framework and its tasks [default: the command's]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -75,21 +77,21 @@ impl RunArgs {
         let text = &self.resources.0;
         let needs: Resources = text
             .parse()
-            .map_err(|error| Failure::usage(format!("--resources=`{text}`: {error}")))?;
+            .map_err(|error| CliError::usage(format!("--resources=`{text}`: {error}")))?;
         if needs.is_empty() {
-            return Err(Failure::usage(
+            return Err(CliError::usage(
                 "--resources: expected at least one, as in `cpus:0.1;mem:32`",
             ));
         }
         let mut words = self.command.iter().cloned();
         let file = words.next().filter(|file| !file.is_empty());
         let file = file
-            .ok_or_else(|| Failure::usage("the command is empty: expected `-- COMMAND [ARGS]`"))?;
+            .ok_or_else(|| CliError::usage("the command is empty: expected `-- COMMAND [ARGS]`"))?;
         let base = file.rsplit('/').next().unwrap_or_default();
-        let name = member::node_name(&[self.name.as_deref().unwrap_or(base)]);
+        let name = service::node_name(&[self.name.as_deref().unwrap_or(base)]);
         let mut command = CommandInfo::program(file, words);
         command.environment = self.env.iter().cloned().collect();
-        // Room for the index that makes it a task's id.
+        // LeavePolicy space for the instance's index in the task's id.
         let name = name.chars().take(200).collect();
         Ok(Job {
             name,
@@ -102,23 +104,23 @@ impl RunArgs {
     fn framework(&self, job: &Job) -> Outcome<FrameworkInfo> {
         let role = &self.role;
         ResourceRole::new(role)
-            .map_err(|error| Failure::usage(format!("--role=`{role}`: {error}")))?;
+            .map_err(|error| CliError::usage(format!("--role=`{role}`: {error}")))?;
         let user = nix::unistd::User::from_uid(nix::unistd::geteuid())
             .ok()
             .flatten();
         let user = user.map_or_else(|| nix::unistd::geteuid().to_string(), |user| user.name);
         let mut framework = FrameworkInfo::new(user, self.name.as_ref().unwrap_or(&job.name));
         framework.roles = [role.clone()].into();
-        framework.hostname = member::machine_name();
+        framework.hostname = service::machine_name();
         Ok(framework)
     }
 }
 
-/// The cluster that the command runs on.
+/// The cluster on which the command runs.
 struct Cluster {
     master: String,
     certs: CertsFlag,
-    /// Its own, with the directory that goes when it does.
+    /// The temporary cluster, and its directory, which is removed with it.
     own: Option<(LocalCluster, tempfile::TempDir)>,
 }
 
@@ -134,7 +136,7 @@ impl Cluster {
         progress.stage("starting a cluster for this command");
         let directory = tempfile::Builder::new().prefix("meros-").tempdir();
         let directory = directory
-            .map_err(|error| Failure::because("cannot make a temporary directory", &error))?;
+            .map_err(|error| CliError::because("cannot make a temporary directory", &error))?;
         let cluster =
             LocalCluster::start(Options::new(agent::own_program()?, directory.path())).await?;
         let certs = CertsFlag {
@@ -159,16 +161,16 @@ impl Cluster {
     }
 }
 
-/// Runs the command's instances and prints what they write; a failure bears the first failing task's code.
+/// Runs the instances and prints their output. An error has the exit code of the first failed task.
 pub async fn run(args: RunArgs, signals: Signals) -> Outcome {
     let job = args.job()?;
     let framework = args.framework(&job)?;
     input::refuse()?;
     let progress = Progress::new(job.instances);
     let starting = signals.unless_stopped(Cluster::of(&args, &progress)).await;
-    let cluster = starting.map_err(Failure::code)??;
+    let cluster = starting.map_err(CliError::code)??;
     let progress = Rc::new(RefCell::new(progress));
-    // Whatever writes to a pipe may have needed the time that a cluster takes to start.
+    // Checked again: the writer of a pipe may have been slower than the start of the cluster.
     let outcome = match input::refuse() {
         Ok(()) => on(&cluster, job, framework, &progress, &signals).await,
         refused => refused,
@@ -199,9 +201,9 @@ async fn on(
     let (tell, events) = unbounded_channel();
     let needs = job.needs.clone();
     let driver = SchedulerDriver::new(cluster.master.split(','), framework)
-        .connect(&identity, Runner::new(Demand::new(job), tell))
-        .map_err(|error| Failure::because("cannot start the framework", &error))?;
-    let mut watch = Watch {
+        .connect(&identity, Runner::new(Placement::new(job), tell))
+        .map_err(|error| CliError::because("cannot start the framework", &error))?;
+    let mut watch = JobMonitor {
         needs,
         master: cluster.master.clone(),
         output: output.clone(),
@@ -210,7 +212,7 @@ async fn on(
         tasks: BTreeMap::new(),
         printing: Vec::new(),
         waiting: progress.borrow().total() as usize,
-        living: 0,
+        running: 0,
         code: None,
         too_small: BTreeMap::new(),
     };
@@ -219,47 +221,47 @@ async fn on(
         let watched = signals
             .unless_stopped(watch.all_ended(&driver, events))
             .await;
-        watched.unwrap_or_else(|code| Err(Failure::code(code)))
+        watched.unwrap_or_else(|code| Err(CliError::code(code)))
     };
-    let _ = driver.tear_down(); // If it has stopped already, so much the better.
+    let _ = driver.tear_down(); // it may have stopped already
     driver.ended().await;
     let code = watch.code;
     drop(watch);
     output.close().await;
     outcome?;
     match code {
-        Some(code) => Err(Failure::code(u8::try_from(code).unwrap_or(FAILED))),
+        Some(code) => Err(CliError::code(u8::try_from(code).unwrap_or(FAILED))),
         None => Ok(()),
     }
 }
 
-/// What is known of one task.
+/// The state of a task.
 struct Task {
     agent: AgentId,
     running: bool,
     reading: Option<Reading>,
 }
 
-/// The job seen from outside its framework.
-struct Watch {
+/// The job from the outside of its framework.
+struct JobMonitor {
     needs: Resources,
     master: String,
     output: Output,
     progress: Rc<RefCell<Progress>>,
     clock: Clock,
     tasks: BTreeMap<TaskId, Task>,
-    /// Tasks that have ended and whose output is not all printed yet.
+    /// Ended tasks whose output is not fully printed.
     printing: Vec<Reading>,
     waiting: usize,
-    living: usize,
-    /// The first failing task's.
+    running: usize,
+    /// The exit code of the first failed task.
     code: Option<i32>,
-    /// The newest useless offer of each agent.
+    /// The newest insufficient offer of each agent.
     too_small: BTreeMap<AgentId, String>,
 }
 
-impl Watch {
-    /// Follows the events until every instance has ended and its output is printed.
+impl JobMonitor {
+    /// Handles events until all instances have ended and their output is printed.
     async fn all_ended(
         &mut self,
         driver: &DriverRef,
@@ -268,25 +270,25 @@ impl Watch {
         let mut subscribed = false;
         let mut since = self.clock.now();
         let mut framework = None;
-        while self.waiting + self.living > 0 {
+        while self.waiting + self.running > 0 {
             self.output.check_written()?;
             let clock = self.clock.clone();
-            let Ok(event) = clock.timeout(LOOK_EVERY, events.recv()).await else {
+            let Ok(event) = clock.timeout(CHECK_EVERY, events.recv()).await else {
                 let idle = clock.now() - since;
-                if !subscribed && idle >= MASTER_PATIENCE {
-                    return Err(Failure::new(format!(
-                        "no master at {} has taken the framework within {MASTER_PATIENCE:?}",
+                if !subscribed && idle >= MASTER_TIMEOUT {
+                    return Err(CliError::new(format!(
+                        "no master at {} has accepted the framework within {MASTER_TIMEOUT:?}",
                         self.master
                     ))
-                    .next("--log info shows the tries"));
+                    .next("--log info shows the attempts"));
                 }
-                if subscribed && self.living == 0 && idle >= ROOM_PATIENCE {
-                    self.check_hope().await?;
+                if subscribed && self.running == 0 && idle >= CAPACITY_TIMEOUT {
+                    self.check_capacity().await?;
                 }
                 continue;
             };
             let Some(event) = event else {
-                return Err(Failure::new(format!(
+                return Err(CliError::new(format!(
                     "the framework has ended: {:?}",
                     driver.ended().await
                 )));
@@ -300,14 +302,14 @@ impl Watch {
                     (subscribed, since) = (false, self.clock.now());
                     self.progress
                         .borrow()
-                        .say(&format!("the master is lost ({reason}); looking for it"));
+                        .message(&format!("the master is lost ({reason}); looking for it"));
                 }
                 Event::TooSmall { agent, text } => {
                     self.too_small.insert(agent, text);
                 }
                 Event::Launched { tasks, waiting } => {
                     since = self.clock.now();
-                    self.living += tasks.len();
+                    self.running += tasks.len();
                     self.waiting = waiting;
                     let task = |(id, agent)| {
                         (
@@ -321,15 +323,15 @@ impl Watch {
                     };
                     self.tasks.extend(tasks.into_iter().map(task));
                 }
-                Event::Changed { status, verdict } => {
+                Event::Changed { status, outcome } => {
                     since = self.clock.now();
                     let Some(framework) = &framework else {
                         continue;
                     };
-                    self.changed(framework, &status, verdict);
+                    self.changed(framework, &status, outcome);
                 }
                 Event::Failed(reason) => {
-                    return Err(Failure::new(format!(
+                    return Err(CliError::new(format!(
                         "the master at {} refused: {reason}",
                         self.master
                     )));
@@ -347,7 +349,7 @@ impl Watch {
         &mut self,
         framework: &protocol::FrameworkId,
         status: &protocol::TaskStatus,
-        verdict: Verdict,
+        outcome: TaskOutcome,
     ) {
         let Some(task) = self.tasks.get_mut(&status.task_id) else {
             return;
@@ -365,21 +367,21 @@ impl Watch {
             );
             task.reading = Some(reading);
         }
-        if verdict == Verdict::Lives {
+        if outcome == TaskOutcome::Running {
             return;
         }
-        self.living -= 1;
+        self.running -= 1;
         let had_run = task.running;
         let reading = self
             .tasks
             .remove(&status.task_id)
             .and_then(|task| task.reading);
-        let mut last_words = None;
-        match verdict {
-            Verdict::Lives => {}
-            Verdict::Again => self.waiting += 1,
-            Verdict::Finished => self.progress.borrow_mut().ended(had_run, true),
-            Verdict::Failed(code) => {
+        let mut final_message = None;
+        match outcome {
+            TaskOutcome::Running => {}
+            TaskOutcome::Relaunch => self.waiting += 1,
+            TaskOutcome::Finished => self.progress.borrow_mut().ended(had_run, true),
+            TaskOutcome::Failed(code) => {
                 self.code.get_or_insert(code);
                 self.progress.borrow_mut().ended(had_run, false);
                 let reason = status
@@ -391,24 +393,24 @@ impl Watch {
                 } else {
                     format!(": {}", status.message)
                 };
-                last_words = Some(format!(
+                final_message = Some(format!(
                     "{} {}{reason}{message}",
                     status.task_id, status.state
                 ));
             }
         }
-        match (reading, last_words) {
-            (Some(reading), last_words) => {
-                reading.task_ended(last_words);
+        match (reading, final_message) {
+            (Some(reading), final_message) => {
+                reading.task_ended(final_message);
                 self.printing.push(reading);
             }
-            (None, Some(words)) => self.progress.borrow().say(&words),
+            (None, Some(words)) => self.progress.borrow().message(&words),
             (None, None) => {}
         }
     }
 
-    /// Fails if no agent could ever take one instance, even if nothing else ran there.
-    async fn check_hope(&self) -> Outcome {
+    /// Fails if no agent is large enough for one instance, even if it were empty.
+    async fn check_capacity(&self) -> Outcome {
         let view = self.output.operator().view().await?;
         let needs = &self.needs;
         if view.agents.is_empty() {
@@ -424,19 +426,19 @@ impl Watch {
         if large_enough {
             self.progress
                 .borrow()
-                .stage("waiting for room: what is free is too small");
+                .stage("waiting for resources: no offer is large enough");
             return Ok(());
         }
         let offers: BTreeSet<_> = self.too_small.values().map(String::as_str).collect();
         let offered = match offers.is_empty() {
             true => "nothing was offered".to_owned(),
             false => format!(
-                "offered were {}",
+                "the offers were {}",
                 offers.into_iter().take(3).collect::<Vec<_>>().join("; ")
             ),
         };
         Err(
-            Failure::new(format!("{} fits no agent; {offered}", needs.brief()))
+            CliError::new(format!("{} fits no agent; {offered}", needs.brief()))
                 .next("ask for less with --resources"),
         )
     }

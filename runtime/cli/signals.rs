@@ -1,15 +1,17 @@
-//! Signals: SIGINT, SIGTERM and SIGUSR1 turned into a future, and SIGHUP as the verb wants it.
+//! Signals: SIGINT, SIGTERM and SIGUSR1 as a future, and SIGHUP with a meaning that depends on the
+//! verb.
 //!
-//! They are blocked in every thread and taken by one that waits for nothing else, so that no handler ever runs. Children get a clean
-//! mask from the agent. Must begin before any other thread.
+//! They are blocked in all threads and received by one that waits only for them, so no signal
+//! handler runs. The agent resets the mask of its children. Must be set up before any other thread
+//! starts.
 
 use futures_util::future::Either;
 use nix::sys::signal::{SigSet, Signal};
 use tokio::sync::watch;
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 
-/// The process's wish to stop, as signals have told it.
+/// The signals received so far.
 #[derive(Clone, Debug)]
 pub struct Signals {
     stop: watch::Receiver<Option<Signal>>,
@@ -19,18 +21,18 @@ pub struct Signals {
 /// The meaning of SIGHUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hangup {
-    /// Files are read again.
+    /// Reread files.
     Rereads,
-    /// It stops the process in good order, as SIGTERM does.
+    /// Stop gracefully, as SIGTERM does.
     Stops,
-    /// It ends the process at once, by its default action.
+    /// End at once, the default action.
     EndsProcess,
 }
 
-/// Where Linux lists the signals that this process ignores.
+/// The file in which Linux lists the signals that this process ignores.
 const STATUS: &str = "/proc/self/status";
 
-/// Whether whoever started this process has it ignore a signal.
+/// Whether this process inherited the signal as ignored.
 fn is_ignored(signal: Signal) -> bool {
     let status = std::fs::read_to_string(STATUS).unwrap_or_default();
     ignored_in(&status, signal)
@@ -42,20 +44,21 @@ fn ignored_in(status: &str, signal: Signal) -> bool {
     mask.is_some_and(|mask| mask & (1 << (signal as u32 - 1)) != 0)
 }
 
-/// SIGHUPs that have not been heard yet; several at once count as one.
+/// Unprocessed SIGHUPs; several at once count as one.
 #[derive(Debug)]
 pub struct Hangups(watch::Receiver<u64>);
 
 impl Hangups {
-    /// Waits for the next one; false if none can come any more.
+    /// Waits for the next one. False if none can follow.
     pub async fn next(&mut self) -> bool {
         self.0.changed().await.is_ok()
     }
 }
 
 impl Signals {
-    /// Takes SIGINT and SIGTERM from now on. A second one ends the process at once. SIGHUP is taken as `hangup` says. Where it makes the
-    /// process reread files SIGUSR1 is taken too, which stops the process as SIGTERM does but lets it leave for good.
+    /// Receives SIGINT and SIGTERM from now on; a second one ends the process at once. SIGHUP is
+    /// handled by `hangup`. If it rereads files, SIGUSR1 is received too: it stops the process like
+    /// SIGTERM, but an agent unregisters.
     pub fn take(hangup: Hangup) -> Outcome<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
@@ -65,13 +68,13 @@ impl Signals {
                 set.add(Signal::SIGHUP);
                 set.add(Signal::SIGUSR1);
             }
-            // A blocked signal would arrive although `nohup` has it ignored.
+            // A blocked signal would be received although `nohup` ignores it.
             Hangup::Stops if !is_ignored(Signal::SIGHUP) => set.add(Signal::SIGHUP),
             Hangup::Stops | Hangup::EndsProcess => {}
         }
         let rereads = hangup == Hangup::Rereads;
         set.thread_block()
-            .map_err(|error| Failure::because("cannot take signals", &error))?;
+            .map_err(|error| CliError::because("cannot take signals", &error))?;
         let (sender, stop) = watch::channel(None);
         let (reread, hangups) = watch::channel(0);
         let wait = move || {
@@ -89,35 +92,36 @@ impl Signals {
         let thread = std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(wait);
-        thread.map_err(|error| Failure::because("cannot start a thread", &error))?;
+        thread.map_err(|error| CliError::because("cannot start a thread", &error))?;
         Ok(Self { stop, hangups })
     }
 
-    /// The SIGHUPs that come from now on.
+    /// The SIGHUPs from now on.
     pub fn hangups(&self) -> Hangups {
         Hangups(self.hangups.clone())
     }
 
-    /// Completes at the first signal, with the code that a shell would report for it.
+    /// Completes at the first signal, with the exit code that a shell would report for it.
     pub async fn stop(&self) -> u8 {
-        let mut told = self.stop.clone();
-        let signal = told
+        let mut stop = self.stop.clone();
+        let signal = stop
             .wait_for(Option::is_some)
             .await
             .ok()
             .and_then(|signal| *signal);
         match signal {
-            Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::failure::FAILED),
+            Some(signal) => u8::try_from(128 + signal as i32).unwrap_or(crate::error::FAILED),
             None => std::future::pending().await,
         }
     }
 
-    /// Whether the signal was the one that means: stop, and do not come back.
-    pub fn is_told_to_leave(&self) -> bool {
+    /// Whether the signal was SIGUSR1, which means to stop and unregister.
+    pub fn should_unregister(&self) -> bool {
         *self.stop.borrow() == Some(Signal::SIGUSR1)
     }
 
-    /// What `work` gives, or the signal's code if a signal comes first; then the work is dropped.
+    /// The output of `work`, or the signal's code if a signal comes first; the work is then
+    /// dropped.
     pub async fn unless_stopped<F: Future>(&self, work: F) -> Result<F::Output, u8> {
         let (work, stop) = (std::pin::pin!(work), std::pin::pin!(self.stop()));
         match futures_util::future::select(work, stop).await {

@@ -1,8 +1,9 @@
-//! Tables for people: columns as wide as they must be, two blanks between.
+//! Tables: columns as wide as their widest cell, separated by two spaces.
 
 use crate::print::escaped;
 
-/// The rows under their headings, as lines without blanks at the end. Each cell is escaped, so that a row is one line.
+/// The headings and rows as lines, without trailing spaces. Cells are escaped, so a row is one
+/// line.
 pub fn lines<const N: usize>(headings: [&str; N], rows: &[[String; N]]) -> Vec<String> {
     let headings = headings.map(str::to_owned);
     let rows: Vec<_> = rows
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_their_widest_cell() {
+    fn columns_fit_their_widest_cell() {
         let rows = [
             ["a".to_owned(), "long".to_owned()],
             ["bbb".to_owned(), String::new()],
@@ -40,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_several_lines_stays_one_row() {
+    fn multi_line_cell_stays_one_row() {
         let rows = [["a\nb\x1b[31m".to_owned(), "c".to_owned()]];
         assert_eq!(
             lines(["X", "Y"], &rows),

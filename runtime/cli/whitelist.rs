@@ -1,49 +1,49 @@
-//! The master's whitelist: a file of hosts, read when the master starts and again at each SIGHUP.
+//! The master's whitelist: a file of hosts, read at the start and at each SIGHUP.
 //!
-//! A file that cannot be read or understood is told: at the start it ends the master, later the list that was there goes on. Never watches
-//! the file: whoever writes it says when it is whole.
+//! An invalid file ends the master at the start; later it is logged and the old list stays in
+//! effect. Does not watch the file, because only its writer knows when it is complete.
 
 use std::path::{Path, PathBuf};
 
 use ::master::whitelist::{self, Hosts};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::signals::Hangups;
 
-/// The largest file.
+/// The largest file, in bytes.
 const FILE_MAX: u64 = 16 << 20;
 
-/// A file that is to be read again.
+/// The file of the whitelist.
 pub struct Whitelist {
     path: PathBuf,
     hangups: Hangups,
 }
 
-/// Reads `--whitelist`: a path, also as `file:///PATH`, or `*` for no list.
+/// Parses `--whitelist`: a path, also as `file:///PATH`, or `*` for no list.
 pub fn path(given: &str) -> Option<PathBuf> {
     let path = given.strip_prefix("file://").unwrap_or(given);
     (path != "*").then(|| PathBuf::from(path))
 }
 
 impl Whitelist {
-    /// The file at `path`, with the hosts that it names now.
+    /// Opens the file at `path` and reads its hosts.
     pub fn open(path: PathBuf, hangups: Hangups) -> Outcome<(Self, Hosts)> {
         let hosts = read(&path)?;
         Ok((Self { path, hangups }, hosts))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Reads it at each SIGHUP, and tells what it names; ends when none can come any more.
+    /// Reads it at each SIGHUP and passes the hosts to `admit`. Ends when no SIGHUP can follow.
     pub async fn follow(mut self, admit: impl Fn(Hosts)) {
         while self.hangups.next().await {
             match read(&self.path) {
                 Ok(hosts) => admit(hosts),
                 Err(failure) => {
-                    tracing::error!(reason = %failure, "the whitelist cannot be used, the old one goes on");
+                    tracing::error!(reason = %failure, "the whitelist is invalid, keeping the old one");
                 }
             }
         }
@@ -52,7 +52,7 @@ impl Whitelist {
 
 fn read(path: &Path) -> Outcome<Hosts> {
     let cannot = |problem: &str| {
-        Failure::new(format!(
+        CliError::new(format!(
             "--whitelist: {} cannot be used: {problem}",
             path.display()
         ))
@@ -65,8 +65,8 @@ fn read(path: &Path) -> Outcome<Hosts> {
     let hosts = whitelist::parse(&text).map_err(|problem| cannot(&problem))?;
     let path = path.display();
     match hosts.len() {
-        0 => tracing::warn!(%path, "the whitelist is empty: nothing is offered to anybody"),
-        hosts => tracing::info!(%path, hosts, "only hosts of the whitelist are offered"),
+        0 => tracing::warn!(%path, "the whitelist is empty, no agent is offered"),
+        hosts => tracing::info!(%path, hosts, "offering only agents of whitelisted hosts"),
     }
     Ok(Some(hosts))
 }
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_that_cannot_be_used_is_refused_by_its_path_and_a_star_is_no_list() {
+    fn invalid_whitelist_is_refused_by_path() {
         assert_eq!(path("*"), None);
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("hosts");

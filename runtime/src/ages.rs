@@ -1,22 +1,24 @@
-//! Ages: since when the oldest message of a mailbox waits, without a clock read per message.
+//! Ages: how long the oldest message of a mailbox has waited, without a clock read per message.
 //!
-//! Senders stamp a message that finds the queue empty, and each 64th one; the stamps kept lie further apart the further back they are.
-//! Remembers seven stamps and no message.
+//! Senders stamp a message that finds the queue empty, and each 64th one. Seven stamps are kept,
+//! spaced further apart the older they are.
 //!
-//! How exact it is: a message that found the queue empty has its own stamp, so an actor that stalled with nothing waiting is told to the
-//! clock's coarse step (25 ms in real time). In a queue that never was empty since, the age told is that of a stamped message further
-//! behind: at least a quarter of those waiting are younger than it, and fewer than 64 messages can be without any stamp, in which case the
-//! age is that of a message handled just before and so too high.
+//! Precision: a message that found the queue empty has its own stamp, so the age after a stall of
+//! an idle actor is exact to the clock's coarse step (25 ms in real time). In a queue that has not
+//! been empty since, the age is that of a stamped message further back: at least a quarter of the
+//! waiting messages are younger than it. Fewer than 64 waiting messages may have no stamp at all;
+//! then the age is that of a message handled just before, and so too high.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// One message in this many is stamped.
 const STRIDE: u64 = 64;
-/// Stamps that are kept; each holds for four times as many messages as the one before it.
+/// Number of stamps; each covers four times as many messages as the one before it.
 const MARKS: usize = 6;
 
-/// A stamp is the message's number in its upper half and the millisecond in its lower; both wrap around.
+/// A stamp is the message's number in its upper half and the millisecond in its lower; both wrap
+/// around.
 #[derive(Default)]
 pub(crate) struct Ages {
     /// The newest message that found the queue empty.
@@ -24,14 +26,14 @@ pub(crate) struct Ages {
     marks: [AtomicU64; MARKS],
 }
 
-/// Whether this message is to be stamped.
+/// Whether this message must be stamped.
 #[inline]
 pub(crate) fn is_stamped(number: u64, depth: u64) -> bool {
     depth == 0 || number.is_multiple_of(STRIDE)
 }
 
 impl Ages {
-    /// Notes when the message of this number was sent.
+    /// Records when the message of this number was sent.
     pub(crate) fn stamp(&self, number: u64, depth: u64, millis: u32) {
         let stamp = u64::from(number as u32) << 32 | u64::from(millis);
         if depth == 0 {
@@ -43,8 +45,8 @@ impl Ages {
         }
     }
 
-    /// The same for messages that were sent together.
-    pub(crate) fn stamp_run(&self, number: u64, count: u64, depth: u64, millis: u32) {
+    /// As `stamp`, for messages that were sent together.
+    pub(crate) fn stamp_batch(&self, number: u64, count: u64, depth: u64, millis: u32) {
         if depth == 0 {
             self.stamp(number, 0, millis);
         }
@@ -54,7 +56,7 @@ impl Ages {
         }
     }
 
-    /// How long the message next in turn has waited, as far as the stamps tell.
+    /// How long the next message has waited, as far as the stamps show.
     pub(crate) fn oldest(&self, handled: u64, depth: u64, millis: u32) -> Duration {
         if depth == 0 {
             return Duration::ZERO;
@@ -81,7 +83,7 @@ impl Ages {
 mod tests {
     use super::*;
 
-    /// Messages sent one each millisecond, of which so many are handled.
+    /// Messages sent one each millisecond, this many of them handled.
     fn sent(count: u64, handled_when: impl Fn(u64) -> u64) -> Ages {
         let ages = Ages::default();
         for number in 0..count {
@@ -94,8 +96,8 @@ mod tests {
     }
 
     #[test]
-    fn an_actor_that_stalled_with_an_empty_mailbox_is_told_exactly() {
-        // Each message is handled before the next comes, until number 1000.
+    fn age_after_a_stall_of_an_idle_actor_is_exact() {
+        // Each message is handled before the next is sent, until number 1000.
         let ages = sent(70_000, |number| number.min(1000));
         let millis = |age: Duration| age.as_millis();
         assert_eq!(millis(ages.oldest(1000, 69_000, 70_000)), 69_000);
@@ -103,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_queue_that_is_never_empty_the_age_is_that_of_a_message_in_its_older_part() {
+    fn age_in_a_busy_queue_is_at_least_an_eighth() {
         for depth in [100, 1000, 10_000, 50_000] {
             let ages = sent(100_000, |number| number.saturating_sub(depth));
             let told = ages.oldest(100_000 - depth, depth, 100_000).as_millis() as u64;
@@ -115,16 +117,16 @@ mod tests {
     }
 
     #[test]
-    fn a_short_queue_without_a_stamp_is_told_too_old_rather_than_too_young() {
+    fn unstamped_short_queue_overestimates_its_age() {
         let ages = sent(1000, |number| number.saturating_sub(10));
         let told = ages.oldest(990, 10, 1000).as_millis();
         assert!((10..=10 + 64).contains(&told), "{told} ms of 10 ms");
     }
 
     #[test]
-    fn a_run_is_stamped_like_its_messages() {
-        let (run, single) = (Ages::default(), Ages::default());
-        run.stamp_run(0, 100, 0, 7);
+    fn batch_is_stamped_like_its_messages() {
+        let (batch, single) = (Ages::default(), Ages::default());
+        batch.stamp_batch(0, 100, 0, 7);
         for number in 0..100 {
             if is_stamped(number, number) {
                 single.stamp(number, number, 7);
@@ -132,7 +134,7 @@ mod tests {
         }
         for handled in [0, 1, 70] {
             let of = |ages: &Ages| ages.oldest(handled, 100 - handled, 50);
-            assert_eq!(of(&run), of(&single));
+            assert_eq!(of(&batch), of(&single));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Asking: one question, one reply, and a stated patience.
+//! Asking: one message, one reply, and a stated patience.
 //!
-//! The question is on its way before [`Asking`] is first polled, in order with everything told before,
-//! and dropping the future never takes it back. A handler that answers later returns a [`Reply`] and
-//! keeps the [`Promise`].
+//! The message is sent before [`Asking`] is first polled, in order with earlier tells, and dropping
+//! the future never takes it back. A handler that answers later returns a [`Reply`] and keeps the
+//! [`Promise`].
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,15 +15,15 @@ use actix::{Actor, Message};
 use tokio::sync::oneshot;
 
 use crate::clock::{Clock, Deadline, Sleep};
-use crate::link::Asked;
+use crate::link::AskRegistration;
 use crate::lock;
 
-/// How long an asker waits.
+/// How long the caller waits for a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Patience {
-    /// This long.
+    /// At most this duration.
     For(Duration),
-    /// Until the reply comes or the actor, its node or the connection ends.
+    /// Until the reply arrives, or the actor, its node or the connection ends.
     WhileLinked,
 }
 
@@ -36,28 +36,29 @@ impl From<Duration> for Patience {
 /// Why there is no reply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AskError {
-    /// There is no such actor, or it ended, or let go of the question. Ask whoever comes next.
+    /// There is no such actor, it ended, or it dropped the promise. Ask its successor.
     #[error("the actor is gone")]
     Gone,
-    /// No reply within the patience. It may have been handled: ask again only what is harmless twice.
+    /// No reply within the patience. The message may have been handled: repeat only idempotent
+    /// ones.
     #[error("no reply within {after:?}")]
     Late {
         /// The patience spent.
         after: Duration,
     },
-    /// The mailbox or the link is full. Ask later, and less.
+    /// The mailbox or the link is full. Retry later, at a lower rate.
     #[error("the mailbox or link is full")]
     Full,
-    /// The actor does not hear this message from this node. Asking again gives the same.
+    /// The actor does not accept this message from this node. A retry fails in the same way.
     #[error("refused: {reason}")]
     Refused {
-        /// Which message, from whom.
+        /// The message and the role of its sender.
         reason: String,
     },
-    /// The reply cannot be read.
+    /// The reply cannot be decoded.
     #[error("garbled reply: {reason}")]
     Garbled {
-        /// What was found and what was expected.
+        /// The expected and the actual content.
         reason: String,
     },
 }
@@ -71,10 +72,10 @@ pub enum TellError {
     /// The mailbox or the link is full.
     #[error("the mailbox or link is full")]
     Full,
-    /// The actor does not hear this message, or it cannot be encoded.
+    /// The actor does not accept this message, or it cannot be encoded.
     #[error("refused: {reason}")]
     Refused {
-        /// Which message, and why not.
+        /// The message and the cause.
         reason: String,
     },
 }
@@ -89,15 +90,15 @@ impl From<TellError> for AskError {
     }
 }
 
-/// A question under way. Dropping it gives up the reply, not the question.
-#[must_use = "the question is sent, but its reply is lost unless awaited"]
+/// A pending reply. Dropping it gives up the reply; the message is handled all the same.
+#[must_use = "the message is sent, but its reply is lost unless awaited"]
 pub struct Asking<R> {
     source: Source<R>,
-    /// The patience and when it ends.
+    /// The patience and its deadline.
     patience: Option<(Duration, Deadline)>,
     sleep: Option<Sleep>,
-    /// The question, if it crossed a link and is not answered: it is forgotten when nobody waits any more.
-    asked: Option<Asked>,
+    /// The request, if it crossed a link and has no reply yet. Dropping this future cancels it.
+    asked: Option<AskRegistration>,
 }
 
 enum Source<R> {
@@ -124,12 +125,12 @@ impl<R> Asking<R> {
         clock: &Clock,
         patience: Patience,
         reply: oneshot::Receiver<Result<R, AskError>>,
-        asked: Asked,
+        asked: AskRegistration,
     ) -> Self {
         Self::with(clock, patience, Source::Remote(reply), Some(asked))
     }
 
-    /// Why the question was not even sent, if it was not: it has certainly not been handled.
+    /// Why the message was not even sent, if it was not: then it has certainly not been handled.
     pub fn unsent(&self) -> Option<&AskError> {
         match &self.source {
             Source::Failed(error) => Some(error),
@@ -137,7 +138,12 @@ impl<R> Asking<R> {
         }
     }
 
-    fn with(clock: &Clock, patience: Patience, source: Source<R>, asked: Option<Asked>) -> Self {
+    fn with(
+        clock: &Clock,
+        patience: Patience,
+        source: Source<R>,
+        asked: Option<AskRegistration>,
+    ) -> Self {
         let patience = match patience {
             Patience::For(after) => Some((after, clock.deadline(after))),
             Patience::WhileLinked => None,
@@ -188,7 +194,7 @@ impl<R> Drop for Asking<R> {
     }
 }
 
-/// A promise to answer later, and the reply a handler returns in its place.
+/// A promise to answer later, and the reply that a handler returns in its place.
 ///
 /// ```
 /// use runtime::prelude::*;
@@ -212,39 +218,39 @@ pub fn promise<T: 'static>() -> (Promise<T>, Reply<T>) {
 }
 
 enum Promised<T> {
-    /// Neither answered nor handed to the asker yet.
+    /// Neither answered nor awaited yet.
     Open,
     /// Answered before the handler returned.
     Answered(T),
-    /// The asker waits here.
-    Asked(OneshotSender<T>),
+    /// The caller waits here.
+    AskRegistration(OneshotSender<T>),
     /// Nothing more will happen.
     Over,
 }
 
-/// The right to answer one question. Dropping it makes the ask fail with [`AskError::Gone`].
+/// The right to answer one ask. Dropping it makes the ask fail with [`AskError::Gone`].
 pub struct Promise<T>(Option<Arc<Mutex<Promised<T>>>>);
 
 impl<T> Promise<T> {
-    /// Answers. Lost without harm if the asker no longer waits.
+    /// Answers. Has no effect if the caller no longer waits.
     pub fn answer(mut self, value: T) {
         let Some(shared) = self.0.take() else { return };
         let mut state = lock(&shared);
         match std::mem::replace(&mut *state, Promised::Over) {
             Promised::Open => *state = Promised::Answered(value),
-            Promised::Asked(asker) => {
+            Promised::AskRegistration(reply_to) => {
                 drop(state);
-                let _ = asker.send(value); // The asker may have gone.
+                let _ = reply_to.send(value); // The caller may have gone.
             }
             Promised::Answered(_) | Promised::Over => {}
         }
     }
 
-    /// Whether somebody may still be waiting for the answer.
+    /// Whether the caller may still be waiting for the answer.
     pub fn is_awaited(&self) -> bool {
         self.0.as_ref().is_some_and(|shared| match &*lock(shared) {
             Promised::Open => true,
-            Promised::Asked(asker) => !asker.is_closed(),
+            Promised::AskRegistration(reply_to) => !reply_to.is_closed(),
             Promised::Answered(_) | Promised::Over => false,
         })
     }
@@ -259,7 +265,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-/// What a handler returns when it answers later.
+/// The return value of a handler that answers later.
 pub struct Reply<T>(Arc<Mutex<Promised<T>>>);
 
 impl<A, M, T> MessageResponse<A, M> for Reply<T>
@@ -268,13 +274,13 @@ where
     M: Message<Result = T>,
     T: 'static,
 {
-    fn handle(self, _: &mut A::Context, asker: Option<OneshotSender<T>>) {
+    fn handle(self, _: &mut A::Context, reply_to: Option<OneshotSender<T>>) {
         let mut state = lock(&self.0);
-        match (std::mem::replace(&mut *state, Promised::Over), asker) {
-            (Promised::Open, Some(asker)) => *state = Promised::Asked(asker),
-            (Promised::Answered(value), Some(asker)) => {
+        match (std::mem::replace(&mut *state, Promised::Over), reply_to) {
+            (Promised::Open, Some(reply_to)) => *state = Promised::AskRegistration(reply_to),
+            (Promised::Answered(value), Some(reply_to)) => {
                 drop(state);
-                let _ = asker.send(value); // The asker may have gone.
+                let _ = reply_to.send(value); // The caller may have gone.
             }
             _ => {}
         }

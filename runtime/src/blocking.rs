@@ -1,8 +1,9 @@
-//! Blocking work away from the actors: what some actor waits for, and behind it what only readers wait for.
+//! Blocking work outside the actors' threads, in two classes: work that an actor waits for, and
+//! work that only readers wait for.
 //!
-//! The first goes to the threads that tokio has for it. The second goes to few threads of their own at a low priority, since a page of a large
-//! cluster costs as much as thousands of decisions: where processors are scarce readers wait, and masters and agents do not (W15). In
-//! rehearsals both are done inline. Remembers nothing.
+//! The first class uses tokio's blocking threads. The second uses a few threads of low priority,
+//! since a page of a large cluster costs as much as thousands of decisions: where processors are
+//! scarce readers wait, and masters and agents do not. In simulations both run inline.
 
 use std::any::Any;
 use std::future::Future;
@@ -17,20 +18,20 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use crate::clock::Clock;
 use crate::node::{Interrupted, Node};
-use crate::supervise::words_of;
+use crate::supervise::panic_message;
 
-/// So much nicer are the threads behind: they have a tenth of a processor that others want as well, and all of one that nobody else does.
+/// Niceness of the low-priority threads: a tenth of a contended processor, all of an idle one.
 const NICER: i32 = 10;
 
 impl Node {
-    /// From now on each blocking work takes so much virtual time, half of it before the work is done and half before its
-    /// result is known: a slow disk. Only in rehearsals.
+    /// Makes each blocking call take this much virtual time, half of it before the work and half
+    /// before its result: a slow disk. Only in simulations.
     pub fn slow_blocking(&self, takes: Duration) {
         let nanos = u64::try_from(takes.as_nanos()).unwrap_or(u64::MAX);
         self.0.blocking_takes.store(nanos, Ordering::Relaxed);
     }
 
-    /// Runs blocking work away from the actors, and inline in rehearsals.
+    /// Runs blocking work on another thread, and inline in simulations.
     pub fn blocking<T, F>(
         &self,
         work: F,
@@ -42,9 +43,10 @@ impl Node {
         done(self.clock().clone(), self.takes(), work, spawn_blocking)
     }
 
-    /// The same for work that nothing but a reader waits for: it has what actors leave of the processors, and no more than one thread for each.
-    /// It may wait for long, so it holds no lock that an actor takes.
-    pub fn blocking_behind<T, F>(
+    /// As [`blocking`](Self::blocking), at low priority, for work that only a reader waits for: it
+    /// gets the processor time that actors leave, and at most one thread per processor. It may wait
+    /// for long, so it must not hold a lock that an actor takes.
+    pub fn blocking_low_priority<T, F>(
         &self,
         work: F,
     ) -> impl Future<Output = Result<T, Interrupted>> + Send + use<T, F>
@@ -52,7 +54,7 @@ impl Node {
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        done(self.clock().clone(), self.takes(), work, spawn_behind)
+        done(self.clock().clone(), self.takes(), work, spawn_low_priority)
     }
 
     fn takes(&self) -> Duration {
@@ -60,7 +62,7 @@ impl Node {
     }
 }
 
-/// The output of this work, which `run` does elsewhere where time is real.
+/// The output of this work, which `run` starts on another thread where time is real.
 async fn done<T, F>(
     clock: Clock,
     takes: Duration,
@@ -72,7 +74,7 @@ where
     F: FnOnce() -> T + Send + 'static,
 {
     let interrupted = |panic: Box<dyn Any + Send>| Interrupted {
-        reason: words_of(panic),
+        reason: panic_message(panic),
     };
     if clock.is_paused() {
         if !takes.is_zero() {
@@ -94,45 +96,45 @@ where
     })
 }
 
-fn spawn_behind<T, F>(work: F) -> JoinHandle<T>
+fn spawn_low_priority<T, F>(work: F) -> JoinHandle<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
-    match behind() {
+    match low_priority_threads() {
         Some(threads) => threads.spawn_blocking(work),
         None => spawn_blocking(work),
     }
 }
 
-/// The threads behind, which come when there is work and go when there is none. None if there can be none here.
-fn behind() -> Option<&'static Runtime> {
-    static BEHIND: OnceLock<Option<Runtime>> = OnceLock::new();
-    let begun = BEHIND.get_or_init(|| match threads() {
+/// The low-priority threads, started on demand. `None` if they cannot be created.
+fn low_priority_threads() -> Option<&'static Runtime> {
+    static LOW_PRIORITY: OnceLock<Option<Runtime>> = OnceLock::new();
+    let begun = LOW_PRIORITY.get_or_init(|| match threads() {
         Ok(threads) => Some(threads),
         Err(error) => {
-            tracing::warn!(%error, "what only readers wait for is done at the priority of all else");
+            tracing::warn!(%error, "no low-priority threads: readers run at normal priority");
             None
         }
     });
     begun.as_ref()
 }
 
-/// Nobody drives this runtime: only its threads for blocking work are used.
+/// This runtime is never driven: only its blocking threads are used.
 fn threads() -> io::Result<Runtime> {
     Builder::new_current_thread()
         .max_blocking_threads(std::thread::available_parallelism().map_or(1, usize::from))
-        .thread_name("behind")
+        .thread_name("low-priority")
         .on_thread_start(|| {
-            if let Err(error) = step_behind() {
-                tracing::debug!(%error, "a thread for readers keeps its priority");
+            if let Err(error) = lower_priority() {
+                tracing::debug!(%error, "cannot lower a thread's priority");
             }
         })
         .build()
 }
 
-/// Lowers the priority of this thread alone, as Linux does where no process is named.
-fn step_behind() -> rustix::io::Result<()> {
+/// Lowers the priority of this thread alone: on Linux that is the meaning of no process id.
+fn lower_priority() -> rustix::io::Result<()> {
     let now = rustix::process::getpriority_process(None)?;
     rustix::process::setpriority_process(None, now.saturating_add(NICER))
 }
@@ -144,18 +146,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_readers_wait_for_is_behind_all_else() {
+    fn low_priority_work_is_niced() {
         let runtime = Builder::new_current_thread().build().unwrap();
         runtime.block_on(tokio::task::LocalSet::new().run_until(async {
             let node = Node::builder("master").build();
             let own = getpriority_process(None).unwrap();
             let nice = || getpriority_process(None).unwrap();
             assert_eq!(node.blocking(nice).await, Ok(own));
-            // 19 is the lowest there is.
-            assert_eq!(node.blocking_behind(nice).await, Ok((own + NICER).min(19)));
+            // 19 is the lowest priority.
+            assert_eq!(
+                node.blocking_low_priority(nice).await,
+                Ok((own + NICER).min(19))
+            );
             assert_eq!(nice(), own);
-            let fallen: Result<(), _> = node.blocking_behind(|| panic!("page")).await;
-            assert_eq!(fallen.unwrap_err().reason, "page");
+            let crashed: Result<(), _> = node.blocking_low_priority(|| panic!("page")).await;
+            assert_eq!(crashed.unwrap_err().reason, "page");
         }));
     }
 }

@@ -1,9 +1,9 @@
-//! The clock: all time in a node comes from here.
+//! The clock: the source of all time in a node.
 //!
-//! Monotonic time ([`Instant`]) and wall time ([`Timestamp`]) are different types, so that nobody
-//! subtracts one from the other. Each node has a clock of its own and with it a wall offset of its own.
-//! In rehearsals time stands still until everything is quiet, and then jumps to the next timer.
-//! It never reads a process-wide static, and nothing else in the house reads the machine's clocks.
+//! Monotonic time ([`Instant`]) and wall time ([`Timestamp`]) are different types, so that they
+//! cannot be subtracted from each other. Each node has its own clock and its own wall offset. In
+//! simulations time stands still until everything is idle, and then jumps to the next timer. There
+//! is no process-wide clock, and no other code in the workspace reads the machine's clocks.
 
 use std::cell::Cell;
 use std::fmt;
@@ -18,23 +18,23 @@ use std::time::{Duration, SystemTime};
 use serde::{Deserialize, Serialize};
 
 /// Wall time at the start of every paused clock: 2026-01-01 00:00:00 UTC, in nanoseconds.
-const REHEARSAL_START: i64 = 1_767_225_600_000_000_000;
-/// Turns without any movement after which everything counts as quiet.
+const SIMULATION_START: i64 = 1_767_225_600_000_000_000;
+/// Consecutive yields without any movement after which the system counts as idle.
 const QUIET_TURNS: u32 = 64;
-/// Turns after which `settle` gives up on a system that never becomes quiet.
+/// Yields after which `settle` gives up on a system that never becomes idle.
 const SETTLE_TURNS_MAX: u32 = 1_000_000;
-/// A pace is counted in millionths.
+/// Clock rates are counted in millionths.
 const MILLION: i64 = 1_000_000;
-/// No clock runs twice as fast as the machine's, or half as fast.
+/// A clock's rate is at most one and a half times the machine's, and at least half of it.
 const DRIFT_MAX: i32 = 500_000;
-/// A deadline further away than the machine can count is this far away: thirty years.
+/// The maximum distance of a deadline, where the machine's clock would overflow: thirty years.
 const DEADLINE_MAX: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The machine's monotonic time, or what tokio says it is while it is paused.
+/// The machine's monotonic time, or tokio's while it is paused.
 #[allow(clippy::disallowed_types, reason = "what the machine's clock gives")]
 type Machine = std::time::Instant;
 
-/// Asking tokio costs more, and this runs for timed messages and every patient question.
+/// tokio's clock costs more, and this runs for sampled messages and every ask with a patience.
 #[allow(clippy::disallowed_methods, reason = "one of two readers of clocks")]
 fn machine_now(paused: bool) -> Machine {
     match paused {
@@ -53,11 +53,11 @@ fn machine_wall() -> i64 {
 }
 
 thread_local! {
-    /// How often anything moved on this thread: an actor ran or a link carried something.
+    /// Number of movements on this thread: an actor ran, or a link carried a frame.
     static MOVED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Notes that something moved, so that `settle` goes on waiting.
+/// Notes a movement, so that `settle` continues to wait.
 pub(crate) fn moved() {
     MOVED.with(|count| count.set(count.get().wrapping_add(1)));
 }
@@ -70,19 +70,19 @@ struct Inner {
     start: Machine,
     wall_offset: AtomicI64,
     paused: bool,
-    /// Whether the pace was ever set: looked at first, since hardly any clock drifts.
+    /// Whether the rate was ever set. Checked first, since hardly any clock drifts.
     drifts: AtomicBool,
     pace: Mutex<Pace>,
 }
 
-/// How fast a clock runs, since when.
+/// A clock's rate, and since when.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pace {
-    /// The machine's time since the clock's start, when the pace was set.
+    /// The machine's time since the clock's start, when the rate was set.
     machine: Duration,
     /// The clock's own time then.
     own: Duration,
-    /// So many millionths faster than the machine's; slower if negative.
+    /// Millionths by which it is faster than the machine; slower if negative.
     ppm: i32,
 }
 
@@ -91,13 +91,13 @@ impl Pace {
         u128::try_from(MILLION + i64::from(self.ppm)).unwrap_or(1)
     }
 
-    /// The clock's own time when the machine's is this, both since the clock's start.
+    /// The clock's time at this machine time, both since the clock's start.
     fn own(self, machine: Duration) -> Duration {
         let since = machine.saturating_sub(self.machine).as_nanos();
         self.own + nanos(since * self.rate() / MILLION as u128)
     }
 
-    /// How long the machine takes for this much of the clock's time; never too short.
+    /// The machine's duration of this much of the clock's time, rounded up.
     fn machine_span(self, own: Duration) -> Duration {
         nanos((own.as_nanos() * MILLION as u128).div_ceil(self.rate()))
     }
@@ -113,8 +113,9 @@ impl Clock {
         Self::starting_now(false)
     }
 
-    /// Virtual time, which moves only when all is quiet. Needs a runtime whose time is paused, as
-    /// [`rehearse`](crate::rehearsal::rehearse) builds it. Every such clock starts at the same wall time.
+    /// Virtual time, which moves only when the system is idle. Needs a runtime whose time is
+    /// paused, as [`rehearse`](crate::testing::rehearse) builds it. Every such clock starts at
+    /// the same wall time.
     pub fn paused() -> Self {
         Self::starting_now(true)
     }
@@ -140,7 +141,7 @@ impl Clock {
         self.at(machine_now(self.0.paused))
     }
 
-    /// This clock's time when the machine's is this.
+    /// This clock's time at this machine time.
     fn at(&self, machine: Machine) -> Instant {
         let machine = machine.saturating_duration_since(self.0.start);
         match self.drifting() {
@@ -154,16 +155,17 @@ impl Clock {
         drifts.then(|| *self.0.pace.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// How long the machine takes for this much of this clock's time.
+    /// The machine's duration of this much of this clock's time.
     fn machine_span(&self, own: Duration) -> Duration {
         self.drifting().map_or(own, |pace| pace.machine_span(own))
     }
 
-    /// Lets this clock run so many millionths faster than the machine's from now on, slower if negative, at most
-    /// half a million; its wall time drifts with it. No time is lost or repeated, and a timer never fires before its
-    /// time by this clock. Only in rehearsals: a real clock runs as the machine's does.
+    /// Sets this clock's rate: faster than the machine by this many millionths, slower if negative,
+    /// at most half a million; its wall time drifts with it. No time is skipped or repeated, and a
+    /// timer never fires early by this clock. Only in simulations: a real clock runs at the
+    /// machine's rate.
     pub fn set_drift(&self, ppm: i32) {
-        debug_assert!(self.0.paused, "only a clock of a rehearsal can drift");
+        debug_assert!(self.0.paused, "only a simulated clock can drift");
         if !self.0.paused {
             return;
         }
@@ -177,7 +179,8 @@ impl Clock {
         self.0.drifts.store(true, Ordering::Relaxed);
     }
 
-    /// Milliseconds from some start, exact only to 25 of them in real time but cheap; wraps around after 49 days.
+    /// Milliseconds from an arbitrary start; cheap, with steps of 25 ms in real time. Wraps around
+    /// after 49 days.
     #[inline]
     pub(crate) fn coarse_millis(&self) -> u32 {
         match self.0.paused {
@@ -189,7 +192,7 @@ impl Clock {
     /// The date and time of day, with this node's offset.
     pub fn wall(&self) -> Timestamp {
         let true_wall = match self.0.paused {
-            true => REHEARSAL_START
+            true => SIMULATION_START
                 .saturating_add(i64::try_from(self.now().0.as_nanos()).unwrap_or(i64::MAX)),
             false => machine_wall(),
         };
@@ -197,12 +200,12 @@ impl Clock {
         Timestamp::from_nanos(u64::try_from(nanos).unwrap_or(0))
     }
 
-    /// Makes this node's wall time jump to this many nanoseconds from the true one. Monotonic time goes on.
+    /// Sets the offset of this node's wall time in nanoseconds. Monotonic time is not affected.
     pub fn set_wall_offset(&self, nanos: i64) {
         self.0.wall_offset.store(nanos, Ordering::Relaxed);
     }
 
-    /// Ready after this long.
+    /// Resolves after this long.
     #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     pub fn sleep(&self, duration: Duration) -> Sleep {
         let span = self.machine_span(duration);
@@ -210,7 +213,7 @@ impl Clock {
             let timer = Box::pin(tokio::time::sleep(span));
             return Sleep { timer, until: None };
         }
-        // Asking what time it is costs as much as all the rest.
+        // Reading the clock costs as much as all the rest.
         let now = machine_now(true);
         let deadline = now.checked_add(span).unwrap_or(now + DEADLINE_MAX);
         let timer = Box::pin(tokio::time::sleep_until(deadline.into()));
@@ -218,19 +221,19 @@ impl Clock {
         Sleep { timer, until }
     }
 
-    /// Ready at this time; at once if it has passed.
+    /// Resolves at this time, or at once if it has passed.
     pub fn sleep_until(&self, at: Instant) -> Sleep {
         self.sleep(at - self.now())
     }
 
-    /// The time this far from now, as timers take it.
+    /// The deadline this far from now.
     pub(crate) fn deadline(&self, after: Duration) -> Deadline {
         let now = machine_now(self.0.paused);
         let after = self.machine_span(after);
         Deadline(now.checked_add(after).unwrap_or(now + DEADLINE_MAX).into())
     }
 
-    /// What the future gives, or [`Late`] if it gives nothing within this long.
+    /// The output of the future, or [`Late`] after this long.
     pub async fn timeout<F: Future>(
         &self,
         duration: Duration,
@@ -243,8 +246,8 @@ impl Clock {
         }
     }
 
-    /// Lets this much virtual time pass: every timer due on the way fires in order, with everything it
-    /// sets in motion done before the next; then settles. Only in rehearsals: real time passes by itself.
+    /// Advances virtual time: every timer due on the way fires in order, and all its consequences
+    /// run before the next timer; then settles. Only in simulations: real time passes by itself.
     pub async fn advance(&self, duration: Duration) {
         debug_assert!(self.0.paused, "only paused time can be advanced");
         self.settle().await;
@@ -252,7 +255,7 @@ impl Clock {
         self.settle().await;
     }
 
-    /// Waits, without any time passing, until nothing moves any more. Only in rehearsals.
+    /// Waits until the system is idle, without advancing time. Only in simulations.
     pub async fn settle(&self) {
         debug_assert!(self.0.paused, "only paused time can settle");
         let mut seen = MOVED.with(Cell::get);
@@ -266,11 +269,11 @@ impl Clock {
                 return;
             }
         }
-        tracing::warn!(turns = SETTLE_TURNS_MAX, "the rehearsal never became quiet");
+        tracing::warn!(turns = SETTLE_TURNS_MAX, "the simulation never became idle");
     }
 
-    /// Notes that something outside the actors moved (a simulated packet, say), so that
-    /// [`settle`](Self::settle) waits for what follows from it.
+    /// Notes a movement outside the actors (a simulated packet, for example), so that
+    /// [`settle`](Self::settle) waits for its consequences.
     pub fn note_movement(&self) {
         moved();
     }
@@ -290,7 +293,7 @@ impl fmt::Debug for Clock {
 pub struct Instant(Duration);
 
 impl Instant {
-    /// How long after the clock's start this is.
+    /// The time since the clock's start.
     pub fn since_start(self) -> Duration {
         self.0
     }
@@ -307,7 +310,7 @@ impl Add<Duration> for Instant {
 impl Sub<Instant> for Instant {
     type Output = Duration;
 
-    /// Zero if `earlier` is in truth later.
+    /// Zero if `earlier` is actually later.
     fn sub(self, earlier: Instant) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
@@ -343,7 +346,7 @@ impl Timestamp {
         self.0 as f64 / 1e9
     }
 
-    /// How long after the other this is; zero if it is not, since wall time may jump back.
+    /// The time since `earlier`; zero if that is later, since wall time may jump back.
     pub fn saturating_since(self, earlier: Timestamp) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -360,12 +363,12 @@ impl Add<Duration> for Timestamp {
     }
 }
 
-/// A time at which patience ends.
+/// The end of a patience.
 #[derive(Clone, Copy)]
 pub(crate) struct Deadline(tokio::time::Instant);
 
 impl Deadline {
-    /// Ready then.
+    /// Resolves at the deadline.
     #[allow(clippy::disallowed_methods, reason = "the one place that makes timers")]
     pub(crate) fn sleep(self) -> Sleep {
         Sleep {
@@ -379,7 +382,7 @@ impl Deadline {
 #[must_use = "a timer does nothing unless awaited"]
 pub struct Sleep {
     timer: Pin<Box<tokio::time::Sleep>>,
-    /// In rehearsals, whose time it must be at least: a clock may have become slower meanwhile.
+    /// In simulations, the earliest time of completion: the clock may have become slower meanwhile.
     until: Option<(Clock, Instant)>,
 }
 
@@ -410,9 +413,9 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// Nothing came within the time allowed.
+/// The future did not complete in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("nothing came within {after:?}")]
+#[error("timed out after {after:?}")]
 pub struct Late {
     /// The time allowed.
     pub after: Duration,

@@ -1,7 +1,7 @@
-//! The codec of message bodies: bincode with its standard settings, and the only file that names it.
+//! The codec of message bodies: bincode with its standard settings, and the only user of it.
 //!
-//! Decoding never trusts a length it reads (see `codec/careful.rs`): whatever the bytes claim, no more is
-//! allocated than a small multiple of the bytes that are there, and bytes that are left over are an error.
+//! Decoding trusts no length that it reads (see `codec/careful.rs`): it never allocates more than a
+//! small multiple of the actual bytes, and left-over bytes are an error.
 
 mod careful;
 pub mod octets;
@@ -18,16 +18,16 @@ pub const BODY_MAX: usize = 64 << 20;
 /// bincode's own limit, which counts a small number as if it took all its bytes.
 const CLAIM_MAX: usize = 16 * BODY_MAX;
 
-/// The bytes are not what they should be.
+/// Bytes that cannot be decoded, or a value that cannot be encoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("garbled: {reason}")]
 pub struct Garbled {
-    /// What was found and what was expected.
+    /// The expected and the actual content.
     pub reason: String,
 }
 
 impl Garbled {
-    /// Garbled for this reason.
+    /// An error with this reason.
     pub fn new(reason: impl Into<String>) -> Self {
         Self {
             reason: reason.into(),
@@ -35,7 +35,7 @@ impl Garbled {
     }
 }
 
-/// Appends the value's bytes. On an error the buffer holds what it held before.
+/// Appends the encoded value. On an error the buffer is unchanged.
 pub fn encode_into<T: Serialize>(value: &T, buffer: &mut BytesMut) -> Result<(), Garbled> {
     let start = buffer.len();
     let config = bincode::config::standard();
@@ -48,14 +48,14 @@ pub fn encode_into<T: Serialize>(value: &T, buffer: &mut BytesMut) -> Result<(),
     }
 }
 
-/// The value's bytes.
+/// The encoded value.
 pub fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, Garbled> {
     let mut buffer = BytesMut::new();
     encode_into(value, &mut buffer)?;
     Ok(buffer.into())
 }
 
-/// The value that exactly these bytes stand for.
+/// Decodes a value from exactly these bytes.
 pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
     if bytes.len() > BODY_MAX {
         return Err(Garbled::new(format!(
@@ -77,7 +77,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Garbled> {
     }
 }
 
-/// What could not be decoded, and why not.
+/// The error at this place of the value.
 #[cold]
 fn garbled(place: &str, error: DecodeError) -> Garbled {
     let why = match error {
@@ -96,7 +96,7 @@ fn garbled(place: &str, error: DecodeError) -> Garbled {
 struct Appender<'a>(&'a mut BytesMut);
 
 impl bincode::enc::write::Writer for Appender<'_> {
-    // Most writes are of one or eight bytes, and known to be: inlined, they are one store.
+    // Most writes are of one or eight bytes with a constant length: inlined, they are one store.
     #[inline(always)]
     fn write(&mut self, bytes: &[u8]) -> Result<(), bincode::error::EncodeError> {
         self.0.extend_from_slice(bytes);
@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_encoded_decodes_to_the_same_and_one_more_byte_is_an_error(shape in shapes()) {
+        fn round_trip_succeeds_and_an_extra_byte_fails(shape in shapes()) {
             let mut bytes = encode(&shape).unwrap();
             prop_assert_eq!(decode::<Shape>(&bytes), Ok(shape));
             bytes.push(0);
@@ -171,7 +171,7 @@ mod tests {
         assert!(reason::<String>(&HUGE).contains("Limit"));
         assert!(reason::<Vec<()>>(&HUGE).contains("elements claimed"));
         assert!(reason::<BTreeMap<(), ()>>(&HUGE).contains("elements claimed"));
-        let within_the_limit = [252, 0, 0, 0, 1]; // 16 MiB of text, of which nothing is there
+        let within_the_limit = [252, 0, 0, 0, 1]; // 16 MiB of text, of which no byte is there
         assert!(decode::<String>(&within_the_limit).is_err());
     }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_says_at_which_field_and_element_it_was_met() {
+    fn errors_contain_the_path_of_the_field() {
         let named = Shape::Named {
             list: vec![Some(true), None, Some(false)],
             map: BTreeMap::new(),
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_nested_without_end_does_not_overflow_the_stack() {
+    fn endless_nesting_does_not_overflow_the_stack() {
         let bytes = vec![4; 200_000]; // Nested(Nested(...
         assert!(reason::<Shape>(&bytes).contains("nested deeper"));
     }

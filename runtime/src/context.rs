@@ -1,7 +1,7 @@
-//! The context an actor runs in: actix's own, plus who it is, where it lives and whom it watches.
+//! The context an actor runs in: actix's own, plus its pid, its node and its links.
 //!
-//! Implements actix's [`ActorContext`] and [`AsyncContext`], so everything written for actix works. It
-//! takes turns: after [`TURN`] messages the actor lets its neighbours on the thread run.
+//! Implements actix's [`ActorContext`] and [`AsyncContext`], so everything written for actix works.
+//! After [`TURN`] messages the actor yields to its neighbours on the thread.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,42 +12,42 @@ use actix::dev::{AsyncContextParts, ContextParts};
 use actix::fut::{ActorFuture, ActorFutureExt};
 use actix::{Actor, ActorContext, ActorState, Addr, AsyncContext, Handler, SpawnHandle};
 
-use crate::agenda::{self, Agenda, Attend, Errand};
-use crate::beside::Way;
+use crate::batch::{Resume, Unfinished};
 use crate::clock::Clock;
 use crate::exit::Exited;
-use crate::handle::{Handle, Incarnation, Seat};
+use crate::handle::{ActorSlot, Handle, Incarnation};
 use crate::identity::Pid;
 use crate::link::Sender;
 use crate::mailbox::Meter;
 use crate::node::Node;
-use crate::process::EarTable;
-use crate::run::{Resume, Unfinished};
+use crate::pending::{self, PendingFutures, PollPending, TimerHandle};
+use crate::priority::QueueKind;
+use crate::process::HandlerTable;
 use crate::tally::Counts;
 
-/// How many messages an actor handles before its neighbours get their turn.
+/// Messages that an actor handles before its neighbours on the thread run.
 const TURN: u32 = 128;
-/// How many messages are heard ahead of the mailbox before one from it is.
-const AHEAD_AT_ONCE: usize = 32;
+/// Urgent messages that are handled before one from the mailbox.
+const URGENT_AT_ONCE: usize = 32;
 
-/// What an actor can do and know while it runs.
+/// The interface between a running actor and the runtime.
 pub struct Context<A: Actor<Context = Context<A>>> {
     parts: ContextParts<A>,
     node: Node,
     pid: Pid,
-    seat: Arc<Seat<A>>,
+    slot: Arc<ActorSlot<A>>,
     incarnation: Arc<Incarnation<A>>,
     pub(crate) meter: Arc<Meter>,
     pub(crate) counts: Counts,
     pub(crate) sender: Option<Arc<Sender>>,
-    pub(crate) agenda: Agenda<A>,
+    pub(crate) pending: PendingFutures<A>,
     /// Messages left in this turn.
     turn: u32,
     /// Futures that the mailbox waits for.
     waits: usize,
-    /// What must be handled before the mailbox, in order.
+    /// Messages that must be handled before the mailbox, in order.
     unfinished: VecDeque<Box<dyn Unfinished<A>>>,
-    /// Whether a future is there to come back to it.
+    /// Whether a future is pending that resumes the unfinished messages.
     resuming: bool,
 }
 
@@ -55,7 +55,7 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     pub(crate) fn new(
         parts: ContextParts<A>,
         node: Node,
-        seat: Arc<Seat<A>>,
+        slot: Arc<ActorSlot<A>>,
         incarnation: Arc<Incarnation<A>>,
     ) -> Self {
         let (pid, meter) = (incarnation.pid.clone(), incarnation.meter.clone());
@@ -64,12 +64,12 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
             parts,
             node,
             pid,
-            seat,
+            slot,
             incarnation,
             meter,
             counts,
             sender: None,
-            agenda: Agenda::default(),
+            pending: PendingFutures::default(),
             turn: TURN,
             waits: 0,
             unfinished: VecDeque::new(),
@@ -94,17 +94,17 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
 
     /// A handle to this actor, which survives its restarts.
     pub fn handle(&self) -> Handle<A> {
-        Handle::new(self.seat.clone())
+        Handle::new(self.slot.clone())
     }
 
-    /// Who sent the message being handled, if it came from another node; `None` for local ones, and in
-    /// timers and futures.
+    /// The sender of the message being handled, if it came from another node; `None` for local
+    /// messages, and in timers and futures.
     pub fn sender(&self) -> Option<&Sender> {
         self.sender.as_deref()
     }
 
-    /// Hear exactly one [`Exited`] when that actor ends, its node is lost, or at once if there is no such
-    /// actor. Linking twice is linking once.
+    /// Sends this actor exactly one [`Exited`] when that actor ends or its node is lost, or at once
+    /// if there is no such actor. A second link to the same pid has no effect.
     pub fn link(&mut self, pid: &Pid)
     where
         A: Handler<Exited>,
@@ -117,13 +117,13 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.node.watch(pid, self.pid.incarnation(), notify);
     }
 
-    /// Hear no more of that actor. An [`Exited`] already in the mailbox still comes.
+    /// Removes the link. An [`Exited`] already in the mailbox is still delivered.
     pub fn unlink(&mut self, pid: &Pid) {
         self.node.unwatch(pid, self.pid.incarnation());
     }
 
-    /// Does this once, so much later, unless cancelled.
-    pub fn after<F>(&mut self, delay: Duration, act: F) -> Errand
+    /// Runs `act` once after this delay, unless cancelled.
+    pub fn after<F>(&mut self, delay: Duration, act: F) -> TimerHandle
     where
         F: FnOnce(&mut A, &mut Self) + 'static,
     {
@@ -131,8 +131,9 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.then(sleep, move |actor, (), ctx| act(actor, ctx))
     }
 
-    /// As [`after`](Self::after), and as said by whoever has sent the message that is being handled now: [`sender`](Self::sender) names him again.
-    pub fn after_as_sender<F>(&mut self, delay: Duration, act: F) -> Errand
+    /// As [`after`](Self::after), with the [`sender`](Self::sender) of the message that is being
+    /// handled now.
+    pub fn after_as_sender<F>(&mut self, delay: Duration, act: F) -> TimerHandle
     where
         F: FnOnce(&mut A, &mut Self) + 'static,
     {
@@ -144,43 +145,44 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         })
     }
 
-    /// Does this again and again, first after one period, until cancelled. Periods missed while the actor
-    /// was busy are skipped. A period below a millisecond counts as a millisecond.
-    pub fn every<F>(&mut self, period: Duration, act: F) -> Errand
+    /// Runs `act` periodically, first after one period, until cancelled. Periods missed while the
+    /// actor was busy are skipped. A period below a millisecond counts as a millisecond.
+    pub fn every<F>(&mut self, period: Duration, act: F) -> TimerHandle
     where
         F: FnMut(&mut A, &mut Self) + 'static,
     {
         let period = period.max(Duration::from_millis(1));
         let due = self.clock().now() + period;
-        agenda::again(self, None, due, period, act)
+        pending::repeat(self, None, due, period, act)
     }
 
-    /// Cancels what [`after`](Self::after), [`every`](Self::every) or [`then`](Self::then) began.
-    pub fn cancel(&mut self, errand: Errand) {
-        self.agenda.cancel(errand);
+    /// Cancels a timer or future of [`after`](Self::after), [`every`](Self::every) or
+    /// [`then`](Self::then).
+    pub fn cancel(&mut self, timer: TimerHandle) {
+        self.pending.cancel(timer);
     }
 
-    /// Whether that may still come back into the actor: it is neither done nor cancelled.
-    pub fn is_coming(&self, errand: Errand) -> bool {
-        self.agenda.is_wanted(errand)
+    /// Whether the timer or future is pending: neither done nor cancelled.
+    pub fn is_pending(&self, timer: TimerHandle) -> bool {
+        self.pending.contains(timer)
     }
 
-    /// Runs a future beside the mailbox, and comes back into the actor with its output.
-    pub fn then<T, F>(&mut self, future: T, act: F) -> Errand
+    /// Runs a future beside the mailbox, and `act` in the actor with its output.
+    pub fn then<T, F>(&mut self, future: T, act: F) -> TimerHandle
     where
         T: Future + 'static,
         F: FnOnce(&mut A, T::Output, &mut Self) + 'static,
     {
-        let (errand, first) = self.agenda.begin(future, act);
-        let was_crowded = self.agenda.crowded;
-        self.agenda.count(&self.meter);
-        if self.agenda.crowded && !was_crowded {
-            tracing::warn!(pid = %self.pid, errands = self.agenda.limit, "hears nothing until an errand comes back");
+        let (timer, first) = self.pending.begin(future, act);
+        let was_at_limit = self.pending.at_limit;
+        self.pending.count(&self.meter);
+        if self.pending.at_limit && !was_at_limit {
+            tracing::warn!(pid = %self.pid, limit = self.pending.limit, "pausing the mailbox: too many pending timers and futures");
         }
         if first {
-            AsyncContext::spawn(self, Attend);
+            AsyncContext::spawn(self, PollPending);
         }
-        errand
+        timer
     }
 
     #[inline]
@@ -198,7 +200,7 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     }
 
     /// Whether it may handle another message now.
-    pub(crate) fn may_hear(&self) -> bool {
+    pub(crate) fn may_handle(&self) -> bool {
         !AsyncContext::waiting(self)
     }
 
@@ -210,10 +212,10 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
     /// Whether something must be handled before a message from the mailbox.
     #[inline]
     pub(crate) fn has_something_before(&self) -> bool {
-        self.has_unfinished() || self.meter.has_ahead()
+        self.has_unfinished() || self.meter.has_urgent()
     }
 
-    /// Keeps what is left of something for later, in front of the mailbox.
+    /// Keeps the remaining messages of a batch for later, in front of the mailbox.
     #[cold]
     pub(crate) fn leave_unfinished(&mut self, rest: Box<dyn Unfinished<A>>) {
         self.unfinished.push_front(rest);
@@ -227,67 +229,67 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         }
     }
 
-    /// Handles what comes before the mailbox, and then this.
+    /// Handles everything that comes before the mailbox, and then this.
     #[cold]
     pub(crate) fn handle_after(&mut self, actor: &mut A, next: Box<dyn Unfinished<A>>) {
         self.unfinished.push_back(next);
-        self.go_on(actor);
+        self.proceed(actor);
         if self.has_unfinished() {
             self.resume_later();
         }
     }
 
-    /// Goes on with what is unfinished, as far as the actor may hear.
-    pub(crate) fn go_on(&mut self, actor: &mut A) {
-        while self.may_hear() {
-            if self.meter.has_ahead() {
-                self.hear_ahead(actor);
-                if !self.may_hear() {
+    /// Handles unfinished messages until none are left or the actor must pause.
+    pub(crate) fn proceed(&mut self, actor: &mut A) {
+        while self.may_handle() {
+            if self.meter.has_urgent() {
+                self.handle_urgent(actor);
+                if !self.may_handle() {
                     return;
                 }
             }
             let Some(mut next) = self.unfinished.pop_front() else {
                 return;
             };
-            if !next.go_on(actor, self) {
+            if !next.proceed(actor, self) {
                 self.unfinished.push_front(next);
             }
         }
     }
 
-    /// Hears what waits ahead of the mailbox, but not so much that the mailbox never gets its turn.
+    /// Handles urgent messages, at most [`URGENT_AT_ONCE`] so that the mailbox is not starved.
     #[cold]
-    pub(crate) fn hear_ahead(&mut self, actor: &mut A) {
+    pub(crate) fn handle_urgent(&mut self, actor: &mut A) {
         let sender = self.sender.take();
         let incarnation = self.incarnation.clone();
-        if let Some(beside) = &incarnation.beside {
-            for _ in 0..AHEAD_AT_ONCE {
-                if !self.may_hear() {
+        if let Some(priority) = &incarnation.priority {
+            for _ in 0..URGENT_AT_ONCE {
+                if !self.may_handle() {
                     break;
                 }
-                let Some(mut next) = beside.take(&self.meter, Way::Ahead) else {
+                let Some(mut next) = priority.take(&self.meter, QueueKind::Urgent) else {
                     break;
                 };
-                next.go_on(actor, self);
+                next.proceed(actor, self);
             }
         }
         self.sender = sender;
     }
 
-    /// Hears everything that waits beside the mailbox, as far as the actor may hear.
-    pub(crate) fn hear_beside(&mut self, actor: &mut A) {
+    /// Handles all messages of the priority queues, until the actor must pause.
+    pub(crate) fn handle_priority(&mut self, actor: &mut A) {
         let incarnation = self.incarnation.clone();
-        let Some(beside) = &incarnation.beside else {
+        let Some(priority) = &incarnation.priority else {
             return;
         };
-        while self.may_hear() {
-            if self.meter.has_ahead() {
-                self.hear_ahead(actor);
+        while self.may_handle() {
+            if self.meter.has_urgent() {
+                self.handle_urgent(actor);
             } else {
-                let Some(mut next) = beside.take(&self.meter, Way::Newest) else {
+                let Some(mut next) = priority.take(&self.meter, QueueKind::Newest) else {
                     return;
                 };
-                next.go_on(actor, self);
+                next.proceed(actor, self);
             }
         }
     }
@@ -296,14 +298,14 @@ impl<A: Actor<Context = Context<A>>> Context<A> {
         self.resuming = false;
     }
 
-    /// What this actor hears; `None` if its end is known already.
-    pub(crate) fn ears(&self) -> Option<Arc<EarTable>> {
+    /// The messages that this actor accepts; `None` if it is known to have ended.
+    pub(crate) fn handlers(&self) -> Option<Arc<HandlerTable>> {
         let entry = self.node.registry().find_pid(&self.pid)?;
-        Some(entry.ears.clone())
+        Some(entry.handlers.clone())
     }
 
-    /// Whether it may go on with messages that came in one: it neither ends nor waits for a future.
-    pub(crate) fn may_go_on(&self) -> bool {
+    /// Whether it may continue with a batch: it neither ends nor waits for a future.
+    pub(crate) fn may_continue(&self) -> bool {
         !self.parts.waiting() && !self.meter.is_stopping_now()
     }
 
@@ -351,7 +353,7 @@ impl<A: Actor<Context = Self>> AsyncContext<A> for Context<A> {
     #[inline]
     fn waiting(&self) -> bool {
         self.turn == 0
-            || self.agenda.crowded
+            || self.pending.at_limit
             || self.parts.waiting()
             || self.meter.is_stopping_now()
     }

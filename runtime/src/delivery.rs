@@ -1,70 +1,74 @@
-//! Acknowledged delivery: messages that must reach whoever holds an office, also when the one who held it has failed (S132).
+//! Acknowledged delivery: messages that must reach the actor in charge, even if its predecessor has
+//! failed.
 //!
-//! A plain tell is at most once: what was on its way when a link broke, or when a master died, is lost and nobody is told.
-//! A [`Courier`] numbers what it is given, keeps it until the receiver has said that it handled it, and sends it again
-//! after a reconnect or to a new receiver. The receiver hears each message once in its life, and in order. What cannot be
-//! delivered within the courier's [`Bounds`] fails loudly: an error to the caller, a warning and a counter.
+//! A plain tell is at most once: a message in transit when a link breaks or a master dies is lost
+//! without notice. A [`ReliableSender`] numbers its messages, keeps each until the receiver has
+//! acknowledged it as handled, and resends it after a reconnect or to a new receiver. A receiver
+//! handles each message once per incarnation, and in order. A message that cannot be delivered
+//! within the reliable sender's [`Bounds`] fails visibly: an error to the caller, a warning and a
+//! counter.
 //!
-//! This file holds what crosses the wire. Decisions are in `outgoing` (the sender's ledger) and `incoming` (the
-//! receiver's); `courier` and `receiver` carry them out. It never makes a connection and never chooses a receiver:
-//! its owner does, and says so with [`Courier::retarget`].
+//! This file holds the wire types. The state machines are `send_window` and `dedup_receiver`;
+//! `reliable_sender` and `receiver` connect them to actors. Nothing here connects or chooses a
+//! receiver: the owner of the sender does, and calls [`ReliableSender::retarget`].
 //!
 //! # When to use it
 //!
-//! For what is said once and matters: a kill, a launch, an acknowledgement. Not for questions (an ask has its answer), for
-//! what is said again anyway (pings, samples, a state that is told whole), and not for streams of data: each message
-//! costs a place in memory until it is acknowledged. Messages of one courier are ordered among themselves, not with plain
-//! tells, so all that must keep its order goes through one courier.
+//! For important messages that are sent once: a kill, a launch, an acknowledgement. Not for asks
+//! (they have replies), for messages that are repeated anyway (pings, samples, complete states),
+//! and not for streams of data: each message takes memory until it is acknowledged. Messages of one
+//! reliable sender are ordered among themselves, not with plain tells, so all messages that must
+//! stay in order go through one reliable sender.
 //!
 //! ```
 //! use std::time::Duration;
-//! use runtime::delivery::{self, Bounds, Incoming, Numbered};
+//! use runtime::delivery::{self, Bounds, DedupReceiver, Sequenced};
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Note(u32);
 //! remote! { Note = "example/note" v1 }
 //!
-//! /// The receiver keeps the other half of the book, and lets it open what is numbered.
+//! /// The receiver keeps a `DedupReceiver`, and passes sequenced messages to it.
 //! #[derive(Default)]
-//! struct Desk { incoming: Incoming, notes: Vec<u32> }
-//! impl Actor for Desk { type Context = Context<Self>; }
-//! impl Process for Desk {
-//!     fn hears(ears: &mut Ears<Self>) {
-//!         ears.hear::<Numbered>(&[Role::Agent]);
-//!         ears.hear::<Note>(&[Role::Agent]);
+//! struct Notebook { incoming: DedupReceiver, notes: Vec<u32> }
+//! impl Actor for Notebook { type Context = Context<Self>; }
+//! impl Process for Notebook {
+//!     fn accepts(handlers: &mut RemoteHandlers<Self>) {
+//!         handlers.accept::<Sequenced>(&[Role::Agent]);
+//!         handlers.accept::<Note>(&[Role::Agent]);
 //!     }
 //! }
-//! impl Handler<Numbered> for Desk {
-//!     type Result = MessageResult<Numbered>;
-//!     fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
-//!         MessageResult(delivery::take(self, |desk| &mut desk.incoming, numbered, ctx))
+//! impl Handler<Sequenced> for Notebook {
+//!     type Result = MessageResult<Sequenced>;
+//!     fn handle(&mut self, batch: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
+//!         MessageResult(delivery::take(self, |notebook| &mut notebook.incoming, batch, ctx))
 //!     }
 //! }
-//! /// An ordinary handler: it cannot tell how the message came.
-//! impl Handler<Note> for Desk {
+//! /// An ordinary handler: delivery is transparent to it.
+//! impl Handler<Note> for Notebook {
 //!     type Result = ();
 //!     fn handle(&mut self, Note(number): Note, _: &mut Context<Self>) { self.notes.push(number); }
 //! }
 //!
-//! rehearse(|node| async move {
-//!     let courier = node.courier(Bounds::default()).unwrap();
-//!     let receipt = courier.send(Note(1)).unwrap(); // Nobody to send it to yet: it waits.
-//!     let desk = node.spawn("desk", Desk::default()).unwrap();
-//!     courier.retarget(&desk.pid());
+//! simulate(|node| async move {
+//!     let sender = node.reliable_sender(Bounds::default()).unwrap();
+//!     let receipt = sender.send(Note(1)).unwrap(); // No receiver yet: it waits.
+//!     let notebook = node.spawn("notebook", Notebook::default()).unwrap();
+//!     sender.retarget(&notebook.pid());
 //!     assert_eq!(receipt.await, Ok(()));
 //! });
 //! ```
 
 mod body;
 mod counts;
-mod courier;
-mod incoming;
+mod dedup_receiver;
 #[cfg(test)]
 mod laws;
-mod outgoing;
 mod receiver;
+mod reliable_sender;
+mod send_window;
 #[cfg(test)]
 mod tests;
 
@@ -80,23 +84,24 @@ use crate::remote;
 
 pub(crate) use body::Body;
 pub(crate) use counts::Counts;
-pub use courier::{Courier, Receipt};
-pub use incoming::Incoming;
-pub use receiver::{Held, take};
+pub use dedup_receiver::DedupReceiver;
+pub use receiver::{HeldSequence, take};
+pub use reliable_sender::{Receipt, ReliableSender};
 
-/// The longest that a courier keeps a message. Receivers remember a stream for twice as long, so that one that was
-/// forgotten can hold nothing that was handled before.
+/// Maximum age of a message in a reliable sender. Receivers remember a stream for twice as long, so
+/// a forgotten stream can contain no message that was handled before.
 pub const AGE_MAX: Duration = Duration::from_secs(3600);
 
-/// How much a courier keeps for its receiver, and for how long. Whatever is above fails at once, and loudly.
+/// Bounds on the messages that a reliable sender keeps for its receiver. A message beyond them
+/// fails at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Messages that may wait for their acknowledgement. Default 65,536; at least one.
+    /// Messages that may wait for their acknowledgement. Default: 65,536; at least one.
     pub messages: usize,
-    /// Bytes of their bodies, in each shape that is kept until it is known who receives it. Default 16 MiB. A message that is larger by
-    /// itself is never taken.
+    /// Bytes of their bodies, in all versions that are kept until the receiver is known. Default:
+    /// 16 MiB. A larger single message is always refused.
     pub bytes: usize,
-    /// How long a message may wait before it is given up. Default 15 minutes, at most [`AGE_MAX`].
+    /// How long a message may wait before it is given up. Default: 15 minutes, at most [`AGE_MAX`].
     pub age: Duration,
 }
 
@@ -110,78 +115,82 @@ impl Default for Bounds {
     }
 }
 
-/// Why a message is not, or not known to be, delivered.
+/// Why a message was not delivered, or its delivery is not known.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeliveryError {
-    /// It was not taken, because too much waits already: say less, or wait until some of it is delivered.
-    #[error("{messages} messages of {bytes} bytes wait already, and there is no room for more")]
+    /// Refused, because too many messages wait already: send less, or wait until some are
+    /// delivered.
+    #[error("queue is full with {messages} messages of {bytes} bytes")]
     Full {
-        /// How many messages wait.
+        /// The number of waiting messages.
         messages: usize,
-        /// How many bytes they have.
+        /// Their bytes.
         bytes: usize,
     },
-    /// It has waited for too long and is given up. It may have been handled, if only its acknowledgement was lost.
+    /// It waited too long and was given up. It may have been handled, if only its acknowledgement
+    /// was lost.
     #[error("not acknowledged within {after:?}")]
     Expired {
         /// The age at which it was given up.
         after: Duration,
     },
-    /// The receiver does not hear it, or cannot read it. It was not handled.
+    /// The receiver does not accept it, or cannot decode it. It was not handled.
     #[error("refused: {reason}")]
     Refused {
-        /// Which message, and why not.
+        /// The message and the cause.
         reason: String,
     },
-    /// It was sent once, as it was to be, and not acknowledged. It may have been handled.
+    /// A message of `send_once` was sent and not acknowledged. It may have been handled.
     #[error("sent once and not acknowledged")]
     Lost,
-    /// The courier has ended. It may have been handled, if only its acknowledgement was lost.
-    #[error("the courier has ended")]
+    /// The reliable sender has ended. It may have been handled, if only its acknowledgement was
+    /// lost.
+    #[error("the reliable sender has ended")]
     Ended,
 }
 
-/// These messages of one stream are to be handled, in this order, unless they have been.
+/// Messages of one stream, to be handled in this order unless they already have been.
 ///
-/// Each keeps its own id and version and the bytes that it would have had as a plain tell.
+/// Each keeps its own id and version and the bytes of a plain tell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Numbered {
-    /// Who says it; an actor of the sending node.
+pub struct Sequenced {
+    /// The sender; an actor of the sending node.
     from: Pid,
-    /// Which of its streams.
+    /// The number of the sender's stream.
     stream: u64,
-    /// The lowest number that is not acknowledged: all below are over, handled or given up.
+    /// The lowest unacknowledged number: all below are handled or given up.
     floor: u64,
-    /// The number of the first of these.
+    /// The number of the first of these messages.
     first: u64,
-    /// `None` keeps the place of one that was sent before and is not to be sent again.
-    messages: Vec<Option<Packed>>,
+    /// `None` holds the number of a message that was sent once and must not be sent again.
+    messages: Vec<Option<EncodedMessage>>,
 }
 
-impl Numbered {
-    /// Who says it: what [`Context::sender`](crate::Context::sender) will name as the sender of the messages in it.
+impl Sequenced {
+    /// The sender: [`Context::sender`](crate::Context::sender) of the messages in it.
     pub fn from(&self) -> &Pid {
         &self.from
     }
 }
 
-/// A message as it would stand in a frame of its own.
+/// A message as in a frame of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Packed {
+struct EncodedMessage {
     id: u32,
     version: u16,
     body: Body,
-    /// The same in older shapes, the newest of them first: which one is sent depends on who receives it. Never crosses the wire.
+    /// The older versions of the same message, newest first: the receiver decides which one is
+    /// sent. Never crosses the wire.
     #[serde(skip)]
-    older: Vec<Packed>,
+    older: Vec<EncodedMessage>,
 }
 
-impl Packed {
+impl EncodedMessage {
     fn new<M: Remote>(message: &M) -> Result<Self, Garbled> {
         let pack = |version| {
             let mut body = BytesMut::new();
             message.encode_as(version, &mut body)?;
-            Ok(Packed {
+            Ok(EncodedMessage {
                 id: M::ID,
                 version,
                 body: Body(body.freeze()),
@@ -189,25 +198,25 @@ impl Packed {
             })
         };
         let older = (M::OLDEST..M::VERSION).rev().map(pack);
-        Ok(Packed {
+        Ok(EncodedMessage {
             older: older.collect::<Result<_, Garbled>>()?,
             ..pack(M::VERSION)?
         })
     }
 
-    /// The bytes of its bodies, in all shapes: what it costs while it waits.
+    /// The bytes of its bodies, in all versions: its memory while it waits.
     fn weight(&self) -> usize {
-        let older = self.older.iter().map(Packed::weight);
+        let older = self.older.iter().map(EncodedMessage::weight);
         self.body.0.len() + older.sum::<usize>()
     }
 
-    /// The bytes of its largest shape: what it may cost when it travels.
+    /// The bytes of its largest version: the upper bound of its size on the wire.
     fn length_max(&self) -> usize {
-        let older = self.older.iter().map(Packed::length_max);
+        let older = self.older.iter().map(EncodedMessage::length_max);
         older.fold(self.body.0.len(), usize::max)
     }
 
-    /// In the shape that this node understands.
+    /// In the version that this node accepts.
     fn to(mut self, receiver: &NodeId, node: &Node) -> Self {
         if let Some(oldest) = self.older.last() {
             let version = node.version_for(receiver, self.id, oldest.version, self.version);
@@ -220,30 +229,30 @@ impl Packed {
     }
 }
 
-/// Everything of this stream below `next` is over for this receiver.
+/// The acknowledgement: every message of this stream below `next` is done for this receiver.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Taken {
-    /// The number wanted next.
+pub struct SequenceAck {
+    /// The next expected number.
     next: u64,
-    /// Which of those since the floor were not handled, and why.
+    /// The refused messages since the floor, with the reasons.
     refused: Vec<(u64, String)>,
 }
 
-/// Nothing of it was taken.
+/// No message of it was handled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum NotTaken {
-    /// The receiver cannot take it just now: send it again after a while.
+pub enum NotAcknowledged {
+    /// The receiver is not ready: retry after a while.
     #[error("not now: {reason}")]
     NotNow {
         /// For the log.
         reason: String,
     },
-    /// It will never be taken as it is.
+    /// The receiver will never accept it as it is.
     #[error("{reason}")]
     Never {
-        /// Names what was found and what was expected.
+        /// The expected and the actual content.
         reason: String,
     },
 }
 
-remote! { Numbered = "delivery/numbered" v1 -> Result<Taken, NotTaken> }
+remote! { Sequenced = "delivery/numbered" v1 -> Result<SequenceAck, NotAcknowledged> }

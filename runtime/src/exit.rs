@@ -1,10 +1,10 @@
-//! Exits: how an actor ended, told once to everyone who linked to it.
+//! Exits: how an actor ended, sent once to every actor that linked to it.
 
 use actix::Message;
 
 use crate::identity::Pid;
 
-/// The actor with this pid has ended, or can no longer be heard from. Comes exactly once per link,
+/// The actor with this pid has ended, or can no longer be reached. Delivered exactly once per link,
 /// after the last message that was received from it.
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
@@ -18,10 +18,10 @@ pub struct Exited {
 /// How an actor ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exit {
-    /// It stopped by itself or was told to.
+    /// It stopped by itself or on request.
     #[error("stopped")]
     Stopped,
-    /// A handler, timer or future of it panicked with these words.
+    /// A handler, timer or future of it panicked with this message.
     #[error("panicked: {0}")]
     Panicked(String),
     /// Its node died or the connection broke, for this reason; the actor itself may still live.
@@ -33,11 +33,13 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// Whether its node's process has certainly ended, and the actor with it: the peer's machine refuses what is sent to its port.
+    /// Whether its node's process has certainly ended, and the actor with it: the peer's machine
+    /// refuses packets to its port.
     pub fn is_end_of_process(&self) -> bool {
         matches!(self, Self::NodeLost(why) if why == PROCESS_ENDED)
     }
 }
 
-/// With these words a transport closes a link whose peer's process has ended, as it knows from the peer's machine.
+/// The reason with which a transport closes a link whose peer's process has ended, as the peer's
+/// machine reported.
 pub const PROCESS_ENDED: &str = "the peer's port is closed: its process has ended";

@@ -1,8 +1,9 @@
-//! Frames: what travels on a link, to the byte.
+//! Frames: the byte format of a link.
 //!
-//! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and for
-//! letters and replies a body in the [codec](crate::codec). A tell whose header is that of the tell before it in the
-//! ordinary lane leaves it out, and then may have a length of two bytes ([`crate::again`]). The reader trusts nothing and copies nothing; it never panics, whatever the bytes.
+//! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and
+//! for messages and replies a body in the [codec](crate::codec). A tell whose header equals that of
+//! the tell before it in the ordinary lane omits it, and then may have a length of two bytes
+//! ([`crate::elision`]). The reader copies nothing and never panics, whatever the bytes.
 
 use bytes::{BufMut, BytesMut};
 
@@ -14,7 +15,7 @@ use crate::message::Lane;
 
 /// Bytes of the length before each frame.
 pub(crate) const PREFIX: usize = 4;
-/// Set in the kind of a letter that travels in the ping lane.
+/// Set in the kind of a message that travels in the ping lane.
 const IN_PING_LANE: u8 = 0x80;
 
 const TELL: u8 = 1;
@@ -27,13 +28,13 @@ const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
 pub(crate) const PING: u8 = 10;
-/// Of a tell whose header is left out, see [`crate::again`].
-pub(crate) const TELL_AGAIN: u8 = 11;
+/// A tell without a header, see [`crate::elision`].
+pub(crate) const TELL_ELIDED: u8 = 11;
 
-/// One frame, as read.
+/// One decoded frame.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Frame<'a> {
-    Letter(Letter<'a>),
+    Message(MessageFrame<'a>),
     Reply {
         correlation: u64,
         outcome: Result<&'a [u8], AskError>,
@@ -48,45 +49,45 @@ pub(crate) enum Frame<'a> {
         correlation: u64,
         name: &'a str,
     },
-    /// Incarnation 0: nobody has that name.
+    /// Incarnation 0: no actor has that name.
     Found {
         correlation: u64,
         incarnation: u64,
     },
-    /// A letter or reply whose body comes in a stream of its own.
+    /// A message or reply; its body comes in a stream of its own.
     BulkAnnounce {
         token: u64,
         length: u64,
         header: &'a [u8],
     },
-    /// Says only that somebody is there.
+    /// A sign of life.
     Ping,
 }
 
 /// A tell, or an ask if it has a correlation.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Letter<'a> {
+pub(crate) struct MessageFrame<'a> {
     pub(crate) lane: Lane,
     pub(crate) id: u32,
     pub(crate) version: u16,
     pub(crate) to: Target<'a>,
-    pub(crate) from: Option<From<'a>>,
+    pub(crate) from: Option<Origin<'a>>,
     pub(crate) correlation: Option<u64>,
     pub(crate) body: &'a [u8],
 }
 
-impl Letter<'_> {
-    /// Whether those that follow may be like it.
+impl MessageFrame<'_> {
+    /// Whether later tells may omit their header after it.
     #[inline]
     pub(crate) fn is_tell(&self) -> bool {
         self.correlation.is_none() && self.lane == Lane::Ordinary
     }
 
-    /// What makes a header on one link, if others may leave it out that have the same. An incarnation has one name, so
-    /// that numbers say it all.
+    /// The parts that make two headers on one link equal, if its header may be omitted. An
+    /// incarnation has one name, so numbers suffice.
     #[inline]
-    pub(crate) fn likeness(&self) -> Option<Likeness> {
-        (self.is_tell() && self.to.incarnation != 0).then(|| Likeness {
+    pub(crate) fn header_key(&self) -> Option<HeaderKey> {
+        (self.is_tell() && self.to.incarnation != 0).then(|| HeaderKey {
             id: self.id,
             version: self.version,
             to: self.to.incarnation,
@@ -95,19 +96,19 @@ impl Letter<'_> {
     }
 }
 
-/// All that the header of a tell says on one link.
+/// The header of a tell on one link.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) struct Likeness {
+pub(crate) struct HeaderKey {
     id: u32,
     version: u16,
     to: u64,
     from: u64,
 }
 
-/// What is written before a body, or instead of one.
+/// The content of a frame before its body, or without one.
 #[derive(Clone, Copy)]
 pub(crate) enum Head<'a> {
-    Letter(&'a Letter<'a>),
+    Message(&'a MessageFrame<'a>),
     Answer {
         correlation: u64,
     },
@@ -125,24 +126,24 @@ impl<'a> Head<'a> {
     #[inline]
     pub(crate) fn write(&self, buffer: &mut BytesMut) {
         match self {
-            Head::Letter(letter) => write_letter(letter, buffer),
+            Head::Message(message) => write_message(message, buffer),
             Head::Answer { correlation } => write_answer(*correlation, buffer),
             Head::Plain(frame) => write_plain(frame, buffer),
             Head::Bulk { token, length, of } => write_announcement(*token, *length, of, buffer),
         }
     }
 
-    /// The tell that it is the head of.
+    /// The tell of this head.
     #[inline]
-    pub(crate) fn tell(self) -> Option<&'a Letter<'a>> {
+    pub(crate) fn tell(self) -> Option<&'a MessageFrame<'a>> {
         match self {
-            Head::Letter(letter) if letter.is_tell() => Some(letter),
+            Head::Message(message) if message.is_tell() => Some(message),
             _ => None,
         }
     }
 }
 
-/// An actor on the reading node, or for `Exited` on the writing one.
+/// An actor on the reading node; in `Exited`, on the writing one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Target<'a> {
     pub(crate) incarnation: u64,
@@ -158,20 +159,20 @@ impl<'a> Target<'a> {
     }
 }
 
-/// The actor that sent a letter, and the epoch of its node.
+/// The actor that sent a message, and the epoch of its node.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct From<'a> {
+pub(crate) struct Origin<'a> {
     pub(crate) epoch: u64,
     pub(crate) actor: Target<'a>,
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a frame without its length, and one that stands by itself.
+    /// Reads a frame that has its own header, without its length.
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
         if matches!(kind & !IN_PING_LANE, TELL | ASK) {
-            return reader.letter(kind).map(Frame::Letter);
+            return reader.message(kind).map(Frame::Message);
         }
         let frame = match kind {
             REPLY => return reader.reply(),
@@ -255,7 +256,7 @@ impl<'a> Reader<'a> {
         str::from_utf8(bytes).map_err(|error| Garbled::new(format!("text is not UTF-8: {error}")))
     }
 
-    /// The name of an actor; empty where an incarnation says it all.
+    /// The name of an actor; empty if the incarnation identifies it.
     fn name(&mut self) -> Result<&'a str, Garbled> {
         let name = self.text()?;
         match name.len() {
@@ -273,7 +274,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn letter(mut self, kind: u8) -> Result<Letter<'a>, Garbled> {
+    fn message(mut self, kind: u8) -> Result<MessageFrame<'a>, Garbled> {
         let (id, version) = (self.u32()?, self.u16()?);
         let incarnation = self.u64()?;
         // The name matters only when there is no incarnation.
@@ -282,7 +283,7 @@ impl<'a> Reader<'a> {
             0 => None,
             incarnation => {
                 let epoch = self.u64()?;
-                Some(From {
+                Some(Origin {
                     epoch,
                     actor: Target {
                         incarnation,
@@ -301,7 +302,7 @@ impl<'a> Reader<'a> {
         } else {
             None
         };
-        Ok(Letter {
+        Ok(MessageFrame {
             lane,
             id,
             version,
@@ -357,43 +358,44 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a letter up to its body. Its fixed parts go in as one piece: this runs for every message.
+/// Writes a message up to its body. Its fixed parts are written in one piece: this runs for every
+/// message.
 #[inline]
-pub(crate) fn write_letter(letter: &Letter<'_>, buffer: &mut BytesMut) {
-    let kind = if letter.correlation.is_some() {
+pub(crate) fn write_message(message: &MessageFrame<'_>, buffer: &mut BytesMut) {
+    let kind = if message.correlation.is_some() {
         ASK
     } else {
         TELL
     };
-    let lane = if letter.lane == Lane::Ping {
+    let lane = if message.lane == Lane::Ping {
         IN_PING_LANE
     } else {
         0
     };
     let mut head = [0; 23];
     head[0] = kind | lane;
-    head[1..5].copy_from_slice(&letter.id.to_be_bytes());
-    head[5..7].copy_from_slice(&letter.version.to_be_bytes());
-    head[7..15].copy_from_slice(&letter.to.incarnation.to_be_bytes());
-    let sender = letter.from.map_or(0, |from| from.actor.incarnation);
+    head[1..5].copy_from_slice(&message.id.to_be_bytes());
+    head[5..7].copy_from_slice(&message.version.to_be_bytes());
+    head[7..15].copy_from_slice(&message.to.incarnation.to_be_bytes());
+    let sender = message.from.map_or(0, |from| from.actor.incarnation);
     head[15..].copy_from_slice(&sender.to_be_bytes());
-    if letter.to.incarnation == 0 {
+    if message.to.incarnation == 0 {
         buffer.extend_from_slice(&head[..15]);
-        write_text(letter.to.name, buffer);
+        write_text(message.to.name, buffer);
         buffer.extend_from_slice(&head[15..]);
     } else {
         buffer.extend_from_slice(&head);
     }
-    if let Some(from) = letter.from {
+    if let Some(from) = message.from {
         buffer.put_u64(from.epoch);
         write_text(from.actor.name, buffer);
     }
-    if let Some(correlation) = letter.correlation {
+    if let Some(correlation) = message.correlation {
         buffer.put_u64(correlation);
     }
 }
 
-/// Writes a good reply up to its body.
+/// Writes a successful reply up to its body.
 fn write_answer(correlation: u64, buffer: &mut BytesMut) {
     buffer.put_u8(REPLY);
     buffer.put_u64(correlation);
@@ -410,7 +412,7 @@ fn write_announcement(token: u64, length: u64, of: &Head<'_>, buffer: &mut Bytes
 /// Writes a frame that has no body.
 pub(crate) fn write_plain(frame: &Frame<'_>, buffer: &mut BytesMut) {
     match frame {
-        Frame::Letter(letter) => write_letter(letter, buffer),
+        Frame::Message(message) => write_message(message, buffer),
         Frame::Reply {
             correlation,
             outcome,
@@ -487,8 +489,8 @@ fn write_target(kind: u8, target: Target<'_>, buffer: &mut BytesMut) {
     write_text(target.name, buffer);
 }
 
-/// Writes text, cut at the last whole character within what a frame can hold. Names are shorter than
-/// that by construction; only the words of a panic or a reason may be cut.
+/// Writes text, cut at a character boundary to 65,535 bytes. Names are always shorter; only panic
+/// messages and reasons may be cut.
 fn write_text(text: &str, buffer: &mut BytesMut) {
     let longest = text.len().min(usize::from(u16::MAX));
     let length = (0..=longest)

@@ -1,56 +1,57 @@
-//! Frames without actors: encoded bodies are written into a link as an actor's tells are, and counted where they come off it.
+//! Frames without actors: writes encoded bodies into a link like an actor's tells, and counts them
+//! at the other end.
 //!
-//! Hears bodies on one side and counts them on the other; remembers two numbers for each [`Count`]. For the benchmark of the transport by
-//! itself, and for nobody else: what lies between is what every message takes (piece, outbox, wire, inbox), what is left out
-//! is the codec, the mailbox and the handler. Never makes a value of a body.
+//! Only for the benchmark of the transport alone: it includes everything between (frame buffer,
+//! outbox, wire, inbox) and excludes the codec, the mailbox and the handler. Bodies are never
+//! decoded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::again::Reading;
 use crate::ask::TellError;
+use crate::batch::{Added, BatchBuilder, add_each};
 use crate::codec::Garbled;
-use crate::frame::{Head, Letter, Target};
+use crate::elision::Reading;
+use crate::frame::{Head, MessageFrame, Target};
+use crate::frame_buffer::{BUFFER_CAPACITY, BUFFER_FULL, FrameBuffer};
 use crate::identity::Pid;
-use crate::link::{Connection, Sender, untold};
-use crate::mailbox::Unwanted;
+use crate::link::{Connection, Sender, tell_error};
+use crate::mailbox::MailboxError;
 use crate::message::{Lane, Remote};
 use crate::node::Node;
 use crate::outbox::{BULK, Need};
-use crate::piece::{PIECE, PIECE_ROOM, Piece};
 use crate::process::{AnyIncarnation, Process, incarnation};
-use crate::run::{Added, Gathering, add_each};
 
-/// Writes frames for one actor of another node. What was written is on its way after [`Pen::hand_in`].
+/// Writes frames for one actor of another node. They are sent after [`Pen::flush`].
 pub struct Pen {
     connection: Arc<Connection>,
     to: Pid,
     id: u32,
     version: u16,
-    piece: Piece,
+    frames: FrameBuffer,
     grant: usize,
 }
 
 impl Pen {
-    /// One that writes messages of this type, if there is a link.
+    /// A writer of messages of this type, if there is a link.
     pub fn new<M: Remote>(node: &Node, to: &Pid) -> Result<Self, TellError> {
         Ok(Self {
             connection: node.connection(to.node()).ok_or(TellError::Gone)?,
             to: to.clone(),
             id: M::ID,
             version: M::VERSION,
-            piece: Piece::default(),
+            frames: FrameBuffer::default(),
             grant: 0,
         })
     }
 
-    /// Writes one frame with this body; an error is what a tell would have had.
+    /// Writes one frame with this body. Errors are those of a tell.
     #[inline]
     pub fn write(&mut self, body: &Bytes) -> Result<(), TellError> {
         let outbox = &self.connection.outbox;
-        let letter = Letter {
+        let header = MessageFrame {
             lane: Lane::Ordinary,
             id: self.id,
             version: self.version,
@@ -59,38 +60,38 @@ impl Pen {
             correlation: None,
             body: &[],
         };
-        let head = Head::Letter(&letter);
+        let head = Head::Message(&header);
         if body.len() <= BULK {
             if self.grant == 0 {
-                self.grant = outbox.grant(PIECE_ROOM);
-                self.piece.make_room(PIECE_ROOM.min(self.grant));
+                self.grant = outbox.grant(BUFFER_CAPACITY);
+                self.frames.make_room(BUFFER_CAPACITY.min(self.grant));
             }
-            let draft = self.piece.draft(head, outbox.short, |buffer| {
+            let draft = self.frames.draft(head, outbox.short, |buffer| {
                 buffer.extend_from_slice(body);
                 Ok(())
             });
-            let draft = draft.map_err(|garbled| untold(garbled.into(), "frame"))?;
-            if self.piece.len() + draft.written <= self.grant
-                || outbox.grant_more(&mut self.grant, &self.piece, draft)
+            let draft = draft.map_err(|garbled| tell_error(garbled.into(), "frame"))?;
+            if self.frames.len() + draft.written <= self.grant
+                || outbox.grant_more(&mut self.grant, &self.frames, draft)
             {
-                self.piece.keep(draft, head);
-                return match self.piece.len() >= PIECE {
-                    true => self.hand_in(),
+                self.frames.keep(draft, head);
+                return match self.frames.len() >= BUFFER_FULL {
+                    true => self.flush(),
                     false => Ok(()),
                 };
             }
         }
-        if !outbox.hand_in(&mut self.piece, std::mem::take(&mut self.grant)) {
+        if !outbox.append(&mut self.frames, std::mem::take(&mut self.grant)) {
             return Err(TellError::Gone);
         }
         let written = outbox.write_encoded(Lane::Ordinary, Need::Refusable, head, body.clone());
-        written.map_err(|unwritten| untold(unwritten, "frame"))
+        written.map_err(|unwritten| tell_error(unwritten, "frame"))
     }
 
-    /// Gives what was written to the link, as happens at the end of an actor's turn.
-    pub fn hand_in(&mut self) -> Result<(), TellError> {
+    /// Passes the written frames to the link, as at the end of an actor's turn.
+    pub fn flush(&mut self) -> Result<(), TellError> {
         let grant = std::mem::take(&mut self.grant);
-        if self.connection.outbox.hand_in(&mut self.piece, grant) {
+        if self.connection.outbox.append(&mut self.frames, grant) {
             Ok(())
         } else {
             Err(TellError::Gone)
@@ -98,7 +99,7 @@ impl Pen {
     }
 }
 
-/// How many bodies came off links, and their bytes.
+/// Bodies that came off links, and their bytes.
 #[derive(Debug, Default)]
 pub struct Count {
     bodies: AtomicU64,
@@ -106,7 +107,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Both, since the beginning.
+    /// Both counts since the start.
     pub fn now(&self) -> (u64, u64) {
         let read = |number: &AtomicU64| number.load(Ordering::Relaxed);
         (read(&self.bodies), read(&self.bytes))
@@ -118,13 +119,13 @@ impl Count {
     }
 }
 
-/// An actor whose link counts bodies in its place.
+/// An actor; its links count the bodies in its place.
 pub trait Counting: Process {
-    /// Where they are counted.
+    /// The counter.
     fn count() -> &'static Count;
 }
 
-/// Counts what would have been gathered.
+/// Counts the bodies of a batch.
 pub(crate) struct Counted {
     count: &'static Count,
     check: fn(&AnyIncarnation) -> bool,
@@ -132,7 +133,7 @@ pub(crate) struct Counted {
     bytes: u64,
 }
 
-impl Gathering for Counted {
+impl BatchBuilder for Counted {
     fn add_first(&mut self, body: &[u8], _: &[u8], _: Reading) -> Result<(), Garbled> {
         self.bodies += 1;
         self.bytes += body.len() as u64;
@@ -150,20 +151,20 @@ impl Gathering for Counted {
         added
     }
 
-    fn send(&mut self, to: &AnyIncarnation, _: &Arc<Sender>) -> Result<(), (u64, Unwanted)> {
+    fn send(&mut self, to: &AnyIncarnation, _: &Arc<Sender>) -> Result<(), (u64, MailboxError)> {
         let (bodies, bytes) = (
             std::mem::take(&mut self.bodies),
             std::mem::take(&mut self.bytes),
         );
         if !(self.check)(to) {
-            return Err((bodies, Unwanted::Gone));
+            return Err((bodies, MailboxError::Gone));
         }
         self.count.add(bodies, bytes);
         Ok(())
     }
 }
 
-pub(crate) fn gather<A: Counting>() -> Box<dyn Gathering> {
+pub(crate) fn new_batch<A: Counting>() -> Box<dyn BatchBuilder> {
     Box::new(Counted {
         count: A::count(),
         check: |to| incarnation::<A>(to).is_ok(),

@@ -1,19 +1,19 @@
-//! The reader of frames, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
-//!
-//! Frames are this crate's own affair, and the test stands on another floor. Pure: bytes in, bytes out.
+//! The frame reader, exported only for the workspace's fuzz test (`tests/fuzz.rs`). Pure: bytes in,
+//! bytes out.
 
 use bytes::BytesMut;
 
 use crate::codec::Garbled;
-use crate::frame::{self, Frame, Letter};
+use crate::frame::{self, Frame, MessageFrame};
 
-/// Reads a frame (without its length) and writes again what was read. Whatever is a frame comes back as the same bytes.
+/// Reads a frame (without its length) and writes it again. A valid frame comes back as the same
+/// bytes.
 pub fn reread_frame(bytes: &[u8]) -> Result<Vec<u8>, Garbled> {
     let frame = Frame::read(bytes)?;
     let mut written = BytesMut::new();
     frame::write_plain(&frame, &mut written);
     match frame {
-        Frame::Letter(Letter { body, .. })
+        Frame::Message(MessageFrame { body, .. })
         | Frame::Reply {
             outcome: Ok(body), ..
         } => written.extend_from_slice(body),

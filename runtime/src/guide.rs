@@ -1,24 +1,29 @@
 //! A guided tour: the runtime in eight short programs, in the order in which a newcomer needs them.
 //!
-//! Every program here is whole and runs as a test of this crate. None of them sleeps or opens a socket. For what is said only in
-//! passing, follow the links.
+//! Every program here is complete and runs as a test of this crate. None of them sleeps or opens a
+//! socket.
 //!
-//! 1. [A first actor](#1-a-first-actor) 2. [Decide inside, act outside](#2-decide-inside-act-outside)
-//! 3. [A test in paused time](#3-a-test-in-paused-time) 4. [Between two nodes](#4-between-two-nodes)
-//! 5. [A link, and how it ends](#5-a-link-and-how-it-ends) 6. [An answer that takes time](#6-an-answer-that-takes-time)
-//! 7. [After a panic](#7-after-a-panic) 8. [Watching and disturbing messages](#8-watching-and-disturbing-messages)
+//! 1. [A first actor](#1-a-first-actor)
+//! 2. [Decide inside, act outside](#2-decide-inside-act-outside)
+//! 3. [A test in paused time](#3-a-test-in-paused-time)
+//! 4. [Between two nodes](#4-between-two-nodes)
+//! 5. [A link, and how it ends](#5-a-link-and-how-it-ends)
+//! 6. [An answer that takes time](#6-an-answer-that-takes-time)
+//! 7. [After a panic](#7-after-a-panic)
+//! 8. [Watching and disturbing messages](#8-watching-and-disturbing-messages)
 //!
 //! # 1. A first actor
 //!
-//! An actor owns its state and hears one message at a time. A message says what it is answered with (`rtype`), a
-//! [`Handler`](crate::prelude::Handler) answers it. [`Process`](crate::Process) makes it one of ours.
+//! An actor owns its state and handles one message at a time. A message declares the type of its
+//! reply (`rtype`), and a [`Handler`](crate::prelude::Handler) answers it.
+//! [`Process`](crate::Process) makes an actix actor a runtime actor.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
-//! /// So many more have come.
+//! /// Adds to the total, and returns it.
 //! #[derive(Message)]
 //! #[rtype(result = "u64")]
 //! struct Add(u64);
@@ -34,35 +39,36 @@
 //!     }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let counter = node.spawn("counter", Counter { total: 0 }).unwrap();
-//!     counter.tell(Add(2)).unwrap(); // nothing comes back
-//!     let total = counter.ask(Add(3), Duration::from_secs(1)).await; // with so much patience
+//!     counter.tell(Add(2)).unwrap(); // no reply
+//!     let total = counter.ask(Add(3), Duration::from_secs(1)).await; // waits at most one second
 //!     assert_eq!(total, Ok(5));
 //! });
 //! ```
 //!
-//! What was told and asked is heard in the order in which it was said. A full mailbox refuses: [`tell`](crate::Handle::tell) and
-//! [`ask`](crate::Handle::ask) both give an error then, and neither ever blocks. In a service the node comes from
-//! [`Node::builder`](crate::Node::builder); all else is the same.
+//! Tells and asks of one sender are handled in the order in which they were sent. When the mailbox
+//! is full, [`tell`](crate::Handle::tell) and [`ask`](crate::Handle::ask) return an error; neither
+//! ever blocks. In a service the node comes from [`Node::builder`](crate::Node::builder); all else
+//! is the same.
 //!
 //! # 2. Decide inside, act outside
 //!
-//! What an actor decides is a plain function of what it knows; the actor around it stays dull. Others hold a handle with verbs of
-//! its own, which hides messages and errors that mean nothing to them.
+//! The decision of an actor is a plain function of its state; the actor around it stays simple. Its
+//! users hold a handle with methods of its own, which hides messages and irrelevant errors.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
-//! /// The decision: may one more be let in? Tested without any runtime.
+//! /// The decision: is there room for one more? Tested without any runtime.
 //! fn has_room(inside: usize, most: usize) -> bool {
 //!     inside < most
 //! }
 //! assert!(has_room(0, 1) && !has_room(1, 1));
 //!
-//! /// May I come in?
+//! /// Asks for admission.
 //! #[derive(Message)]
 //! #[rtype(result = "bool")]
 //! struct Enter;
@@ -79,16 +85,16 @@
 //!     }
 //! }
 //!
-//! /// What others hold.
+//! /// The handle for other code.
 //! struct DoorRef(Handle<Door>);
 //! impl DoorRef {
-//!     /// Whether there was room. A door that is down or slow lets nobody in.
+//!     /// Whether there was room. False if the door is down or slow.
 //!     async fn enter(&self) -> bool {
 //!         self.0.ask(Enter, Duration::from_secs(1)).await.unwrap_or(false)
 //!     }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let door = DoorRef(node.spawn("door", Door { inside: 0, most: 1 }).unwrap());
 //!     assert_eq!((door.enter().await, door.enter().await), (true, false));
 //! });
@@ -96,13 +102,14 @@
 //!
 //! # 3. A test in paused time
 //!
-//! In a rehearsal time stands still until nothing is left to do, and then jumps to the next timer. A test of an hour takes
-//! no time, and its outcome does not depend on the machine. All time comes from the node's [`Clock`](crate::Clock).
+//! In a simulation time stands still until the system is idle, and then jumps to the next timer. A
+//! test of an hour takes no time, and its outcome does not depend on the machine. All time comes
+//! from the node's [`Clock`](crate::Clock).
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
 //! /// How often did it ring?
 //! #[derive(Message)]
@@ -123,27 +130,28 @@
 //!     fn handle(&mut self, _: Rings, _: &mut Context<Self>) -> u32 { self.rings }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let alarm = node.spawn("alarm", Alarm::default()).unwrap();
 //!     node.clock().advance(Duration::from_secs(3600)).await;
 //!     assert_eq!(alarm.ask(Rings, Duration::from_secs(1)).await, Ok(60));
 //! });
 //! ```
 //!
-//! [`Clock::settle`](crate::Clock::settle) waits until everybody is idle without moving time on.
+//! [`Clock::settle`](crate::Clock::settle) waits until the system is idle without advancing time.
 //!
 //! # 4. Between two nodes
 //!
-//! A message that may cross a wire is a serde type with a stable name and a version ([`remote!`](crate::remote)). An actor lists what it
-//! hears from outside, and from which roles; all else stays private. A [`Pid`](crate::Pid) can be sent in a message, and whoever has it
-//! reaches the actor, be it in this thread or on another machine.
+//! A message that may cross a wire is a serde type with a stable name and a version
+//! ([`remote!`](crate::remote)). An actor lists the messages that it accepts from other nodes, and
+//! from which roles; all others stay private. A [`Pid`](crate::Pid) can be sent in a message, and
+//! reaches the actor from this thread or from another machine.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse_network;
+//! use runtime::testing::simulate_network;
 //!
-//! /// What do you make of this text?
+//! /// Returns the text in upper case.
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Shout(String);
 //! remote! { Shout = "example/shout" v1 -> String }
@@ -151,7 +159,9 @@
 //! struct Crier;
 //! impl Actor for Crier { type Context = Context<Self>; }
 //! impl Process for Crier {
-//!     fn hears(ears: &mut Ears<Self>) { ears.hear::<Shout>(&[Role::Agent]); }
+//!     fn accepts(handlers: &mut RemoteHandlers<Self>) {
+//!         handlers.accept::<Shout>(&[Role::Agent]);
+//!     }
 //! }
 //! impl Handler<Shout> for Crier {
 //!     type Result = String;
@@ -161,8 +171,9 @@
 //!     }
 //! }
 //!
-//! rehearse_network(|network| async move {
-//!     // In memory, but with the real hellos and frames. In a cluster the two have certificates and a socket each.
+//! simulate_network(|network| async move {
+//!     // In memory, but with the real hellos and frames.
+//!     // In a cluster each node has a certificate and a socket.
 //!     let master = network.node("master", Role::Master, &[Role::Agent]);
 //!     let agent = network.node("agent", Role::Agent, &[Role::Master]);
 //!     master.spawn("crier", Crier).unwrap();
@@ -174,77 +185,81 @@
 //! });
 //! ```
 //!
-//! A tell is at most once. What must arrive although its receiver may fail goes through a [courier](crate::delivery).
+//! A tell is delivered at most once. Messages that must arrive although their receiver may fail go
+//! through [reliable delivery](crate::delivery).
 //!
 //! # 5. A link, and how it ends
 //!
-//! Who links to an actor hears exactly one [`Exited`](crate::Exited) when it ends: because it stopped, fell, or because its node or the
-//! connection is lost. It comes after the last message that was received from it.
+//! An actor that links to another receives exactly one [`Exited`](crate::Exited) when that one
+//! ends: because it stopped or panicked, or because its node or the connection is lost. It comes
+//! after the last message that was received from it.
 //!
 //! ```
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse_network;
+//! use runtime::testing::simulate_network;
 //!
 //! struct Worker;
 //! impl Actor for Worker { type Context = Context<Self>; }
 //! impl Process for Worker {}
 //!
-//! /// Writes down who has left, and why.
-//! struct Watcher { whom: Pid, left: Vec<String> }
+//! /// Records the exits of an actor, with their reasons.
+//! struct Watcher { target: Pid, exits: Vec<String> }
 //! impl Actor for Watcher {
 //!     type Context = Context<Self>;
-//!     fn started(&mut self, ctx: &mut Context<Self>) { ctx.link(&self.whom); }
+//!     fn started(&mut self, ctx: &mut Context<Self>) { ctx.link(&self.target); }
 //! }
 //! impl Process for Watcher {}
 //! impl Handler<Exited> for Watcher {
 //!     type Result = ();
 //!     fn handle(&mut self, Exited { pid, reason }: Exited, _: &mut Context<Self>) {
-//!         self.left.push(format!("{}: {reason}", pid.name()));
+//!         self.exits.push(format!("{}: {reason}", pid.name()));
 //!     }
 //! }
 //!
 //! #[derive(Message)]
 //! #[rtype(result = "Vec<String>")]
-//! struct WhoLeft;
-//! impl Handler<WhoLeft> for Watcher {
+//! struct Exits;
+//! impl Handler<Exits> for Watcher {
 //!     type Result = Vec<String>;
-//!     fn handle(&mut self, _: WhoLeft, _: &mut Context<Self>) -> Vec<String> { self.left.clone() }
+//!     fn handle(&mut self, _: Exits, _: &mut Context<Self>) -> Vec<String> { self.exits.clone() }
 //! }
 //!
-//! rehearse_network(|network| async move {
+//! simulate_network(|network| async move {
 //!     let master = network.node("master", Role::Master, &[Role::Agent]);
 //!     let agent = network.node("agent", Role::Agent, &[Role::Master]);
 //!     let worker = agent.spawn("worker", Worker).unwrap();
 //!     master.connect("agent").await.unwrap();
-//!     let watcher = Watcher { whom: worker.pid(), left: Vec::new() };
+//!     let watcher = Watcher { target: worker.pid(), exits: Vec::new() };
 //!     let watcher = master.spawn("watcher", watcher).unwrap();
 //!     master.clock().settle().await;
 //!
 //!     network.leave("agent"); // the machine dies
 //!     master.clock().settle().await;
-//!     let left = watcher.ask(WhoLeft, Patience::WhileLinked).await.unwrap();
-//!     assert_eq!(left, ["worker: node lost: connection lost"]);
+//!     let exits = watcher.ask(Exits, Patience::WhileLinked).await.unwrap();
+//!     assert_eq!(exits, ["worker: node lost: connection lost"]);
 //! });
 //! ```
 //!
-//! [`Patience::WhileLinked`](crate::Patience) uses the same: such an ask waits as long as the asked one lives, and not longer.
+//! [`Patience::WhileLinked`](crate::Patience) uses the same mechanism: such an ask waits until its
+//! reply or the end of the other actor.
 //!
 //! # 6. An answer that takes time
 //!
-//! A handler never waits. If the answer needs a question first, ask it with [`Context::then`](crate::Context::then): the rest runs back in
-//! the actor when the answer is there, and the mailbox stays open meanwhile. If it needs an event, keep the
+//! A handler never waits. If the answer needs the reply to another ask first, send that ask with
+//! [`Context::then`](crate::Context::then): the rest runs back in the actor when the reply is
+//! there, and the mailbox stays open meanwhile. If the answer needs an event, keep the
 //! [`Promise`](crate::Promise) of a [`Reply`](crate::Reply).
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
-//! /// How much is there?
+//! /// How many are in stock?
 //! #[derive(Message)]
 //! #[rtype(result = "u32")]
 //! struct Stock;
-//! /// Can so much be had?
+//! /// Can this many be delivered?
 //! #[derive(Message)]
 //! #[rtype(result = "bool")]
 //! struct Order(u32);
@@ -272,30 +287,31 @@
 //!     }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let store = node.spawn("store", Store).unwrap();
 //!     let shop = node.spawn("shop", Shop { store: store.clone() }).unwrap();
 //!     assert_eq!(shop.ask(Order(5), Patience::WhileLinked).await, Ok(true));
-//!     store.stop(); // Down or late is an error the shop can act on, never a stall.
+//!     store.stop(); // A store that is down is an error that the shop handles, never a stall.
 //!     assert_eq!(shop.ask(Order(5), Patience::WhileLinked).await, Ok(false));
 //! });
 //! ```
 //!
-//! A promise that is dropped ends the ask with `Gone`. Work that would block a thread goes through
+//! A dropped promise ends the ask with `Gone`. Work that would block a thread goes through
 //! [`Node::blocking`](crate::Node::blocking).
 //!
 //! # 7. After a panic
 //!
-//! A panic ends one actor and no other. What follows is its [`Supervision`](crate::Supervision): it stays gone (after `spawn`), it is made
-//! anew after a pause, or the process ends. A new life is another incarnation: it begins with what its maker gives it and an
-//! empty mailbox. Handles follow it; pids do not.
+//! A panic ends one actor and no other. Its [`Supervision`](crate::Supervision) decides the rest:
+//! the actor stays gone (after `spawn`), it is restarted after a delay, or the process ends. A
+//! restarted actor is another incarnation: it begins with the state that its constructor provides
+//! and an empty mailbox. Handles follow it; pids do not.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //!
-//! /// What is a hundred, shared among so many?
+//! /// Divides a hundred by this number.
 //! #[derive(Message)]
 //! #[rtype(result = "u32")]
 //! struct Share(u32);
@@ -308,7 +324,7 @@
 //!     fn handle(&mut self, Share(among): Share, _: &mut Context<Self>) -> u32 { 100 / among }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let policy = Supervision::Restart {
 //!         backoff: Duration::from_secs(1),
 //!         backoff_max: Duration::from_secs(60),
@@ -325,12 +341,13 @@
 //!
 //! # 8. Watching and disturbing messages
 //!
-//! A test may look at every message of a node, and lose, delay, double or swap some ([`tap`](crate::tap)). The actors cannot tell.
+//! A test may observe every message of a node, and drop, delay, duplicate or swap some
+//! ([`tap`](crate::tap)). The actors cannot detect it.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //! use runtime::tap::Probe;
 //!
 //! #[derive(Message)]
@@ -345,23 +362,27 @@
 //!     fn handle(&mut self, _: Knock, _: &mut Context<Self>) {}
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let door = node.spawn("door", Door).unwrap();
 //!     let probe = Probe::on(&node);
 //!     let knocks = probe.observe::<Knock>(|_| true);
 //!     let lost = probe.drop_next::<Knock>(|_| true);
 //!     let patience = Duration::from_secs(1);
-//!     // The first is lost on its way: whoever asks needs patience that ends.
+//!     // The first is lost in transit, so the ask needs a limited patience.
 //!     assert_eq!(door.ask(Knock, patience).await, Err(AskError::Late { after: patience }));
 //!     assert_eq!(door.ask(Knock, patience).await, Ok(()));
 //!     assert_eq!((knocks.count(), lost.count()), (2, 1));
 //! });
 //! ```
 //!
-//! # And then
+//! # Further reading
 //!
-//! - A module (an allocator, an estimator, a QoS controller) is an actor that hears the messages of its kind: see the crate `module-api`.
-//! - A framework's scheduler and its executor have drivers, which are such actors: `scheduler-driver`, `executor-driver`.
-//! - What is bounded, and what becomes of one message too many: [`Process::MAILBOX`](crate::Process::MAILBOX),
-//!   [`WhenFull`](crate::WhenFull), [`NodeBuilder::outgoing_max`](crate::NodeBuilder::outgoing_max).
-//! - Where actors run: [`Placement`](crate::Placement). What is seen from outside: [`Node::processes`](crate::Node::processes).
+//! - A module (an allocator, an estimator, a QoS controller) is an actor that accepts the messages
+//!   of its kind: see the crate `module-api`.
+//! - A framework's scheduler and its executor have drivers, which are such actors:
+//!   `scheduler-driver`, `executor-driver`.
+//! - The bounds, and the treatment of messages beyond them:
+//!   [`Process::MAILBOX`](crate::Process::MAILBOX), [`WhenFull`](crate::WhenFull),
+//!   [`NodeBuilder::outgoing_max`](crate::NodeBuilder::outgoing_max).
+//! - The threads of actors: [`Placement`](crate::Placement). Their state:
+//!   [`Node::processes`](crate::Node::processes).

@@ -1,7 +1,7 @@
-//! Handles: how others speak to an actor whose type they know.
+//! Handles: references to actors of a known type.
 //!
-//! A handle survives restarts of the actor: it speaks to whichever incarnation lives now. It never
-//! blocks, and it says at once when the mailbox is full or the actor is gone.
+//! A handle survives restarts of the actor: it sends to the current incarnation. It never blocks,
+//! and fails at once when the mailbox is full or the actor has ended.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, oneshot};
 
 use crate::ask::{Asking, Patience, TellError};
-use crate::beside::{Beside, Way, Worth};
 use crate::context::Context;
+use crate::envelope::{priority_envelope, send_batch, send_counted};
 use crate::identity::Pid;
-use crate::letter::{letter, postmarked, postmarked_run};
 use crate::link::Sender;
-use crate::mailbox::{Meter, Unwanted};
+use crate::mailbox::{MailboxError, Meter};
 use crate::message::Remote;
 use crate::node::{Node, WeakNode};
+use crate::priority::{DropPolicy, PriorityQueues, QueueKind};
 
 /// One life of an actor, as senders see it.
 pub(crate) struct Incarnation<A: Actor> {
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
     pub(crate) node: WeakNode,
-    /// Queues for what does not wait in the mailbox, if it hears any such thing.
-    pub(crate) beside: Option<Arc<Beside<A>>>,
+    /// Queues for messages that bypass the mailbox, if the actor accepts any.
+    pub(crate) priority: Option<Arc<PriorityQueues<A>>>,
     address: AddressSender<A>,
 }
 
@@ -37,45 +37,45 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         pid: Pid,
         meter: Arc<Meter>,
         node: WeakNode,
-        beside: Option<Arc<Beside<A>>>,
+        priority: Option<Arc<PriorityQueues<A>>>,
         address: AddressSender<A>,
     ) -> Self {
         Self {
             pid,
             meter,
             node,
-            beside,
+            priority,
             address,
         }
     }
 
     /// The queue for messages of this type, if it is not the mailbox.
     #[inline]
-    fn beside<M: 'static>(&self) -> Option<(&Beside<A>, Way)> {
-        let beside = self.beside.as_deref()?;
-        Some((beside, beside.way::<M>()?))
+    fn priority<M: 'static>(&self) -> Option<(&PriorityQueues<A>, QueueKind)> {
+        let priority = self.priority.as_deref()?;
+        Some((priority, priority.kind::<M>()?))
     }
 
-    /// Enqueues, or gives the message back with the reason.
+    /// Enqueues, or returns the message with the reason.
     #[inline]
     pub(crate) fn tell<M>(
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<(), (M, Unwanted)>
+    ) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if let Some(aside) = self.beside::<M>() {
+        if let Some(queue) = self.priority::<M>() {
             return match self.meter.is_tapped() {
-                true => self.tell_refused(message, origin, Unwanted::Full),
-                false => self.tell_beside(aside, message, origin),
+                true => self.tell_refused(message, origin, MailboxError::Full),
+                false => self.tell_priority(queue, message, origin),
             };
         }
-        if let Err(unwanted) = self.meter.reserve() {
-            return self.tell_refused(message, origin, unwanted);
+        if let Err(error) = self.meter.reserve() {
+            return self.tell_refused(message, origin, error);
         }
         self.enqueue(message, origin)
     }
@@ -85,108 +85,112 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<(), (M, Unwanted)>
+    ) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if let Some(aside) = self.beside::<M>() {
-            return self.tell_beside(aside, message, origin);
+        if let Some(queue) = self.priority::<M>() {
+            return self.tell_priority(queue, message, origin);
         }
-        if let Err(unwanted) = self.meter.reserve_past_tap() {
-            return Err((message, unwanted));
+        if let Err(error) = self.meter.reserve_past_tap() {
+            return Err((message, error));
         }
         self.enqueue(message, origin)
     }
 
-    fn tell_beside<M>(
+    fn tell_priority<M>(
         &self,
-        (beside, way): (&Beside<A>, Way),
+        (priority, kind): (&PriorityQueues<A>, QueueKind),
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<(), (M, Unwanted)>
+    ) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let passing = (way, Worth::Passing);
-        beside.put(&self.meter, passing, message, |message| {
-            letter(message, None, origin)
+        let policy = (kind, DropPolicy::Droppable);
+        priority.put(&self.meter, policy, message, |message| {
+            priority_envelope(message, None, origin)
         })
     }
 
-    /// Enqueues what has taken its place.
+    /// Enqueues a message that has taken its place.
     #[inline]
-    fn enqueue<M>(&self, message: M, origin: Option<Arc<Sender>>) -> Result<(), (M, Unwanted)>
+    fn enqueue<M>(&self, message: M, origin: Option<Arc<Sender>>) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        postmarked(origin, || self.address.do_send(message)).map_err(|error| {
+        send_counted(origin, || self.address.do_send(message)).map_err(|error| {
             self.meter.unreserve(1);
-            (error.into_inner(), Unwanted::Gone)
+            (error.into_inner(), MailboxError::Gone)
         })
     }
 
-    /// The same life once more, for what speaks to it later.
+    /// A copy, for a later send.
     pub(crate) fn same(&self) -> Self {
         Self {
             pid: self.pid.clone(),
             meter: self.meter.clone(),
             node: self.node.clone(),
-            beside: self.beside.clone(),
+            priority: self.priority.clone(),
             address: self.address.clone(),
         }
     }
 
-    /// Enqueues whatever the bound says. If the actor has ended, nobody is left to care.
+    /// Enqueues regardless of the bound. If the actor has ended, the message is dropped.
     pub(crate) fn tell_always<M>(&self, message: M)
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if let Some((beside, way)) = self.beside::<M>() {
-            let put = beside.put(&self.meter, (way, Worth::Certain), message, |message| {
-                letter(message, None, None)
-            });
+        if let Some((priority, kind)) = self.priority::<M>() {
+            let put = priority.put(
+                &self.meter,
+                (kind, DropPolicy::Always),
+                message,
+                |message| priority_envelope(message, None, None),
+            );
             return drop(put);
         }
         self.meter.reserve_always();
-        if postmarked(None, || self.address.do_send(message)).is_err() {
+        if send_counted(None, || self.address.do_send(message)).is_err() {
             self.meter.unreserve(1);
         }
     }
 
-    /// Enqueues a large message for whose bytes room was taken before it was decoded.
+    /// Enqueues a large message; room for its bytes was taken before it was decoded.
     pub(crate) fn tell_admitted<M>(
         &self,
         message: M,
         origin: Arc<Sender>,
-    ) -> Result<(), (M, Unwanted)>
+    ) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if self.meter.is_tapped() || self.beside::<M>().is_some() {
+        if self.meter.is_tapped() || self.priority::<M>().is_some() {
             return self.tell(message, Some(origin));
         }
         match self.meter.reserve_admitted(1) {
             Ok(()) => self.enqueue(message, Some(origin)),
-            Err(unwanted) => Err((message, unwanted)),
+            Err(error) => Err((message, error)),
         }
     }
 
-    /// Enqueues messages that came in together from one sender, as one. There was room for them when they began to arrive.
-    pub(crate) fn tell_run<M>(
+    /// Enqueues messages that came in together from one sender, as one. There was room for them
+    /// when they began to arrive.
+    pub(crate) fn tell_batch<M>(
         &self,
         messages: Vec<M>,
         origin: &Arc<Sender>,
-    ) -> Result<(), (u64, Unwanted)>
+    ) -> Result<(), (u64, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
@@ -194,22 +198,22 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
     {
         let count = messages.len() as u64;
         if count == 0 {
-            return Ok(()); // A run was begun, and what followed was not like it after all.
+            return Ok(()); // The batch was started, and no similar frame followed.
         }
-        let room = match self.beside::<M>() {
+        let room = match self.priority::<M>() {
             None => self.meter.reserve_admitted(count),
-            Some(_) => Err(Unwanted::Full), // They wait one by one.
+            Some(_) => Err(MailboxError::Full), // They are enqueued one by one.
         };
         match room {
             Ok(()) => {}
-            Err(Unwanted::Gone) => return Err((count, Unwanted::Gone)),
-            // One by one: a tap sees each, and those that wait beside the mailbox have no common place.
-            Err(Unwanted::Full) => {
-                let told = messages
+            Err(MailboxError::Gone) => return Err((count, MailboxError::Gone)),
+            // One by one: a tap sees each, and messages that bypass the mailbox share no place.
+            Err(MailboxError::Full) => {
+                let results = messages
                     .into_iter()
                     .map(|message| self.tell(message, Some(origin.clone())));
-                let refused = told.filter_map(|told| told.err().map(|(_, unwanted)| unwanted));
-                let reasons: Vec<Unwanted> = refused.collect();
+                let refused = results.filter_map(|result| result.err().map(|(_, error)| error));
+                let reasons: Vec<MailboxError> = refused.collect();
                 return reasons
                     .last()
                     .map_or(Ok(()), |reason| Err((reasons.len() as u64, *reason)));
@@ -219,71 +223,74 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         let Some(first) = rest.next() else {
             return Ok(());
         };
-        postmarked_run(origin.clone(), rest, || self.address.do_send(first)).map_err(|_| {
+        send_batch(origin.clone(), rest, || self.address.do_send(first)).map_err(|_| {
             self.meter.unreserve(count);
-            (count, Unwanted::Gone)
+            (count, MailboxError::Gone)
         })
     }
 
-    /// Enqueues a question and gives the place where its reply will come.
+    /// Enqueues an ask and returns the receiver of its reply.
     #[inline]
     pub(crate) fn ask<M>(
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    ) -> Result<oneshot::Receiver<M::Result>, (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if let Some(aside) = self.beside::<M>() {
+        if let Some(queue) = self.priority::<M>() {
             return match self.meter.is_tapped() {
-                true => self.ask_refused(message, origin, Unwanted::Full),
-                false => self.ask_beside(aside, message, origin),
+                true => self.ask_refused(message, origin, MailboxError::Full),
+                false => self.ask_priority(queue, message, origin),
             };
         }
-        if let Err(unwanted) = self.meter.reserve() {
-            return self.ask_refused(message, origin, unwanted);
+        if let Err(error) = self.meter.reserve() {
+            return self.ask_refused(message, origin, error);
         }
         self.enqueue_question(message, origin)
     }
 
-    /// Enqueues a question without showing it to a tap.
+    /// Enqueues an ask without showing it to a tap.
     pub(crate) fn ask_past_tap<M>(
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    ) -> Result<oneshot::Receiver<M::Result>, (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if let Some(aside) = self.beside::<M>() {
-            return self.ask_beside(aside, message, origin);
+        if let Some(queue) = self.priority::<M>() {
+            return self.ask_priority(queue, message, origin);
         }
-        if let Err(unwanted) = self.meter.reserve_past_tap() {
-            return Err((message, unwanted));
+        if let Err(error) = self.meter.reserve_past_tap() {
+            return Err((message, error));
         }
         self.enqueue_question(message, origin)
     }
 
-    fn ask_beside<M>(
+    fn ask_priority<M>(
         &self,
-        (beside, way): (&Beside<A>, Way),
+        (priority, kind): (&PriorityQueues<A>, QueueKind),
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    ) -> Result<oneshot::Receiver<M::Result>, (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let (asker, reply) = oneshot::channel();
-        let put = beside.put(&self.meter, (way, Worth::Kept), message, |message| {
-            letter(message, Some(asker), origin)
-        });
+        let (reply_to, reply) = oneshot::channel();
+        let put = priority.put(
+            &self.meter,
+            (kind, DropPolicy::Refusable),
+            message,
+            |message| priority_envelope(message, Some(reply_to), origin),
+        );
         put.map(|()| reply)
     }
 
@@ -292,49 +299,49 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+    ) -> Result<oneshot::Receiver<M::Result>, (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        postmarked(origin, || self.address.send(message)).map_err(|error| {
+        send_counted(origin, || self.address.send(message)).map_err(|error| {
             self.meter.unreserve(1);
-            (error.into_inner(), Unwanted::Gone)
+            (error.into_inner(), MailboxError::Gone)
         })
     }
 }
 
-impl From<Unwanted> for TellError {
-    fn from(unwanted: Unwanted) -> Self {
-        match unwanted {
-            Unwanted::Full => TellError::Full,
-            Unwanted::Gone => TellError::Gone,
+impl From<MailboxError> for TellError {
+    fn from(error: MailboxError) -> Self {
+        match error {
+            MailboxError::Full => TellError::Full,
+            MailboxError::Gone => TellError::Gone,
         }
     }
 }
 
-/// A wish that the actor end, which also ends the wait before a restart.
+/// A request to stop the actor, which also ends the delay before a restart.
 #[derive(Default)]
-pub(crate) struct Halt {
-    wished: AtomicBool,
+pub(crate) struct StopRequest {
+    requested: AtomicBool,
     changed: Notify,
 }
 
-impl Halt {
-    pub(crate) fn wish(&self) {
-        self.wished.store(true, Ordering::Release);
+impl StopRequest {
+    pub(crate) fn request(&self) {
+        self.requested.store(true, Ordering::Release);
         self.changed.notify_waiters();
     }
 
-    pub(crate) fn is_wished(&self) -> bool {
-        self.wished.load(Ordering::Acquire)
+    pub(crate) fn is_requested(&self) -> bool {
+        self.requested.load(Ordering::Acquire)
     }
 
-    pub(crate) async fn wished(&self) {
-        while !self.is_wished() {
+    pub(crate) async fn requested(&self) {
+        while !self.is_requested() {
             let changed = self.changed.notified();
-            if self.is_wished() {
+            if self.is_requested() {
                 return;
             }
             changed.await;
@@ -342,16 +349,16 @@ impl Halt {
     }
 }
 
-/// Where the incarnations of one actor follow each other.
-pub(crate) struct Seat<A: Actor> {
+/// The sequence of incarnations of one actor.
+pub(crate) struct ActorSlot<A: Actor> {
     node: Node,
-    pub(crate) halt: Arc<Halt>,
-    /// Most actors never fall, so the first life is reached without looking at `later`.
+    pub(crate) halt: Arc<StopRequest>,
+    /// Most actors never crash, so the first incarnation is reached without a look at `later`.
     first: Arc<Incarnation<A>>,
     later: ArcSwapOption<Incarnation<A>>,
 }
 
-impl<A: Actor<Context = Context<A>>> Seat<A> {
+impl<A: Actor<Context = Context<A>>> ActorSlot<A> {
     pub(crate) fn new(node: &Node, first: Arc<Incarnation<A>>) -> Self {
         Self {
             node: node.clone(),
@@ -370,18 +377,18 @@ impl<A: Actor<Context = Context<A>>> Seat<A> {
     }
 }
 
-/// Speaks to an actor of type `A`, wherever on this node it runs and however often it was restarted.
+/// A reference to an actor of type `A`, on any thread of this node and across restarts.
 pub struct Handle<A: Actor<Context = Context<A>>> {
-    seat: Arc<Seat<A>>,
+    slot: Arc<ActorSlot<A>>,
 }
 
 impl<A: Actor<Context = Context<A>>> Handle<A> {
-    pub(crate) fn new(seat: Arc<Seat<A>>) -> Self {
-        Self { seat }
+    pub(crate) fn new(slot: Arc<ActorSlot<A>>) -> Self {
+        Self { slot }
     }
 
-    /// Sends a message that expects nothing back. At most once, and in order with everything else that
-    /// this sender told and asked before.
+    /// Sends a message without a reply. At most once, and in order with this sender's earlier tells
+    /// and asks.
     #[inline]
     pub fn tell<M>(&self, message: M) -> Result<(), TellError>
     where
@@ -389,10 +396,10 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        match self.seat.first.tell(message, None) {
+        match self.slot.first.tell(message, None) {
             Ok(()) => Ok(()),
-            Err((message, Unwanted::Gone)) => self.tell_later(message),
-            Err((_, Unwanted::Full)) => Err(TellError::Full),
+            Err((message, MailboxError::Gone)) => self.tell_later(message),
+            Err((_, MailboxError::Full)) => Err(TellError::Full),
         }
     }
 
@@ -403,27 +410,25 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let later = self.seat.later.load();
+        let later = self.slot.later.load();
         let later = later.as_ref().ok_or(TellError::Gone)?;
-        later
-            .tell(message, None)
-            .map_err(|(_, unwanted)| unwanted.into())
+        later.tell(message, None).map_err(|(_, error)| error.into())
     }
 
-    /// Tells as [`tell`](Self::tell) does, whatever the mailbox's bound says: for what must not be missing and cannot be said again, and of
-    /// which there is never more than the actor has under way, such as the end of something that it began. If the actor has ended, nobody
-    /// is left to care.
+    /// Tells as [`tell`](Self::tell) does, regardless of the mailbox's bound. For messages that
+    /// must arrive, cannot be repeated, and are bounded in number by the actor's own work, such as
+    /// the end of an operation that it began. If the actor has ended, the message is dropped.
     pub fn tell_always<M>(&self, message: M)
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        self.seat.newest().tell_always(message);
+        self.slot.newest().tell_always(message);
     }
 
-    /// Asks a question. It is sent now, in order with everything told before, and dropping the returned
-    /// future does not take it back.
+    /// Sends a message and waits for its reply. The message is sent now, in order with earlier
+    /// tells; dropping the returned future does not take it back.
     #[inline]
     pub fn ask<M>(&self, message: M, patience: impl Into<Patience>) -> Asking<M::Result>
     where
@@ -431,38 +436,38 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        let asked = match self.seat.first.ask(message, None) {
-            Err((message, Unwanted::Gone)) => match &*self.seat.later.load() {
-                Some(later) => later.ask(message, None).map_err(|(_, unwanted)| unwanted),
-                None => Err(Unwanted::Gone),
+        let asked = match self.slot.first.ask(message, None) {
+            Err((message, MailboxError::Gone)) => match &*self.slot.later.load() {
+                Some(later) => later.ask(message, None).map_err(|(_, error)| error),
+                None => Err(MailboxError::Gone),
             },
-            asked => asked.map_err(|(_, unwanted)| unwanted),
+            asked => asked.map_err(|(_, error)| error),
         };
         match asked {
-            Ok(reply) => Asking::local(self.seat.node.clock(), patience.into(), reply),
-            Err(unwanted) => Asking::failed(TellError::from(unwanted).into()),
+            Ok(reply) => Asking::local(self.slot.node.clock(), patience.into(), reply),
+            Err(error) => Asking::failed(TellError::from(error).into()),
         }
     }
 
     /// The pid of the newest incarnation.
     pub fn pid(&self) -> Pid {
-        self.seat.newest().pid.clone()
+        self.slot.newest().pid.clone()
     }
 
     /// An untyped reference to the newest incarnation, for remote messages.
     pub fn refer(&self) -> ActorRef {
-        ActorRef::new(&self.seat.node, self.pid())
+        ActorRef::new(&self.slot.node, self.pid())
     }
 
-    /// Ends the actor once its queue is handled; it takes nothing more and is not restarted.
+    /// Ends the actor once its queue is handled. It takes no more messages and is not restarted.
     pub fn stop(&self) {
-        self.seat.halt.wish();
-        self.seat.newest().meter.drain();
+        self.slot.halt.request();
+        self.slot.newest().meter.drain();
     }
 
     /// Whether the newest incarnation still takes messages.
     pub fn is_alive(&self) -> bool {
-        let meter = &self.seat.newest().meter;
+        let meter = &self.slot.newest().meter;
         !meter.is_closed() && !meter.is_draining()
     }
 }
@@ -470,7 +475,7 @@ impl<A: Actor<Context = Context<A>>> Handle<A> {
 impl<A: Actor<Context = Context<A>>> Clone for Handle<A> {
     fn clone(&self) -> Self {
         Self {
-            seat: self.seat.clone(),
+            slot: self.slot.clone(),
         }
     }
 }
@@ -481,7 +486,7 @@ impl<A: Actor<Context = Context<A>>> fmt::Debug for Handle<A> {
     }
 }
 
-/// Speaks to the actor with some pid, on this node or another, in remote messages.
+/// A reference to the actor with a given pid, on this node or another, for remote messages.
 #[derive(Clone)]
 pub struct ActorRef {
     node: Node,
@@ -496,22 +501,23 @@ impl ActorRef {
         }
     }
 
-    /// Sends a message that expects nothing back; at most once, in order.
+    /// Sends a message without a reply; at most once, in order.
     pub fn tell<M: Remote>(&self, message: M) -> Result<(), TellError> {
         self.node.tell(&self.pid, message)
     }
 
-    /// Asks a question. It is sent now; dropping the returned future does not take it back.
+    /// Sends a message and waits for its reply. It is sent now; dropping the returned future does
+    /// not take it back.
     pub fn ask<M: Remote>(&self, message: M, patience: impl Into<Patience>) -> Asking<M::Result> {
         self.node.ask(&self.pid, message, patience)
     }
 
-    /// Whom it speaks to.
+    /// The pid of the actor.
     pub fn pid(&self) -> &Pid {
         &self.pid
     }
 
-    /// The node it speaks from.
+    /// The node that sends.
     pub fn node(&self) -> &Node {
         &self.node
     }

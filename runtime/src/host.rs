@@ -1,13 +1,13 @@
-//! What a host says of its memory and its load.
+//! The memory and the load of the host.
 //!
-//! Read from `/proc` whenever somebody looks; the parsers are pure. Remembers nothing, and decides nothing of what it means.
+//! Read from `/proc` on each call; the parsers are pure.
 
 /// A host's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// Total memory.
     pub total: u64,
-    /// What could be used now.
+    /// Memory available for new work.
     pub available: u64,
 }
 
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_read_in_bytes_and_the_load_as_three_numbers() {
+    fn memory_and_load_are_parsed() {
         let text = "MemTotal:       16384 kB\nMemFree: 1 kB\nMemAvailable:    8192 kB\n";
         assert_eq!(
             Memory::parse(text),

@@ -1,7 +1,6 @@
-//! Identity: who a node, an actor and a peer are.
+//! The identities of nodes, actors and peers.
 //!
-//! Plain values: they hear nothing, remember nothing but their parts, and are cheap to clone.
-//! They never look anything up; the registry and the links do that.
+//! Plain values that are cheap to clone. Look-ups are in the registry and the links.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,21 +10,24 @@ use std::sync::Arc;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The longest name of an actor or a node, in bytes. A frame has room for more, and takes no more.
+/// Maximum length of the name of an actor or a node, in bytes. A frame could hold more, but longer
+/// names are refused.
 pub(crate) const NAME_MAX: usize = 255;
 
-/// Whether an actor can have this name: 1 to 255 bytes without `@`, `#`, spaces and control characters.
+/// Whether an actor can have this name: 1 to 255 bytes without `@`, `#`, spaces and control
+/// characters.
 pub(crate) fn is_actor_name(name: &str) -> bool {
     let bad = |c: char| c == '@' || c == '#' || c.is_whitespace() || c.is_control();
-    // Nearly all are of these, and looked at many bytes at a time.
+    // Fast path for nearly all names, which tests many bytes at a time.
     let plain = |byte: u8| byte.is_ascii_graphic() & !matches!(byte, b'@' | b'#');
     let is_plain = name.bytes().fold(true, |all, byte| all & plain(byte));
     !name.is_empty() && name.len() <= NAME_MAX && (is_plain || !name.contains(bad))
 }
 
-/// Reads a name out of a peer's bytes: what could not be written into a frame again, or would spoil a log, is none.
+/// Decodes a name from a peer. Rejects names that could not be written into a frame, or would
+/// garble a log.
 fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
-    /// Reads the text without keeping another copy of it.
+    /// Reads the text without an intermediate copy.
     struct Text;
 
     impl Visitor<'_> for Text {
@@ -51,7 +53,7 @@ fn some_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::
 
 /// One start of one node: its name and an epoch drawn at random at that start.
 ///
-/// A node that was restarted is another node, so nobody mistakes its actors for the ones that died.
+/// A restarted node has another id, so its actors are not mistaken for those of its predecessor.
 #[derive(Clone, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NodeId {
     #[serde(deserialize_with = "some_name")]
@@ -60,7 +62,7 @@ pub struct NodeId {
 }
 
 impl NodeId {
-    /// The node of this name that drew this epoch.
+    /// The node with this name and epoch.
     pub fn new(name: impl Into<Arc<str>>, epoch: u64) -> Self {
         Self {
             name: name.into(),
@@ -68,7 +70,7 @@ impl NodeId {
         }
     }
 
-    /// The name the operator gave, the same after a restart.
+    /// The name configured by the operator, the same after a restart.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -80,7 +82,8 @@ impl NodeId {
 }
 
 impl PartialEq for NodeId {
-    /// Every message that is sent compares two of them: mostly clones of one, which need no look at the name.
+    /// Every sent message compares two ids. Most are clones of one id, which need no comparison of
+    /// names.
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         self.epoch == other.epoch
@@ -108,7 +111,7 @@ impl fmt::Debug for NodeId {
 
 /// One incarnation of one actor on one node, written `name@node#incarnation`.
 ///
-/// Incarnation 0 is a look-up address: whoever has the name when the message arrives.
+/// Incarnation 0 is a look-up address: the owner of the name when the message arrives.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Pid {
     #[serde(deserialize_with = "some_name")]
@@ -118,7 +121,7 @@ pub struct Pid {
 }
 
 impl Pid {
-    /// The pid with these parts. Incarnation 0 means whoever has the name.
+    /// The pid with these parts. Incarnation 0 means the current owner of the name.
     pub fn new(name: impl Into<Arc<str>>, node: NodeId, incarnation: u64) -> Self {
         Self {
             name: name.into(),
@@ -132,12 +135,13 @@ impl Pid {
         &self.name
     }
 
-    /// The node it lives on.
+    /// The node of the actor.
     pub fn node(&self) -> &NodeId {
         &self.node
     }
 
-    /// Which life of that actor, counted per node from 1; 0 is whoever has the name.
+    /// The incarnation of the actor, counted per node from 1; 0 means the current owner of the
+    /// name.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -155,7 +159,7 @@ impl fmt::Debug for Pid {
     }
 }
 
-/// What a node is in the cluster. Its certificate says so, and actors choose whom they hear by it.
+/// The role of a node in the cluster, as its certificate states it. Actors accept messages by role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// Offers resources and keeps the registry.
@@ -166,7 +170,7 @@ pub enum Role {
     Framework,
     /// Runs one framework's tasks beside an agent.
     Executor,
-    /// A person's command line or page.
+    /// A command line or page of an operator.
     Operator,
     /// A module in a process of its own.
     Module,
@@ -183,7 +187,7 @@ impl Role {
         Role::Module,
     ];
 
-    /// The lower-case word for it.
+    /// The lower-case name of the role.
     pub fn as_str(self) -> &'static str {
         match self {
             Role::Master => "master",
@@ -233,14 +237,14 @@ impl Roles {
     }
 }
 
-/// Who is on the other end of a link.
+/// The other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The node, as its hello named it.
     pub node: NodeId,
     /// Its role, as its certificate or its socket's credentials proved it.
     pub role: Role,
-    /// Where it can be dialled again; empty if it cannot.
+    /// The address at which it can be dialled again; empty if it cannot.
     pub address: String,
 }
 
@@ -248,7 +252,7 @@ pub struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("role is {found:?}, expected one of master, agent, framework, executor, operator, module")]
 pub struct UnknownRole {
-    /// What stood there.
+    /// The text.
     pub found: String,
 }
 
@@ -264,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_no_actor_can_have_is_no_pid() {
+    fn invalid_names_are_no_pid() {
         for name in ["", "a b", "a\nb", "a@b", "#", &"x".repeat(256)] {
             let pid = Pid::new(name, NodeId::new("node", 1), 1);
             let error = codec::decode::<Pid>(&codec::encode(&pid).unwrap()).unwrap_err();
@@ -273,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn every_role_reads_back_from_its_word_and_nothing_else_is_a_role() {
+    fn role_names_round_trip() {
         for role in Role::ALL {
             assert_eq!(role.to_string().parse(), Ok(role));
         }

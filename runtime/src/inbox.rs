@@ -1,8 +1,9 @@
 //! The incoming half of a link: from bytes to mailboxes.
 //!
-//! Remembers who has sent before (so that a sender costs one look-up), the header of the newest tell (those that follow
-//! may leave it out), and what waits for a bulk or for room in a mailbox: the message, later ones to the same actor, and exits. Everything it keeps is
-//! bounded, and whatever the bytes are it answers with [`Garbled`] and never panics.
+//! It caches the peer's senders (one look-up per sender) and the header of the newest tell (which
+//! later tells may omit). It holds messages that wait for a bulk or for room in a mailbox, later
+//! messages to the same actor, and exits. All its state is bounded, and invalid bytes are a
+//! [`Garbled`] error, never a panic.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,19 +12,19 @@ use std::sync::atomic::Ordering;
 use bytes::{Buf, Bytes, BytesMut};
 use rustc_hash::FxHashMap;
 
-use crate::again::Front;
 use crate::ask::{AskError, TellError};
+use crate::batch::BatchBuilder;
 use crate::codec::{BODY_MAX, Garbled};
-use crate::frame::{self, Frame, Letter};
+use crate::elision::Front;
+use crate::envelope::with_weight;
+use crate::frame::{self, Frame, MessageFrame};
 use crate::identity::{Peer, Pid};
-use crate::letter::weighing;
 use crate::link::{Answer, Connection, Sender};
-use crate::mailbox::{LARGE, Unwanted};
+use crate::mailbox::{LARGE, MailboxError};
 use crate::message::Lane;
 use crate::node::Node;
-use crate::process::{Ear, Overflow, Unheard};
+use crate::process::{EnqueueError, Overflow, RemoteHandler};
 use crate::registry::Entry;
-use crate::run::Gathering;
 
 mod bulk;
 mod decoding;
@@ -32,12 +33,12 @@ mod room;
 use bulk::Held;
 use decoding::Decoded;
 
-/// Senders remembered; when there are more, all are learned anew.
+/// Maximum number of cached senders; beyond it the cache is cleared.
 const SENDERS_MAX: usize = 4096;
 
 pub(crate) struct Inbox {
     peer: Peer,
-    nobody: Arc<Sender>,
+    anonymous: Arc<Sender>,
     senders: FxHashMap<u64, Arc<Sender>>,
     /// The header of the newest tell in the ordinary lane; empty if none may be repeated.
     repeated: Vec<u8>,
@@ -45,54 +46,55 @@ pub(crate) struct Inbox {
     announced: BTreeMap<u64, (Vec<u8>, u64)>,
     /// Bulks that arrived before their announcement.
     early: BTreeMap<u64, Bytes>,
-    /// What waits, in order.
+    /// Waiting messages, in order.
     held: BTreeMap<Queue, VecDeque<Held>>,
     /// The queues in `held` whose first message waits for room in the mailbox.
     full: BTreeSet<Queue>,
-    /// Bulks that were announced and not heard: they have not arrived, wait for others, or are being decoded.
-    unheard: BTreeSet<u64>,
+    /// Announced bulks that are not delivered: they have not arrived, wait for others, or are being
+    /// decoded.
+    undelivered: BTreeSet<u64>,
     /// Exits that wait for messages received before them.
     exits: VecDeque<WaitingExit>,
-    /// Exits that ever waited.
+    /// The number of exits that ever waited.
     exits_numbered: u64,
     held_bytes: usize,
-    /// Those of them that are being decoded.
+    /// The part of `held_bytes` that is being decoded.
     decoding_bytes: usize,
 }
 
-/// Where messages wait for one incarnation of an actor.
+/// The queue of messages for one incarnation of an actor.
 type Queue = (Lane, u64);
 
 /// An exit that waits for messages received before it, so that it is handled after them.
 struct WaitingExit {
     number: u64,
-    /// The newest bulk announced before it; 0 if none was open.
+    /// The newest bulk announced before it; 0 if none was deliver.
     newest_bulk: u64,
-    /// Queues that wait for room and have not come to this exit yet.
+    /// Queues that wait for room and have not reached this exit yet.
     queues: usize,
     frame: Vec<u8>,
 }
 
-/// What happened to a letter.
-enum Opened {
+/// The outcome of an attempt to deliver a message.
+enum Delivered {
     Done,
-    /// The mailbox of this actor has no room for so many bytes now.
+    /// The mailbox of this actor has no room for this many bytes now.
     NoRoom(Arc<Entry>, usize),
 }
 
-/// What one call of `deliver` works with.
+/// The state of one call of `deliver`.
 struct Delivery<'a> {
     connection: &'a Arc<Connection>,
     node: Node,
     inbox: &'a mut Inbox,
-    /// The actor the last letter was for: letters come in runs.
+    /// The receiver of the last message: consecutive messages often have the same one.
     last: Option<Arc<Entry>>,
 }
 
 impl Inbox {
     pub(crate) fn new(peer: &Peer) -> Self {
         Self {
-            nobody: Arc::new(Sender {
+            anonymous: Arc::new(Sender {
                 peer: peer.clone(),
                 pid: None,
             }),
@@ -103,7 +105,7 @@ impl Inbox {
             early: BTreeMap::new(),
             held: BTreeMap::new(),
             full: BTreeSet::new(),
-            unheard: BTreeSet::new(),
+            undelivered: BTreeSet::new(),
             exits: VecDeque::new(),
             exits_numbered: 0,
             held_bytes: 0,
@@ -111,7 +113,7 @@ impl Inbox {
         }
     }
 
-    /// Handles every whole frame at the front of the bytes.
+    /// Handles every complete frame at the front of the bytes.
     pub(crate) fn deliver(
         connection: &Arc<Connection>,
         bytes: &mut BytesMut,
@@ -119,11 +121,11 @@ impl Inbox {
         let Some(node) = connection.node.upgrade() else {
             return Ok(());
         };
-        let Some(mut visit) = connection.enter() else {
+        let Some(mut guard) = connection.enter() else {
             bytes.clear();
             return Ok(());
         };
-        let inbox = &mut *visit.inbox;
+        let inbox = &mut *guard.inbox;
         let mut remembered = std::mem::take(&mut inbox.repeated);
         let mut delivery = Delivery {
             connection,
@@ -131,17 +133,17 @@ impl Inbox {
             inbox,
             last: None,
         };
-        let mut row = Row {
+        let mut lane = LaneState {
             header: &remembered,
             is_new: false,
-            run: None,
+            batch: None,
         };
         let (mut at, mut frames) = (0, 0);
         let result = loop {
-            if let Some(run) = &mut row.run {
-                let (read, gathered) = delivery.gather(run, &bytes[at..]);
+            if let Some(batch) = &mut lane.batch {
+                let (read, added_frames) = delivery.add_to_batch(batch, &bytes[at..]);
                 at += read;
-                match gathered {
+                match added_frames {
                     Ok(count) => frames += count,
                     Err(garbled) => break Err(garbled),
                 }
@@ -149,7 +151,7 @@ impl Inbox {
             match connection.reading.front(&bytes[at..]) {
                 Ok(Some((front, behind))) => {
                     at = bytes.len() - behind.len();
-                    if let Err(garbled) = delivery.next(&mut row, front, behind) {
+                    if let Err(garbled) = delivery.next(&mut lane, front, behind) {
                         break Err(garbled);
                     }
                     frames += 1;
@@ -158,9 +160,9 @@ impl Inbox {
                 Err(garbled) => break Err(garbled),
             }
         };
-        delivery.send(row.run.take());
-        if row.is_new {
-            remembered = row.header.to_owned();
+        delivery.send(lane.batch.take());
+        if lane.is_new {
+            remembered = lane.header.to_owned();
         }
         delivery.inbox.repeated = remembered;
         delivery.note_crowding();
@@ -169,7 +171,7 @@ impl Inbox {
         result
     }
 
-    /// Handles a bulk, and what waited for it.
+    /// Handles a bulk, and the messages that waited for it.
     pub(crate) fn deliver_bulk(
         connection: &Arc<Connection>,
         token: u64,
@@ -178,13 +180,13 @@ impl Inbox {
         let Some(node) = connection.node.upgrade() else {
             return Ok(());
         };
-        let Some(mut visit) = connection.enter() else {
+        let Some(mut guard) = connection.enter() else {
             return Ok(());
         };
         let mut delivery = Delivery {
             connection,
             node,
-            inbox: &mut visit.inbox,
+            inbox: &mut guard.inbox,
             last: None,
         };
         delivery.bulk(token, body)?;
@@ -192,26 +194,26 @@ impl Inbox {
         Ok(())
     }
 
-    /// Handles a bulk that has been decoded, and what waited for it.
+    /// Handles a decoded bulk, and the messages that waited for it.
     fn deliver_decoded(connection: &Arc<Connection>, bulk: Decoded) -> Result<(), Garbled> {
         let Some(node) = connection.node.upgrade() else {
             return Ok(());
         };
-        let Some(mut visit) = connection.enter() else {
+        let Some(mut guard) = connection.enter() else {
             return Ok(());
         };
         Delivery {
             connection,
             node,
-            inbox: &mut visit.inbox,
+            inbox: &mut guard.inbox,
             last: None,
         }
         .decoded(bulk)
     }
 
-    fn sender(&mut self, from: Option<frame::From<'_>>) -> Result<Arc<Sender>, Garbled> {
+    fn sender(&mut self, from: Option<frame::Origin<'_>>) -> Result<Arc<Sender>, Garbled> {
         let Some(from) = from else {
-            return Ok(self.nobody.clone());
+            return Ok(self.anonymous.clone());
         };
         if from.epoch != self.peer.node.epoch() {
             let reason = format!(
@@ -246,156 +248,163 @@ impl Inbox {
     }
 }
 
-/// Frames of one lane that follow each other.
-struct Row<'a> {
+/// Consecutive frames of one lane.
+struct LaneState<'a> {
     /// The header of the newest tell; empty if it may not be repeated.
     header: &'a [u8],
-    /// It came with these frames.
+    /// Whether the header came with these frames.
     is_new: bool,
-    run: Option<Alike>,
+    batch: Option<OpenBatch>,
 }
 
-/// Tells with one and the same header, being gathered.
-struct Alike {
+/// A batch under construction of tells with equal headers.
+struct OpenBatch {
     entry: Arc<Entry>,
     name: &'static str,
     version: u16,
     overflow: Overflow,
     sender: Arc<Sender>,
-    /// Messages that the actor's mailbox had room for when the run began, or was last sent.
+    /// Room in the actor's mailbox when the batch began, or was last sent.
     room: u64,
-    gathering: Box<dyn Gathering>,
+    builder: Box<dyn BatchBuilder>,
 }
 
-impl Alike {
+impl OpenBatch {
     fn garbled(&self, Garbled { reason }: Garbled) -> Garbled {
         Garbled::new(format!("{} v{} {reason}", self.name, self.version))
     }
 }
 
 impl Delivery<'_> {
-    /// Handles one frame that is not like those gathered before it, or begins to gather with it.
+    /// Handles one frame that does not continue the current batch, or begins a batch with it.
     #[inline]
     fn next<'a>(
         &mut self,
-        row: &mut Row<'a>,
+        lane: &mut LaneState<'a>,
         front: Front<'a>,
         following: &[u8],
     ) -> Result<(), Garbled> {
-        // What is not gathered by now ends the run, or there is none. Large ones are weighed one by one.
-        self.send(row.run.take());
+        // This frame ends the current batch, if there is one. Large messages are weighed one by
+        // one.
+        self.send(lane.batch.take());
         let bytes = match front {
             Front::Frame(bytes) => bytes,
-            Front::Again(body) => {
+            Front::Elided(body) => {
                 let following = if body.len() < LARGE { following } else { &[] };
-                return self.again(row, body, following);
+                return self.elided(lane, body, following);
             }
         };
         let frame = Frame::read(bytes)?;
-        if let Frame::Letter(letter) = &frame
-            && letter.is_tell()
+        if let Frame::Message(message) = &frame
+            && message.is_tell()
         {
-            row.header = &bytes[..bytes.len() - letter.body.len()];
-            row.is_new = true;
+            lane.header = &bytes[..bytes.len() - message.body.len()];
+            lane.is_new = true;
         }
         self.frame(frame, bytes)
     }
 
-    /// Handles a tell whose header was left out, or begins a run with it if more of them follow.
-    fn again(&mut self, row: &mut Row<'_>, body: &[u8], following: &[u8]) -> Result<(), Garbled> {
-        if row.header.is_empty() {
+    /// Handles a tell without a header, or begins a batch with it if more of them follow.
+    fn elided(
+        &mut self,
+        lane: &mut LaneState<'_>,
+        body: &[u8],
+        following: &[u8],
+    ) -> Result<(), Garbled> {
+        if lane.header.is_empty() {
             return Err(Garbled::new(
-                "a tell without a header, and none before it to be repeated",
+                "a tell without a header, but no earlier header to repeat",
             ));
         }
-        let Frame::Letter(letter) = Frame::read(row.header)? else {
-            return Err(Garbled::new("a header that is none"));
+        let Frame::Message(message) = Frame::read(lane.header)? else {
+            return Err(Garbled::new("invalid repeated header"));
         };
         let reading = self.connection.reading;
         if reading.is_next(following) {
-            row.run = self.begin_run(&letter)?;
-            if let Some(run) = &mut row.run {
-                let added = run.gathering.add_first(body, following, reading);
-                return added.map_err(|garbled| run.garbled(garbled));
+            lane.batch = self.begin_batch(&message)?;
+            if let Some(batch) = &mut lane.batch {
+                let added = batch.builder.add_first(body, following, reading);
+                return added.map_err(|garbled| batch.garbled(garbled));
             }
         }
-        let letter = Letter { body, ..letter };
-        self.letter(&letter, || [row.header, body].concat())
+        let message = MessageFrame { body, ..message };
+        self.message(&message, || [lane.header, body].concat())
     }
 
-    /// Gathers what follows and is like it: how many bytes that was, and how many frames.
-    fn gather(&self, run: &mut Alike, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
+    /// Adds the following frames of the same kind to the batch; returns their bytes and their
+    /// number.
+    fn add_to_batch(&self, batch: &mut OpenBatch, bytes: &[u8]) -> (usize, Result<u64, Garbled>) {
         let (mut read, mut frames) = (0, 0);
         loop {
             let reading = self.connection.reading;
-            let added = run.gathering.add(&bytes[read..], reading, run.room);
+            let added = batch.builder.add(&bytes[read..], reading, batch.room);
             read += added.bytes;
             frames += added.frames;
             if let Some(garbled) = added.garbled {
-                return (read, Err(run.garbled(garbled)));
+                return (read, Err(batch.garbled(garbled)));
             }
             if !added.is_full {
                 return (read, Ok(frames));
             }
-            self.send_gathered(run);
-            run.room = run.entry.meter.room();
-            if run.room == 0 {
-                return (read, Ok(frames)); // The next message ends the run, and waits for room.
+            self.send_batch(batch);
+            batch.room = batch.entry.meter.room();
+            if batch.room == 0 {
+                return (read, Ok(frames)); // The next message ends the batch, and waits for room.
             }
         }
     }
 
-    fn send(&self, run: Option<Alike>) {
-        if let Some(mut run) = run {
-            self.send_gathered(&mut run);
+    fn send(&self, batch: Option<OpenBatch>) {
+        if let Some(mut batch) = batch {
+            self.send_batch(&mut batch);
         }
     }
 
-    fn send_gathered(&self, run: &mut Alike) {
-        if let Err((count, unwanted)) = run.gathering.send(&*run.entry.body, &run.sender) {
-            tracing::debug!(peer = %self.connection.peer.node, to = %run.entry.pid, count, ?unwanted, "messages not taken");
-            if unwanted == Unwanted::Full {
+    fn send_batch(&self, batch: &mut OpenBatch) {
+        if let Err((count, error)) = batch.builder.send(&*batch.entry.body, &batch.sender) {
+            tracing::debug!(peer = %self.connection.peer.node, to = %batch.entry.pid, count, ?error, "messages refused");
+            if error == MailboxError::Full {
                 (0..count).for_each(|_| self.node.counts().mailbox_full());
-                self.mailbox_is_full(&run.entry, run.overflow);
+                self.mailbox_is_full(&batch.entry, batch.overflow);
             }
         }
     }
 
-    /// Begins a run of tells like this one, if its actor takes them as they are.
-    fn begin_run(&mut self, letter: &Letter<'_>) -> Result<Option<Alike>, Garbled> {
-        if letter.to.incarnation == 0 || !self.inbox.held.is_empty() {
+    /// Begins a batch of tells like this one, if its actor accepts batches of them.
+    fn begin_batch(&mut self, message: &MessageFrame<'_>) -> Result<Option<OpenBatch>, Garbled> {
+        if message.to.incarnation == 0 || !self.inbox.held.is_empty() {
             return Ok(None);
         }
-        let Some(entry) = self.find(letter).cloned() else {
+        let Some(entry) = self.find(message).cloned() else {
             return Ok(None);
         };
         let role = self.connection.peer.role;
-        let ear = entry.ears.ear(letter.id, letter.version);
-        let Some((ear, gather)) = ear
-            .filter(|ear| ear.roles.contains(role))
-            .and_then(|ear| Some((ear, ear.gather?)))
+        let handler = entry.handlers.handler(message.id, message.version);
+        let Some((handler, new_batch)) = handler
+            .filter(|handler| handler.roles.contains(role))
+            .and_then(|handler| Some((handler, handler.new_batch?)))
         else {
             return Ok(None);
         };
-        let (name, version, overflow) = (ear.name, ear.version, ear.overflow);
+        let (name, version, overflow) = (handler.name, handler.version, handler.overflow);
         let room = entry.meter.room();
         if room < 2 {
             return Ok(None);
         }
-        Ok(Some(Alike {
-            sender: self.inbox.sender(letter.from)?,
+        Ok(Some(OpenBatch {
+            sender: self.inbox.sender(message.from)?,
             entry,
             name,
             version,
             overflow,
             room,
-            gathering: gather(),
+            builder: new_batch(),
         }))
     }
 
     fn frame(&mut self, frame: Frame<'_>, bytes: &[u8]) -> Result<(), Garbled> {
         match frame {
-            Frame::Letter(letter) => self.letter(&letter, || bytes.to_vec()),
+            Frame::Message(message) => self.message(&message, || bytes.to_vec()),
             Frame::Reply {
                 correlation,
                 outcome,
@@ -414,7 +423,7 @@ impl Delivery<'_> {
                 Ok(())
             }
             Frame::Exited { of, reason } => {
-                if !self.inbox.unheard.is_empty() || !self.inbox.full.is_empty() {
+                if !self.inbox.undelivered.is_empty() || !self.inbox.full.is_empty() {
                     return self.inbox.hold_exit(bytes);
                 }
                 let pid = Pid::new(of.name, self.connection.peer.node.clone(), of.incarnation);
@@ -447,29 +456,31 @@ impl Delivery<'_> {
     }
 
     #[inline]
-    fn find(&mut self, letter: &Letter<'_>) -> Option<&Arc<Entry>> {
-        let wanted = letter.to.incarnation;
+    fn find(&mut self, message: &MessageFrame<'_>) -> Option<&Arc<Entry>> {
+        let wanted = message.to.incarnation;
         let same = wanted != 0
             && self
                 .last
                 .as_ref()
                 .is_some_and(|last| last.pid.incarnation() == wanted);
         if !same {
-            self.last = self.node.registry().find(wanted, letter.to.name);
+            self.last = self.node.registry().find(wanted, message.to.name);
         }
         self.last.as_ref()
     }
 
     #[inline]
-    fn letter(
+    fn message(
         &mut self,
-        letter: &Letter<'_>,
+        message: &MessageFrame<'_>,
         bytes: impl FnOnce() -> Vec<u8>,
     ) -> Result<(), Garbled> {
         if !self.inbox.held.is_empty() {
-            let incarnation = self.find(letter).map_or(0, |entry| entry.pid.incarnation());
-            let queue = (letter.lane, incarnation);
-            let waits = match letter.lane {
+            let incarnation = self
+                .find(message)
+                .map_or(0, |entry| entry.pid.incarnation());
+            let queue = (message.lane, incarnation);
+            let waits = match message.lane {
                 Lane::Ordinary => self.inbox.held.contains_key(&queue),
                 Lane::Ping => self.inbox.full.contains(&queue), // pings overtake large ones
             };
@@ -477,11 +488,12 @@ impl Delivery<'_> {
                 return self.inbox.hold(queue, Held::Frame(bytes()));
             }
         }
-        // A question that finds the mailbox full is refused: its sender learns it, and nothing waits before it.
-        match self.open(letter, letter.correlation.is_none())? {
-            Opened::Done => Ok(()),
-            Opened::NoRoom(entry, size) => {
-                let queue = (letter.lane, entry.pid.incarnation());
+        // An ask that finds the mailbox full is refused: its caller is notified, and no message
+        // waits before it.
+        match self.deliver(message, message.correlation.is_none())? {
+            Delivered::Done => Ok(()),
+            Delivered::NoRoom(entry, size) => {
+                let queue = (message.lane, entry.pid.incarnation());
                 self.inbox.hold(queue, Held::Frame(bytes()))?;
                 self.wait_for_room(queue, entry, size);
                 Ok(())
@@ -489,100 +501,112 @@ impl Delivery<'_> {
         }
     }
 
-    /// Puts a letter into its actor's mailbox, or says why not. One that may wait stays with the caller if there is no room.
+    /// Puts a message into its actor's mailbox, or refuses it. If there is no room and it may wait,
+    /// the caller keeps it.
     #[inline]
-    fn open(&mut self, letter: &Letter<'_>, may_wait: bool) -> Result<Opened, Garbled> {
-        let sender = self.inbox.sender(letter.from)?;
-        if letter.correlation.is_some() && !self.connection.may_answer() {
-            self.refuse(letter, AskError::Full);
-            return Ok(Opened::Done);
+    fn deliver(
+        &mut self,
+        message: &MessageFrame<'_>,
+        may_wait: bool,
+    ) -> Result<Delivered, Garbled> {
+        let sender = self.inbox.sender(message.from)?;
+        if message.correlation.is_some() && !self.connection.may_answer() {
+            self.refuse(message, AskError::Full);
+            return Ok(Delivered::Done);
         }
-        let answer = letter.correlation.map(|correlation| Answer {
+        let answer = message.correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
-            lane: letter.lane,
+            lane: message.lane,
             correlation,
             tapped: None,
         });
-        // Taken out for the time being: letters come in runs, and a count per letter adds up.
+        // Taken out meanwhile, to save the reference count: consecutive messages often have the
+        // same receiver.
         let Some(entry) = self
-            .find(letter)
+            .find(message)
             .is_some()
             .then(|| self.last.take())
             .flatten()
         else {
             self.node.counts().unknown_process();
-            self.refuse(letter, AskError::Gone);
-            return Ok(Opened::Done);
+            self.refuse(message, AskError::Gone);
+            return Ok(Delivered::Done);
         };
-        let opened = self.open_for(&entry, letter, sender, answer, may_wait);
+        let opened = self.deliver_to(&entry, message, sender, answer, may_wait);
         self.last = Some(entry);
         opened
     }
 
-    /// The same, where the actor is known.
+    /// As `deliver`, for a known actor.
     #[inline]
-    fn open_for(
+    fn deliver_to(
         &self,
         entry: &Arc<Entry>,
-        letter: &Letter<'_>,
+        message: &MessageFrame<'_>,
         sender: Arc<Sender>,
         answer: Option<Answer>,
         may_wait: bool,
-    ) -> Result<Opened, Garbled> {
-        let ear = match self.ear(entry, letter) {
-            Ok(ear) => ear,
+    ) -> Result<Delivered, Garbled> {
+        let handler = match self.handler(entry, message) {
+            Ok(handler) => handler,
             Err(error) => {
-                self.refuse(letter, error);
-                return Ok(Opened::Done);
+                self.refuse(message, error);
+                return Ok(Delivered::Done);
             }
         };
-        let heard = match entry.meter.weigh(letter.body.len()) {
-            Ok(weight) => weighing(weight, || {
-                ear.hear(&*entry.body, letter.body, sender, answer)
+        let result = match entry.meter.weigh(message.body.len()) {
+            Ok(weight) => with_weight(weight, || {
+                handler.enqueue(&*entry.body, message.body, sender, answer)
             }),
-            Err(unwanted) => Err(Unheard::Told(unwanted.into())),
+            Err(error) => Err(EnqueueError::Rejected(error.into())),
         };
-        match heard {
-            Ok(()) => Ok(Opened::Done),
-            Err(Unheard::Told(TellError::Full)) if may_wait && ear.overflow == Overflow::Wait => {
-                Ok(Opened::NoRoom(entry.clone(), letter.body.len()))
+        match result {
+            Ok(()) => Ok(Delivered::Done),
+            Err(EnqueueError::Rejected(TellError::Full))
+                if may_wait && handler.overflow == Overflow::Wait =>
+            {
+                Ok(Delivered::NoRoom(entry.clone(), message.body.len()))
             }
-            Err(Unheard::Told(error)) => {
-                self.note_untold(entry, ear, &error);
-                self.refuse(letter, error.into());
-                Ok(Opened::Done)
+            Err(EnqueueError::Rejected(error)) => {
+                self.note_rejected(entry, handler, &error);
+                self.refuse(message, error.into());
+                Ok(Delivered::Done)
             }
-            Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
+            Err(EnqueueError::Garbled(garbled)) => Err(handler.with_name(garbled)),
         }
     }
 
-    /// The ear that this letter is for, if the actor hears it from this peer.
+    /// The handler for this message, if the actor accepts it from this peer.
     #[inline]
-    fn ear<'e>(&self, entry: &'e Entry, letter: &Letter<'_>) -> Result<&'e Ear, AskError> {
-        let Some(ear) = entry.ears.ear(letter.id, letter.version) else {
+    fn handler<'e>(
+        &self,
+        entry: &'e Entry,
+        message: &MessageFrame<'_>,
+    ) -> Result<&'e RemoteHandler, AskError> {
+        let Some(handler) = entry.handlers.handler(message.id, message.version) else {
             self.node.counts().unknown_message();
             let reason = format!(
-                "{} does not hear message {:08x} v{}",
-                entry.pid, letter.id, letter.version
+                "{} does not accept message {:08x} v{}",
+                entry.pid, message.id, message.version
             );
             return Err(AskError::Refused { reason });
         };
-        if !ear.roles.contains(self.connection.peer.role) {
+        if !handler.roles.contains(self.connection.peer.role) {
             self.node.counts().wrong_role();
             let reason = format!(
-                "{} does not hear {} from role {}",
-                entry.pid, ear.name, self.connection.peer.role
+                "{} does not accept {} from role {}",
+                entry.pid, handler.name, self.connection.peer.role
             );
             return Err(AskError::Refused { reason });
         }
-        Ok(ear)
+        Ok(handler)
     }
 
     #[cold]
-    fn note_untold(&self, entry: &Entry, ear: &Ear, error: &TellError) {
+    fn note_rejected(&self, entry: &Entry, handler: &RemoteHandler, error: &TellError) {
         if *error == TellError::Full {
             self.node.counts().mailbox_full();
-            self.mailbox_is_full(entry, ear.overflow);
+            self.mailbox_is_full(entry, handler.overflow);
         }
     }
 
@@ -595,12 +619,12 @@ impl Delivery<'_> {
     }
 
     #[cold]
-    fn refuse(&self, letter: &Letter<'_>, error: AskError) {
-        tracing::debug!(peer = %self.connection.peer.node, to = ?letter.to, %error, "message not taken");
-        self.fail(letter.correlation, error);
+    fn refuse(&self, message: &MessageFrame<'_>, error: AskError) {
+        tracing::debug!(peer = %self.connection.peer.node, to = ?message.to, %error, "message refused");
+        self.fail(message.correlation, error);
     }
 
-    /// Tells the asker, if there is one.
+    /// Sends the error to the caller, if it is an ask.
     fn fail(&self, correlation: Option<u64>, error: AskError) {
         if let Some(correlation) = correlation {
             self.connection.fail(correlation, error);

@@ -1,4 +1,4 @@
-//! Seen from outside: what a node's actors and links are doing, for metrics and `/__processes__`.
+//! The state of a node's actors and links, for metrics and `/__processes__`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,47 +14,49 @@ use crate::node::Node;
 use crate::registry::Holder;
 use crate::tally::MessageInfo;
 
-/// One actor, which lives or is about to be made anew. What is counted goes on over its lives.
+/// One actor, living or about to be restarted. Counts continue across its incarnations.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcessInfo {
     /// Its name.
     pub name: String,
-    /// Its present pid, or the last one.
+    /// Its current pid, or the last one.
     pub pid: Pid,
-    /// In how long it is made anew, if it waits for that; nothing lives then, and nothing waits for it.
+    /// The time until its restart, if it waits for one; then it has no mailbox.
     pub returns_in: Option<Duration>,
-    /// The thread it runs on, as the placement table calls it; `home` is the node's own.
+    /// The placement table's name of its thread; `home` is the node's own.
     pub thread: String,
-    /// How long this incarnation has lived; zero between two.
+    /// The age of this incarnation; zero between two.
     pub age: Duration,
-    /// Messages waiting, pings included.
+    /// Messages waiting, including pings.
     pub depth: u64,
-    /// How long the oldest of them has waited. Exact to 25 ms if it found the mailbox empty, as it does when an actor stalls; in a
-    /// mailbox that is never empty it is the age of one further behind, at least an eighth of the true age. Zero if none waits.
+    /// How long the oldest of them has waited; zero if none waits. Exact to 25 ms if it found the
+    /// mailbox empty, as after a stall; in a mailbox that is never empty, the age of a message
+    /// further back, at least an eighth of the true age.
     pub oldest: Duration,
     /// Messages it has handled, by type.
     pub handled: BTreeMap<String, u64>,
-    /// The same types in the order in which they first came, with their rates and times.
+    /// The same types in the order of their first message, with their rates and times.
     pub messages: Vec<MessageInfo>,
-    /// Messages handled a second, over all types; see [`MessageInfo::per_second`].
+    /// Messages handled per second, over all types; see [`MessageInfo::per_second`].
     pub per_second: f64,
-    /// Messages that found no room.
+    /// Messages refused for lack of room.
     pub refused: u64,
-    /// Messages thrown away for newer ones.
+    /// Messages dropped for newer ones.
     pub dropped: u64,
-    /// Timers and futures under way.
+    /// Pending timers and futures.
     pub errands: u64,
     /// How often it was restarted.
     pub restarts: u32,
-    /// Median handling time over all types (one message in 64 is timed, and the last 32 of each type count).
+    /// Median handling time over all types (one message in 64 is timed, and the last 32 of each
+    /// type count).
     pub handling_p50: Duration,
     /// 99th percentile of the same.
     pub handling_p99: Duration,
-    /// How often a handler of its blocked its thread for more than 100 ms.
+    /// How often one of its handlers blocked its thread for more than 100 ms.
     pub blocked: u32,
-    /// The longest such time, to 25 ms.
+    /// The longest such time, in steps of 25 ms.
     pub blocked_longest: Duration,
-    /// At what it blocked the last time: the type of a message, or what else it did.
+    /// The cause of the last block: a message type, or a name for other work.
     pub blocked_at: Option<String>,
 }
 
@@ -63,9 +65,9 @@ pub struct ProcessInfo {
 pub struct LinkInfo {
     /// The other node.
     pub peer: String,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// Where it is; empty if nobody said.
+    /// Its address; empty if unknown.
     pub address: String,
     /// Whether this node dialled it.
     pub dialled: bool,
@@ -73,17 +75,18 @@ pub struct LinkInfo {
     pub age: Duration,
     /// Bytes that wait to be sent.
     pub queued_bytes: u64,
-    /// Frames written so far, those that wait included.
+    /// Frames written so far, including those that wait to be sent.
     pub frames_sent: u64,
-    /// Frames that have come.
+    /// Frames received.
     pub frames_delivered: u64,
-    /// Messages that were said in a shape before the newest, because the peer hears no newer one, or this node is to say none.
+    /// Messages sent in an older version, because the peer accepts no newer one or this node
+    /// simulates an older Meros.
     pub said_older: u64,
-    /// Questions that wait for the peer's reply.
+    /// Asks that wait for the peer's reply.
     pub questions: u64,
 }
 
-/// What links met that was not taken.
+/// Counts of messages that links could not deliver.
 #[derive(Default)]
 pub(crate) struct Counts {
     unknown_process: AtomicU64,
@@ -117,7 +120,8 @@ impl Counts {
 }
 
 impl Node {
-    /// Every actor, by name, those that wait to be made anew included. Looking costs the actors nothing.
+    /// Every actor, by name, including those that wait to be restarted. Does not interrupt the
+    /// actors.
     pub fn processes(&self) -> Vec<ProcessInfo> {
         let now = self.clock().now();
         let all = self.registry().all().into_iter();
@@ -126,7 +130,7 @@ impl Node {
                 age: entry.meter.age(),
                 depth: entry.meter.depth(),
                 oldest: entry.meter.oldest(),
-                errands: entry.meter.errands(),
+                errands: entry.meter.pending(),
                 ..counted(&entry.pid, &entry.meter, &entry.thread, entry.restarts)
             },
             Holder::Restarting(last) => ProcessInfo {
@@ -157,9 +161,10 @@ impl Node {
         infos
     }
 
-    /// The same and the links' counts, flat: `process/<name>/depth` and so on. Times are in seconds; by type there is
-    /// `process/<name>/message/<type>/handled`, whose rate is for the reader to take. Of links there are sums by the role of the nodes at their
-    /// other ends, `link/<role>/queued_bytes` and so on: what each link does is asked of [`links`](Self::links).
+    /// The state of all actors and links as flat metrics: `process/<name>/depth` and so on. Times
+    /// are in seconds. Per type there is the counter `process/<name>/message/<type>/handled`,
+    /// without a rate. Links are summed by the role of their peers, `link/<role>/queued_bytes` and
+    /// so on; [`links`](Self::links) lists each link.
     pub fn counters(&self) -> BTreeMap<String, f64> {
         let mut flat = BTreeMap::new();
         for info in self.processes() {
@@ -201,7 +206,7 @@ impl Node {
     }
 }
 
-/// What is counted of an actor over all its lives, and nothing of its present one.
+/// The counts of an actor over all its incarnations, without the state of the current one.
 fn counted(pid: &Pid, meter: &Meter, thread: &str, restarts: u32) -> ProcessInfo {
     let messages = meter.messages();
     let mut handled = BTreeMap::new();
@@ -257,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_short_name_has_no_paths_and_keeps_its_parameters() {
+    fn short_name_drops_paths_and_keeps_parameters() {
         let names = [
             "u32",
             "a::b::Ping",

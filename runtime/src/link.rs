@@ -1,9 +1,9 @@
 //! Links: one connection to one other node, as the node sees it.
 //!
 //! A transport dials or accepts, calls [`Node::attach`], and then moves bytes: it takes them with
-//! [`Link::outgoing`] and hands what arrives to [`Link::deliver`]. The link remembers the questions that
-//! wait for a reply, and how many it is answering. It opens no socket and knows no certificate: the
-//! transport says who the peer is and must be right about it.
+//! [`Link::outgoing`] and passes received bytes to [`Link::deliver`]. The link keeps the asks that
+//! wait for a reply, and counts those it is answering. It opens no socket and knows no certificate:
+//! the transport has authenticated the peer.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,11 +17,11 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use crate::again::{READS_SHORT_ID, Reading};
 use crate::ask::{AskError, TellError};
 use crate::clock::{self, Instant};
 use crate::codec::{self, Garbled};
-use crate::frame::{self, Frame, Head, Letter, Target};
+use crate::elision::{READS_SHORT_ID, Reading};
+use crate::frame::{self, Frame, Head, MessageFrame, Target};
 use crate::identity::{NodeId, Peer, Pid, Role};
 use crate::inbox::Inbox;
 use crate::message::{Lane, Remote};
@@ -37,16 +37,16 @@ mod sums;
 pub(crate) use answer::Answer;
 use answer::Answerer;
 pub(crate) use ending::Decoding;
-use question::Question;
-pub(crate) use question::{Answered, Asked, Decode, OnReply};
-pub(crate) use sums::{Ended, put as put_sums};
+use question::PendingAsk;
+pub(crate) use question::{AskRegistration, Decode, OnReply, ReplyOutcome};
+pub(crate) use sums::{ClosedLinks, put as put_sums};
 
-/// Questions that may be open in each direction of a link.
-const QUESTIONS_MAX: usize = 65_536;
+/// Maximum number of open asks in each direction of a link.
+const ASKS_MAX: usize = 65_536;
 
 /// Opens connections for a node.
 pub trait Dialer: Send + Sync + 'static {
-    /// Connects to this address, and is ready once [`Node::attach`] has been done.
+    /// Connects to this address, and resolves after [`Node::attach`].
     fn dial(&self, address: String) -> BoxFuture<'static, Result<Peer, ConnectError>>;
 }
 
@@ -56,57 +56,58 @@ pub enum ConnectError {
     /// The node has no transport.
     #[error("no transport to dial {address} with")]
     NoDialer {
-        /// The address asked for.
+        /// The requested address.
         address: String,
     },
-    /// Nobody answered there. Try again later.
+    /// No answer from there. Try again later.
     #[error("{address} cannot be reached: {reason}")]
     Unreachable {
-        /// The address asked for.
+        /// The requested address.
         address: String,
-        /// What the transport met.
+        /// The transport's error.
         reason: String,
     },
-    /// Somebody answered who does not want us, or whom we do not want.
+    /// One of the two sides rejects the other.
     #[error("{address} refused: {reason}")]
     Refused {
-        /// The address asked for.
+        /// The requested address.
         address: String,
-        /// What the other side, or our own rules, said.
+        /// The reason of the other side, or of this node.
         reason: String,
     },
-    /// This node is going down.
+    /// This node is shutting down.
     #[error("the node is shutting down")]
     ShuttingDown,
 }
 
-/// Who dialled a connection.
+/// The side that dialled a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialled {
-    /// This node did.
+    /// This node.
     ByUs,
-    /// The peer did.
+    /// The peer.
     ByThem,
 }
 
-/// What a node says of itself before its first frame.
+/// A node's introduction before its first frame.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The form of frames it speaks.
+    /// The version of its frame format.
     pub frames: u16,
-    /// Who it is.
+    /// Its id.
     pub node: NodeId,
-    /// What it is.
+    /// Its role.
     pub role: Role,
-    /// What its actors heard when the hello was written: message ids and their highest versions. Beside them stands, as if it were one,
-    /// the id of `frames/short` where the node reads tells without a header whose length, below 4 KiB, has two bytes.
-    pub hears: BTreeMap<u32, u16>,
+    /// The messages that its actors accepted when the hello was written: ids and their highest
+    /// versions. The id of `frames/short` marks a node that reads short frames (tells without a
+    /// header, with a length of two bytes below 4 KiB).
+    pub accepts: BTreeMap<u32, u16>,
 }
 
 impl Hello {
-    /// The form of frames that this crate writes.
+    /// The version of the frame format that this crate writes.
     pub const FRAMES: u16 = 2;
-    /// The longest hello, in bytes.
+    /// Maximum length of a hello, in bytes.
     pub const LENGTH_MAX: usize = 256 << 10;
 
     /// Reads a peer's hello.
@@ -132,10 +133,10 @@ impl Hello {
     }
 }
 
-/// Why a connection did not become a link. The transport closes it with this as the reason.
+/// Why a connection did not become a link. The transport closes it with this reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AttachError {
-    /// This node takes no links with that role.
+    /// This node accepts no links with that role.
     #[error("role {role} is not accepted here")]
     WrongRole {
         /// The peer's role.
@@ -147,28 +148,28 @@ pub enum AttachError {
         /// The peer.
         node: NodeId,
     },
-    /// The hello and the proof of who the peer is disagree.
+    /// The hello and the peer's authenticated identity differ.
     #[error("hello says {hello}, proven is {proven}")]
     Mismatch {
-        /// Who the hello says it is.
+        /// The identity in the hello.
         hello: String,
-        /// Who it was proven to be.
+        /// The authenticated identity.
         proven: String,
     },
-    /// It is this very node.
+    /// The peer is this node.
     #[error("a node does not link to itself")]
     Myself,
-    /// This node is going down.
+    /// This node is shutting down.
     #[error("the node is shutting down")]
     ShuttingDown,
 }
 
-/// Who sent a message that came from another node.
+/// The sender of a message from another node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sender {
-    /// The node it came from.
+    /// The sending node.
     pub peer: Peer,
-    /// The actor there; `None` if it was no actor.
+    /// The sending actor; `None` if it was no actor.
     pub pid: Option<Pid>,
 }
 
@@ -180,7 +181,7 @@ struct Ownership(Arc<Connection>);
 
 impl Drop for Ownership {
     fn drop(&mut self) {
-        self.0.close("the transport let go of it");
+        self.0.close("dropped by the transport");
     }
 }
 
@@ -193,13 +194,13 @@ impl Link {
         &self.0.0
     }
 
-    /// Who is on the other end.
+    /// The other end.
     pub fn peer(&self) -> &Peer {
         &self.connection().peer
     }
 
-    /// Waits for something to send in this lane, and puts at most `max` bytes of it into the buffer.
-    /// One task per lane may wait.
+    /// Waits for bytes to send in this lane, and puts at most `max` of them into the buffer. One
+    /// task per lane may wait.
     pub async fn outgoing(&self, lane: Lane, buffer: &mut BytesMut, max: usize) -> Outgoing {
         let outgoing = poll_fn(|cx| {
             self.connection()
@@ -211,9 +212,9 @@ impl Link {
         outgoing
     }
 
-    /// Takes every whole frame from the front of what arrived in one lane, and leaves the rest.
-    /// Needs a tokio runtime, where replies are waited for. Once garbled, the stream cannot be read on. After what it has read of a lane a transport waits
-    /// for [`room`](Self::room).
+    /// Handles every complete frame at the front of one lane's bytes, and leaves the rest. Needs a
+    /// tokio runtime, for replies. After an error the stream cannot be continued. Before it reads
+    /// more of a lane, a transport waits for [`room`](Self::room).
     pub fn deliver(&self, bytes: &mut BytesMut) -> Result<(), Garbled> {
         clock::moved();
         let connection = self.connection();
@@ -228,8 +229,9 @@ impl Link {
         result
     }
 
-    /// Takes a bulk that has arrived whole. It is decoded away from this thread: until [`decoded`](Self::decoded) is ready its bytes
-    /// are in use, and a transport that has bounds should count them.
+    /// Handles a bulk that has arrived completely. It is decoded on another thread: until
+    /// [`decoded`](Self::decoded) resolves its bytes are in use, and a transport with memory bounds
+    /// should count them.
     pub fn deliver_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Garbled> {
         clock::moved();
         let connection = self.connection();
@@ -243,9 +245,10 @@ impl Link {
         result
     }
 
-    /// Ready once more of this lane may be read, or the link has been closed. Not while much of it waits for actors whose mailboxes
-    /// are full: then the transport leaves the rest to the peer, whose senders are refused when its outbox is full. What a transport
-    /// delivers all the same is kept, up to a bound beyond which the link is garbled.
+    /// Resolves once more of this lane may be read, or the link is closed. Pends while many
+    /// messages of it wait for full mailboxes: then the transport stops reading, the peer's outbox
+    /// fills, and its senders are refused. Frames delivered in spite of that are kept, up to a
+    /// bound at which the link is closed.
     pub async fn room(&self, lane: Lane) {
         let connection = self.connection();
         loop {
@@ -257,8 +260,9 @@ impl Link {
         }
     }
 
-    /// Ready once no bulk is being decoded and no message waits for room in a mailbox, or the link has been closed. A transport that has
-    /// lost its connection waits for it before it closes the link, so that what came is heard.
+    /// Resolves once no bulk is being decoded and no message waits for room in a mailbox, or the
+    /// link is closed. A transport that has lost its connection waits for it before it closes the
+    /// link, so that received messages are delivered.
     pub async fn decoded(&self) {
         let connection = self.connection();
         loop {
@@ -270,12 +274,13 @@ impl Link {
         }
     }
 
-    /// Ends the link: everything that waits for the peer learns of it, once. A bulk that is being decoded is lost.
+    /// Closes the link: everything that waits for the peer is notified, once. A bulk that is being
+    /// decoded is lost.
     pub fn close(&self, reason: &str) {
         self.connection().close(reason);
     }
 
-    /// Ready, with the reason, once the link has been closed by whichever side.
+    /// Resolves to the reason once either side has closed the link.
     pub async fn closed(&self) -> String {
         let connection = self.connection();
         loop {
@@ -305,21 +310,23 @@ pub(crate) struct Connection {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
-    /// Messages said in a shape before the newest.
+    /// Messages sent in an older version.
     pub(crate) said_older: AtomicU64,
     pub(crate) born: Instant,
-    questions: Mutex<FxHashMap<u64, Question>>,
+    questions: Mutex<FxHashMap<u64, PendingAsk>>,
     answering: AtomicUsize,
     answerer: Arc<Answerer>,
-    /// Bulks that are being decoded, and actors whose mailboxes have no room for messages that came.
+    /// Bulks being decoded, plus full mailboxes that messages of this link wait for.
     decoding: AtomicUsize,
-    /// The transport should read no more of these lanes.
+    /// Lanes that the transport should not read now.
     crowded: [AtomicBool; 2],
     closed: AtomicBool,
     reason: Mutex<Option<String>>,
-    /// That the link has ended, and whether it was lost, until all who watch the peer are told.
-    untold: Mutex<Option<bool>>,
-    /// It was closed, or nothing is being decoded or waits for room any more, or it is no longer crowded.
+    /// The link has ended, with whether it was lost, and the watchers of the peer are not notified
+    /// yet.
+    end_pending: Mutex<Option<bool>>,
+    /// Notified when the link closes, when nothing is being decoded or waits for room any more, and
+    /// when a lane may be read again.
     changed: Notify,
 }
 
@@ -333,7 +340,7 @@ impl Connection {
         frame_max: usize,
     ) -> Self {
         let short = !node.speaks_previous();
-        let peer_reads_short = hello.hears.contains_key(&READS_SHORT_ID);
+        let peer_reads_short = hello.accepts.contains_key(&READS_SHORT_ID);
         Self {
             node: node.downgrade(),
             inbox: Mutex::new(Inbox::new(&peer)),
@@ -353,7 +360,7 @@ impl Connection {
             crowded: Default::default(),
             closed: AtomicBool::new(false),
             reason: Mutex::default(),
-            untold: Mutex::default(),
+            end_pending: Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -361,10 +368,10 @@ impl Connection {
     /// Sends a message to an actor of the peer.
     #[inline]
     pub(crate) fn tell<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
-        self.write_letter(to, message, None)
+        self.write_message(to, message, None)
     }
 
-    /// The shape in which this message is said to the peer: the newest, unless the peer hears only an older one.
+    /// The version in which this message is sent to the peer: the newest that the peer accepts.
     #[inline]
     pub(crate) fn version_of<M: Remote>(&self) -> u16 {
         match M::OLDEST == M::VERSION {
@@ -378,8 +385,8 @@ impl Connection {
             true => oldest.max(newest.saturating_sub(1)),
             false => newest,
         };
-        let version = match self.hello.hears.get(&id) {
-            Some(heard) => (*heard).clamp(oldest, ours),
+        let version = match self.hello.accepts.get(&id) {
+            Some(highest) => (*highest).clamp(oldest, ours),
             None => ours,
         };
         if version < newest {
@@ -388,15 +395,19 @@ impl Connection {
         version
     }
 
-    /// All but the body of a tell.
+    /// The header of a tell.
     #[inline]
-    pub(crate) fn letter<'a, M: Remote>(&self, to: &'a Pid, from: Option<&'a Pid>) -> Letter<'a> {
-        Letter {
+    pub(crate) fn header<'a, M: Remote>(
+        &self,
+        to: &'a Pid,
+        from: Option<&'a Pid>,
+    ) -> MessageFrame<'a> {
+        MessageFrame {
             lane: M::LANE,
             id: M::ID,
             version: self.version_of::<M>(),
             to: Target::of(to),
-            from: from.map(|pid| frame::From {
+            from: from.map(|pid| frame::Origin {
                 epoch: pid.node().epoch(),
                 actor: Target::of(pid),
             }),
@@ -406,23 +417,23 @@ impl Connection {
     }
 
     #[inline]
-    pub(crate) fn write_letter<M: Remote>(
+    pub(crate) fn write_message<M: Remote>(
         &self,
         to: &Pid,
         message: &M,
         correlation: Option<u64>,
     ) -> Result<(), TellError> {
         let written = supervise::with_current(|current| {
-            let letter = Letter {
+            let header = MessageFrame {
                 correlation,
-                ..self.letter::<M>(to, current)
+                ..self.header::<M>(to, current)
             };
-            let version = letter.version;
+            let version = header.version;
             let encode = |buffer: &mut BytesMut| message.encode_as(version, buffer);
             self.outbox
-                .write(M::LANE, Need::Refusable, Head::Letter(&letter), encode)
+                .write(M::LANE, Need::Refusable, Head::Message(&header), encode)
         });
-        written.map_err(|unwritten| untold(unwritten, M::NAME))
+        written.map_err(|unwritten| tell_error(unwritten, M::NAME))
     }
 
     /// Writes a frame that must not be lost.
@@ -441,12 +452,12 @@ impl Connection {
             Ok(()) | Err(Unwritten::Closed | Unwritten::Full) => {}
             Err(Unwritten::Overrun) => self.close("the outgoing queue is full"),
             Err(Unwritten::Refused(reason)) => {
-                tracing::warn!(peer = %self.peer.node, reason, "a frame could not be written");
+                tracing::warn!(peer = %self.peer.node, reason, "failed to write a frame");
             }
         }
     }
 
-    /// Answers a question of the peer.
+    /// Answers an ask of the peer.
     pub(crate) fn answer<R: Serialize>(self: &Arc<Self>, lane: Lane, correlation: u64, value: &R) {
         self.answer_with(lane, correlation, |buffer| {
             codec::encode_into(value, buffer)
@@ -471,7 +482,7 @@ impl Connection {
         }
     }
 
-    /// Tells the peer that its question has no reply.
+    /// Answers an ask of the peer with an error.
     pub(crate) fn fail(self: &Arc<Self>, correlation: u64, error: AskError) {
         self.write_plain(&Frame::Reply {
             correlation,
@@ -491,7 +502,7 @@ impl Connection {
     }
 }
 
-pub(crate) fn untold(unwritten: Unwritten, name: &str) -> TellError {
+pub(crate) fn tell_error(unwritten: Unwritten, name: &str) -> TellError {
     match unwritten {
         Unwritten::Full | Unwritten::Overrun => TellError::Full,
         Unwritten::Closed => TellError::Gone,

@@ -1,7 +1,7 @@
-//! What a node does with its links: speak to pids anywhere, connect, find, and watch.
+//! The links of a node: sending to remote pids, connecting, finding actors and watching them.
 //!
-//! Remembers one link per peer and the address it can be dialled at. Of two connections that cross, both
-//! sides keep the one dialled by the lower node id.
+//! It keeps one link per peer, with its address. When two connections cross, both sides keep the
+//! one dialled by the lower node id.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -11,18 +11,18 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared};
 use rustc_hash::FxHashMap;
 
-use crate::again::READS_SHORT_ID;
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec;
-use crate::desk::{self, Told};
+use crate::elision::READS_SHORT_ID;
 use crate::exit::{Exit, Exited};
 use crate::frame::{Frame, Target};
 use crate::identity::{NodeId, Peer, Pid};
 use crate::link::{
-    self, AttachError, ConnectError, Connection, Dialer, Dialled, Ended, Hello, Link,
+    self, AttachError, ClosedLinks, ConnectError, Connection, Dialer, Dialled, Hello, Link,
 };
 use crate::message::{Remote, WhenFull};
 use crate::node::Node;
+use crate::send_buffer::{self, Outcome};
 use crate::watch::{Change, Notify, Watcher};
 use crate::{read, write};
 
@@ -34,49 +34,49 @@ pub(crate) struct Links {
     by_node: FxHashMap<NodeId, Arc<Connection>>,
     by_address: BTreeMap<String, NodeId>,
     dialer: Option<Arc<dyn Dialer>>,
-    /// Dials under way, so that two who want the same peer make one connection.
+    /// Dials in progress, so that two callers for one peer share a connection.
     dialling: BTreeMap<String, Dialling>,
-    /// What those that are over have carried.
-    ended: Ended,
+    /// The traffic of closed links.
+    ended: ClosedLinks,
 }
 
 impl Node {
-    /// Sends a message to whoever has this pid, here or elsewhere. At most once, in order.
+    /// Sends a message to the actor with this pid, here or on another node. At most once, in order.
     pub fn tell<M: Remote>(&self, to: &Pid, message: M) -> Result<(), TellError> {
         if to.node() == self.id() {
             let entry = self.registry().find_pid(to).ok_or(TellError::Gone)?;
-            return entry.ears.tell(&*entry.body, message);
+            return entry.handlers.tell(&*entry.body, message);
         }
         if self.is_tapped() {
             return self.tell_tapped(to, message);
         }
         let mut error = TellError::Gone;
-        let told = match self.0.links_version.tell(to, &message, &mut error) {
-            Told::Done => return Ok(()),
-            Told::NoLink => self.tell_anew(to, &message),
-            Told::Failed => Err(error),
+        let result = match self.0.links_version.tell(to, &message, &mut error) {
+            Outcome::Sent => return Ok(()),
+            Outcome::NoLink => self.tell_uncached(to, &message),
+            Outcome::Failed => Err(error),
         };
         if M::WHEN_FULL == WhenFull::CloseLink
-            && told == Err(TellError::Full)
+            && result == Err(TellError::Full)
             && let Some(connection) = self.connection(to.node())
         {
-            connection.close(&format!("it does not keep up with {}", M::NAME));
+            connection.close(&format!("the peer is too slow for {}", M::NAME));
         }
-        told
+        result
     }
 
-    /// Tells over the link there is now, and may have it at hand for the next time.
-    fn tell_anew<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
-        desk::hand_in();
-        // Written under the lock, so that nobody's link changes before that.
+    /// Tells over the current link, and may cache it for the thread's next tell.
+    fn tell_uncached<M: Remote>(&self, to: &Pid, message: &M) -> Result<(), TellError> {
+        send_buffer::flush();
+        // Written under the lock, so that the link cannot be replaced before that.
         let links = read(&self.0.links);
         let connection = links.by_node.get(to.node()).ok_or(TellError::Gone)?;
         self.0.links_version.keep(connection);
         connection.tell(to, message)
     }
 
-    /// Asks whoever has this pid, here or elsewhere. The question is sent now; dropping the returned
-    /// future does not take it back.
+    /// Asks the actor with this pid, here or on another node. The message is sent now; dropping the
+    /// returned future does not take it back.
     pub fn ask<M: Remote>(
         &self,
         to: &Pid,
@@ -86,7 +86,7 @@ impl Node {
         let patience = patience.into();
         if to.node() == self.id() {
             let asked = match self.registry().find_pid(to) {
-                Some(entry) => entry.ears.ask(&*entry.body, message),
+                Some(entry) => entry.handlers.ask(&*entry.body, message),
                 None => Err(TellError::Gone),
             };
             return match asked {
@@ -103,12 +103,12 @@ impl Node {
         }
     }
 
-    /// Gives the node the transport to dial with.
+    /// Sets the transport for outgoing connections.
     pub fn set_dialer(&self, dialer: Arc<dyn Dialer>) {
         write(&self.0.links).dialer = Some(dialer);
     }
 
-    /// Links to the node at this address; at once if it is linked already.
+    /// Links to the node at this address; resolves at once if it is linked already.
     pub fn connect(
         &self,
         address: &str,
@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    /// The pid of whoever has this name on the node at this address.
+    /// The pid of the actor with this name on the node at this address.
     pub fn find<P: Into<Patience>>(
         &self,
         address: &str,
@@ -186,7 +186,7 @@ impl Node {
         }
     }
 
-    /// Everybody this node is linked to now.
+    /// The nodes that this node is linked to.
     pub fn peers(&self) -> Vec<Peer> {
         let mut peers: Vec<Peer> = read(&self.0.links)
             .by_node
@@ -197,34 +197,34 @@ impl Node {
         peers
     }
 
-    /// The version of this message that the peer heard when its hello was written, if it named any.
-    pub fn peer_hears(&self, node: &NodeId, id: u32) -> Option<u16> {
-        self.connection(node)?.hello.hears.get(&id).copied()
+    /// The highest version of this message that the peer's hello listed, if any.
+    pub fn peer_accepts(&self, node: &NodeId, id: u32) -> Option<u16> {
+        self.connection(node)?.hello.accepts.get(&id).copied()
     }
 
-    /// The shape in which a message is said to a node that has several, see [`Remote::OLDEST`].
+    /// The version in which a message is sent to a node, see [`Remote::OLDEST`].
     pub(crate) fn version_for(&self, node: &NodeId, id: u32, oldest: u16, newest: u16) -> u16 {
         self.connection(node).map_or(newest, |connection| {
             connection.version_between(id, oldest, newest)
         })
     }
 
-    /// What a transport sends before the first frame.
+    /// The hello that a transport sends before the first frame.
     pub fn hello(&self) -> Vec<u8> {
-        let mut hears = self.registry().spoken();
+        let mut accepts = self.registry().accepted_messages();
         if !self.speaks_previous() {
-            hears.insert(READS_SHORT_ID, 1);
+            accepts.insert(READS_SHORT_ID, 1);
         }
         let hello = Hello {
             frames: Hello::FRAMES,
             node: self.id().clone(),
             role: self.role(),
-            hears,
+            accepts,
         };
         codec::encode(&hello).unwrap_or_default() // Plain numbers and text always encode.
     }
 
-    /// Makes a link of a connection whose peer has been proven and has said hello.
+    /// Makes a link of a connection. The peer is authenticated and has sent its hello.
     pub fn attach(&self, peer: Peer, hello: Hello, dialled: Dialled) -> Result<Link, AttachError> {
         self.check(&peer, &hello)?;
         let (outgoing_max, frame_max) = (self.0.settings.outgoing_max, self.0.settings.frame_max);
@@ -250,7 +250,8 @@ impl Node {
             }
             self.0.links_version.change();
             let replaced = links.by_node.insert(peer.node.clone(), connection.clone());
-            // Under the lock, so that nothing is written to the new one before it has what came earlier, nor to the old one after.
+            // Under the lock, so that nothing is written to the new one before it has the earlier
+            // frames, nor to the old one after.
             let replaced = replaced.map(|old| {
                 let handed_over = old.dialled != dialled && old.hand_over(&connection);
                 old.seal();
@@ -289,8 +290,9 @@ impl Node {
         Ok(())
     }
 
-    /// A crossing dial takes over quietly from a connection that had sent nothing. From another one something may be lost on the
-    /// way, as when the same side dials again because its first connection was lost: then all who watch are told.
+    /// A crossing dial silently replaces a connection that had sent nothing. Otherwise messages may
+    /// have been lost, as when the same side dials again after it lost its first connection: then
+    /// all watchers are notified.
     fn replace(&self, old: &Arc<Connection>, new: &Arc<Connection>, handed_over: bool) {
         if !handed_over {
             let again = old.dialled == new.dialled;
@@ -319,7 +321,7 @@ impl Node {
         read(&self.0.links).by_node.values().cloned().collect()
     }
 
-    /// Puts in what metrics say of links.
+    /// Adds the links' metrics.
     pub(crate) fn put_link_sums(&self, flat: &mut BTreeMap<String, f64>) {
         let links = read(&self.0.links);
         let living = links.by_node.values().map(Arc::as_ref);
@@ -332,7 +334,7 @@ impl Node {
             .for_each(|connection| connection.close_after_sending(reason));
     }
 
-    /// A link has closed. Watchers are told if the peer can no longer be heard.
+    /// A link has closed. Watchers are notified if the peer can no longer be reached.
     pub(crate) fn unlinked(&self, connection: &Arc<Connection>, reason: &str, lost: bool) {
         let peer = &connection.peer;
         let current = {
@@ -359,7 +361,7 @@ impl Node {
         }
     }
 
-    /// Watches for an actor of this node.
+    /// Adds a watch of an actor of this node.
     pub(crate) fn watch(&self, pid: &Pid, watcher: u64, notify: Notify) {
         self.watch_as(pid, Watcher::Actor(watcher), notify);
     }
@@ -384,7 +386,7 @@ impl Node {
             Ok(Change::None) => {}
             Err(notify) => return too_many(notify, pid),
         }
-        // The link may have closed before the watch was there to be told.
+        // The link may have closed before the watch was added.
         let connected = self.connection(pid.node()).is_some();
         if !connected && let Some((_, _, notify)) = self.watches().remove(&watcher, pid) {
             notify(Exited {
@@ -394,47 +396,47 @@ impl Node {
         }
     }
 
-    fn watch_here(&self, wished: &Pid, watcher: Watcher, notify: Notify) {
+    fn watch_here(&self, requested: &Pid, watcher: Watcher, notify: Notify) {
         let Some(target) = self
             .registry()
-            .find_pid(wished)
+            .find_pid(requested)
             .map(|entry| entry.pid.clone())
         else {
             notify(Exited {
-                pid: wished.clone(),
+                pid: requested.clone(),
                 reason: Exit::NoProcess,
             });
             return;
         };
         let added = self
             .watches()
-            .add(watcher.clone(), wished.clone(), target.clone(), notify);
+            .add(watcher.clone(), requested.clone(), target.clone(), notify);
         if let Err(notify) = added {
-            return too_many(notify, wished);
+            return too_many(notify, requested);
         }
-        // It may have ended before the watch was there to be told.
+        // The target may have ended before the watch was added.
         let lives = self.registry().find_pid(&target).is_some();
-        if !lives && let Some((_, _, notify)) = self.watches().remove(&watcher, wished) {
+        if !lives && let Some((_, _, notify)) = self.watches().remove(&watcher, requested) {
             notify(Exited {
-                pid: wished.clone(),
+                pid: requested.clone(),
                 reason: Exit::NoProcess,
             });
         }
     }
 
-    /// Watches for another node's watchers.
+    /// Adds a watch of another node.
     pub(crate) fn watch_for_peer(
         &self,
         connection: &Arc<Connection>,
         incarnation: u64,
         name: &str,
     ) {
-        let wished = Pid::new(name, self.id().clone(), incarnation);
+        let requested = Pid::new(name, self.id().clone(), incarnation);
         let watcher = Watcher::Node(connection.peer.node.clone());
-        if !self.watches().has_room(&watcher, &wished) {
-            return connection.close("it watches more actors than it may");
+        if !self.watches().has_room(&watcher, &requested) {
+            return connection.close("the peer watches too many actors");
         }
-        // By whichever connection there is then: a crossing one may have taken over from the one it was asked over.
+        // Over the current connection: the one of the request may have been replaced.
         let (node, peer) = (self.downgrade(), connection.peer.node.clone());
         let notify: Notify = Box::new(move |Exited { pid, reason }| {
             let connection = node.upgrade().and_then(|node| node.connection(&peer));
@@ -445,7 +447,7 @@ impl Node {
                 });
             }
         });
-        self.watch_here(&wished, watcher, notify);
+        self.watch_here(&requested, watcher, notify);
     }
 
     pub(crate) fn unwatch_for_peer(
@@ -454,9 +456,9 @@ impl Node {
         incarnation: u64,
         name: &str,
     ) {
-        let wished = Pid::new(name, self.id().clone(), incarnation);
+        let requested = Pid::new(name, self.id().clone(), incarnation);
         self.watches()
-            .remove(&Watcher::Node(connection.peer.node.clone()), &wished);
+            .remove(&Watcher::Node(connection.peer.node.clone()), &requested);
     }
 
     pub(crate) fn unwatch(&self, pid: &Pid, watcher: u64) {
@@ -499,16 +501,16 @@ impl Links {
     }
 }
 
-/// Whoever watches as many as it may hears at once that it will not hear of this one.
+/// A watcher at its limit is notified at once that this watch failed.
 #[cold]
 fn too_many(notify: Notify, pid: &Pid) {
     notify(Exited {
         pid: pid.clone(),
-        reason: Exit::NodeLost("its watcher watches as many as it may".into()),
+        reason: Exit::NodeLost("the watcher has too many watches".into()),
     });
 }
 
-/// Whether a connection dialled by that side is the one both sides keep.
+/// Whether both sides keep a connection dialled by that side.
 fn wins(us: &NodeId, them: &NodeId, dialled: Dialled) -> bool {
     match dialled {
         Dialled::ByUs => us < them,

@@ -1,8 +1,9 @@
-//! A mailbox: its bound, and the meter that says what is known of its actor from outside.
+//! The bound of a mailbox, and the meter that shows an actor's state to other threads.
 //!
-//! actix's queue below is unbounded and first in, first out; the bound is ours, counted here by whoever
-//! sends. Tells and asks are enqueued the same way, so they keep their order. The meter remembers numbers
-//! only, never messages: senders write what they sent, the actor what it handled, the watchdog what it saw.
+//! actix's queue below is unbounded and first in, first out; the runtime counts the messages here,
+//! at the sender. Tells and asks are enqueued the same way, so they keep their order. The meter
+//! holds numbers only, never messages: senders count sent messages, the actor counts handled ones,
+//! and the watchdog notes blocked steps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,89 +18,91 @@ use crate::clock::{Clock, Instant};
 use crate::message::Lane;
 use crate::tally::{MessageInfo, Tallies};
 
-/// No more messages are taken; those in the queue are still handled.
+/// No more messages are accepted; queued ones are still handled.
 const DRAINING: u64 = 1 << 63;
 /// The actor has ended.
 const CLOSED: u64 = 1 << 62;
-/// A tap wants to see what is sent: whoever sends must take the slow way.
+/// A tap observes the messages: senders must take the slow path.
 const TAPPED: u64 = 1 << 61;
 const COUNT: u64 = TAPPED - 1;
 
 /// The actor must stop before its next message.
 const STOP_NOW: u32 = 1;
-/// Something waits ahead of the mailbox.
-const AHEAD: u32 = 2;
+/// An urgent message is waiting.
+const URGENT: u32 = 2;
 /// The actor must end as after a panic.
-const FALLEN: u32 = 4;
-/// A link waits for room in the mailbox, or ahead of it.
+const CRASHED: u32 = 4;
+/// A link waits for room in the mailbox, or in the urgent queue.
 const ROOM_REQUESTED: u32 = 8;
-const ROOM_AHEAD_REQUESTED: u32 = 16;
+const URGENT_ROOM_REQUESTED: u32 = 16;
 
-/// In place of a message type: the actor is at an errand.
-const ERRAND: u32 = u32::MAX;
+/// In place of a message type: the actor runs a timer or future.
+const FUTURE: u32 = u32::MAX;
 
-/// Why the mailbox takes no message now.
+/// Why the mailbox accepts no message now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unwanted {
+pub(crate) enum MailboxError {
     Full,
     Gone,
 }
 
-/// A cache line of its own, so that senders and the actor do not slow each other down.
+/// A separate cache line, to avoid false sharing between the senders and the actor.
 #[repr(align(64))]
 #[derive(Default)]
-struct Line<T = ()>(AtomicU64, T);
+struct CacheLine<T = ()>(AtomicU64, T);
 
-/// What is known of one mailbox and its actor from outside.
+/// The state of one mailbox and its actor, as other threads see it.
 pub(crate) struct Meter {
     /// Messages ever sent, and the three flags. Written by every sender, as are the stamps.
-    sent: Line<Ages>,
+    sent: CacheLine<Ages>,
     /// Messages ever handled. Written by the actor alone.
-    handled: Line,
+    handled: CacheLine,
     bound: u64,
-    /// What the actor looks at between two messages or turns: [`STOP_NOW`], [`AHEAD`], [`FALLEN`] and the requests for room.
+    /// The flags that the actor checks between two messages or turns: [`STOP_NOW`], [`URGENT`],
+    /// [`CRASHED`] and the requests for room.
     attention: AtomicU32,
-    /// Messages waiting beside the mailbox, and the millisecond at which the oldest of them was sent.
-    beside: AtomicU32,
-    beside_since: AtomicU32,
-    /// Encoded bytes of the large messages from links that wait, and how many may.
+    /// Messages in the priority queues, and the millisecond at which the oldest of them was sent.
+    priority: AtomicU32,
+    priority_since: AtomicU32,
+    /// Encoded bytes of the large messages from links that wait, and their maximum.
     large: AtomicU64,
     large_max: u64,
     /// Wakes the links that wait for room.
     room_freed: Notify,
     /// Encoded bytes of the largest message that waits at a link for room.
     requested: AtomicU64,
-    /// Messages thrown away to make room for newer ones.
+    /// Messages dropped to make room for newer ones.
     dropped: AtomicU64,
-    /// Messages that found no room.
+    /// Messages refused for lack of room.
     refused: AtomicU64,
     /// The actor's task, to be woken when a flag was set.
     pub(crate) task: AtomicWaker,
     clock: Clock,
     born: Instant,
-    /// When the actor's first life began.
+    /// When the actor's first incarnation began.
     first_born: Instant,
     pub(crate) tallies: Tallies,
-    /// The type being handled, as one more than its number in the tallies; [`ERRAND`]; or nothing yet.
+    /// The type being handled, as its number in the tallies plus one; [`FUTURE`]; or 0 at the
+    /// start.
     doing: AtomicU32,
-    /// Errands under way, and those that came back.
-    errands: AtomicU32,
+    /// Pending timers and futures, and completed ones.
+    pending: AtomicU32,
     returned: AtomicU64,
     blocked: Blocked,
 }
 
-/// What the watchdog saw of an actor.
+/// The watchdog's notes on an actor.
 #[derive(Default)]
 struct Blocked {
     count: AtomicU32,
     longest_millis: AtomicU32,
-    /// As in [`Meter::doing`], of the last time.
+    /// The value of [`Meter::doing`] at the last block.
     doing: AtomicU32,
 }
 
 impl Blocked {
-    /// The same, for the actor's next life.
-    fn go_on(&self) -> Self {
+    /// A copy, for the actor's next incarnation.
+    fn carry_over(&self) -> Self {
         let copy = |from: &AtomicU32| AtomicU32::new(from.load(Ordering::Relaxed));
         Self {
             count: copy(&self.count),
@@ -109,10 +112,11 @@ impl Blocked {
     }
 }
 
-/// What a message must have come over a link with, encoded, to be weighed; those below are bounded by their number.
+/// Minimum encoded size of a message from a link that is weighed; smaller ones are bounded by their
+/// number.
 pub(crate) const LARGE: usize = 4 << 10;
 
-/// The bytes of one large message in a mailbox, given back when this is dropped.
+/// The bytes of one large message in a mailbox, released on drop.
 pub(crate) struct Weight {
     meter: Arc<Meter>,
     bytes: u64,
@@ -124,7 +128,7 @@ impl Drop for Weight {
     }
 }
 
-/// Where an actor is: if two looks find the same, it has not moved between them.
+/// An actor's progress: two equal values mean that it has not moved between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Step {
     doing: u32,
@@ -135,12 +139,12 @@ pub(crate) struct Step {
 impl Meter {
     pub(crate) fn new(bound: u32, large_max: u64, clock: &Clock) -> Self {
         Self {
-            sent: Line::default(),
-            handled: Line::default(),
+            sent: CacheLine::default(),
+            handled: CacheLine::default(),
             bound: u64::from(bound),
             attention: AtomicU32::new(0),
-            beside: AtomicU32::new(0),
-            beside_since: AtomicU32::new(0),
+            priority: AtomicU32::new(0),
+            priority_since: AtomicU32::new(0),
             large: AtomicU64::new(0),
             large_max,
             room_freed: Notify::new(),
@@ -153,22 +157,22 @@ impl Meter {
             first_born: clock.now(),
             tallies: Tallies::default(),
             doing: AtomicU32::new(0),
-            errands: AtomicU32::new(0),
+            pending: AtomicU32::new(0),
             returned: AtomicU64::new(0),
             blocked: Blocked::default(),
         }
     }
 
-    /// Counts on where the meter of the actor's last life has ended. Nobody writes to that one any more.
-    pub(crate) fn go_on_from(&mut self, last: &Self) {
+    /// Takes over the counts of the actor's last incarnation, whose meter is no longer written.
+    pub(crate) fn carry_over_from(&mut self, last: &Self) {
         let copy = |to: &AtomicU64, from: &AtomicU64| {
             to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
         };
         copy(&self.refused, &last.refused);
         copy(&self.dropped, &last.dropped);
-        self.tallies = last.tallies.go_on();
+        self.tallies = last.tallies.carry_over();
         self.first_born = last.first_born;
-        self.blocked = last.blocked.go_on();
+        self.blocked = last.blocked.carry_over();
     }
 
     #[cfg(test)]
@@ -176,14 +180,16 @@ impl Meter {
         Self::new(bound, u64::MAX, &Clock::real())
     }
 
-    /// How many were handled, read before a place is taken: so it is never more than the number of those sent before.
+    /// The number of handled messages, read before a place is taken, so it never exceeds the number
+    /// sent before.
     #[inline]
     fn handled_before(&self) -> u64 {
         self.handled.0.load(Ordering::Acquire)
     }
 
-    /// How many wait before a place that was taken when so many had been sent, as things are now. A sender that lost its processor
-    /// between its look at those handled and its place has seen too many; by now even later ones may have been handled.
+    /// The current number of messages before a place. A sender that was preempted between its read
+    /// of `handled` and its reservation has counted too many; by now even later messages may have
+    /// been handled.
     #[cold]
     fn depth_now(&self, before: u64) -> u64 {
         before.saturating_sub(self.handled.0.load(Ordering::Acquire))
@@ -191,40 +197,41 @@ impl Meter {
 
     /// Takes a place in the queue.
     #[inline]
-    pub(crate) fn reserve(&self) -> Result<(), Unwanted> {
+    pub(crate) fn reserve(&self) -> Result<(), MailboxError> {
         let handled = self.handled_before();
         self.judge(self.sent.0.fetch_add(1, Ordering::AcqRel), handled)
     }
 
     /// Takes a place in the queue of a tapped mailbox.
-    pub(crate) fn reserve_past_tap(&self) -> Result<(), Unwanted> {
+    pub(crate) fn reserve_past_tap(&self) -> Result<(), MailboxError> {
         let handled = self.handled_before();
         let before = self.sent.0.fetch_add(1, Ordering::AcqRel);
         self.judge(before & !TAPPED, handled)
     }
 
-    /// Whether a place may be kept that was taken when so many had been sent and handled; if not, it is given back.
+    /// Decides whether a place may be kept, given the counts of sent and handled messages before
+    /// it; if not, gives it back.
     #[inline]
-    fn judge(&self, before: u64, handled: u64) -> Result<(), Unwanted> {
+    fn judge(&self, before: u64, handled: u64) -> Result<(), MailboxError> {
         let mut depth = before.wrapping_sub(handled);
         if depth >= self.bound {
             depth = self.depth_now(before);
         }
-        // Flags make the number larger than any bound, so one comparison serves all four questions.
+        // Flags make the number larger than any bound, so one comparison tests all four conditions.
         if depth < self.bound {
             if ages::is_stamped(before, depth) {
                 self.sent.1.stamp(before, depth, self.clock.coarse_millis());
             }
             return Ok(());
         }
-        let unwanted = self.give_back(before);
-        if unwanted == Unwanted::Full && before & TAPPED == 0 {
+        let error = self.give_back(before);
+        if error == MailboxError::Full && before & TAPPED == 0 {
             self.note_refused();
         }
-        Err(unwanted)
+        Err(error)
     }
 
-    /// Marks the mailbox as one whose messages a tap sees, or takes the mark away.
+    /// Marks the mailbox as observed by a tap, or removes the mark.
     pub(crate) fn set_tapped(&self, tapped: bool) {
         match tapped {
             true => self.sent.0.fetch_or(TAPPED, Ordering::AcqRel),
@@ -236,8 +243,9 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & TAPPED != 0
     }
 
-    /// Takes room for so many encoded bytes from a link, if they are many. One message always fits when nothing large waits.
-    pub(crate) fn weigh(self: &Arc<Self>, bytes: usize) -> Result<Option<Weight>, Unwanted> {
+    /// Takes room for a message of this encoded size from a link, if it is large. One always fits
+    /// when no large message waits.
+    pub(crate) fn weigh(self: &Arc<Self>, bytes: usize) -> Result<Option<Weight>, MailboxError> {
         if bytes < LARGE {
             return Ok(None);
         }
@@ -251,25 +259,26 @@ impl Meter {
             return Ok(Some(weight));
         }
         self.note_refused();
-        Err(Unwanted::Full)
+        Err(MailboxError::Full)
     }
 
-    /// Takes this many places for messages that found room when they began to arrive: other senders may have filled the mailbox since,
-    /// and then it holds that many more than its bound. `Full` only if a tap must see each of them.
-    pub(crate) fn reserve_admitted(&self, count: u64) -> Result<(), Unwanted> {
+    /// Takes this many places for messages that found room when they began to arrive. If other
+    /// senders have filled the mailbox since, it exceeds its bound by this many. `Full` only if a
+    /// tap must see each of them.
+    pub(crate) fn reserve_admitted(&self, count: u64) -> Result<(), MailboxError> {
         let handled = self.handled_before();
         let before = self.sent.0.fetch_add(count, Ordering::AcqRel);
         if before & !COUNT == 0 {
             let millis = self.clock.coarse_millis();
             let depth = before.saturating_sub(handled);
-            self.sent.1.stamp_run(before, count, depth, millis);
+            self.sent.1.stamp_batch(before, count, depth, millis);
             return Ok(());
         }
         self.sent.0.fetch_sub(count - 1, Ordering::AcqRel);
         Err(self.give_back(before))
     }
 
-    /// Messages that the mailbox still takes without showing them to a tap.
+    /// Messages that the mailbox still accepts without showing them to a tap.
     pub(crate) fn room(&self) -> u64 {
         let sent = self.sent.0.load(Ordering::Acquire);
         match sent & !COUNT {
@@ -281,25 +290,26 @@ impl Meter {
         }
     }
 
-    /// Whether a message must wait for room. Not while the actor is ending: then it is refused.
+    /// Whether a message must wait for room. False while the actor is ending: then it is refused.
     pub(crate) fn is_full(&self) -> bool {
         self.sent.0.load(Ordering::Acquire) & (DRAINING | CLOSED) == 0
             && self.queued() >= self.bound
     }
 
-    /// Ready once there is room after [`request_room`](Self::request_room), or when the actor has ended. To be created before the request.
+    /// Resolves once there is room after [`request_room`](Self::request_room), or when the actor
+    /// has ended. Create it before the request.
     pub(crate) fn room_freed(&self) -> Notified<'_> {
         self.room_freed.notified()
     }
 
-    /// Requests a notification when a message of so many encoded bytes in this lane finds room.
+    /// Requests a notification when a message of this encoded size in this lane finds room.
     pub(crate) fn request_room(&self, lane: Lane, bytes: usize) {
         if bytes >= LARGE {
             self.requested.fetch_max(bytes as u64, Ordering::AcqRel);
         }
         let request = match lane {
             Lane::Ordinary => ROOM_REQUESTED,
-            Lane::Ping => ROOM_AHEAD_REQUESTED,
+            Lane::Ping => URGENT_ROOM_REQUESTED,
         };
         self.attention.fetch_or(request, Ordering::AcqRel);
         self.task.wake(); // There may be room already.
@@ -308,10 +318,11 @@ impl Meter {
         }
     }
 
-    /// Wakes the links that wait for room, if there is some. Called at the end of each of the actor's turns.
+    /// Wakes the links that wait for room, if there is some. Called at the end of each turn of the
+    /// actor.
     #[inline]
     pub(crate) fn end_turn(&self) {
-        let requests = ROOM_REQUESTED | ROOM_AHEAD_REQUESTED;
+        let requests = ROOM_REQUESTED | URGENT_ROOM_REQUESTED;
         if self.attention.load(Ordering::Relaxed) & requests != 0 {
             self.grant_room();
         }
@@ -324,10 +335,10 @@ impl Meter {
         if large > 0 && with_requested > self.large_max {
             return;
         }
-        let granted = match (self.is_full(), self.has_ahead()) {
-            (false, false) => ROOM_REQUESTED | ROOM_AHEAD_REQUESTED,
+        let granted = match (self.is_full(), self.has_urgent()) {
+            (false, false) => ROOM_REQUESTED | URGENT_ROOM_REQUESTED,
             (false, true) => ROOM_REQUESTED,
-            (true, false) => ROOM_AHEAD_REQUESTED,
+            (true, false) => URGENT_ROOM_REQUESTED,
             (true, true) => return,
         };
         if self.attention.fetch_and(!granted, Ordering::AcqRel) & granted != 0 {
@@ -337,28 +348,28 @@ impl Meter {
     }
 
     #[cold]
-    fn give_back(&self, before: u64) -> Unwanted {
+    fn give_back(&self, before: u64) -> MailboxError {
         self.sent.0.fetch_sub(1, Ordering::AcqRel);
         if before & (DRAINING | CLOSED) == 0 {
-            return Unwanted::Full;
+            return MailboxError::Full;
         }
-        self.task.wake(); // It may have seen our place taken and waited for a message.
-        Unwanted::Gone
+        self.task.wake(); // The actor may have seen our place and waited for its message.
+        MailboxError::Gone
     }
 
-    /// Takes a place that the bound does not apply to.
+    /// Takes a place regardless of the bound.
     pub(crate) fn reserve_always(&self) {
         self.sent.0.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Gives back places for which no message came, because the queue was closed.
+    /// Gives back places of messages that were not enqueued, because the queue was closed.
     pub(crate) fn unreserve(&self, count: u64) {
         self.sent.0.fetch_sub(count, Ordering::AcqRel);
     }
 
-    /// Messages waiting now, those beside the mailbox included.
+    /// Messages waiting now, including the priority queues.
     pub(crate) fn depth(&self) -> u64 {
-        self.queued() + u64::from(self.beside.load(Ordering::Acquire))
+        self.queued() + u64::from(self.priority.load(Ordering::Acquire))
     }
 
     /// Messages waiting in the mailbox itself.
@@ -367,57 +378,59 @@ impl Meter {
             .saturating_sub(self.handled.0.load(Ordering::Relaxed))
     }
 
-    /// How long the oldest message has waited, as exactly as [`ages`](crate::ages) says; zero if none waits.
+    /// How long the oldest message has waited, with the precision of [`ages`](crate::ages); zero if
+    /// none waits.
     pub(crate) fn oldest(&self) -> Duration {
         let now = self.clock.coarse_millis();
         let queued = self.queued();
         let handled = self.handled.0.load(Ordering::Relaxed);
         let in_queue = self.sent.1.oldest(handled, queued, now);
-        if self.beside.load(Ordering::Acquire) == 0 {
+        if self.priority.load(Ordering::Acquire) == 0 {
             return in_queue;
         }
-        let since = self.beside_since.load(Ordering::Relaxed);
+        let since = self.priority_since.load(Ordering::Relaxed);
         in_queue.max(Duration::from_millis(now.wrapping_sub(since).into()))
     }
 
-    /// So many wait beside the mailbox now, the oldest since then. Written under the lock of what they wait in.
-    pub(crate) fn set_beside(&self, count: usize, since: Option<u32>) {
+    /// Sets the number of messages in the priority queues and the age of the oldest. Call it under
+    /// the lock of the queues.
+    pub(crate) fn set_priority(&self, count: usize, since: Option<u32>) {
         if let Some(since) = since {
-            self.beside_since.store(since, Ordering::Relaxed);
+            self.priority_since.store(since, Ordering::Relaxed);
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.beside.store(count, Ordering::Release);
+        self.priority.store(count, Ordering::Release);
     }
 
-    /// Whether something waits ahead of the mailbox. Written under the lock of what it waits in.
-    pub(crate) fn set_ahead(&self, ahead: bool) {
-        match ahead {
-            true => self.attention.fetch_or(AHEAD, Ordering::AcqRel),
-            false => self.attention.fetch_and(!AHEAD, Ordering::AcqRel),
+    /// Sets whether an urgent message waits. Call it under the lock of its queue.
+    pub(crate) fn set_urgent(&self, urgent: bool) {
+        match urgent {
+            true => self.attention.fetch_or(URGENT, Ordering::AcqRel),
+            false => self.attention.fetch_and(!URGENT, Ordering::AcqRel),
         };
     }
 
     #[inline]
-    pub(crate) fn has_ahead(&self) -> bool {
-        self.attention.load(Ordering::Relaxed) & AHEAD != 0
+    pub(crate) fn has_urgent(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & URGENT != 0
     }
 
-    /// The coarse time, for what waits beside the mailbox.
+    /// The coarse time, for messages in the priority queues.
     pub(crate) fn millis(&self) -> u32 {
         self.clock.coarse_millis()
     }
 
-    /// One was thrown away to make room.
+    /// Counts a message dropped to make room.
     pub(crate) fn note_dropped(&self) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One found no room.
+    /// Counts a message refused for lack of room.
     pub(crate) fn note_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Messages that found no room, and those that had to make room, so far.
+    /// Messages refused for lack of room, and messages dropped to make room.
     pub(crate) fn refused_and_dropped(&self) -> (u64, u64) {
         let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (read(&self.refused), read(&self.dropped))
@@ -445,13 +458,13 @@ impl Meter {
     }
 
     /// End before the next message, as after a panic.
-    pub(crate) fn fall(&self) {
-        self.attention.fetch_or(FALLEN, Ordering::AcqRel);
+    pub(crate) fn crash(&self) {
+        self.attention.fetch_or(CRASHED, Ordering::AcqRel);
         self.drain();
     }
 
-    pub(crate) fn has_fallen(&self) -> bool {
-        self.attention.load(Ordering::Acquire) & FALLEN != 0
+    pub(crate) fn has_crashed(&self) -> bool {
+        self.attention.load(Ordering::Acquire) & CRASHED != 0
     }
 
     pub(crate) fn close(&self) {
@@ -472,44 +485,44 @@ impl Meter {
         self.sent.0.load(Ordering::Acquire) & CLOSED != 0
     }
 
-    /// The actor handles messages of the type of this number from now on.
+    /// The actor handles messages of the type with this number from now on.
     pub(crate) fn is_handling(&self, number: usize) {
         self.doing.store(number as u32 + 1, Ordering::Relaxed);
     }
 
-    /// The actor attends to its errands.
-    pub(crate) fn is_at_errands(&self) {
-        self.doing.store(ERRAND, Ordering::Relaxed);
+    /// The actor polls its timers and futures.
+    pub(crate) fn is_polling_futures(&self) {
+        self.doing.store(FUTURE, Ordering::Relaxed);
     }
 
-    /// A future of the actor's is looked at beside its turns; gives what to end with.
-    pub(crate) fn begin_errand(&self) -> u32 {
-        self.doing.swap(ERRAND, Ordering::Relaxed)
+    /// A future of the actor is polled outside its turns; returns the argument for `end_future`.
+    pub(crate) fn begin_future(&self) -> u32 {
+        self.doing.swap(FUTURE, Ordering::Relaxed)
     }
 
-    /// The actor does again what it did.
-    pub(crate) fn end_errand(&self, before: u32) {
+    /// The actor continues its work from before `begin_future`.
+    pub(crate) fn end_future(&self, before: u32) {
         self.doing.store(before, Ordering::Relaxed);
     }
 
-    /// One errand came back, and so many are under way.
+    /// Counts a completed timer or future.
     pub(crate) fn returned(&self) {
         let before = self.returned.load(Ordering::Relaxed);
         self.returned.store(before + 1, Ordering::Relaxed);
     }
 
-    /// So many errands are under way.
-    pub(crate) fn set_errands(&self, count: usize) {
+    /// Sets the number of pending timers and futures.
+    pub(crate) fn set_pending(&self, count: usize) {
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.errands.store(count, Ordering::Relaxed);
+        self.pending.store(count, Ordering::Relaxed);
     }
 
-    /// Errands under way.
-    pub(crate) fn errands(&self) -> u64 {
-        u64::from(self.errands.load(Ordering::Relaxed))
+    /// Pending timers and futures.
+    pub(crate) fn pending(&self) -> u64 {
+        u64::from(self.pending.load(Ordering::Relaxed))
     }
 
-    /// Where the actor is now. For the watchdog: takes a lock.
+    /// The actor's progress now. For the watchdog: takes a lock.
     pub(crate) fn step(&self) -> Step {
         let doing = self.doing.load(Ordering::Relaxed);
         let tally = self.tallies.at((doing as usize).wrapping_sub(1));
@@ -523,12 +536,13 @@ impl Meter {
     fn name_of(&self, doing: u32) -> Option<&'static str> {
         match doing {
             0 => Some("its start"),
-            ERRAND => Some("a timer or future"),
+            FUTURE => Some("a timer or future"),
             number => self.tallies.at(number as usize - 1).map(|(name, _)| name),
         }
     }
 
-    /// The actor blocks its thread at this step, so long by now; gives what it is doing.
+    /// Notes that the actor has blocked its thread at this step for this long; returns the name of
+    /// its work.
     pub(crate) fn note_blocked(&self, step: Step, lasted: Duration, first: bool) -> &'static str {
         if first {
             self.blocked.count.fetch_add(1, Ordering::Relaxed);
@@ -540,7 +554,7 @@ impl Meter {
         self.name_of(step.doing).unwrap_or("unknown")
     }
 
-    /// How often the actor blocked its thread, how long at the longest, and at what the last time.
+    /// How often the actor blocked its thread, the longest time, and its work the last time.
     pub(crate) fn blocked(&self) -> (u32, Duration, Option<&'static str>) {
         let count = self.blocked.count.load(Ordering::Relaxed);
         let longest = self.blocked.longest_millis.load(Ordering::Relaxed);
@@ -549,12 +563,12 @@ impl Meter {
         (count, Duration::from_millis(longest.into()), what)
     }
 
-    /// The types it has handled, looked at now.
+    /// The message types it has handled, as of now.
     pub(crate) fn messages(&self) -> Vec<MessageInfo> {
         self.tallies.look(self.first_born, self.clock.now())
     }
 
-    /// How long this life has lasted.
+    /// The age of this incarnation.
     pub(crate) fn age(&self) -> Duration {
         self.clock.now() - self.born
     }
@@ -565,11 +579,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_beyond_the_bound_is_refused_until_one_is_taken() {
+    fn reservation_beyond_the_bound_is_refused() {
         let meter = Meter::for_tests(2);
         assert_eq!(
             [meter.reserve(), meter.reserve(), meter.reserve()],
-            [Ok(()), Ok(()), Err(Unwanted::Full)]
+            [Ok(()), Ok(()), Err(MailboxError::Full)]
         );
         assert_eq!(meter.depth(), 2);
         meter.taken();
@@ -577,7 +591,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_is_overtaken_by_others_does_not_find_a_mailbox_full_that_is_not() {
+    fn preempted_sender_sees_no_false_full_mailbox() {
         const SENDERS: usize = 4;
         const EACH: usize = 50_000;
         let meter = Meter::for_tests(1000);
@@ -613,10 +627,13 @@ mod tests {
     }
 
     #[test]
-    fn a_draining_mailbox_takes_nothing_more_and_keeps_its_depth() {
+    fn draining_mailbox_refuses_and_keeps_its_depth() {
         let meter = Meter::for_tests(2);
         meter.reserve().unwrap();
         meter.drain();
-        assert_eq!((meter.reserve(), meter.depth()), (Err(Unwanted::Gone), 1));
+        assert_eq!(
+            (meter.reserve(), meter.depth()),
+            (Err(MailboxError::Gone), 1)
+        );
     }
 }

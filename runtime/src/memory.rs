@@ -1,7 +1,7 @@
 //! A network in memory: real hellos, frames, lanes and bulks, without any socket.
 //!
-//! Remembers who listens at which address and which pairs are severed. All nodes must live on one
-//! thread. It loses and delays nothing by itself; the simulator has a network that does.
+//! It keeps the listeners by address and the severed pairs. All nodes must live on one thread. It
+//! loses and delays nothing by itself; the simulator has a network that does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use crate::lock;
 use crate::message::Lane;
 use crate::node::{Node, WeakNode};
 use crate::outbox::Outgoing;
-use crate::rehearsal;
+use crate::testing;
 
 /// Bytes carried at a time.
 const BATCH: usize = 64 << 10;
 
-/// A network whose clones are the same network.
+/// A network. Clones are the same network.
 #[derive(Clone, Default)]
 pub struct Network(Arc<Mutex<State>>);
 
@@ -40,14 +40,14 @@ struct Wire {
 }
 
 impl Network {
-    /// A network with nobody on it.
+    /// An empty network.
     pub fn new() -> Self {
         Self::default()
     }
 
     /// A node under virtual time, reachable at its own name.
     pub fn node(&self, name: &str, role: Role, accepts: &[Role]) -> Node {
-        let node = rehearsal::node(name).role(role).accepts(accepts).build();
+        let node = testing::node(name).role(role).accepts(accepts).build();
         self.join(&node, name);
         node
     }
@@ -57,8 +57,8 @@ impl Network {
         node.set_dialer(self.place(node, address));
     }
 
-    /// Makes the node reachable at this address, and gives what dials others from there: for a node that has another
-    /// dialer, which hands some addresses to this one.
+    /// Makes the node reachable at this address, and returns the dialer for it: for a node with
+    /// another dialer that delegates some addresses to this one.
     pub fn place(&self, node: &Node, address: &str) -> Arc<dyn Dialer> {
         lock(&self.0)
             .listeners
@@ -70,12 +70,13 @@ impl Network {
         })
     }
 
-    /// Takes whoever listens at this address off the network, as if the machine had died.
+    /// Disconnects the node at this address, as if its machine had died.
     pub fn leave(&self, address: &str) {
         self.leave_for(address, "connection lost");
     }
 
-    /// Takes whoever listens at this address off the network, as if its process had ended, and its machine said so.
+    /// Disconnects the node at this address, as if its process had ended and its machine had
+    /// reported that.
     pub fn end_process(&self, address: &str) {
         self.leave_for(address, PROCESS_ENDED);
     }
@@ -93,7 +94,7 @@ impl Network {
             .for_each(|end| end.close(reason));
     }
 
-    /// Breaks the connection between two addresses, and every attempt at a new one until it is healed.
+    /// Breaks the connection between two addresses, and refuses new ones until it is healed.
     pub fn sever(&self, one: &str, other: &str) {
         let pair = pair(one, other);
         let lost = {
@@ -132,11 +133,11 @@ impl Network {
                 return Err(unreachable("severed"));
             }
             let listener = state.listeners.get(to_address).and_then(WeakNode::upgrade);
-            listener.ok_or_else(|| unreachable("nobody listens"))?
+            listener.ok_or_else(|| unreachable("no listener"))?
         };
-        let hear =
+        let hello_of =
             |node: &Node| Hello::decode(&node.hello()).map_err(|error| refused(error.to_string()));
-        let (caller, called) = (hear(from)?, hear(&to)?);
+        let (caller, called) = (hello_of(from)?, hello_of(&to)?);
         let peer_of = |hello: &Hello, address: &str| Peer {
             node: hello.node.clone(),
             role: hello.role,
@@ -208,7 +209,7 @@ async fn carry_lane(lane: Lane, from: Link, to: Link) {
     }
     if lane == Lane::Ordinary {
         let reason = from.closed().await;
-        to.decoded().await; // what has come before the end is heard
+        to.decoded().await; // messages received before the end are delivered
         to.close(&reason);
     }
 }

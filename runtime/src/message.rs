@@ -1,12 +1,13 @@
-//! Messages that may cross a wire: a stable name, a version, and the lane they travel in.
+//! Messages that may cross a wire: a stable name, a version and a lane.
 //!
-//! [`remote!`](crate::remote) makes one of any serde type. The id in a frame is a constant hash of the
-//! name; two names with one hash are refused when the second is first heard. A released message never
-//! changes: a change is a new type with the same name and the next version.
+//! [`remote!`](crate::remote) makes one of any serde type. The id in a frame is a constant hash of
+//! the name; two names with one hash are refused when the second is registered. A released message
+//! never changes: a change is a new type with the same name and the next version.
 //!
-//! While a cluster is upgraded, some nodes know only the older one. A receiver that still hears it says so with
-//! [`Ears::hear_older`](crate::Ears::hear_older); a sender whose newer type names the `older` one says that to a peer which, by its
-//! hello, hears nothing newer.
+//! While a cluster is upgraded, some nodes know only the older version. A receiver that still
+//! accepts it lists it with
+//! [`RemoteHandlers::accept_legacy`](crate::RemoteHandlers::accept_legacy). A sender whose newer
+//! type names its `older` one sends the older one to a peer whose hello lists nothing newer.
 
 use actix::Message;
 #[doc(hidden)]
@@ -16,29 +17,31 @@ use serde::de::DeserializeOwned;
 
 use crate::codec::{self, Garbled};
 
-/// Which of a link's two ordered streams a message travels in.
+/// The ordered stream of a link in which a message travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Lane {
-    /// The stream of everything that has no reason to be elsewhere.
+    /// The default stream.
     Ordinary,
     /// A small stream for pings, which nothing large can delay. Not ordered with the other lane.
     Ping,
 }
 
-/// What becomes of a message for which there is no room.
+/// The treatment of a message for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum WhenFull {
-    /// The sender is refused with `Full`. A tell that has crossed a link waits at the receiver's end of it, before all that follows it to
-    /// the same actor. When much waits there the link is read no further, its outbox fills, and from then on tells are refused at the
-    /// sender. A link whose messages find no room for 30 s is closed.
+    /// The send fails with `Full`. A tell that has already crossed a link waits at the receiver's
+    /// end of the link, before all later messages for the same actor. When much waits there, the
+    /// link is no longer read, its outbox fills, and further tells fail at the sender. A link whose
+    /// messages find no room for 30 s is closed.
     #[default]
     Refuse,
-    /// The tell that has waited longest is thrown away for the new one: for samples, of which the newest are worth most. Questions and
-    /// `Exited` are never thrown away; if nothing else waits, the new one is refused. On its way out over a link nothing can be
-    /// thrown away any more: there this is the same as refusing.
+    /// The oldest waiting tell is dropped for the new one: for samples, of which the newest are
+    /// worth most. Asks and `Exited` are never dropped; if nothing else waits, the new message is
+    /// refused. On the outgoing side of a link nothing can be dropped any more, so there this
+    /// equals `Refuse`.
     DropOldest,
-    /// The link that it came or should go over is closed, for whoever cannot keep up must begin anew: for streams of events (W4). A sender
-    /// on the same node is told, with `Full`.
+    /// The link of the message is closed, so that a receiver that cannot keep up starts anew: for
+    /// streams of events. A sender on the same node gets `Full`.
     CloseLink,
 }
 
@@ -52,25 +55,21 @@ pub trait Remote:
 {
     /// The stable name, `family/message` in lower case.
     const NAME: &'static str;
-    /// Which shape of that name this type is, from 1.
+    /// The version of this type's encoded form, from 1.
     const VERSION: u16;
     /// The stream it travels in.
     const LANE: Lane = Lane::Ordinary;
-    /// What becomes of a tell for which the link has no room; with `CloseLink`, also if the mailbox behind it has none.
+    /// The treatment of a tell for which the link has no room; with `CloseLink`, also if the
+    /// mailbox behind it has none.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
-    /// The name's hash, which stands for it in frames.
+    /// The name's hash, which replaces it in frames.
     const ID: u32 = id_of(Self::NAME);
-    /// The oldest shape in which it can be said; this one, unless it names an `older` one.
+    /// The oldest version in which it can be sent; `VERSION`, unless it names an `older` type.
     const OLDEST: u16 = Self::VERSION;
 
-    /// Appends its bytes in the shape of this version, which is one from `OLDEST` to `VERSION`.
+    /// Appends its bytes in the form of this version, from `OLDEST` to `VERSION`.
     fn encode_as(&self, version: u16, buffer: &mut BytesMut) -> Result<(), Garbled> {
-        debug_assert_eq!(
-            version,
-            Self::VERSION,
-            "a shape that {} has not",
-            Self::NAME
-        );
+        debug_assert_eq!(version, Self::VERSION, "{} has no such version", Self::NAME);
         codec::encode_into(self, buffer)
     }
 }
@@ -87,7 +86,7 @@ pub const fn id_of(name: &str) -> u32 {
     hash
 }
 
-/// The number in a version word such as `v1`. A compile error in `remote!` if it is not one.
+/// The number in a version word such as `v1`. Any other word is a compile error in `remote!`.
 #[doc(hidden)]
 pub const fn version_of(word: &str) -> u16 {
     let bytes = word.as_bytes();
@@ -111,9 +110,10 @@ pub const fn version_of(word: &str) -> u16 {
 
 /// Makes serde types into messages that may cross a wire.
 ///
-/// One entry is `Type = "family/name" v2 older OldType lane Ping full CloseLink -> Result`; the shape before this one, the lane, what
-/// becomes of it when there is no room, and the result may be left out (none, ordinary, refused, and `()`). Several entries are
-/// separated by semicolons. The older type is a message of its own, with the version before and the same result, and made
+/// One entry is `Type = "family/name" v2 older OldType lane Ping full CloseLink -> Result`. The
+/// older version, the lane, the treatment when there is no room and the result may be left out; the
+/// defaults are none, `Ordinary`, `Refuse` and `()`. Semicolons separate several entries. The older
+/// type is a message of its own, with the version before and the same result, and implements
 /// `From<&Type>`.
 ///
 /// ```
@@ -156,7 +156,7 @@ macro_rules! remote {
                     assert!(
                         <$older as $crate::Remote>::ID == Self::ID
                             && <$older as $crate::Remote>::VERSION + 1 == Self::VERSION,
-                        "the older shape has the same name and the version before"
+                        "the older type has the same name and the previous version"
                     );
                     <$older as $crate::Remote>::OLDEST
                 };

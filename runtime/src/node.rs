@@ -1,7 +1,7 @@
-//! A node: one start of one process (or of its part in a rehearsal), home of actors.
+//! A node: one start of one process (or of its part in a simulation), with its actors.
 //!
-//! Remembers who lives here, who watches whom and to whom it is linked; draws every random number from
-//! one seed and takes all time from one clock. It has no opinion on what its actors do.
+//! It keeps the actors, the watches between them and the links; draws every random number from one
+//! seed and takes all time from one clock. It knows nothing of the work of its actors.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -15,7 +15,6 @@ use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
 use crate::clock::Clock;
-use crate::desk::Version;
 use crate::exit::Exit;
 use crate::handle::{ActorRef, Handle};
 use crate::identity::{self, NodeId, Pid, Role, Roles};
@@ -25,12 +24,13 @@ use crate::lock;
 use crate::placement::{Arbiter, Placement};
 use crate::process::Process;
 use crate::registry::{Entry, Registry};
+use crate::send_buffer::LinksVersion;
 use crate::supervise::{self, Supervision};
 use crate::tap::Taps;
 use crate::watch::{Watcher, Watches};
 use crate::watchdog;
 
-/// How long a shutdown waits for queues to be handled, and then for actors to end at all.
+/// How long a shutdown waits for queues to be handled, and then for the actors to end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// A node. Cloning it is cheap, and all clones are the same node.
@@ -53,22 +53,23 @@ pub(crate) struct Inner {
     watches: Watches,
     counts: Counts,
     pub(crate) links: RwLock<Links>,
-    pub(crate) links_version: Version,
+    pub(crate) links_version: LinksVersion,
     pub(crate) settings: Settings,
     pub(crate) taps: Taps,
     pub(crate) placement: Placement,
+    /// The thread on which the node was built.
     pub(crate) home: Arbiter,
     pub(crate) threads: Mutex<BTreeMap<String, Arbiter>>,
     numbers: AtomicU64,
     shutting_down: AtomicBool,
-    /// In rehearsals, the nanoseconds that each blocking work takes.
+    /// In simulations, the duration of each blocking call in nanoseconds.
     pub(crate) blocking_takes: AtomicU64,
     end: Box<dyn Fn(&str) + Send + Sync>,
-    /// The watchdog's number for it; 0 if it looks at none of its actors.
+    /// Its number at the watchdog; 0 if it is not watched.
     pub(crate) watched_as: u64,
 }
 
-/// What links obey.
+/// The settings of its links.
 pub(crate) struct Settings {
     pub(crate) accepts: Roles,
     pub(crate) outgoing_max: usize,
@@ -82,7 +83,7 @@ pub enum SpawnError {
     /// Another actor has this name.
     #[error("the name {name:?} is taken")]
     NameTaken {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// The name cannot be part of a pid.
@@ -90,17 +91,18 @@ pub enum SpawnError {
         "name is {name:?}, expected 1 to 255 bytes without '@', '#', spaces and control characters"
     )]
     BadName {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
-    /// Two message names have the same hash: one of them must be changed. `frames/short` is what hellos say of frames, and no message's.
+    /// Two message names have the same hash: one of them must be changed. `frames/short` is
+    /// reserved: it is a capability in hellos, not a message.
     #[error("messages {one:?} and {other:?} have the same id {id:08x}")]
     MessageIdTaken {
         /// The id of both.
         id: u32,
-        /// The name heard first.
+        /// The name registered first.
         one: &'static str,
-        /// The name refused.
+        /// The refused name.
         other: &'static str,
     },
     /// Its thread could not be started, or has ended.
@@ -108,7 +110,7 @@ pub enum SpawnError {
     NoThread {
         /// The actor's name.
         name: String,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
     /// The node is going down.
@@ -120,7 +122,7 @@ pub enum SpawnError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("work was interrupted: {reason}")]
 pub struct Interrupted {
-    /// The words of the panic, or of the runtime.
+    /// The panic message, or the runtime's reason.
     pub reason: String,
 }
 
@@ -140,7 +142,7 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// What the node is. Default: module, which nobody accepts unless told.
+    /// The node's role. Default: module, which no node accepts unless configured to.
     pub fn role(mut self, role: Role) -> Self {
         self.role = role;
         self
@@ -152,13 +154,13 @@ impl NodeBuilder {
         self
     }
 
-    /// Where all its random numbers come from. Default: the machine's own randomness.
+    /// The seed of all its random numbers. Default: the machine's own randomness.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Where its time comes from. Default: the machine.
+    /// The source of its time. Default: the machine.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
@@ -170,42 +172,47 @@ impl NodeBuilder {
         self
     }
 
-    /// Bytes that may wait to be sent to one peer; one more message is refused as full. Default 64 MiB.
+    /// Maximum bytes that wait to be sent to one peer; a further message fails as full. Default: 64
+    /// MiB.
     pub fn outgoing_max(mut self, bytes: usize) -> Self {
         self.outgoing_max = bytes.max(1);
         self
     }
 
-    /// The longest frame read, in bytes. Default 16 MiB; at least 512 KiB, which a peer may always send.
+    /// The longest frame read, in bytes. Default 16 MiB; at least 512 KiB, which a peer may always
+    /// send.
     pub fn frame_max(mut self, bytes: usize) -> Self {
         self.frame_max = bytes.max(512 << 10);
         self
     }
 
-    /// Speaks like the Meros before this one: of messages that have an older shape it says that one, and hears no newer one from other
-    /// nodes; and it neither writes nor says that it reads tells without a header whose length, below 4 KiB, has two bytes. To rehearse an upgrade. Default: no.
+    /// Behaves like the previous version of Meros, to simulate an upgrade: sends the older version
+    /// of messages that have one, accepts no newer version from other nodes, and neither sends nor
+    /// announces short frames (tells without a header, with a length of two bytes below 4 KiB).
+    /// Default: no.
     pub fn speak_previous(mut self, previous: bool) -> Self {
         self.speaks_previous = previous;
         self
     }
 
-    /// No watchdog looks at it, which is a thread of its own: for a process that is forked, or that lives for one task. Nobody logs or
-    /// counts handlers that block, and messages have no age. Default: it is watched, unless time is paused.
+    /// No watchdog, which needs a thread of its own: for a process that forks or lives for one
+    /// task. Blocking handlers are then neither logged nor counted, and messages have no age.
+    /// Default: the node is watched, unless time is paused.
     pub fn unwatched(mut self) -> Self {
         self.unwatched = true;
         self
     }
 
-    /// What ends the process when an actor whose policy says so has panicked. Default: log and abort.
+    /// Ends the process when an actor with that policy has panicked. Default: log and abort.
     pub fn end_process(mut self, end: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.end = Box::new(end);
         self
     }
 
-    /// The node, at home on this thread.
+    /// The node, with this thread as its home.
     ///
-    /// # Panics
-    /// Outside a `LocalSet`: build it inside an actix system, an `actix_rt::Runtime` or a rehearsal.
+    /// # Panics Outside a `LocalSet`: build it inside an actix system, an `actix_rt::Runtime` or a
+    /// simulation.
     pub fn build(self) -> Node {
         let is_seeded = self.seed.is_some();
         let seed = self
@@ -238,15 +245,15 @@ impl NodeBuilder {
             watches: Watches::default(),
             counts: Counts::default(),
             links: RwLock::default(),
-            links_version: Version::default(),
+            links_version: LinksVersion::default(),
             settings: Settings {
                 accepts: self.accepts,
                 outgoing_max: self.outgoing_max,
                 frame_max: self.frame_max,
                 speaks_previous: self.speaks_previous,
             },
-            placement,
             home,
+            placement,
             threads: Mutex::default(),
             numbers: AtomicU64::new(0),
             shutting_down: AtomicBool::new(false),
@@ -277,26 +284,24 @@ impl Node {
             speaks_previous: false,
             unwatched: false,
             end: Box::new(|reason| {
-                tracing::error!(
-                    reason,
-                    "an actor that must not fall has fallen: ending the process"
-                );
+                tracing::error!(reason, "ending the process: an essential actor panicked");
                 std::process::abort();
             }),
         }
     }
 
-    /// Who this node is.
+    /// The node's id.
     pub fn id(&self) -> &NodeId {
         &self.0.id
     }
 
-    /// What this node is.
+    /// The node's role.
     pub fn role(&self) -> Role {
         self.0.role
     }
 
-    /// Whether it takes links with peers of this role. A transport may ask before it reads a word of them.
+    /// Whether it takes links with peers of this role. A transport may ask before it reads any
+    /// data.
     pub fn accepts(&self, role: Role) -> bool {
         self.0.settings.accepts.contains(role)
     }
@@ -305,11 +310,12 @@ impl Node {
         self.0.settings.speaks_previous
     }
 
-    /// Says in every hello from now on what an actor of this type hears, also while none lives here. A link is made once: a peer that was
-    /// not told would say the newest shape of a message to an actor that comes later, whether that hears it or not.
-    pub fn will_hear<A: Process>(&self) {
-        let ears = crate::process::Ears::<A>::table(self.speaks_previous());
-        self.registry().announce(&ears);
+    /// Lists in every later hello the messages that an actor of this type accepts, also while none
+    /// lives here. Hellos are exchanged once per link: without this, a peer would send the newest
+    /// version of a message to an actor that starts later, even if the actor does not accept it.
+    pub fn will_accept<A: Process>(&self) {
+        let handlers = crate::process::RemoteHandlers::<A>::table(self.speaks_previous());
+        self.registry().announce(&handlers);
     }
 
     /// The node's time.
@@ -324,11 +330,11 @@ impl Node {
         SmallRng::from_rng(&mut mixer)
     }
 
-    /// 128 bits that nobody can guess, for tokens and whatever else lets its owner do something: from the system's randomness. Those of a node
-    /// that was built with a seed follow from that, so that its run can be repeated; and whoever knows the seed knows them.
+    /// 128 unpredictable bits from the system's randomness, for tokens and other capabilities. With
+    /// a seed they follow from the seed, so that a run can be repeated; then anyone who knows the
+    /// seed knows them.
     ///
-    /// # Panics
-    /// If the system has no randomness; then no node can be built either.
+    /// # Panics If the system has no randomness; then no node can be built either.
     pub fn secret(&self) -> [u8; 16] {
         match self.0.is_seeded {
             true => lock(&self.0.uuids).random(),
@@ -336,7 +342,7 @@ impl Node {
         }
     }
 
-    /// A version 4 UUID that nobody else has. It can be guessed by who knows many others.
+    /// A unique version 4 UUID. It can be predicted from many others.
     pub fn fresh_uuid(&self) -> [u8; 16] {
         let mut uuid: [u8; 16] = lock(&self.0.uuids).random();
         uuid[6] = uuid[6] & 0x0F | 0x40;
@@ -344,7 +350,7 @@ impl Node {
         uuid
     }
 
-    /// Starts an actor under this name. If it panics it is gone.
+    /// Starts an actor under this name. It is not restarted after a panic.
     pub fn spawn<A>(&self, name: &str, actor: A) -> Result<Handle<A>, SpawnError>
     where
         A: Process + Send,
@@ -361,7 +367,8 @@ impl Node {
         self.spawn(&self.registry().next_name(prefix), actor)
     }
 
-    /// Starts an actor that is made on its own thread, and made anew after a panic if the policy says so.
+    /// Starts an actor that is made on its own thread, and made anew after a panic if the policy
+    /// allows.
     pub fn supervise<A, F>(
         &self,
         name: &str,
@@ -389,10 +396,10 @@ impl Node {
         if self.is_shutting_down() {
             return Err(SpawnError::ShuttingDown);
         }
-        supervise::begin(self, name, policy, make)
+        supervise::start(self, name, policy, make)
     }
 
-    /// The pid of whoever has this name here.
+    /// The pid of the actor with this name on this node.
     pub fn whereis(&self, name: &str) -> Option<Pid> {
         self.registry().find(0, name).map(|entry| entry.pid.clone())
     }
@@ -402,10 +409,11 @@ impl Node {
         ActorRef::new(self, pid)
     }
 
-    /// Ends an actor of this node once its queue is handled. It takes nothing more and is not restarted.
+    /// Ends an actor of this node once its queue is handled. It takes no more messages and is not
+    /// restarted.
     pub fn stop(&self, pid: &Pid) {
         if let Some(entry) = self.local(pid) {
-            entry.halt.wish();
+            entry.halt.request();
             entry.meter.drain();
         }
     }
@@ -413,7 +421,7 @@ impl Node {
     /// Ends an actor of this node before its next message.
     pub fn stop_now(&self, pid: &Pid) {
         if let Some(entry) = self.local(pid) {
-            entry.halt.wish();
+            entry.halt.request();
             entry.meter.stop_now();
         }
     }
@@ -426,14 +434,14 @@ impl Node {
         }
     }
 
-    /// Ready once that actor, here or elsewhere, has ended, with how.
+    /// Resolves to the exit reason once that actor, here or on another node, has ended.
     pub fn ended(&self, pid: &Pid) -> impl Future<Output = Exit> + Send + use<> {
-        let (told, end) = oneshot::channel();
+        let (sender, end) = oneshot::channel();
         let watcher = Watcher::Future(self.next_correlation());
         self.watch_as(
             pid,
             watcher.clone(),
-            Box::new(move |exited| drop(told.send(exited.reason))),
+            Box::new(move |exited| drop(sender.send(exited.reason))),
         );
         let watch = Watch {
             node: self.downgrade(),
@@ -447,13 +455,13 @@ impl Node {
         }
     }
 
-    /// Ends everything: queues are handled, then links closed after sending what was written. Actors that
-    /// have not ended after ten seconds are ended before their next message.
+    /// Ends everything: queues are handled, then links are closed after their written messages were
+    /// sent. Actors that have not ended after ten seconds are ended before their next message.
     pub async fn shutdown(&self) {
         self.0.shutting_down.store(true, Ordering::Release);
         self.registry().halt_restarts();
         for entry in self.registry().living() {
-            entry.halt.wish();
+            entry.halt.request();
             entry.meter.drain();
         }
         if self
@@ -463,7 +471,7 @@ impl Node {
             .is_err()
         {
             for entry in self.registry().living() {
-                tracing::warn!(pid = %entry.pid, depth = entry.meter.depth(), "did not end in time");
+                tracing::warn!(pid = %entry.pid, depth = entry.meter.depth(), "actor did not end in time");
                 entry.meter.stop_now();
             }
             if self
@@ -472,7 +480,7 @@ impl Node {
                 .await
                 .is_err()
             {
-                tracing::error!("some actors never came back from a message");
+                tracing::error!("some actors are still blocked in a handler");
             }
         }
         self.close_links("shutdown");
@@ -504,14 +512,9 @@ impl Node {
         &self.0.counts
     }
 
-    /// A number that no other question or future of this node has.
+    /// A number unique among the asks and futures of this node.
     pub(crate) fn next_correlation(&self) -> u64 {
         self.0.numbers.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// The thread the node was built on.
-    pub(crate) fn home(&self) -> &Arbiter {
-        &self.0.home
     }
 
     pub(crate) fn downgrade(&self) -> WeakNode {
@@ -519,7 +522,7 @@ impl Node {
     }
 }
 
-/// A watch that ends when nobody waits for it any more.
+/// A watch that ends with the future that waits for it.
 struct Watch {
     node: WeakNode,
     pid: Pid,

@@ -1,8 +1,9 @@
-//! The outgoing half of a link: frames are written into the pieces that the transport takes.
+//! The outgoing half of a link: frames are written into buffers that the transport takes.
 //!
-//! Remembers two lanes of pieces, the bulks on their way, what it has granted to the [desks](crate::desk), and nothing of
-//! what was taken. Bounded in bytes: what a full outbox is told is refused, and what must not be lost (replies, exits) may
-//! go to twice the bound before the link is given up. Pings have a little room of their own.
+//! It holds two lanes of frame buffers, the bulks, and the bytes granted to the threads' [send
+//! buffers](crate::send_buffer). Bounded in bytes: a full outbox refuses tells; frames that must
+//! not be lost (replies, exits) may use twice the bound before the link is closed. Pings have a
+//! small reserve of their own.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -14,41 +15,41 @@ use futures_util::task::AtomicWaker;
 
 use crate::codec::{BODY_MAX, Garbled};
 use crate::frame::Head;
+use crate::frame_buffer::{BUFFER_CAPACITY, BUFFER_FULL, Draft, FrameBuffer};
 use crate::message::Lane;
-use crate::piece::{Draft, PIECE, PIECE_ROOM, Piece};
-use crate::{desk, lock};
+use crate::{lock, send_buffer};
 
 /// A body above this many bytes gets a stream of its own.
 pub(crate) const BULK: usize = 256 << 10;
-/// Pieces from a desk that are shorter than this are copied behind what is there.
+/// Buffers shorter than this are copied to the end of the open one.
 const COPIED: usize = 16 << 10;
 
-/// Room that pings have for themselves: an outbox that is full of all else must not make a node look dead.
+/// Reserve for pings: an outbox full of other messages must not make a node look dead.
 const PINGS: usize = 64 << 10;
 
-/// What a transport takes from a link.
+/// An item that a transport takes from a link.
 #[derive(Debug, PartialEq)]
 pub enum Outgoing {
-    /// Bytes were put into the buffer: a piece of the ordered stream.
+    /// Bytes of the ordered stream were put into the buffer.
     Batch,
     /// A bulk, to be sent in a stream of its own together with its token.
     Bulk {
         /// The number under which it was announced in the ordered stream.
         token: u64,
-        /// All of it.
+        /// Its complete body.
         bytes: Bytes,
     },
-    /// Nothing more will come.
+    /// The link has ended.
     Closed,
 }
 
-/// Why nothing was written.
+/// Why a frame was not written.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Unwritten {
     Full,
     Closed,
     Refused(String),
-    /// Not even what must not be lost has room: the link cannot go on.
+    /// No room even for a frame that must not be lost: the link must be closed.
     Overrun,
 }
 
@@ -65,29 +66,29 @@ pub(crate) enum Need {
     MustNotBeLost,
 }
 
-/// What waits in one lane, in pieces that end between frames.
+/// The waiting frames of one lane, in buffers that end between frames.
 #[derive(Default)]
-struct Pieces {
-    /// Before the open one, and not changed any more.
+struct LaneBuffers {
+    /// Complete buffers, before the open one.
     closed: VecDeque<BytesMut>,
     closed_bytes: usize,
-    /// Where frames are written.
-    open: Piece,
-    /// The room an empty piece is given: what the last one needed.
+    /// The buffer for new frames.
+    open: FrameBuffer,
+    /// The initial capacity of an empty buffer: the length of the last one.
     room: usize,
 }
 
-impl Pieces {
+impl LaneBuffers {
     fn len(&self) -> usize {
         self.closed_bytes + self.open.len()
     }
 
-    /// Closes the open piece if it is large.
+    /// Closes the open buffer if it is large.
     #[inline]
     fn close_if_large(&mut self) {
-        if self.open.len() >= PIECE {
+        if self.open.len() >= BUFFER_FULL {
             self.close();
-            self.open.make_room(PIECE_ROOM);
+            self.open.make_room(BUFFER_CAPACITY);
         }
     }
 
@@ -97,31 +98,32 @@ impl Pieces {
         self.push(closed);
     }
 
-    fn push(&mut self, piece: BytesMut) {
-        self.closed_bytes += piece.len();
-        self.closed.push_back(piece);
+    fn push(&mut self, frames: BytesMut) {
+        self.closed_bytes += frames.len();
+        self.closed.push_back(frames);
     }
 
-    /// Takes a piece from a desk.
-    fn add(&mut self, piece: &mut Piece) {
-        if piece.len() < COPIED {
+    /// Adds the frames of a send buffer.
+    fn add(&mut self, frames: &mut FrameBuffer) {
+        if frames.len() < COPIED {
             self.open.make_room(self.room);
-            self.open.append(piece);
+            self.open.append(frames);
             return self.close_if_large();
         }
         if self.open.len() > 0 {
             self.close();
         }
-        self.push(piece.take());
+        self.push(frames.take());
     }
 
-    /// Gives `buffer` the oldest bytes, at most `max`: without a copy if it is empty and the piece fits.
+    /// Moves the oldest bytes, at most `max`, to `buffer`: without a copy if it is empty and the
+    /// bytes fit.
     fn take(&mut self, buffer: &mut BytesMut, max: usize) {
         let Some(front) = self.closed.front_mut() else {
             if self.open.len() > max {
                 give(self.open.split_to(max), buffer);
             } else {
-                self.room = self.open.len().min(PIECE_ROOM);
+                self.room = self.open.len().min(BUFFER_CAPACITY);
                 give(self.open.take(), buffer);
             }
             return;
@@ -136,27 +138,27 @@ impl Pieces {
     }
 }
 
-fn give(piece: BytesMut, buffer: &mut BytesMut) {
+fn give(frames: BytesMut, buffer: &mut BytesMut) {
     if buffer.is_empty() {
-        *buffer = piece;
+        *buffer = frames;
     } else {
-        buffer.extend_from_slice(&piece);
+        buffer.extend_from_slice(&frames);
     }
 }
 
 #[derive(Default)]
 struct State {
-    lanes: [Pieces; 2],
+    lanes: [LaneBuffers; 2],
     bulks: VecDeque<(u64, Bytes)>,
     bulk_bytes: usize,
     tokens: u64,
-    /// Bytes that desks may still hand in.
+    /// Bytes that send buffers may still flush.
     granted: usize,
     /// Frames ever written.
     written: u64,
-    /// No more is written, but what is here may still be taken.
+    /// Accepts no more frames; existing ones may still be taken.
     ending: bool,
-    /// Something was taken already.
+    /// Whether any bytes were taken yet.
     begun: bool,
 }
 
@@ -166,7 +168,7 @@ impl State {
         self.lanes[0].len() + self.lanes[1].len() + self.bulk_bytes
     }
 
-    /// Says in the lane that a body comes in a stream of its own.
+    /// Announces in the lane that a body comes in a stream of its own.
     fn announce(&mut self, lane: Lane, head: Head<'_>, bulk: Bytes) -> Result<(), Unwritten> {
         let (token, length) = (self.tokens + 1, bulk.len() as u64);
         let head = Head::Bulk {
@@ -174,10 +176,10 @@ impl State {
             length,
             of: &head,
         };
-        let pieces = &mut self.lanes[lane as usize];
-        let draft = pieces.open.draft(head, false, |_| Ok(()))?;
-        pieces.open.keep(draft, head);
-        pieces.close_if_large();
+        let lane_buffers = &mut self.lanes[lane as usize];
+        let draft = lane_buffers.open.draft(head, false, |_| Ok(()))?;
+        lane_buffers.open.keep(draft, head);
+        lane_buffers.close_if_large();
         self.tokens = token;
         self.bulk_bytes += bulk.len();
         self.bulks.push_back((token, bulk));
@@ -198,17 +200,17 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     ready: [AtomicWaker; 2],
     limit: usize,
-    /// The peer reads the short form.
+    /// Whether the peer reads short frames.
     pub(crate) short: bool,
 }
 
 thread_local! {
-    /// Where a thread encodes a body before it takes the lock.
+    /// The buffer in which a thread encodes a body before it takes the lock.
     static SCRATCH: Cell<BytesMut> = Cell::default();
 }
 
 impl Outbox {
-    /// An empty one that holds up to this many bytes.
+    /// An empty outbox with this bound in bytes.
     pub(crate) fn new(limit: usize, short: bool) -> Self {
         Self {
             state: Mutex::default(),
@@ -218,7 +220,7 @@ impl Outbox {
         }
     }
 
-    /// Writes one frame, behind what this thread has on its desk.
+    /// Writes one frame, after flushing this thread's send buffer.
     #[inline]
     pub(crate) fn write(
         &self,
@@ -228,14 +230,15 @@ impl Outbox {
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) -> Result<(), Unwritten> {
         if lane == Lane::Ordinary {
-            desk::hand_in();
+            send_buffer::flush();
         }
         self.write_now(lane, need, head, body)
     }
 
-    /// Writes one frame. Nothing that comes before it may be on a desk.
+    /// Writes one frame. The thread's send buffer must hold no earlier frame.
     ///
-    /// Its body is encoded before the lock is taken: a large one takes its time, and no ping may wait for that.
+    /// The body is encoded before the lock is taken: a large one takes time, and pings must not
+    /// wait for it.
     pub(crate) fn write_now(
         &self,
         lane: Lane,
@@ -250,7 +253,7 @@ impl Outbox {
             return self.write_encoded(lane, need, head, scratch.freeze());
         }
         let written = self.write_short(lane, need, head, &scratch);
-        if scratch.capacity() <= PIECE_ROOM {
+        if scratch.capacity() <= BUFFER_CAPACITY {
             SCRATCH.set(scratch);
         }
         written
@@ -268,10 +271,10 @@ impl Outbox {
             return Err(Unwritten::Closed);
         }
         let (waiting, granted) = (state.waiting(), state.granted);
-        let pieces = &mut state.lanes[lane as usize];
-        let (lane_bytes, idle) = (pieces.len(), pieces.len() == 0);
-        pieces.open.make_room(pieces.room);
-        let draft = pieces.open.draft(head, self.short, |buffer| {
+        let lane_buffers = &mut state.lanes[lane as usize];
+        let (lane_bytes, idle) = (lane_buffers.len(), lane_buffers.len() == 0);
+        lane_buffers.open.make_room(lane_buffers.room);
+        let draft = lane_buffers.open.draft(head, self.short, |buffer| {
             buffer.extend_from_slice(body);
             Ok(())
         })?;
@@ -279,8 +282,8 @@ impl Outbox {
         if !has_own_room {
             self.has_room(waiting, granted, draft.written, need)?;
         }
-        pieces.open.keep(draft, head);
-        pieces.close_if_large();
+        lane_buffers.open.keep(draft, head);
+        lane_buffers.close_if_large();
         state.written += 1;
         drop(state);
         if idle {
@@ -289,7 +292,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Writes one frame whose body has been encoded. Nothing that comes before it may be on a desk.
+    /// Writes one frame with an encoded body. The thread's send buffer must hold no earlier frame.
     pub(crate) fn write_encoded(
         &self,
         lane: Lane,
@@ -316,7 +319,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// A message alone always fits; with others it may not pass the bound.
+    /// A single message always fits; several must not exceed the bound.
     #[inline]
     fn has_room(
         &self,
@@ -336,7 +339,7 @@ impl Outbox {
         }
     }
 
-    /// Lets a desk hand in so many bytes later, or fewer if there is no room for more.
+    /// Grants a send buffer up to `most` bytes, to be flushed later.
     pub(crate) fn grant(&self, most: usize) -> usize {
         let mut state = lock(&self.state);
         if state.ending {
@@ -348,32 +351,33 @@ impl Outbox {
         grant
     }
 
-    /// Lets a desk hand in this frame as well, if there is room for it and it needs no stream of its own.
+    /// Extends a grant by this frame, if there is room and it needs no stream of its own.
     #[cold]
-    pub(crate) fn grant_more(&self, grant: &mut usize, piece: &Piece, draft: Draft) -> bool {
+    pub(crate) fn grant_more(&self, grant: &mut usize, frames: &FrameBuffer, draft: Draft) -> bool {
         if draft.body > BULK {
             return false;
         }
-        let lacking = (piece.len() + draft.written).saturating_sub(*grant);
+        let lacking = (frames.len() + draft.written).saturating_sub(*grant);
         let more = self.grant(lacking);
         *grant += more;
         more == lacking
     }
 
-    /// Takes what a desk was granted, and leaves its piece empty; false, and the piece as it was, if no more is written.
-    pub(crate) fn hand_in(&self, piece: &mut Piece, grant: usize) -> bool {
+    /// Takes the frames of a send buffer and returns its grant; false, with the buffer unchanged,
+    /// if the outbox has ended.
+    pub(crate) fn append(&self, frames: &mut FrameBuffer, grant: usize) -> bool {
         let mut state = lock(&self.state);
         if state.ending {
-            return piece.len() == 0;
+            return frames.len() == 0;
         }
         state.granted = state.granted.saturating_sub(grant);
-        if piece.len() == 0 {
+        if frames.len() == 0 {
             return true;
         }
-        state.written += piece.frames();
-        let pieces = &mut state.lanes[Lane::Ordinary as usize];
-        let idle = pieces.len() == 0;
-        pieces.add(piece);
+        state.written += frames.count();
+        let lane_buffers = &mut state.lanes[Lane::Ordinary as usize];
+        let idle = lane_buffers.len() == 0;
+        lane_buffers.add(frames);
         drop(state);
         if idle {
             self.ready[Lane::Ordinary as usize].wake();
@@ -381,7 +385,8 @@ impl Outbox {
         true
     }
 
-    /// Takes what is there. `buffer` gets at most `max` bytes, by exchange and without a copy where possible.
+    /// Takes waiting bytes. `buffer` gets at most `max`, by a swap instead of a copy where
+    /// possible.
     pub(crate) fn poll_take(
         &self,
         lane: Lane,
@@ -411,7 +416,7 @@ impl Outbox {
         }
     }
 
-    /// No more is written. What is here is thrown away, or left for the transport to take.
+    /// Accepts no more frames. Waiting ones are dropped, or left for the transport to take.
     pub(crate) fn end(&self, throw_away: bool) {
         let mut state = lock(&self.state);
         state.ending = true;
@@ -424,7 +429,8 @@ impl Outbox {
         self.ready.iter().for_each(AtomicWaker::wake);
     }
 
-    /// Moves everything from an outbox of which nothing was taken yet; false, and nothing moved, otherwise.
+    /// Moves everything from an outbox of which nothing was taken yet; otherwise moves nothing and
+    /// returns false.
     pub(crate) fn inherit(&self, from: &Outbox) -> bool {
         let mut old = lock(&from.state);
         if old.begun {
@@ -434,7 +440,7 @@ impl Outbox {
         old.ending = true;
         drop(old);
         *lock(&self.state) = State {
-            granted: 0, // who was granted something learns that the old one takes no more
+            granted: 0, // holders of a grant find the old outbox ended
             ending: false,
             ..inherited
         };
@@ -464,7 +470,7 @@ mod tests {
     use super::*;
     use crate::frame::{self, PREFIX};
 
-    /// The head of a reply to the first question.
+    /// The head of a reply to the first ask.
     const HEAD: &[u8] = b"\x03\0\0\0\0\0\0\0\x01\0";
 
     fn say(outbox: &Outbox, need: Need, bytes: &[u8]) -> Result<(), Unwritten> {
@@ -501,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_outbox_refuses_tells_before_replies_and_gives_up_at_twice_its_bound() {
+    fn full_outbox_refuses_tells_first_and_overruns_at_double() {
         let outbox = Outbox::new(40, false);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         assert_eq!(
@@ -517,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_outbox_still_takes_pings_and_of_those_no_more_than_their_own_room_holds() {
+    fn full_outbox_accepts_pings_up_to_their_reserve() {
         let outbox = Outbox::new(40, false);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         let ping = || {
@@ -534,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_cannot_be_written_leaves_nothing_behind() {
+    fn unencodable_body_leaves_no_bytes() {
         let outbox = Outbox::new(1000, false);
         let result = outbox.write(
             Lane::Ordinary,
@@ -552,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_body_is_announced_in_the_stream_and_travels_by_itself() {
+    fn large_body_is_announced_and_sent_separately() {
         let outbox = Outbox::new(10 << 20, false);
         say(&outbox, Need::Refusable, &vec![7; BULK + 1]).unwrap();
         let mut buffer = BytesMut::new();
@@ -578,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_the_end_can_still_be_taken() {
+    fn frames_written_before_the_end_can_be_taken() {
         let outbox = Outbox::new(1000, false);
         say(&outbox, Need::Refusable, b"last").unwrap();
         outbox.end(false);

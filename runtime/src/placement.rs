@@ -1,9 +1,10 @@
-//! Placement: which thread an actor runs on, decided by its name from one table.
+//! Placement: the thread of an actor, by its name, from one table.
 //!
-//! Actors that talk much belong on one thread: a hop to another costs as much as fifty local asks. Actors that may be busy for long
-//! (an allocation run, a page of the whole state, a module by somebody else) belong on threads of their own, so that pings are answered
-//! meanwhile. Unless the table says otherwise everything runs on the node's home thread, where the transport is; in rehearsals it
-//! always does.
+//! Actors that exchange many messages belong on one thread: a hop to another thread costs as much
+//! as fifty local asks. Actors that may be busy for long (an allocation run, a page of the whole
+//! state, a third-party module) belong on threads of their own, so that pings are answered
+//! meanwhile. By default everything runs on the node's home thread, where the transport is; in
+//! simulations it always does.
 
 use std::io;
 use std::sync::Arc;
@@ -16,8 +17,8 @@ use crate::node::{Interrupted, Node, SpawnError};
 
 /// The thread a node was built on.
 const HOME: &str = "home";
-/// Jobs that may wait for one thread: actors to be started, and what is run at a place. More than a node has actors; it is reached
-/// only by who spawns without end at a thread that is blocked.
+/// Maximum number of jobs that wait for one thread: actors to start, and futures of `run_at`. A
+/// node has fewer actors than this; only unbounded spawning at a blocked thread reaches it.
 const JOBS_MAX: usize = 1 << 18;
 
 /// Where an actor runs.
@@ -29,23 +30,24 @@ pub enum Place {
     OwnThread,
 }
 
-/// Where the actors of masters and agents run. What is not named stays at home with the transport: an agent's own actors, whose
-/// messages go from one to the next for each task.
+/// The placement of the actors of masters and agents. All others stay at home with the transport:
+/// an agent's own actors, which pass each task's messages from one to the next.
 const SERVICES: [(&str, Place); 8] = [
-    // A master's one decider, and what it waits for.
+    // A master's decision loop, and the actors that it waits for.
     ("master", Place::OwnThread),
     ("consensus", Place::OwnThread),
     ("registrar", Place::OwnThread),
-    // Modules, which anybody may have written.
+    // Modules, which may be third-party code.
     ("allocator", Place::OwnThread),
     ("sorter", Place::OwnThread),
     ("resource_estimator", Place::OwnThread),
     ("qos_controller", Place::OwnThread),
-    // Pages: not an actor, but run in the same way.
+    // Pages: not an actor, but placed in the same way.
     ("http", Place::OwnThread),
 ];
 
-/// The table: name prefixes and the place of the actors whose names begin so. The longest match counts.
+/// A table of name prefixes and the place of actors whose names begin with them. The longest match
+/// wins.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
     rules: Vec<(String, Place)>,
@@ -57,8 +59,8 @@ impl Placement {
         Self::default()
     }
 
-    /// The table of masters and agents: the master, its registry (consensus), the allocator, the sorter, every other module and the
-    /// HTTP server have a thread each; all else is at home.
+    /// The table of masters and agents: the master, its registry (consensus), the allocator, the
+    /// sorter, every other module and the HTTP server have a thread each; all else is at home.
     pub fn services() -> Self {
         let table = SERVICES.into_iter();
         table.fold(Self::here(), |table, (prefix, place)| {
@@ -66,13 +68,13 @@ impl Placement {
         })
     }
 
-    /// Actors whose name begins with this prefix go there.
+    /// Places actors with this name prefix.
     pub fn put(mut self, prefix: impl Into<String>, place: Place) -> Self {
         self.rules.push((prefix.into(), place));
         self
     }
 
-    /// The prefix whose thread runs this actor; `None` is the home thread.
+    /// The prefix of the thread that runs this actor; `None` is the home thread.
     pub(crate) fn thread_of(&self, name: &str) -> Option<&str> {
         let matching = self
             .rules
@@ -101,8 +103,9 @@ impl Node {
         Ok(arbiter)
     }
 
-    /// Runs a future on the thread that the placement gives this name, for work that is no actor; gives its output. Dropping what is
-    /// returned leaves it running. [`Interrupted`] if it panicked or the thread has ended.
+    /// Runs a future that is no actor on the thread of this name, and returns its output. It
+    /// continues when the returned future is dropped. [`Interrupted`] if it panicked or the thread
+    /// has ended.
     pub fn run_at<T, F, B>(
         &self,
         name: &str,
@@ -113,16 +116,16 @@ impl Node {
         F: Future<Output = T> + 'static,
         B: FnOnce() -> F + Send + 'static,
     {
-        let (told, output) = oneshot::channel();
+        let (sender, output) = oneshot::channel();
         let job = move || {
-            // Whoever began it may no longer wait for its output.
-            drop(tokio::task::spawn_local(
-                async move { told.send(begin().await) },
-            ));
+            // The caller may no longer wait for the output.
+            drop(tokio::task::spawn_local(async move {
+                sender.send(begin().await)
+            }));
         };
         self.arbiter(name)?
             .run(Box::new(job))
-            .map_err(|unrun| unrun.of(name))?;
+            .map_err(|error| error.of(name))?;
         Ok(async move {
             output.await.map_err(|_| Interrupted {
                 reason: "it panicked, or its thread has ended".into(),
@@ -131,20 +134,20 @@ impl Node {
     }
 }
 
-/// Something to run once on an arbiter.
+/// A closure to run once on an arbiter.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Why a job is not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unrun {
-    #[error("it has ended")]
+pub(crate) enum RunError {
+    #[error("its thread has ended")]
     Ended,
-    #[error("{JOBS_MAX} jobs wait for it already")]
+    #[error("its queue of {JOBS_MAX} jobs is full")]
     Full,
 }
 
-impl Unrun {
-    /// As whoever wanted the actor of this name started is told it.
+impl RunError {
+    /// The error for the caller that starts the actor of this name.
     pub(crate) fn of(self, name: &str) -> SpawnError {
         SpawnError::NoThread {
             name: name.to_owned(),
@@ -153,7 +156,7 @@ impl Unrun {
     }
 }
 
-/// A thread's door: jobs run there in the order they were sent.
+/// The queue of a thread: jobs run there in the order they were sent.
 #[derive(Clone)]
 pub(crate) struct Arbiter {
     jobs: mpsc::Sender<Job>,
@@ -161,7 +164,7 @@ pub(crate) struct Arbiter {
 }
 
 impl Arbiter {
-    /// The current thread, which must run a `LocalSet` (an actix system or a rehearsal).
+    /// The current thread, which must run a `LocalSet` (an actix system or a simulation).
     pub(crate) fn here() -> Self {
         let (jobs, queue) = mpsc::channel(JOBS_MAX);
         tokio::task::spawn_local(run(queue));
@@ -196,16 +199,16 @@ impl Arbiter {
         })
     }
 
-    /// What the table calls it.
+    /// Its name in the table.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Runs the job there, once those before it were run.
-    pub(crate) fn run(&self, job: Job) -> Result<(), Unrun> {
+    /// Runs the job there, after the earlier jobs.
+    pub(crate) fn run(&self, job: Job) -> Result<(), RunError> {
         self.jobs.try_send(job).map_err(|unsent| match unsent {
-            TrySendError::Full(_) => Unrun::Full,
-            TrySendError::Closed(_) => Unrun::Ended,
+            TrySendError::Full(_) => RunError::Full,
+            TrySendError::Closed(_) => RunError::Ended,
         })
     }
 }
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn services_have_threads_of_their_own_and_an_agents_actors_share_the_home_thread() {
+    fn services_have_own_threads_and_agent_actors_share_home() {
         let table = Placement::services();
         let own = [
             "master",

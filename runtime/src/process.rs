@@ -1,8 +1,8 @@
-//! Processes: what an actor hears from other nodes, and from which roles.
+//! Processes: the messages that an actor accepts from other nodes, and from which roles.
 //!
-//! An actor lists its [`Ears`] once; what is not listed cannot reach it from outside. The table made of
-//! them decodes a body straight into the actor's mailbox, and gives local senders who know only a pid the
-//! same door without any encoding.
+//! An actor lists its [`RemoteHandlers`] once; a message that is not listed cannot reach it from
+//! outside. The resulting table decodes a body straight into the actor's mailbox. Local senders
+//! that know only a pid use the same table, without any encoding.
 
 use std::any::{Any, TypeId};
 use std::marker::PhantomData;
@@ -13,23 +13,24 @@ use rustc_hash::FxHashMap;
 use tokio::sync::oneshot;
 
 use crate::ask::TellError;
+use crate::batch::{self, NewBatch};
 use crate::codec::{self, Garbled};
 use crate::context::Context;
+use crate::envelope::handle_one;
 use crate::frames::{self, Counting};
 use crate::handle::Incarnation;
 use crate::identity::{Role, Roles};
-use crate::letter::handle_one;
 use crate::link::{Answer, Decode, Sender};
 use crate::message::{Lane, Remote, WhenFull};
-use crate::run::{self, Gather};
-use crate::tap::{self, Words};
+use crate::tap::{self, MessageOps};
 
 /// An actor that the runtime can run.
 ///
-/// `started` is called before its first message. When it stops, `stopping` and `stopped` are called, each once, after its last
-/// message. One that refuses in `stopping` goes on, but [`Node::stop_now`](crate::Node::stop_now) then drops it without `stopped`.
-/// After a panic neither is called: its state is what the panic left, so it is only dropped. What must be given back whatever
-/// happens belongs into a `Drop`.
+/// `started` is called before its first message. When it stops, `stopping` and `stopped` are
+/// called, each once, after its last message. An actor that refuses in `stopping` continues, but
+/// [`Node::stop_now`](crate::Node::stop_now) then drops it without `stopped`. After a panic neither
+/// is called: the state may be inconsistent, so it is only dropped. Cleanup that must always happen
+/// belongs into a `Drop`.
 ///
 /// ```
 /// use runtime::prelude::*;
@@ -46,171 +47,181 @@ use crate::tap::{self, Words};
 ///     }
 /// }
 /// impl Process for Counter {
-///     fn hears(ears: &mut Ears<Self>) {
-///         ears.hear::<Count>(&[Role::Agent]);
+///     fn accepts(handlers: &mut RemoteHandlers<Self>) {
+///         handlers.accept::<Count>(&[Role::Agent]);
 ///     }
 /// }
 /// ```
 pub trait Process: Actor<Context = Context<Self>> {
-    /// How many messages may wait in its mailbox. Messages whose lane is Ping, and those that it [hears
-    /// ahead](Ears::hear_ahead), do not count: of those 1,024 may wait beside it.
+    /// Maximum number of messages in its mailbox. Messages of the Ping lane and
+    /// [urgent](RemoteHandlers::accept_urgent) ones do not count: 1,024 of those may wait in a
+    /// queue of their own.
     const MAILBOX: u32 = 65_536;
 
-    /// How many encoded bytes of messages that came over links may wait, counting those of 4 KiB and more; at least one always fits.
+    /// Maximum encoded bytes of waiting messages from links; only messages of 4 KiB and more count,
+    /// and one always fits.
     const MAILBOX_BYTES: u64 = 256 << 20;
 
-    /// What becomes of one message more than that. One that closes its link itself ([`Remote::WHEN_FULL`]) does so here as well.
+    /// The treatment of a message beyond these bounds. A message with [`Remote::WHEN_FULL`]
+    /// `CloseLink` closes its link here as well.
     const WHEN_FULL: WhenFull = WhenFull::Refuse;
 
-    /// How many errands (timers and futures) it may have under way. With that many it hears nothing until one has come back, so that
-    /// those who send to it find its mailbox full in the end.
-    const ERRANDS: u32 = 1 << 20;
+    /// Maximum number of pending timers and futures. At this number the actor handles no message
+    /// until one has completed; meanwhile its mailbox fills and its senders get `Full`.
+    const PENDING_MAX: u32 = 1 << 20;
 
-    /// What it hears from other nodes, and from which roles. Nothing, unless it says so.
-    fn hears(_ears: &mut Ears<Self>) {}
+    /// Lists the messages that it accepts from other nodes, with the roles of those nodes. Default:
+    /// none.
+    fn accepts(_handlers: &mut RemoteHandlers<Self>) {}
 }
 
-/// The list of what an actor of this type hears.
-pub struct Ears<A> {
-    table: EarTable,
+/// The list of messages that an actor of this type accepts.
+pub struct RemoteHandlers<A> {
+    table: HandlerTable,
     actor: PhantomData<fn(A)>,
 }
 
-impl<A: Process> Ears<A> {
-    /// Hears this message from nodes of these roles, and from its own node; tells and asks alike.
+impl<A: Process> RemoteHandlers<A> {
+    /// Accepts this message from nodes of these roles, and from its own node; tells and asks alike.
     /// From another role it is refused and counted.
-    pub fn hear<M: Remote>(&mut self, roles: &[Role])
+    pub fn accept<M: Remote>(&mut self, roles: &[Role])
     where
         A: Handler<M>,
     {
-        let ear = Ear {
+        let handler = RemoteHandler {
             name: M::NAME,
             id: M::ID,
             version: M::VERSION,
             roles: Roles::of(roles),
             overflow: overflow::<A, M>(),
-            hear: hear::<A, M>,
+            enqueue: enqueue::<A, M>,
             decode: decode::<M, M>,
-            hear_decoded: hear_decoded::<A, M, M::Result>,
-            hear_now: hear_now::<A, M, M>,
-            gather: (M::LANE == Lane::Ordinary).then_some(run::gather::<A, M>),
-            door: Box::new(Door::<M> {
+            enqueue_decoded: enqueue_decoded::<A, M, M::Result>,
+            handle_now: handle_now::<A, M, M>,
+            new_batch: (M::LANE == Lane::Ordinary).then_some(batch::new_batch::<A, M>),
+            local: Box::new(LocalHandler::<M> {
                 tell: tell_inside::<A, M>,
                 ask: ask_inside::<A, M>,
             }),
         };
         self.table.note_lane::<M>();
-        self.table.ears.insert(key(M::ID, M::VERSION), ear);
+        self.table.handlers.insert(key(M::ID, M::VERSION), handler);
     }
 
-    /// Hears this message through a pid, but from its own node only.
-    pub fn hear_local<M: Remote>(&mut self)
+    /// Accepts this message through a pid, but from its own node only.
+    pub fn accept_local<M: Remote>(&mut self)
     where
         A: Handler<M>,
     {
-        self.hear::<M>(&[]);
+        self.accept::<M>(&[]);
     }
 
-    /// Hears this message, which never crosses a wire, ahead of its mailbox, as it does pings: between two messages, however many wait. For
-    /// questions that cost next to nothing and whose askers must not wait for what others have said. It may overtake what the same sender has said before.
-    pub fn hear_ahead<M>(&mut self)
+    /// Accepts this message, which never crosses a wire, ahead of its mailbox, like pings: it waits
+    /// only for the message being handled. For cheap asks whose callers must not wait behind the
+    /// queue. It may overtake earlier messages of the same sender.
+    pub fn accept_urgent<M>(&mut self)
     where
         A: Handler<M>,
         M: actix::Message + Send + 'static,
     {
-        self.table.note_ahead(TypeId::of::<M>());
+        self.table.note_urgent(TypeId::of::<M>());
     }
 
-    /// Counts the bodies of this message that come over links, and makes nothing of them.
+    /// Counts the bodies of this message that come over links, without decoding them.
     #[doc(hidden)]
     pub fn count<M: Remote>(&mut self, roles: &[Role])
     where
         A: Counting + Handler<M>,
     {
-        self.hear::<M>(roles);
-        if let Some(ear) = self.table.ears.get_mut(&key(M::ID, M::VERSION)) {
-            ear.hear = count::<A>;
-            (ear.decode, ear.hear_decoded) = (measure, count_measured::<A>);
-            ear.gather = Some(frames::gather::<A>);
+        self.accept::<M>(roles);
+        if let Some(handler) = self.table.handlers.get_mut(&key(M::ID, M::VERSION)) {
+            handler.enqueue = count::<A>;
+            (handler.decode, handler.enqueue_decoded) = (measure, count_measured::<A>);
+            handler.new_batch = Some(frames::new_batch::<A>);
         }
     }
 
-    /// Hears an older shape of a message, turned into the newer one before it is handled.
-    pub fn hear_older<Old, New>(&mut self, roles: &[Role])
+    /// Accepts an older version of a message, converted to the newer one before it is handled.
+    pub fn accept_legacy<Old, New>(&mut self, roles: &[Role])
     where
         A: Handler<New>,
         Old: Remote,
         New: Remote + From<Old>,
         Old::Result: From<New::Result>,
     {
-        let ear = Ear {
+        let handler = RemoteHandler {
             name: Old::NAME,
             id: Old::ID,
             version: Old::VERSION,
             roles: Roles::of(roles),
             overflow: overflow::<A, New>(),
-            hear: hear_older::<A, Old, New>,
+            enqueue: enqueue_legacy::<A, Old, New>,
             decode: decode::<Old, New>,
-            hear_decoded: hear_decoded::<A, New, Old::Result>,
-            hear_now: hear_now::<A, Old, New>,
-            gather: None,
-            door: Box::new(()),
+            enqueue_decoded: enqueue_decoded::<A, New, Old::Result>,
+            handle_now: handle_now::<A, Old, New>,
+            new_batch: None,
+            local: Box::new(()),
         };
         self.table.note_lane::<New>();
-        self.table.ears.insert(key(Old::ID, Old::VERSION), ear);
+        self.table
+            .handlers
+            .insert(key(Old::ID, Old::VERSION), handler);
     }
 
-    /// What this actor hears; with `previous` as it was before the newest shape of each message.
-    pub(crate) fn table(previous: bool) -> Arc<EarTable> {
-        let mut ears = Self {
-            table: EarTable::default(),
+    /// The messages that this actor accepts; with `previous`, without the newest version of each.
+    pub(crate) fn table(previous: bool) -> Arc<HandlerTable> {
+        let mut handlers = Self {
+            table: HandlerTable::default(),
             actor: PhantomData,
         };
-        A::hears(&mut ears);
+        A::accepts(&mut handlers);
         if previous {
-            ears.table.forget_newest();
+            handlers.table.forget_newest();
         }
-        Arc::new(ears.table)
+        Arc::new(handlers.table)
     }
 }
 
-/// Everything one actor hears, by message id and version.
+/// The messages that one actor accepts, by message id and version.
 #[derive(Default)]
-pub(crate) struct EarTable {
-    ears: FxHashMap<u64, Ear>,
-    /// The types that go ahead of the mailbox.
-    pub(crate) ahead: Vec<TypeId>,
+pub(crate) struct HandlerTable {
+    handlers: FxHashMap<u64, RemoteHandler>,
+    /// The message types that bypass the mailbox.
+    pub(crate) urgent: Vec<TypeId>,
 }
 
-/// One incarnation of some actor, whose type the ear knows.
+/// An incarnation; only the handler knows the type of its actor.
 pub(crate) type AnyIncarnation = dyn Any + Send + Sync;
 
-pub(crate) struct Ear {
+pub(crate) struct RemoteHandler {
     pub(crate) name: &'static str,
     pub(crate) id: u32,
     pub(crate) version: u16,
     pub(crate) roles: Roles,
-    /// What happens to a tell that arrives over a link and finds no room.
+    /// The treatment of a tell from a link for which there is no room.
     pub(crate) overflow: Overflow,
-    hear: Hear,
-    /// The first half of `hear`, which needs nothing but the body.
+    enqueue: Enqueue,
+    /// The first half of `enqueue`, which needs only the body.
     pub(crate) decode: Decode,
-    hear_decoded: HearDecoded,
-    hear_now: HearNow,
-    /// Tells that come together travel together, unless they are pings or must be turned into another shape first.
-    pub(crate) gather: Option<Gather>,
-    /// A [`Door`] for this message type.
-    door: Box<dyn Words>,
+    enqueue_decoded: EnqueueDecoded,
+    handle_now: HandleNow,
+    /// Builds batches of consecutive tells; `None` for pings and for versions that must be
+    /// converted first.
+    pub(crate) new_batch: Option<NewBatch>,
+    /// A [`LocalHandler`] for this message type.
+    local: Box<dyn MessageOps>,
 }
 
-/// What happens to a tell that arrives over a link and finds no room. Its sender cannot be refused any more.
+/// The treatment of a tell from a link for which there is no room. It is too late to refuse it at
+/// its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overflow {
     /// It waits at the link, and so do later messages for the same actor.
     Wait,
-    /// It is dropped and counted: the actor keeps only the newest, and all that wait are questions.
+    /// It is dropped and counted: the actor keeps only the newest, and all waiting messages are
+    /// asks.
     Drop,
-    /// The link is closed, as the actor or the message has it.
+    /// The link is closed, as the actor or the message specifies.
     CloseLink,
 }
 
@@ -224,25 +235,29 @@ fn overflow<A: Process, M: Remote>() -> Overflow {
 
 /// Why a body did not reach the mailbox.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Unheard {
+pub(crate) enum EnqueueError {
     Garbled(Garbled),
-    Told(TellError),
+    Rejected(TellError),
 }
 
-type Hear = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
-type HearDecoded =
-    fn(&AnyIncarnation, Box<dyn Any + Send>, Arc<Sender>, Option<Answer>) -> Result<(), Unheard>;
-/// The actor and its context, whose type the ear knows.
-type HearNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
+type Enqueue = fn(&AnyIncarnation, &[u8], Arc<Sender>, Option<Answer>) -> Result<(), EnqueueError>;
+type EnqueueDecoded = fn(
+    &AnyIncarnation,
+    Box<dyn Any + Send>,
+    Arc<Sender>,
+    Option<Answer>,
+) -> Result<(), EnqueueError>;
+/// The actor and its context; only the handler knows their types.
+type HandleNow = fn(&mut dyn Any, &mut dyn Any, &[u8]) -> Result<(), Garbled>;
 type AskInside<M> =
     fn(&AnyIncarnation, M) -> Result<oneshot::Receiver<<M as actix::Message>::Result>, TellError>;
 
-struct Door<M: Remote> {
+struct LocalHandler<M: Remote> {
     tell: fn(&AnyIncarnation, M) -> Result<(), TellError>,
     ask: AskInside<M>,
 }
 
-impl<M: Remote> Words for Door<M> {
+impl<M: Remote> MessageOps for LocalHandler<M> {
     fn message(&self) -> Option<TypeId> {
         Some(TypeId::of::<M>())
     }
@@ -262,50 +277,53 @@ fn key(id: u32, version: u16) -> u64 {
     u64::from(id) << 16 | u64::from(version)
 }
 
-impl EarTable {
-    pub(crate) fn ear(&self, id: u32, version: u16) -> Option<&Ear> {
-        self.ears.get(&key(id, version))
+impl HandlerTable {
+    pub(crate) fn handler(&self, id: u32, version: u16) -> Option<&RemoteHandler> {
+        self.handlers.get(&key(id, version))
     }
 
-    /// The name of a message by its type, and what else is known of it.
-    pub(crate) fn words(&self, message: TypeId) -> Option<(&'static str, &dyn Words)> {
-        let ear = self
+    /// The name of a message by its type, and its [`MessageOps`].
+    pub(crate) fn ops(&self, message: TypeId) -> Option<(&'static str, &dyn MessageOps)> {
+        let handler = self
             .iter()
-            .find(|ear| ear.door.message() == Some(message))?;
-        Some((ear.name, &*ear.door))
+            .find(|handler| handler.local.message() == Some(message))?;
+        Some((handler.name, &*handler.local))
     }
 
-    /// What is heard in an older shape as well is heard from other nodes in that alone.
+    /// Accepts messages that have an older version from other nodes in that version only.
     fn forget_newest(&mut self) {
-        let heard: Vec<(u32, u16)> = self.iter().map(|ear| (ear.id, ear.version)).collect();
-        for ear in self.ears.values_mut() {
-            let of = |(id, version): &(u32, u16)| (*id == ear.id).then_some(*version);
-            let newest = heard.iter().filter_map(of).max();
-            if newest == Some(ear.version) && heard.iter().filter_map(of).count() > 1 {
-                ear.roles = Roles::default();
+        let versions: Vec<(u32, u16)> = self
+            .iter()
+            .map(|handler| (handler.id, handler.version))
+            .collect();
+        for handler in self.handlers.values_mut() {
+            let of = |(id, version): &(u32, u16)| (*id == handler.id).then_some(*version);
+            let newest = versions.iter().filter_map(of).max();
+            if newest == Some(handler.version) && versions.iter().filter_map(of).count() > 1 {
+                handler.roles = Roles::default();
             }
         }
     }
 
     fn note_lane<M: Remote>(&mut self) {
         if M::LANE == Lane::Ping {
-            self.note_ahead(TypeId::of::<M>());
+            self.note_urgent(TypeId::of::<M>());
         }
     }
 
-    fn note_ahead(&mut self, message: TypeId) {
-        if !self.ahead.contains(&message) {
-            self.ahead.push(message);
+    fn note_urgent(&mut self, message: TypeId) {
+        if !self.urgent.contains(&message) {
+            self.urgent.push(message);
         }
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Ear> {
-        self.ears.values()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &RemoteHandler> {
+        self.handlers.values()
     }
 
     /// Tells by pid on the same node, without any encoding.
     pub(crate) fn tell<M: Remote>(&self, to: &AnyIncarnation, message: M) -> Result<(), TellError> {
-        (self.door::<M>()?.tell)(to, message)
+        (self.local::<M>()?.tell)(to, message)
     }
 
     /// Asks by pid on the same node, without any encoding.
@@ -314,58 +332,60 @@ impl EarTable {
         to: &AnyIncarnation,
         message: M,
     ) -> Result<oneshot::Receiver<M::Result>, TellError> {
-        (self.door::<M>()?.ask)(to, message)
+        (self.local::<M>()?.ask)(to, message)
     }
 
-    fn door<M: Remote>(&self) -> Result<&Door<M>, TellError> {
-        self.ear(M::ID, M::VERSION)
-            .and_then(|ear| (&*ear.door as &dyn Any).downcast_ref())
+    fn local<M: Remote>(&self) -> Result<&LocalHandler<M>, TellError> {
+        self.handler(M::ID, M::VERSION)
+            .and_then(|handler| (&*handler.local as &dyn Any).downcast_ref())
             .ok_or_else(|| TellError::Refused {
-                reason: format!("{} v{} is not heard", M::NAME, M::VERSION),
+                reason: format!("{} v{} is not accepted", M::NAME, M::VERSION),
             })
     }
 }
 
-impl Ear {
-    /// Decodes the body into the actor's mailbox; its answer, if one is wanted, goes back over the link.
+impl RemoteHandler {
+    /// Decodes the body into the actor's mailbox; its reply, if one is requested, goes back over
+    /// the link.
     #[inline]
-    pub(crate) fn hear(
+    pub(crate) fn enqueue(
         &self,
         to: &AnyIncarnation,
         body: &[u8],
         origin: Arc<Sender>,
         answer: Option<Answer>,
-    ) -> Result<(), Unheard> {
-        (self.hear)(to, body, origin, answer)
+    ) -> Result<(), EnqueueError> {
+        (self.enqueue)(to, body, origin, answer)
     }
 
-    /// As [`hear`](Self::hear), with what this ear's `decode` has made of the body.
-    pub(crate) fn hear_decoded(
+    /// As [`enqueue`](Self::enqueue), with the output of `decode`.
+    pub(crate) fn enqueue_decoded(
         &self,
         to: &AnyIncarnation,
         message: Box<dyn Any + Send>,
         origin: Arc<Sender>,
         answer: Option<Answer>,
-    ) -> Result<(), Unheard> {
-        (self.hear_decoded)(to, message, origin, answer)
+    ) -> Result<(), EnqueueError> {
+        (self.enqueue_decoded)(to, message, origin, answer)
     }
 
-    /// Says which message it was that could not be decoded.
+    /// Adds the name of the undecodable message to the error.
     #[cold]
-    pub(crate) fn blame(&self, Garbled { reason }: Garbled) -> Garbled {
+    pub(crate) fn with_name(&self, Garbled { reason }: Garbled) -> Garbled {
         Garbled {
             reason: format!("{} v{} {reason}", self.name, self.version),
         }
     }
 
-    /// Decodes the body and lets the actor, whose turn it is, handle it at once. Whatever it answers is dropped.
-    pub(crate) fn hear_now<A: Process>(
+    /// Decodes the body and lets the actor handle it at once, within its current turn. Its reply is
+    /// dropped.
+    pub(crate) fn handle_now<A: Process>(
         &self,
         actor: &mut A,
         ctx: &mut Context<A>,
         body: &[u8],
     ) -> Result<(), Garbled> {
-        (self.hear_now)(actor, ctx, body)
+        (self.handle_now)(actor, ctx, body)
     }
 }
 
@@ -380,7 +400,7 @@ where
 {
     incarnation::<A>(to)?
         .tell(message, None)
-        .map_err(|(_, unwanted)| unwanted.into())
+        .map_err(|(_, error)| error.into())
 }
 
 fn ask_inside<A, M>(
@@ -393,20 +413,20 @@ where
 {
     incarnation::<A>(to)?
         .ask(message, None)
-        .map_err(|(_, unwanted)| unwanted.into())
+        .map_err(|(_, error)| error.into())
 }
 
-fn hear<A, M>(
+fn enqueue<A, M>(
     to: &AnyIncarnation,
     body: &[u8],
     origin: Arc<Sender>,
     answer: Option<Answer>,
-) -> Result<(), Unheard>
+) -> Result<(), EnqueueError>
 where
     A: Process + Handler<M>,
     M: Remote,
 {
-    let message: M = codec::decode(body).map_err(Unheard::Garbled)?;
+    let message: M = codec::decode(body).map_err(EnqueueError::Garbled)?;
     pass_on::<A, M, M::Result>(to, message, origin, answer)
 }
 
@@ -418,26 +438,26 @@ where
     Ok(Box::new(Handled::from(codec::decode::<M>(body)?)))
 }
 
-fn hear_decoded<A, M, R>(
+fn enqueue_decoded<A, M, R>(
     to: &AnyIncarnation,
     message: Box<dyn Any + Send>,
     origin: Arc<Sender>,
     answer: Option<Answer>,
-) -> Result<(), Unheard>
+) -> Result<(), EnqueueError>
 where
     A: Process + Handler<M>,
     M: Remote,
     R: From<M::Result> + serde::Serialize + Send + 'static,
 {
-    // Of another type it cannot be: the same ear decoded it.
+    // It is of this type: the same handler decoded it.
     let message = message
         .downcast()
-        .map_err(|_| Unheard::Told(TellError::Gone))?;
+        .map_err(|_| EnqueueError::Rejected(TellError::Gone))?;
     if answer.is_none() {
-        let to = incarnation::<A>(to).map_err(Unheard::Told)?;
+        let to = incarnation::<A>(to).map_err(EnqueueError::Rejected)?;
         return to
             .tell_admitted(*message, origin)
-            .map_err(|(_, unwanted)| Unheard::Told(unwanted.into()));
+            .map_err(|(_, error)| EnqueueError::Rejected(error.into()));
     }
     pass_on::<A, M, R>(to, *message, origin, answer)
 }
@@ -447,12 +467,12 @@ fn count<A: Counting>(
     body: &[u8],
     _: Arc<Sender>,
     _: Option<Answer>,
-) -> Result<(), Unheard> {
+) -> Result<(), EnqueueError> {
     A::count().add(1, body.len() as u64);
     Ok(())
 }
 
-/// How long the body is, in place of what it says.
+/// The length of the body, in place of the decoded message.
 fn measure(body: &[u8]) -> Result<Box<dyn Any + Send>, Garbled> {
     Ok(Box::new(body.len()))
 }
@@ -462,13 +482,13 @@ fn count_measured<A: Counting>(
     length: Box<dyn Any + Send>,
     _: Arc<Sender>,
     _: Option<Answer>,
-) -> Result<(), Unheard> {
+) -> Result<(), EnqueueError> {
     let length = length.downcast_ref::<usize>().copied().unwrap_or(0);
     A::count().add(1, length as u64);
     Ok(())
 }
 
-fn hear_now<A, M, Handled>(
+fn handle_now<A, M, Handled>(
     actor: &mut dyn Any,
     ctx: &mut dyn Any,
     body: &[u8],
@@ -481,26 +501,26 @@ where
     let message = Handled::from(codec::decode::<M>(body)?);
     if let (Some(actor), Some(ctx)) = (actor.downcast_mut(), ctx.downcast_mut::<Context<A>>()) {
         if ctx.meter.is_tapped() {
-            tap::local::show_numbered(ctx, &message);
+            tap::local::show_sequenced(ctx, &message);
         }
         handle_one::<A, Handled>(message, None, actor, ctx);
     }
     Ok(())
 }
 
-fn hear_older<A, Old, New>(
+fn enqueue_legacy<A, Old, New>(
     to: &AnyIncarnation,
     body: &[u8],
     origin: Arc<Sender>,
     answer: Option<Answer>,
-) -> Result<(), Unheard>
+) -> Result<(), EnqueueError>
 where
     A: Process + Handler<New>,
     Old: Remote,
     New: Remote + From<Old>,
     Old::Result: From<New::Result>,
 {
-    let message: Old = codec::decode(body).map_err(Unheard::Garbled)?;
+    let message: Old = codec::decode(body).map_err(EnqueueError::Garbled)?;
     pass_on::<A, New, Old::Result>(to, New::from(message), origin, answer)
 }
 
@@ -509,24 +529,24 @@ fn pass_on<A, M, R>(
     message: M,
     origin: Arc<Sender>,
     answer: Option<Answer>,
-) -> Result<(), Unheard>
+) -> Result<(), EnqueueError>
 where
     A: Process + Handler<M>,
     M: Remote,
     R: From<M::Result> + serde::Serialize + Send + 'static,
 {
-    let to = incarnation::<A>(to).map_err(Unheard::Told)?;
+    let to = incarnation::<A>(to).map_err(EnqueueError::Rejected)?;
     match answer {
         None => to
             .tell(message, Some(origin))
-            .map_err(|(_, unwanted)| Unheard::Told(unwanted.into())),
+            .map_err(|(_, error)| EnqueueError::Rejected(error.into())),
         Some(mut answer) => {
             if to.meter.is_tapped() {
                 answer.show_to_tap(&to.pid, &origin, M::NAME);
             }
             let reply = to
                 .ask(message, Some(origin))
-                .map_err(|(_, unwanted)| Unheard::Told(unwanted.into()))?;
+                .map_err(|(_, error)| EnqueueError::Rejected(error.into()))?;
             answer.when_ready::<M::Result, R>(reply);
             Ok(())
         }

@@ -1,7 +1,7 @@
-//! The registry: which actors live on this node, by incarnation and by name.
+//! The registry of living actors on this node, by incarnation and by name.
 //!
-//! Remembers an entry per living incarnation, and while an actor waits to be restarted its name and what was counted of it.
-//! It decides nothing; a name is given to one actor at a time, and that is its whole rule.
+//! It holds an entry per living incarnation and, while an actor waits to be restarted, its name and
+//! counts. A name belongs to at most one actor at a time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,51 +9,51 @@ use std::sync::{Arc, Mutex, RwLock};
 
 use rustc_hash::FxHashMap;
 
-use crate::again::{READS_SHORT, READS_SHORT_ID};
 use crate::clock::Instant;
-use crate::handle::Halt;
+use crate::elision::{READS_SHORT, READS_SHORT_ID};
+use crate::handle::StopRequest;
 use crate::identity::Pid;
 use crate::mailbox::Meter;
-use crate::process::{AnyIncarnation, EarTable};
+use crate::process::{AnyIncarnation, HandlerTable};
 use crate::{lock, read, write};
 
 /// One living incarnation.
 pub(crate) struct Entry {
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
-    pub(crate) ears: Arc<EarTable>,
-    pub(crate) halt: Arc<Halt>,
+    pub(crate) handlers: Arc<HandlerTable>,
+    pub(crate) halt: Arc<StopRequest>,
     pub(crate) body: Arc<AnyIncarnation>,
     pub(crate) restarts: u32,
-    /// What the placement calls its thread.
+    /// The placement's name of its thread.
     pub(crate) thread: Arc<str>,
 }
 
 /// An actor between two incarnations.
-pub(crate) struct Resting {
-    /// The last incarnation's.
+pub(crate) struct RestartingActor {
+    /// The pid of the last incarnation.
     pub(crate) pid: Pid,
     pub(crate) meter: Arc<Meter>,
     pub(crate) thread: Arc<str>,
-    pub(crate) halt: Arc<Halt>,
+    pub(crate) halt: Arc<StopRequest>,
     /// How often it was restarted before.
     pub(crate) restarts: u32,
-    /// When it is made anew.
+    /// When it is restarted.
     pub(crate) until: Instant,
 }
 
 #[derive(Clone)]
 pub(crate) enum Holder {
     Living(Arc<Entry>),
-    Restarting(Arc<Resting>),
+    Restarting(Arc<RestartingActor>),
 }
 
 #[derive(Default)]
 struct Tables {
     by_incarnation: FxHashMap<u64, Arc<Entry>>,
     by_name: BTreeMap<Arc<str>, Holder>,
-    /// The words of panics that ended an actor from outside its task, until it has ended.
-    fallen: BTreeMap<u64, String>,
+    /// Messages of panics that ended an actor from outside its task, until it has ended.
+    crashed: BTreeMap<u64, String>,
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(crate) struct Registry {
     unnamed: Mutex<BTreeMap<String, u64>>,
     /// Message names by id, over all actors that ever lived here.
     messages: Mutex<BTreeMap<u32, &'static str>>,
-    /// What actors that may come will hear from other nodes: message ids and their highest versions.
+    /// Message ids, with their highest versions, that future actors accept from other nodes.
     announced: Mutex<BTreeMap<u32, u16>>,
     emptied: tokio::sync::Notify,
 }
@@ -80,7 +80,7 @@ impl Registry {
         self.incarnations.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// A name nobody has: `prefix(n)`.
+    /// An unused name: `prefix(n)`.
     pub(crate) fn next_name(&self, prefix: &str) -> String {
         let mut unnamed = lock(&self.unnamed);
         let count = unnamed.entry(prefix.to_owned()).or_default();
@@ -93,27 +93,28 @@ impl Registry {
         }
     }
 
-    /// Remembers what this table hears; refuses a second name with the id of another, and any with that of what hellos say of frames.
-    pub(crate) fn learn(&self, table: &EarTable) -> Result<(), Collision> {
+    /// Registers the messages of this table. Refuses a second name with the id of another, and any
+    /// with the reserved id of the hello's capability.
+    pub(crate) fn register_messages(&self, table: &HandlerTable) -> Result<(), Collision> {
         let mut messages = lock(&self.messages);
-        for ear in table.iter() {
-            let reserved = ear.id == READS_SHORT_ID; // stands among them in hellos, and is no message
+        for handler in table.iter() {
+            let reserved = handler.id == READS_SHORT_ID; // a capability in hellos, not a message
             let known = match reserved {
                 true => READS_SHORT,
-                false => *messages.entry(ear.id).or_insert(ear.name),
+                false => *messages.entry(handler.id).or_insert(handler.name),
             };
-            if reserved || known != ear.name {
+            if reserved || known != handler.name {
                 return Err(Collision {
-                    id: ear.id,
+                    id: handler.id,
                     one: known,
-                    other: ear.name,
+                    other: handler.name,
                 });
             }
         }
         Ok(())
     }
 
-    /// Gives the name to a first incarnation; false if somebody has it.
+    /// Gives the name to a first incarnation; false if it is taken.
     pub(crate) fn enter(&self, entry: Arc<Entry>) -> bool {
         let mut tables = write(&self.tables);
         let name: Arc<str> = entry.pid.name().into();
@@ -135,10 +136,10 @@ impl Registry {
     }
 
     /// The incarnation has ended; its name is free, or kept for the next one.
-    pub(crate) fn leave(&self, pid: &Pid, kept: Option<Arc<Resting>>) {
+    pub(crate) fn leave(&self, pid: &Pid, kept: Option<Arc<RestartingActor>>) {
         let mut tables = write(&self.tables);
         tables.by_incarnation.remove(&pid.incarnation());
-        tables.fallen.remove(&pid.incarnation());
+        tables.crashed.remove(&pid.incarnation());
         let before = match kept {
             Some(resting) => {
                 let resting = Holder::Restarting(resting);
@@ -165,7 +166,7 @@ impl Registry {
         }
     }
 
-    /// The living incarnation that a pid means; incarnation 0 means whoever has the name.
+    /// The living incarnation of a pid; incarnation 0 means the current owner of the name.
     pub(crate) fn find(&self, incarnation: u64, name: &str) -> Option<Arc<Entry>> {
         let tables = read(&self.tables);
         if incarnation != 0 {
@@ -191,30 +192,30 @@ impl Registry {
         living.collect()
     }
 
-    /// Every actor, by name, those that wait to be restarted included.
+    /// Every actor, by name, including those that wait to be restarted.
     pub(crate) fn all(&self) -> Vec<Holder> {
         read(&self.tables).by_name.values().cloned().collect()
     }
 
-    /// Notes the words of a panic; false if that incarnation has ended.
-    pub(crate) fn note_fall(&self, incarnation: u64, words: String) -> bool {
+    /// Records a panic message; false if that incarnation has ended.
+    pub(crate) fn note_crash(&self, incarnation: u64, words: String) -> bool {
         let mut tables = write(&self.tables);
         let lives = tables.by_incarnation.contains_key(&incarnation);
         if lives {
-            tables.fallen.entry(incarnation).or_insert(words);
+            tables.crashed.entry(incarnation).or_insert(words);
         }
         lives
     }
 
-    pub(crate) fn words_of_fall(&self, incarnation: u64) -> Option<String> {
-        read(&self.tables).fallen.get(&incarnation).cloned()
+    pub(crate) fn crash_message(&self, incarnation: u64) -> Option<String> {
+        read(&self.tables).crashed.get(&incarnation).cloned()
     }
 
-    /// Wishes an end to every actor that waits to be restarted.
+    /// Requests the end of every actor that waits to be restarted.
     pub(crate) fn halt_restarts(&self) {
         for holder in read(&self.tables).by_name.values() {
             if let Holder::Restarting(resting) = holder {
-                resting.halt.wish();
+                resting.halt.request();
             }
         }
     }
@@ -223,7 +224,7 @@ impl Registry {
         read(&self.tables).by_name.is_empty()
     }
 
-    /// Ready once nobody lives here.
+    /// Resolves once no actor lives here.
     pub(crate) async fn emptied(&self) {
         while !self.is_empty() {
             let emptied = self.emptied.notified();
@@ -234,25 +235,28 @@ impl Registry {
         }
     }
 
-    /// What this node hears from others, as id and highest version: what its living actors do, and those that were announced.
-    pub(crate) fn spoken(&self) -> BTreeMap<u32, u16> {
-        let mut spoken = lock(&self.announced).clone();
+    /// The messages that this node accepts from others, as id and highest version: those of its
+    /// living actors, and the announced ones.
+    pub(crate) fn accepted_messages(&self) -> BTreeMap<u32, u16> {
+        let mut accepted_messages = lock(&self.announced).clone();
         for entry in self.living() {
-            note(&mut spoken, &entry.ears);
+            note(&mut accepted_messages, &entry.handlers);
         }
-        spoken
+        accepted_messages
     }
 
-    /// Actors that hear this may come.
-    pub(crate) fn announce(&self, table: &EarTable) {
+    /// Announces the messages of actors that may start later.
+    pub(crate) fn announce(&self, table: &HandlerTable) {
         note(&mut lock(&self.announced), table);
     }
 }
 
-/// Notes what of this table other nodes are heard in.
-fn note(spoken: &mut BTreeMap<u32, u16>, table: &EarTable) {
-    for ear in table.iter().filter(|ear| !ear.roles.is_empty()) {
-        let highest = spoken.entry(ear.id).or_insert(ear.version);
-        *highest = ear.version.max(*highest);
+/// Adds the messages of this table that other nodes may send.
+fn note(accepted_messages: &mut BTreeMap<u32, u16>, table: &HandlerTable) {
+    for handler in table.iter().filter(|handler| !handler.roles.is_empty()) {
+        let highest = accepted_messages
+            .entry(handler.id)
+            .or_insert(handler.version);
+        *highest = handler.version.max(*highest);
     }
 }

@@ -1,8 +1,9 @@
-//! Responses: how what a handler returned becomes the reply.
+//! Responses: how a handler's return value becomes the reply.
 //!
-//! actix lets a `ResponseFuture` run as a task of its own, where a panic is felt by nobody but the asker. Here it still
-//! runs beside the actor and to its end, but a panic in it is a panic of the actor, as anywhere else in it; it is one of the actor's errands,
-//! of which there is a bound; and the watchdog sees it. Whoever waits for one that outlives its actor is let go after [`GRACE`].
+//! actix runs a `ResponseFuture` as a task of its own, where a panic is visible only to the caller.
+//! Here it still runs beside the actor and to its end, but a panic in it is a panic of the actor,
+//! it counts as one of the actor's pending futures, which are bounded, and the watchdog sees it. If
+//! it outlives its actor, its caller is released after [`GRACE`].
 
 use std::any::{Any, TypeId};
 use std::future::poll_fn;
@@ -20,51 +21,52 @@ use crate::ask::Promise;
 use crate::clock;
 use crate::context::Context;
 use crate::mailbox::Meter;
-use crate::supervise::{as_current, words_of};
-use crate::watchdog::Post;
+use crate::supervise::{as_current, panic_message};
+use crate::watchdog::ThreadSlot;
 
-/// Gives the asker what the handler returned, now or when it is there.
+/// Sends the caller the handler's return value, now or when it is ready.
 #[inline]
 pub(crate) fn respond<A, M>(
     response: A::Result,
-    asker: Option<OneshotSender<M::Result>>,
+    reply_to: Option<OneshotSender<M::Result>>,
     ctx: &mut Context<A>,
 ) where
     A: Actor<Context = Context<A>> + Handler<M>,
     M: Message + Send + 'static,
 {
-    // Known when this is compiled, so other responses pay nothing.
+    // Known at compile time, so other responses pay nothing.
     if TypeId::of::<A::Result>() != TypeId::of::<ResponseFuture<M::Result>>() {
-        return response.handle(ctx, asker);
+        return response.handle(ctx, reply_to);
     }
     let mut response = Some(response);
     let future =
         (&mut response as &mut dyn Any).downcast_mut::<Option<ResponseFuture<M::Result>>>();
     if let Some(future) = future.and_then(Option::take) {
-        run(future, asker, ctx);
+        run(future, reply_to, ctx);
     }
 }
 
-/// Answers with what a handler has returned, now or when it is there: for who calls a handler of its own for somebody who waits.
+/// Answers with a handler's return value, now or when it is ready: for code that calls its own
+/// handler on behalf of a waiting caller.
 pub fn answer_with<A, M>(promise: Promise<M::Result>, response: A::Result, ctx: &mut Context<A>)
 where
     A: Actor<Context = Context<A>> + Handler<M>,
     M: Message + Send + 'static,
 {
-    let (tell, told) = oneshot::channel();
+    let (tell, reply) = oneshot::channel();
     respond::<A, M>(response, Some(tell), ctx);
-    ctx.then(told, move |_, answer, _| {
-        // What is never said breaks the promise.
+    ctx.then(reply, move |_, answer, _| {
+        // A dropped reply breaks the promise.
         if let Ok(answer) = answer {
             promise.answer(answer);
         }
     });
 }
 
-/// So long after the end of its actor a future that a handler has returned may still answer.
+/// How long after its actor's end a response future may still answer.
 const GRACE: Duration = Duration::from_secs(10);
 
-fn run<A, T>(future: ResponseFuture<T>, asker: Option<OneshotSender<T>>, ctx: &mut Context<A>)
+fn run<A, T>(future: ResponseFuture<T>, reply_to: Option<OneshotSender<T>>, ctx: &mut Context<A>)
 where
     A: Actor<Context = Context<A>>,
     T: 'static,
@@ -72,42 +74,42 @@ where
     let (node, meter) = (ctx.node().downgrade(), ctx.meter.clone());
     let (pid, clock) = (Arc::new(ctx.pid().clone()), ctx.clock().clone());
     let watched_as = ctx.node().0.watched_as;
-    let post = (watched_as > 0).then(Post::here);
-    // An errand of the actor's as long as it runs, which is dropped with the actor.
-    let (mut errand, over) = oneshot::channel::<()>();
+    let thread_slot = (watched_as > 0).then(ThreadSlot::here);
+    // Counts as a pending future of the actor, and is dropped with it.
+    let (mut guard, over) = oneshot::channel::<()>();
     ctx.then(over, |_, _, _| {});
     tokio::task::spawn_local(async move {
         let mut future = AssertUnwindSafe(future).catch_unwind();
-        // What it says comes from the actor, as long as that lives.
+        // Its log lines name the actor, as long as the actor lives.
         let mut answer = std::pin::pin!(poll_fn(|cx| {
-            let step = meter.begin_errand();
-            if let Some(post) = &post {
-                post.enter(watched_as, pid.incarnation());
+            let step = meter.begin_future();
+            if let Some(thread_slot) = &thread_slot {
+                thread_slot.enter(watched_as, pid.incarnation());
             }
             let polled = as_current(&pid, &meter, || future.poll_unpin(cx));
-            if let Some(post) = &post {
-                post.leave();
+            if let Some(thread_slot) = &thread_slot {
+                thread_slot.leave();
             }
-            meter.end_errand(step);
+            meter.end_future(step);
             polled
         }));
         let ended = std::pin::pin!(async {
-            errand.closed().await;
+            guard.closed().await;
             clock.sleep(GRACE).await;
         });
-        let (output, asker) = match select(answer.as_mut(), ended).await {
-            Either::Left((output, _)) => (output, asker),
+        let (output, reply_to) = match select(answer.as_mut(), ended).await {
+            Either::Left((output, _)) => (output, reply_to),
             Either::Right(_) => {
-                drop(asker);
+                drop(reply_to);
                 (answer.await, None)
             }
         };
         match output {
-            Ok(value) => drop(asker.map(|asker| asker.send(value))), // The asker may have gone.
+            Ok(value) => drop(reply_to.map(|reply_to| reply_to.send(value))), // The caller may have gone.
             Err(panic) => {
-                let words = words_of(panic);
+                let words = panic_message(panic);
                 match node.upgrade() {
-                    Some(node) => node.registry().fall(pid.incarnation(), &meter, words),
+                    Some(node) => node.registry().crash(pid.incarnation(), &meter, words),
                     None => meter.stop_now(),
                 }
             }
@@ -117,10 +119,11 @@ where
 }
 
 impl crate::registry::Registry {
-    /// An actor panicked outside its own task: it ends before its next message, with these words.
-    pub(crate) fn fall(&self, incarnation: u64, meter: &Arc<Meter>, words: String) {
-        if self.note_fall(incarnation, words) {
-            meter.fall();
+    /// An actor panicked outside its own task: it ends before its next message, with this panic
+    /// message.
+    pub(crate) fn crash(&self, incarnation: u64, meter: &Arc<Meter>, words: String) {
+        if self.note_crash(incarnation, words) {
+            meter.crash();
         }
     }
 }

@@ -1,17 +1,17 @@
-//! A time series: what a number was at which time, recent times in full and older ones ever more thinly.
+//! A time series: values by time, recent ones in full and older ones thinned out.
 //!
-//! Remembers the values of a window, at most as many as its capacity. When there is no room it thins its older half:
-//! every other value from the oldest on, one for each that comes, and again from the oldest once it has got to the middle. So the
-//! newer half is always there in full. It asks no clock: whoever records says when.
+//! It holds the values of a window, up to its capacity. When it is full, each new value removes one
+//! of the older half: every other value from the oldest on, starting over once the middle is
+//! reached. So the newer half is always complete. It reads no clock: the caller passes the time.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use crate::clock::Instant;
 
-/// The window unless another is asked for: two weeks.
+/// The default window: two weeks.
 pub(crate) const WINDOW: Duration = Duration::from_secs(14 * 24 * 3600);
-/// The capacity unless another is asked for.
+/// The default capacity.
 pub(crate) const CAPACITY: usize = 1000;
 
 /// Values by time, in a window and up to a capacity.
@@ -32,7 +32,7 @@ pub struct TimeSeries<T> {
     window: Duration,
     capacity: usize,
     values: VecDeque<(Instant, T)>,
-    /// The next to be thinned out.
+    /// The next to be removed by thinning.
     thinning: usize,
 }
 
@@ -43,7 +43,7 @@ impl<T> Default for TimeSeries<T> {
 }
 
 impl<T> TimeSeries<T> {
-    /// Keeps values of this window, and at most this many, at least four.
+    /// Keeps values of this window, at most `capacity` (at least four).
     pub fn new(window: Duration, capacity: usize) -> Self {
         Self {
             window,
@@ -53,7 +53,8 @@ impl<T> TimeSeries<T> {
         }
     }
 
-    /// Remembers the value of this time. Of one time the last is kept; a time before the newest counts as the newest.
+    /// Records a value. Of two values at the same time the last is kept; a time before the newest
+    /// counts as the newest.
     pub fn record(&mut self, at: Instant, value: T) {
         match self.values.back_mut() {
             Some((newest, kept)) if at <= *newest => *kept = value,
@@ -63,7 +64,7 @@ impl<T> TimeSeries<T> {
         self.thin();
     }
 
-    /// Forgets what lies outside the window that ends now.
+    /// Removes values outside the window that ends now.
     pub fn expire(&mut self, now: Instant) {
         let Some(oldest) = now.since_start().checked_sub(self.window) else {
             return;
@@ -107,49 +108,49 @@ impl<T> TimeSeries<T> {
         self.values.back().copied()
     }
 
-    /// How many are kept.
+    /// The number of values.
     pub fn len(&self) -> usize {
         self.values.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 }
 
 impl TimeSeries<f64> {
-    /// What can be said of the values together; nothing of fewer than two.
+    /// Statistics of all values; `None` for fewer than two.
     pub fn statistics(&self) -> Option<Statistics> {
         Statistics::of(self.values.iter().map(|(_, value)| *value))
     }
 }
 
-/// What can be said of several values together.
+/// Statistics of several values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Statistics {
-    /// How many they are.
+    /// The number of values.
     pub count: usize,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
-    /// The median; like every percentile interpolated between the two values it lies between.
+    /// The median; like every percentile, interpolated between its two neighbours.
     pub p50: f64,
-    /// 90 of a hundred are not above it.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 95 of a hundred.
+    /// The 95th percentile.
     pub p95: f64,
-    /// 99 of a hundred.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of a thousand.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// 9999 of ten thousand.
+    /// The 99.99th percentile.
     pub p9999: f64,
 }
 
 impl Statistics {
-    /// Of these values; nothing of fewer than two. What is no number is left out.
+    /// Of these values; `None` for fewer than two. NaN is ignored.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| !value.is_nan()).collect();
         if sorted.len() < 2 {
@@ -159,7 +160,8 @@ impl Statistics {
         Some(Self::by(sorted.len(), |part| percentile(&sorted, part)))
     }
 
-    /// Of so many values, of which this is the one at a part of the way from the least (0) to the greatest (1).
+    /// Of `count` values, where `at` returns the value at a fraction of the way from the minimum
+    /// (0) to the maximum (1).
     pub fn by(count: usize, at: impl Fn(f64) -> f64) -> Self {
         Self {
             count,
@@ -174,7 +176,7 @@ impl Statistics {
         }
     }
 
-    /// The same under the names that Mesos gives them: `<name>/count`, `<name>/min`, `<name>/p50` and so on.
+    /// The values under their Mesos names: `<name>/count`, `<name>/min`, `<name>/p50` and so on.
     pub fn flat(&self, name: &str) -> [(String, f64); 9] {
         [
             ("count", self.count as f64),
@@ -191,7 +193,8 @@ impl Statistics {
     }
 }
 
-/// The value at this part of the way from the least to the greatest, between its two neighbours if it falls between them.
+/// The value at this fraction of the way from the minimum to the maximum, interpolated between its
+/// two neighbours.
 fn percentile(sorted: &[f64], part: f64) -> f64 {
     let position = part * (sorted.len() - 1) as f64;
     let below = position.floor() as usize;
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_series_covers_its_whole_time_more_thinly_the_older() {
+    fn long_series_thins_out_older_values() {
         let mut series = TimeSeries::new(WINDOW, 100);
         (0..10_000).for_each(|second| series.record(at(second), second));
         let kept: Vec<u64> = series.iter().map(|(_, second)| *second).collect();
@@ -254,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_series_is_bounded_ordered_and_keeps_its_newer_half_in_full(
+        fn series_is_bounded_ordered_and_complete_in_newer_half(
             capacity in 4..50_usize,
             window in 1..500_u64,
             steps in prop::collection::vec(0..5_u64, 1..400),

@@ -1,9 +1,9 @@
-//! Supervision: an actor's lives, from birth through panics to its end.
+//! Supervision: the incarnations of an actor, through panics to its end.
 //!
-//! One task per actor: it makes the actor, runs it inside `catch_unwind` so that a panic anywhere in it
-//! (handler, timer, future, response) is felt by others only as [`Exited`](crate::Exited), and then does what the
-//! policy says. A new life has a new incarnation and an empty mailbox. After a panic neither `stopping`
-//! nor `stopped` is called: what the actor holds is only dropped.
+//! One task per actor: it makes the actor, runs it inside `catch_unwind` so that a panic anywhere
+//! in it (handler, timer, future, response) is visible to others only as [`Exited`](crate::Exited),
+//! and then applies the policy. A restarted actor has a new incarnation and an empty mailbox. After
+//! a panic neither `stopping` nor `stopped` is called: the actor's state is only dropped.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -19,59 +19,60 @@ use actix::dev::{ContextFut, ContextParts, Mailbox};
 use actix::{Actor, ActorContext, AsyncContext};
 use futures_util::future::{Either, select};
 
-use crate::beside::{Attendant, Beside};
 use crate::clock;
 use crate::context::Context;
-use crate::desk;
 use crate::exit::Exit;
-use crate::handle::{Halt, Handle, Incarnation, Seat};
+use crate::handle::{ActorSlot, Handle, Incarnation, StopRequest};
 use crate::identity::Pid;
 use crate::mailbox::Meter;
 use crate::node::{Node, SpawnError};
-use crate::process::{EarTable, Ears, Process};
-use crate::registry::{Collision, Entry, Resting};
-use crate::watchdog::Post;
+use crate::priority::{PollPriority, PriorityQueues};
+use crate::process::{HandlerTable, Process, RemoteHandlers};
+use crate::registry::{Collision, Entry, RestartingActor};
+use crate::send_buffer;
+use crate::watchdog::ThreadSlot;
 
-/// What happens when an actor panics.
+/// The consequence of an actor's panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supervision {
-    /// It is gone.
+    /// It is not restarted.
     Stop,
-    /// It is made anew after a pause.
+    /// It is restarted after a delay.
     Restart {
-        /// The pause before the first restart; it doubles with each that follows at once.
+        /// The delay before the first restart; it doubles with each consecutive one.
         backoff: Duration,
-        /// The longest pause. A life longer than this counts as healthy, and the next panic as the first.
+        /// The maximum delay. An incarnation that lived longer than this counts as healthy, and the
+        /// next panic as the first.
         backoff_max: Duration,
-        /// Restarts in a row after which it is given up.
+        /// Maximum number of consecutive restarts.
         limit: u32,
     },
     /// The process ends: for actors whose broken invariants must not be survived.
     EndProcess,
 }
 
-/// What the policy says after one panic.
+/// The policy's decision after one panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum Decision {
     Stop,
     RestartAfter(Duration),
     EndProcess,
 }
 
 impl Supervision {
-    /// Judges a panic that was preceded by this many restarts in a row.
-    fn judge(self, in_a_row: u32) -> Verdict {
+    /// Decides on a panic after this many consecutive restarts.
+    fn decide(self, in_a_row: u32) -> Decision {
         match self {
-            Supervision::Stop => Verdict::Stop,
-            Supervision::EndProcess => Verdict::EndProcess,
-            Supervision::Restart { limit, .. } if in_a_row >= limit => Verdict::Stop,
+            Supervision::Stop => Decision::Stop,
+            Supervision::EndProcess => Decision::EndProcess,
+            Supervision::Restart { limit, .. } if in_a_row >= limit => Decision::Stop,
             Supervision::Restart {
                 backoff,
                 backoff_max,
                 ..
             } => {
                 let doubled = backoff.saturating_mul(2_u32.saturating_pow(in_a_row));
-                Verdict::RestartAfter(doubled.min(backoff_max))
+                Decision::RestartAfter(doubled.min(backoff_max))
             }
         }
     }
@@ -81,39 +82,39 @@ impl Supervision {
     }
 }
 
-/// Makes the next life; `None` if there is only one and it is over.
+/// Makes the next incarnation's actor; `None` if it can be made only once and has been.
 pub(crate) type Maker<A> = Box<dyn FnMut() -> Option<A> + Send>;
 
-/// A life that is registered and can be sent to, but has not begun.
-struct Birth<A: Actor> {
+/// An incarnation that is registered and accepts messages, but has not started.
+struct NewIncarnation<A: Actor> {
     incarnation: Arc<Incarnation<A>>,
     receiver: AddressReceiver<A>,
 }
 
-impl<A: Process> Birth<A> {
-    /// The first life, or the next one, whose counts go on where those of the last one ended.
-    fn prepare(node: &Node, name: &str, ears: &EarTable, last: Option<&Meter>) -> Self {
+impl<A: Process> NewIncarnation<A> {
+    /// The first incarnation, or the next one, which continues the counts of the last.
+    fn prepare(node: &Node, name: &str, handlers: &HandlerTable, last: Option<&Meter>) -> Self {
         let (address, receiver) = channel(0);
         let pid = Pid::new(name, node.id().clone(), node.registry().next_incarnation());
         let mut meter = Meter::new(A::MAILBOX, A::MAILBOX_BYTES, node.clock());
         if let Some(last) = last {
-            meter.go_on_from(last);
+            meter.carry_over_from(last);
         }
         let meter = Arc::new(meter);
-        let beside = Beside::of(ears);
+        let priority = PriorityQueues::of(handlers);
         Self {
             incarnation: Arc::new(Incarnation::new(
                 pid,
                 meter,
                 node.downgrade(),
-                beside,
+                priority,
                 address,
             )),
             receiver,
         }
     }
 
-    /// To be done once it is registered: who sets a tap marks whom it finds there.
+    /// Call it after the registration: setting a tap marks all registered actors.
     fn mark_if_tapped(&self, node: &Node) {
         if node.is_tapped() {
             self.incarnation.meter.set_tapped(true);
@@ -122,8 +123,8 @@ impl<A: Process> Birth<A> {
 
     fn entry(
         &self,
-        ears: &Arc<EarTable>,
-        halt: &Arc<Halt>,
+        handlers: &Arc<HandlerTable>,
+        halt: &Arc<StopRequest>,
         thread: &Arc<str>,
         restarts: u32,
     ) -> Arc<Entry> {
@@ -131,7 +132,7 @@ impl<A: Process> Birth<A> {
             thread: thread.clone(),
             pid: self.incarnation.pid.clone(),
             meter: self.incarnation.meter.clone(),
-            ears: ears.clone(),
+            handlers: handlers.clone(),
             halt: halt.clone(),
             body: self.incarnation.clone(),
             restarts,
@@ -139,141 +140,141 @@ impl<A: Process> Birth<A> {
     }
 }
 
-/// Registers the actor and starts it on the thread its name belongs to.
-pub(crate) fn begin<A: Process>(
+/// Registers the actor and starts it on the thread of its name.
+pub(crate) fn start<A: Process>(
     node: &Node,
     name: &str,
     policy: Supervision,
     make: Maker<A>,
 ) -> Result<Handle<A>, SpawnError> {
     let arbiter = node.arbiter(name)?;
-    let ears = Ears::<A>::table(node.speaks_previous());
+    let handlers = RemoteHandlers::<A>::table(node.speaks_previous());
     node.registry()
-        .learn(&ears)
+        .register_messages(&handlers)
         .map_err(|Collision { id, one, other }| SpawnError::MessageIdTaken { id, one, other })?;
-    let birth = Birth::prepare(node, name, &ears, None);
-    let seat = Arc::new(Seat::new(node, birth.incarnation.clone()));
+    let next = NewIncarnation::prepare(node, name, &handlers, None);
+    let slot = Arc::new(ActorSlot::new(node, next.incarnation.clone()));
     let thread = arbiter.name().clone();
-    let entry = birth.entry(&ears, &seat.halt, &thread, 0);
+    let entry = next.entry(&handlers, &slot.halt, &thread, 0);
     if !node.registry().enter(entry) {
         return Err(SpawnError::NameTaken {
             name: name.to_owned(),
         });
     }
-    birth.mark_if_tapped(node);
-    let handle = Handle::new(seat.clone());
-    let actor = Lives {
+    next.mark_if_tapped(node);
+    let handle = Handle::new(slot.clone());
+    let actor = Supervisor {
         node: node.clone(),
-        seat,
-        ears,
+        slot,
+        handlers,
         thread,
         policy,
         make,
     };
-    let pid = birth.incarnation.pid.clone();
+    let pid = next.incarnation.pid.clone();
     let started = arbiter.run(Box::new(move || {
-        drop(tokio::task::spawn_local(actor.run(birth)))
+        drop(tokio::task::spawn_local(actor.run(next)))
     }));
-    if let Err(unrun) = started {
+    if let Err(error) = started {
         node.registry().leave(&pid, None);
-        return Err(unrun.of(name));
+        return Err(error.of(name));
     }
     Ok(handle)
 }
 
-struct Lives<A: Process> {
+struct Supervisor<A: Process> {
     node: Node,
-    seat: Arc<Seat<A>>,
-    ears: Arc<EarTable>,
+    slot: Arc<ActorSlot<A>>,
+    handlers: Arc<HandlerTable>,
     thread: Arc<str>,
     policy: Supervision,
     make: Maker<A>,
 }
 
-impl<A: Process> Lives<A> {
-    async fn run(mut self, mut birth: Birth<A>) {
+impl<A: Process> Supervisor<A> {
+    async fn run(mut self, mut next: NewIncarnation<A>) {
         let (mut restarts, mut in_a_row) = (0_u32, 0_u32);
-        let name: Arc<str> = birth.incarnation.pid.name().into();
+        let name: Arc<str> = next.incarnation.pid.name().into();
         loop {
             let born = self.node.clock().now();
-            let mut life = Life::new(&self.node, &birth.incarnation);
-            let reason = self.live(birth).await;
+            let mut life = IncarnationGuard::new(&self.node, &next.incarnation);
+            let reason = self.live(next).await;
             if self.policy.is_healthy(self.node.clock().now() - born) {
                 in_a_row = 0;
             }
-            let verdict = match &reason {
-                Exit::Panicked(_) if !self.seat.halt.is_wished() => self.policy.judge(in_a_row),
-                _ => Verdict::Stop,
+            let decision = match &reason {
+                Exit::Panicked(_) if !self.slot.halt.is_requested() => self.policy.decide(in_a_row),
+                _ => Decision::Stop,
             };
             let restarting =
-                matches!(verdict, Verdict::RestartAfter(_)) && !self.node.is_shutting_down();
-            log_end(&life.pid, &reason, verdict);
+                matches!(decision, Decision::RestartAfter(_)) && !self.node.is_shutting_down();
+            log_end(&life.pid, &reason, decision);
             if let Exit::Panicked(words) = &reason {
-                self.node.show_fall(&life.pid, words);
+                self.node.show_panic(&life.pid, words);
             }
-            if verdict == Verdict::EndProcess {
+            if decision == Decision::EndProcess {
                 self.node.end_process(&format!("{} {reason}", life.pid));
             }
             life.reason = Some(reason);
-            let (Verdict::RestartAfter(pause), true) = (verdict, restarting) else {
+            let (Decision::RestartAfter(pause), true) = (decision, restarting) else {
                 return;
             };
             let last = life.incarnation.meter.clone();
-            life.kept = Some(Arc::new(Resting {
+            life.kept = Some(Arc::new(RestartingActor {
                 pid: life.pid.clone(),
                 meter: last.clone(),
                 thread: self.thread.clone(),
-                halt: self.seat.halt.clone(),
+                halt: self.slot.halt.clone(),
                 restarts,
                 until: self.node.clock().now() + pause,
             }));
             drop(life);
-            let halted = std::pin::pin!(self.seat.halt.wished());
+            let halted = std::pin::pin!(self.slot.halt.requested());
             if let Either::Right(_) = select(self.node.clock().sleep(pause), halted).await {
                 self.node.registry().forget(&name);
                 return;
             }
             restarts += 1;
             in_a_row += 1;
-            birth = Birth::prepare(&self.node, &name, &self.ears, Some(&last));
-            self.seat.take(birth.incarnation.clone());
-            let entry = birth.entry(&self.ears, &self.seat.halt, &self.thread, restarts);
+            next = NewIncarnation::prepare(&self.node, &name, &self.handlers, Some(&last));
+            self.slot.take(next.incarnation.clone());
+            let entry = next.entry(&self.handlers, &self.slot.halt, &self.thread, restarts);
             self.node.registry().reenter(entry);
-            // Whoever stopped it since the pause was over has stopped the life before.
-            if self.seat.halt.is_wished() {
-                birth.incarnation.meter.drain();
+            // A stop request after the delay went to the previous incarnation.
+            if self.slot.halt.is_requested() {
+                next.incarnation.meter.drain();
             }
-            birth.mark_if_tapped(&self.node);
+            next.mark_if_tapped(&self.node);
         }
     }
 
-    /// One life, from making the actor to dropping it.
-    async fn live(&mut self, birth: Birth<A>) -> Exit {
+    /// One incarnation, from making the actor to dropping it.
+    async fn live(&mut self, next: NewIncarnation<A>) -> Exit {
         let made = catch_unwind(AssertUnwindSafe(|| (self.make)()));
         let actor = match made {
             Ok(Some(actor)) => actor,
             Ok(None) => return Exit::Stopped,
-            Err(panic) => return Exit::Panicked(words_of(panic)),
+            Err(panic) => return Exit::Panicked(panic_message(panic)),
         };
-        let incarnation = birth.incarnation;
-        let mailbox = Mailbox::new(birth.receiver);
+        let incarnation = next.incarnation;
+        let mailbox = Mailbox::new(next.receiver);
         let parts = ContextParts::new(mailbox.sender_producer());
         let mut ctx = Context::new(
             parts,
             self.node.clone(),
-            self.seat.clone(),
+            self.slot.clone(),
             incarnation.clone(),
         );
-        ctx.agenda.limit = A::ERRANDS as usize;
-        if incarnation.beside.is_some() {
-            ctx.spawn(Attendant);
+        ctx.pending.limit = A::PENDING_MAX as usize;
+        if incarnation.priority.is_some() {
+            ctx.spawn(PollPriority);
         }
         let watched_as = self.node.0.watched_as;
         let running = Running {
             life: Some(ContextFut::new(ctx, actor, mailbox)),
             pid: Arc::new(incarnation.pid.clone()),
             meter: incarnation.meter.clone(),
-            post: (watched_as > 0).then(Post::here),
+            thread_slot: (watched_as > 0).then(ThreadSlot::here),
             watched_as,
             stop_asked: false,
             stop_now_asked: false,
@@ -282,24 +283,25 @@ impl<A: Process> Lives<A> {
     }
 }
 
-fn log_end(pid: &Pid, reason: &Exit, verdict: Verdict) {
+fn log_end(pid: &Pid, reason: &Exit, decision: Decision) {
     match reason {
-        Exit::Panicked(words) => tracing::error!(%pid, words, ?verdict, "actor panicked"),
+        Exit::Panicked(words) => tracing::error!(%pid, words, ?decision, "actor panicked"),
         _ => tracing::debug!(%pid, %reason, "actor ended"),
     }
 }
 
-/// Tells of the end of one incarnation when dropped, so that it is told even if the whole thread goes.
-struct Life<A: Process> {
+/// Publishes the end of one incarnation when dropped, so that it happens even if the whole thread
+/// ends.
+struct IncarnationGuard<A: Process> {
     node: Node,
     pid: Pid,
     incarnation: Arc<Incarnation<A>>,
     reason: Option<Exit>,
-    /// The name is kept for the next incarnation.
-    kept: Option<Arc<Resting>>,
+    /// Set if the name is kept for the next incarnation.
+    kept: Option<Arc<RestartingActor>>,
 }
 
-impl<A: Process> Life<A> {
+impl<A: Process> IncarnationGuard<A> {
     fn new(node: &Node, incarnation: &Arc<Incarnation<A>>) -> Self {
         Self {
             node: node.clone(),
@@ -311,12 +313,12 @@ impl<A: Process> Life<A> {
     }
 }
 
-impl<A: Process> Drop for Life<A> {
+impl<A: Process> Drop for IncarnationGuard<A> {
     fn drop(&mut self) {
         let meter = &self.incarnation.meter;
         meter.close();
-        if let Some(beside) = &self.incarnation.beside {
-            beside.close(meter);
+        if let Some(priority) = &self.incarnation.priority {
+            priority.close(meter);
         }
         self.node.registry().leave(&self.pid, self.kept.take());
         self.node
@@ -333,7 +335,7 @@ pub(crate) fn with_current<T>(look: impl FnOnce(Option<&Pid>) -> T) -> T {
     CURRENT.with_borrow(|current| look(current.as_deref()))
 }
 
-/// Does this as if the actor did it, while it lives.
+/// Runs `act` in the name of the actor, while it lives.
 pub(crate) fn as_current<T>(pid: &Arc<Pid>, meter: &Meter, act: impl FnOnce() -> T) -> T {
     let before = CURRENT.replace((!meter.is_closed()).then(|| pid.clone()));
     let done = act();
@@ -341,15 +343,15 @@ pub(crate) fn as_current<T>(pid: &Arc<Pid>, meter: &Meter, act: impl FnOnce() ->
     done
 }
 
-/// Polls one life, and ends with how it ended.
+/// Polls one incarnation; resolves to its exit.
 struct Running<A: Process> {
     life: Option<ContextFut<A, Context<A>>>,
     pid: Arc<Pid>,
     meter: Arc<Meter>,
-    /// Where the watchdog looks, and the node's number there.
-    post: Option<Arc<Post>>,
+    /// The thread's slot for the watchdog, and the node's number there.
+    thread_slot: Option<Arc<ThreadSlot>>,
     watched_as: u64,
-    /// Stopping after the queue was begun, and stopping at once was.
+    /// Whether a stop after the queue, and a stop at once, were started.
     stop_asked: bool,
     stop_now_asked: bool,
 }
@@ -357,7 +359,7 @@ struct Running<A: Process> {
 impl<A: Process> Unpin for Running<A> {}
 
 impl<A: Process> Drop for Running<A> {
-    /// The whole thread goes: whatever still waits is not handled on the way.
+    /// The whole thread ends: waiting messages are not handled any more.
     fn drop(&mut self) {
         if let Some(life) = &mut self.life {
             life.ctx().terminate();
@@ -371,23 +373,23 @@ impl<A: Process> Future for Running<A> {
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Exit> {
         clock::moved();
         self.meter.task.register(cx.waker());
-        if self.meter.has_fallen() {
-            return Poll::Ready(self.finish_fallen());
+        if self.meter.has_crashed() {
+            return Poll::Ready(self.finish_crashed());
         }
         let before = CURRENT.replace(Some(self.pid.clone()));
-        if let Some(post) = &self.post {
-            post.enter(self.watched_as, self.pid.incarnation());
+        if let Some(thread_slot) = &self.thread_slot {
+            thread_slot.enter(self.watched_as, self.pid.incarnation());
         }
         let turn = catch_unwind(AssertUnwindSafe(|| self.turn(cx)));
         let turn = match turn {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(())) => Poll::Ready(self.finish(None)),
-            Err(panic) => Poll::Ready(self.finish(Some(words_of(panic)))),
+            Err(panic) => Poll::Ready(self.finish(Some(panic_message(panic)))),
         };
-        desk::hand_in();
+        send_buffer::flush();
         self.meter.end_turn();
-        if let Some(post) = &self.post {
-            post.leave();
+        if let Some(thread_slot) = &self.thread_slot {
+            thread_slot.leave();
         }
         CURRENT.replace(before);
         turn
@@ -405,7 +407,7 @@ impl<A: Process> Running<A> {
                 return Poll::Ready(());
             }
             if self.meter.is_stopping_now() {
-                // Not by actix's `terminate`, which from outside would have it started once more.
+                // Not by actix's `terminate`, which called from outside would start it once more.
                 if std::mem::replace(&mut self.stop_now_asked, true) {
                     return Poll::Ready(()); // It refused, and is dropped all the same.
                 }
@@ -426,15 +428,15 @@ impl<A: Process> Running<A> {
         }
     }
 
-    /// Something of the actor's that ran outside its task has panicked.
-    fn finish_fallen(&mut self) -> Exit {
+    /// Code of the actor that ran outside its task has panicked.
+    fn finish_crashed(&mut self) -> Exit {
         let incarnation = self.pid.incarnation();
         let life = self.life.as_mut();
-        let words = life.and_then(|life| life.ctx().node().registry().words_of_fall(incarnation));
+        let words = life.and_then(|life| life.ctx().node().registry().crash_message(incarnation));
         self.finish(Some(words.unwrap_or_default()))
     }
 
-    /// Drops the actor; a panic while dropping it is a panic of it.
+    /// Drops the actor; a panic in its drop is a panic of the actor.
     fn finish(&mut self, panicked: Option<String>) -> Exit {
         let mut life = self.life.take();
         let dropped = catch_unwind(AssertUnwindSafe(|| {
@@ -445,14 +447,14 @@ impl<A: Process> Running<A> {
         }));
         match (panicked, dropped) {
             (Some(words), _) => Exit::Panicked(words),
-            (None, Err(panic)) => Exit::Panicked(words_of(panic)),
+            (None, Err(panic)) => Exit::Panicked(panic_message(panic)),
             (None, Ok(())) => Exit::Stopped,
         }
     }
 }
 
-/// The words of a panic.
-pub(crate) fn words_of(panic: Box<dyn Any + Send>) -> String {
+/// The message of a panic.
+pub(crate) fn panic_message(panic: Box<dyn Any + Send>) -> String {
     match panic.downcast::<String>() {
         Ok(words) => *words,
         Err(panic) => panic
@@ -467,17 +469,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_double_up_to_the_longest_and_end_at_the_limit() {
+    fn restart_delay_doubles_up_to_the_limit() {
         let second = Duration::from_secs(1);
         let policy = Supervision::Restart {
             backoff: second,
             backoff_max: 5 * second,
             limit: 4,
         };
-        let verdicts: Vec<_> = (0..5).map(|in_a_row| policy.judge(in_a_row)).collect();
-        let pauses = [1, 2, 4, 5].map(|seconds| Verdict::RestartAfter(seconds * second));
+        let verdicts: Vec<_> = (0..5).map(|in_a_row| policy.decide(in_a_row)).collect();
+        let pauses = [1, 2, 4, 5].map(|seconds| Decision::RestartAfter(seconds * second));
         assert_eq!(verdicts[..4], pauses);
-        assert_eq!(verdicts[4], Verdict::Stop);
+        assert_eq!(verdicts[4], Decision::Stop);
     }
 
     #[test]
@@ -488,8 +490,8 @@ mod tests {
             limit: u32::MAX,
         };
         assert_eq!(
-            policy.judge(u32::MAX - 1),
-            Verdict::RestartAfter(Duration::MAX)
+            policy.decide(u32::MAX - 1),
+            Decision::RestartAfter(Duration::MAX)
         );
     }
 }

@@ -1,7 +1,7 @@
-//! Tallies: how many messages of each type an actor has handled, how fast they come, and how long they take.
+//! Tallies: the number, rate and duration of the messages that an actor has handled, by type.
 //!
-//! Written by the actor alone, without a lock; read by whoever looks. One message in 64 of each type is timed, the first included, and
-//! the last 32 timings of a type are kept. Remembers numbers and the names of types, never messages.
+//! Written by the actor alone, without a lock; read by other threads. One message in 64 of each
+//! type is timed, including the first, and the last 32 timings of a type are kept.
 
 use std::any::TypeId;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -16,27 +16,29 @@ use crate::mailbox::Meter;
 
 /// One message in this many of its type is timed.
 const SAMPLED: u64 = 64;
-/// How many timings of a type are kept.
+/// Number of timings kept per type.
 const KEPT: usize = 32;
-/// Rates are taken over at least this long, if the actor is that old.
+/// The minimum window of a rate, if the actor is that old.
 const WINDOW: Duration = Duration::from_secs(5);
 
-/// What an actor has done with the messages of one type.
+/// The statistics of one message type of an actor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MessageInfo {
     /// The type, with its path.
     pub message: String,
-    /// How many the actor has handled or is handling, in all its lives.
+    /// Messages that the actor has handled or is handling, in all its incarnations.
     pub handled: u64,
-    /// How many a second: since the last time somebody looked, or the last five to ten seconds if that is longer.
+    /// Messages per second: since the previous call, or over the last five to ten seconds if that
+    /// is longer.
     pub per_second: f64,
-    /// Median time in the handler, of the last 32 that were timed (one in 64 is); zero if none was.
+    /// Median time in the handler, over the last 32 timed messages (one in 64); zero if there are
+    /// none.
     pub handling_p50: Duration,
     /// 99th percentile of the same.
     pub handling_p99: Duration,
 }
 
-/// One type's numbers.
+/// The counts of one type.
 pub(crate) struct Tally {
     id: TypeId,
     name: &'static str,
@@ -49,7 +51,7 @@ impl Tally {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// What was timed, in nanoseconds and in order of length.
+    /// The timings in nanoseconds, sorted.
     fn timings(&self) -> Vec<u32> {
         let taken = self.count().div_ceil(SAMPLED).min(KEPT as u64) as usize;
         let timings = self.timings[..taken].iter();
@@ -66,11 +68,11 @@ impl Tally {
 #[derive(Default)]
 pub(crate) struct Tallies {
     by_type: Mutex<Vec<Arc<Tally>>>,
-    /// Counts at earlier looks; none until somebody looks.
+    /// Counts at earlier calls of `look`; none until the first.
     looks: Mutex<Option<Box<Looks>>>,
 }
 
-/// The counts at one look.
+/// The counts at one call.
 #[derive(Clone)]
 struct Look {
     at: Instant,
@@ -84,7 +86,7 @@ struct Looks {
 }
 
 impl Looks {
-    /// What rates are measured from at this look: counts that are at least a window old, or those of the birth.
+    /// The base of the rates: counts at least a window old, or those of the birth.
     fn base(&mut self, now: Instant, counts: &[u64]) -> &Look {
         if now - self.newer.at >= WINDOW {
             let counts = counts.to_vec();
@@ -95,7 +97,7 @@ impl Looks {
 }
 
 impl Tallies {
-    /// All types, this one among them, which is added if it is new.
+    /// All types including this one, which is added if it is new.
     fn with(&self, id: TypeId, name: &'static str) -> Vec<Arc<Tally>> {
         let mut by_type = lock(&self.by_type);
         if by_type.iter().all(|tally| tally.id != id) {
@@ -109,21 +111,21 @@ impl Tallies {
         by_type.clone()
     }
 
-    /// The same tallies, for the actor's next life.
-    pub(crate) fn go_on(&self) -> Self {
+    /// A copy, for the actor's next incarnation.
+    pub(crate) fn carry_over(&self) -> Self {
         Self {
             by_type: Mutex::new(lock(&self.by_type).clone()),
             looks: Mutex::new(lock(&self.looks).clone()),
         }
     }
 
-    /// The name and count of the type that was added as number `at`.
+    /// The name and count of the type with index `at`.
     pub(crate) fn at(&self, at: usize) -> Option<(&'static str, u64)> {
         let by_type = lock(&self.by_type);
         by_type.get(at).map(|tally| (tally.name, tally.count()))
     }
 
-    /// All of them now. Types are in the order in which they first came.
+    /// All types as of now, in the order of their first message.
     pub(crate) fn look(&self, born: Instant, now: Instant) -> Vec<MessageInfo> {
         let by_type = lock(&self.by_type).clone();
         let counts: Vec<u64> = by_type.iter().map(|tally| tally.count()).collect();
@@ -159,7 +161,8 @@ impl Tallies {
         infos.collect()
     }
 
-    /// Median and 99th percentile over all types, each timing counting for as many messages as it stands for.
+    /// Median and 99th percentile over all types; each timing is weighted by the number of messages
+    /// that it represents.
     pub(crate) fn timings(&self) -> (Duration, Duration) {
         let by_type = lock(&self.by_type).clone();
         let mut weighed: Vec<(u32, f64)> = Vec::new();
@@ -173,7 +176,8 @@ impl Tallies {
     }
 }
 
-/// The shortest of these timings, each with its weight, that this part of all weight does not exceed; zero if there are none.
+/// The weighted percentile of sorted timings: the first at which the cumulated weight reaches this
+/// part of the total; zero if there are none.
 fn percentile(sorted: &[(u32, f64)], part: f64) -> Duration {
     let all: f64 = sorted.iter().map(|(_, weight)| weight).sum();
     let mut below = 0.0;
@@ -185,15 +189,15 @@ fn percentile(sorted: &[(u32, f64)], part: f64) -> Duration {
     Duration::from_nanos(found.map_or(0, |(timing, _)| u64::from(*timing)))
 }
 
-/// The actor's own side of its tallies: found by type without a lock.
+/// The actor's own view of its tallies, without a lock.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Those of the tallies when a type came for the first time, with the same numbers.
+    /// A copy of the tallies' list, with the same indices, renewed at the first message of a type.
     by_type: Vec<Arc<Tally>>,
     last: usize,
 }
 
-/// A message that is to be timed: which of its type it is.
+/// A message to be timed, by its number within its type.
 pub(crate) struct Sample(u64);
 
 impl Counts {
@@ -211,7 +215,7 @@ impl Counts {
         before.is_multiple_of(SAMPLED).then_some(Sample(before))
     }
 
-    /// Notes how long the message counted last took.
+    /// Records the duration of the message counted last.
     pub(crate) fn record(&self, Sample(before): Sample, took: Duration) {
         if let Some(tally) = self.by_type.get(self.last) {
             let nanos = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX);
@@ -220,7 +224,7 @@ impl Counts {
         }
     }
 
-    /// The number of the type that came last.
+    /// The index of the last message's type.
     pub(crate) fn last(&self) -> usize {
         self.last
     }
@@ -254,8 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_of_the_last_timings_of_each_type_and_weigh_as_many_messages_as_they_stand_for()
-     {
+    fn percentiles_weight_types_by_message_count() {
         let (meter, mut counts) = (Meter::for_tests(1), Counts::default());
         assert_eq!(meter.tallies.timings(), Default::default());
         handle::<One>(&mut counts, &meter, 64_000, 9999);
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_since_the_last_look_or_of_the_last_seconds_however_often_somebody_looks() {
+    fn rates_cover_at_least_five_seconds() {
         let (meter, mut counts) = (Meter::for_tests(1), Counts::default());
         let rate = |now| {
             let infos = meter.tallies.look(at(100), at(now));

@@ -1,11 +1,12 @@
-//! The tap: sees every message that a node sends or takes in, and says what becomes of it.
+//! The tap: observes every message that a node sends or receives, and decides its fate.
 //!
-//! Made for tests and the simulator. Hears each message once per node, typed: between two actors of the node,
-//! on its way out before it is encoded, on its way in after it was decoded, and each reply that crosses a link. Remembers
-//! nothing itself; what its [`Fate`]s hold back waits in the post, which is bounded. A node without a tap pays
-//! nothing for it: mailboxes are marked when a tap is set, and only a marked one takes the slow way.
-//! It never sees replies between actors of one node, failures (`Gone`, `Full` and the like) that cross a link, or what an
-//! actor sends itself through its raw actix address. What a full mailbox or link refuses afterwards has been seen.
+//! Made for tests and the simulator. It sees each message once per node, typed: between two actors
+//! of the node, before an outgoing one is encoded, after an incoming one was decoded, and each
+//! reply that crosses a link. Delayed messages wait in a bounded queue. A node without a tap has no
+//! overhead: mailboxes are marked when a tap is set, and only a marked one takes the slow path. Not
+//! visible are replies between actors of one node, errors (`Gone`, `Full` and the like) that cross
+//! a link, and messages that an actor sends itself through its raw actix address. A message that a
+//! full mailbox or link refuses afterwards has been seen.
 
 use std::any::{Any, TypeId};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +23,15 @@ use crate::node::Node;
 use crate::placement::Arbiter;
 use crate::{read, write};
 
+mod delay_queue;
 pub(crate) mod local;
-mod post;
 mod probe;
 pub(crate) mod wire;
 
-use post::{Post, Slot};
+use delay_queue::{DelayQueue, SwapSlot};
 pub use probe::{Collected, Probe, Seen};
 
-/// Which way a message goes, as its node sees it.
+/// The direction of a message, as its node sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// From this node to an actor of this node.
@@ -41,60 +42,62 @@ pub enum Way {
     Incoming,
 }
 
-/// What a message is for.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// Nothing comes back.
+    /// A message without a reply.
     Tell,
-    /// A reply is waited for.
+    /// A message with a reply.
     Ask,
-    /// The reply to an ask that crossed a link; its body is the answer.
+    /// The reply to an ask that crossed a link.
     Reply,
-    /// A message that a [`Courier`](crate::delivery::Courier) carries: going out when the courier took it, whether or not there is
-    /// anybody to send it to, and coming in just before it is handled. It travels in envelopes of its own,
-    /// [`Numbered`](crate::delivery::Numbered), which pass as well; its fate is theirs, whatever the tap says here.
-    Numbered,
-    /// The end of a linked actor, on its way into the mailbox of the one who linked.
+    /// A message of a [`ReliableSender`](crate::delivery::ReliableSender): outgoing when the
+    /// reliable sender accepts it, even without a receiver, and incoming just before it is handled.
+    /// It travels in envelopes, [`Sequenced`](crate::delivery::Sequenced), which the tap sees as
+    /// well; the fate of the envelopes decides, and the fate returned here is ignored.
+    Sequenced,
+    /// The end of a linked actor, on its way into the mailbox of the actor that linked.
     Exited,
 }
 
-/// A message that is passing.
+/// A message in transit.
 #[non_exhaustive]
 pub struct Passing<'a> {
     /// The time on the node's clock.
     pub at: Instant,
-    /// The node whose tap this is.
+    /// The node of the tap.
     pub node: &'a NodeId,
-    /// Which way it goes.
+    /// Its direction.
     pub way: Way,
-    /// What it is for.
+    /// Its kind.
     pub kind: Kind,
     /// The actor that sent it; for `Exited` the one that ended. `None` if it was no actor.
     pub from: Option<&'a Pid>,
-    /// The actor it is for. `None` for a reply to who is no actor, and while a courier has nobody to send to.
+    /// The receiving actor. `None` for a reply to a caller that is no actor, and for a reliable
+    /// sender without a receiver.
     pub to: Option<&'a Pid>,
     /// The node on the other end of the link, if it crosses one.
     pub peer: Option<&'a NodeId>,
-    /// [`Remote::NAME`](crate::Remote::NAME), if the receiver hears it from other nodes or through its pid, and the name
-    /// of the type if not. Of a reply: the name of the question.
+    /// [`Remote::NAME`](crate::Remote::NAME) if the receiver accepts it from other nodes or through
+    /// its pid, otherwise the name of the type. For a reply, the name of the ask.
     pub name: &'static str,
     /// The message itself, to be downcast to its type.
     pub body: &'a dyn Any,
     encode: Option<Encode>,
 }
 
-/// Appends the bytes; `None` of what cannot be encoded.
+/// Appends the encoded message; `None` if it cannot be encoded.
 pub(crate) type Encode = fn(&dyn Any, &mut BytesMut) -> Option<()>;
 
 impl Passing<'_> {
-    /// The bytes that the message has on a wire, made now; `None` of one that never crosses a wire.
+    /// The message in its wire encoding, made now; `None` if it never crosses a wire.
     pub fn encoded(&self) -> Option<Vec<u8>> {
         let mut bytes = BytesMut::with_capacity(USUAL);
         self.encode_into(&mut bytes).then(|| bytes.into())
     }
 
-    /// Appends the bytes that the message has on a wire, for who looks at many and keeps the buffer. `false` of one that never
-    /// crosses a wire.
+    /// Appends the message in its wire encoding, to reuse a buffer. `false` if it never crosses a
+    /// wire.
     pub fn encode_into(&self, buffer: &mut BytesMut) -> bool {
         let encoded = self.encode.and_then(|encode| encode(self.body, buffer));
         encoded.is_some()
@@ -120,7 +123,7 @@ impl std::fmt::Debug for Passing<'_> {
     }
 }
 
-/// Most messages are not longer than this, so that their bytes are not moved again and again while they become more.
+/// Initial capacity of an encoding; most messages are shorter, so the buffer is not reallocated.
 const USUAL: usize = 512;
 
 pub(crate) fn encode_any<M: Serialize + 'static>(
@@ -130,43 +133,47 @@ pub(crate) fn encode_any<M: Serialize + 'static>(
     codec::encode_into(body.downcast_ref::<M>()?, buffer).ok()
 }
 
-/// What becomes of a message.
+/// The fate of a message.
 #[derive(Debug, Default)]
 pub enum Fate {
-    /// It goes on as if nobody had looked.
+    /// It is delivered unchanged.
     #[default]
     Pass,
-    /// It is lost. The one who told it is not told. A question that is lost ends by its patience, or in
-    /// [`Gone`](crate::AskError::Gone) one minute later: so one that waits while linked ends as well.
+    /// It is lost, and its sender is not notified. A lost ask ends by its patience, or as
+    /// [`Gone`](crate::AskError::Gone) one minute later, so that one that waits while linked ends
+    /// as well.
     Drop,
-    /// It goes on so much later; others overtake it. If more than 65,536 wait already it goes on at once.
+    /// It is delivered this much later; others overtake it. If more than 65,536 wait already it is
+    /// delivered at once.
     Delay(Duration),
-    /// It goes on, and a copy right after it. The copy comes of its encoded form, so what never crosses a wire
-    /// and is not heard through a pid goes on alone. Of a question, only the first reply counts.
+    /// It is delivered, and a copy right after it. The copy is made from its encoded form, so a
+    /// message that cannot be encoded is delivered once. Of an ask, only the first reply counts.
     Duplicate,
-    /// It goes on, and this copy of the same type right after it: for what cannot be encoded.
+    /// It is delivered, and this copy of the same type right after it: for messages that cannot be
+    /// encoded.
     DuplicateAs(Box<dyn Any + Send>),
-    /// It waits for the next message of its type and kind that goes the same way to the same actor, and goes on right after
-    /// that one; after a minute it goes on alone. If one waits there already it goes on, and that one after it.
+    /// It waits for the next message of its type and kind in the same direction to the same actor,
+    /// and is delivered right after that one; after a minute it is delivered alone. If one waits
+    /// there already, it is delivered first and the waiting one after it.
     Swap,
 }
 
-/// Sees every message of a node. Any `Fn(&Passing) -> Fate` is one.
+/// Observes every message of a node. Any `Fn(&Passing) -> Fate` is one.
 ///
-/// It is called by whoever sends, on that one's thread and sometimes while a link is locked: it must be quick, and must not
-/// send anything itself.
+/// It runs on the sender's thread, sometimes under the lock of a link: it must be quick, and must
+/// not send messages.
 pub trait Tap: Send + Sync + 'static {
-    /// What becomes of this message.
+    /// The fate of this message.
     fn fate(&self, passing: &Passing<'_>) -> Fate;
 
-    /// Whether it wants to see what passes between actors of one node. If not, that goes on unseen and costs hardly more than without a
-    /// tap. Asked once, when the tap is set.
+    /// Whether it observes messages between actors of one node. If not, they bypass it at almost no
+    /// cost. Called once, when the tap is set.
     fn sees_local(&self) -> bool {
         true
     }
 
-    /// An actor of the node has panicked, with these words. It may be made anew.
-    fn fell(&self, _pid: &Pid, _words: &str) {}
+    /// An actor of the node has panicked, with this message. It may be restarted.
+    fn panicked(&self, _pid: &Pid, _words: &str) {}
 }
 
 impl<F> Tap for F
@@ -178,13 +185,13 @@ where
     }
 }
 
-/// A node's tap, and what it holds back.
+/// A node's tap, and its delayed messages.
 pub(crate) struct Taps {
     is_set: AtomicBool,
-    /// Whether there is one that wants to see what stays on the node.
+    /// Whether the tap observes messages that stay on the node.
     sees_local: AtomicBool,
     tap: RwLock<Option<Arc<dyn Tap>>>,
-    post: Arc<Post>,
+    delay_queue: Arc<DelayQueue>,
 }
 
 impl Taps {
@@ -193,7 +200,7 @@ impl Taps {
             is_set: AtomicBool::new(false),
             sees_local: AtomicBool::new(false),
             tap: RwLock::default(),
-            post: Arc::new(Post::new(clock, home)),
+            delay_queue: Arc::new(DelayQueue::new(clock, home)),
         }
     }
 
@@ -205,7 +212,7 @@ impl Taps {
         *current = tap;
     }
 
-    /// Whether it is shown this, which crosses a link or does not.
+    /// Whether it sees a message, which crosses a link or does not.
     fn sees(&self, crosses: bool) -> bool {
         crosses || self.sees_local.load(Ordering::Relaxed)
     }
@@ -217,7 +224,7 @@ impl Taps {
 }
 
 impl Node {
-    /// Shows every message of this node to the tap from now on, in place of any tap before.
+    /// Shows every message of this node to the tap from now on, replacing any earlier tap.
     pub fn set_tap(&self, tap: impl Tap) {
         self.0.taps.set(Some(Arc::new(tap)));
         for entry in self.registry().living() {
@@ -225,7 +232,7 @@ impl Node {
         }
     }
 
-    /// Ends the tap. What it held back still goes on in its time.
+    /// Removes the tap. Delayed messages are still delivered at their time.
     pub fn clear_tap(&self) {
         self.0.taps.set(None);
         for entry in self.registry().living() {
@@ -233,10 +240,10 @@ impl Node {
         }
     }
 
-    /// Shows the tap that an actor has panicked.
-    pub(crate) fn show_fall(&self, pid: &Pid, words: &str) {
+    /// Notifies the tap of a panic.
+    pub(crate) fn show_panic(&self, pid: &Pid, words: &str) {
         if let Some(tap) = read(&self.0.taps.tap).clone() {
-            tap.fell(pid, words);
+            tap.panicked(pid, words);
         }
     }
 
@@ -245,60 +252,65 @@ impl Node {
         self.0.taps.is_set.load(Ordering::Relaxed)
     }
 
-    fn post(&self) -> &Arc<Post> {
-        &self.0.taps.post
+    fn delay_queue(&self) -> &Arc<DelayQueue> {
+        &self.0.taps.delay_queue
     }
 }
 
-/// Something that a tap has seen, and that can still be delivered, copied or lost.
-trait Freight: Sized + Send + 'static {
-    /// What the sender learns.
-    type Told;
+/// A message seen by a tap, which can be delivered, copied or lost.
+trait Intercepted: Sized + Send + 'static {
+    /// The result for the sender.
+    type Output;
 
-    /// Lets it go on.
-    fn deliver(self) -> Self::Told;
+    /// Delivers it.
+    fn deliver(self) -> Self::Output;
 
-    /// Another of it: this one, which the tap gave, or a copy if it gave none.
+    /// A second message: the given one, or else a copy.
     fn copy(&self, given: Option<Box<dyn Any + Send>>) -> Option<Self>;
 
-    /// It will never arrive; whoever waits for a reply must learn it in the end.
-    fn lose(self, post: &Arc<Post>);
+    /// It is never delivered; a waiting caller is released in the end.
+    fn lose(self, delay_queue: &Arc<DelayQueue>);
 }
 
-/// Does what the fate says. `None` if the freight did not go on now.
-fn conduct<T: Freight>(post: &Arc<Post>, slot: Slot, fate: Fate, freight: T) -> Option<T::Told> {
+/// Applies the fate. `None` if the message was not delivered now.
+fn apply_fate<T: Intercepted>(
+    delay_queue: &Arc<DelayQueue>,
+    slot: SwapSlot,
+    fate: Fate,
+    message: T,
+) -> Option<T::Output> {
     let copy = match fate {
         Fate::Pass => None,
         Fate::Drop => {
-            freight.lose(post);
+            message.lose(delay_queue);
             return None;
         }
         Fate::Delay(delay) => {
-            post.later(delay, move || drop(freight.deliver()));
+            delay_queue.later(delay, move || drop(message.deliver()));
             return None;
         }
         Fate::Swap => {
-            if post.has_behind(&slot) {
+            if delay_queue.has_behind(&slot) {
                 None
             } else {
-                post.behind(slot, move || drop(freight.deliver()));
+                delay_queue.behind(slot, move || drop(message.deliver()));
                 return None;
             }
         }
-        Fate::Duplicate => freight.copy(None),
-        Fate::DuplicateAs(given) => freight.copy(Some(given)),
+        Fate::Duplicate => message.copy(None),
+        Fate::DuplicateAs(given) => message.copy(Some(given)),
     };
-    let told = freight.deliver();
+    let output = message.deliver();
     if let Some(copy) = copy {
         drop(copy.deliver());
     }
-    post.release(&slot);
-    Some(told)
+    delay_queue.release(&slot);
+    Some(output)
 }
 
-/// The place where a passing message would wait to be swapped.
-fn slot_of(passing: &Passing<'_>) -> Slot {
-    Slot {
+/// The slot in which a message would wait to be swapped.
+fn swap_slot_of(passing: &Passing<'_>) -> SwapSlot {
+    SwapSlot {
         way: passing.way,
         kind: passing.kind,
         to: passing.to.cloned(),
@@ -306,9 +318,9 @@ fn slot_of(passing: &Passing<'_>) -> Slot {
     }
 }
 
-/// What a table of ears knows of a message type besides how to hear it.
-pub(crate) trait Words: Any + Send + Sync {
-    /// The type it is about.
+/// The properties of a message type in a handler table, besides its handler.
+pub(crate) trait MessageOps: Any + Send + Sync {
+    /// The message type.
     fn message(&self) -> Option<TypeId> {
         None
     }
@@ -317,10 +329,10 @@ pub(crate) trait Words: Any + Send + Sync {
         None
     }
 
-    /// A copy made by way of the encoded form.
+    /// A copy, made from the encoded form.
     fn copy(&self, _: &dyn Any) -> Option<Box<dyn Any + Send>> {
         None
     }
 }
 
-impl Words for () {}
+impl MessageOps for () {}

@@ -1,7 +1,8 @@
-//! Watches: who wants to hear of whose end.
+//! Watches: which watcher is notified of the end of which actor.
 //!
-//! Remembers one watch per watcher and pid, with what to do at the end; a watch is taken out under the
-//! lock before it is told, so it is told once, and many are told in their order. Knows nothing of mailboxes or links.
+//! There is one watch per watcher and pid, with its callback. A watch is removed under the lock
+//! before it is notified, so it is notified once; several are notified in a fixed order. This
+//! module knows no mailboxes or links.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -12,20 +13,20 @@ use crate::exit::{Exit, Exited};
 use crate::identity::{NodeId, Pid};
 use crate::lock;
 
-/// What one actor may watch at once.
+/// Maximum number of watches of one actor.
 const WATCHES_MAX: usize = 1 << 20;
-/// What all actors of another node may watch here at once.
+/// Maximum number of watches here of all actors of another node.
 const PEER_WATCHES_MAX: usize = 65_536;
 
-/// Told once, with the pid as it was linked.
+/// Called once, with the pid as it was linked.
 pub(crate) type Notify = Box<dyn FnOnce(Exited) + Send>;
 
-/// Who watches.
+/// The owner of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Watcher {
     /// A local actor, by incarnation.
     Actor(u64),
-    /// Something else in this process, by a number of its own.
+    /// A future in this process, by a number of its own.
     Future(u64),
     /// Another node, for its own watchers.
     Node(NodeId),
@@ -41,91 +42,99 @@ impl Watcher {
 }
 
 /// The pid as the watcher wrote it, which may be a look-up address.
-type Wished = Pid;
-/// The watches of one pid. In an order, since who watches chooses what it writes.
-type WatchesOfOne = BTreeMap<(Watcher, Wished), Notify>;
+type LookupPid = Pid;
+/// The watches of one pid. Ordered, because remote watchers choose the keys (a hash table would be
+/// open to collision attacks).
+type WatchesOfOne = BTreeMap<(Watcher, LookupPid), Notify>;
 
 #[derive(Default)]
 struct Tables {
-    /// By node and the pid itself, so that a lost node costs what was watched on it.
+    /// By node and pid, so that the cost of a lost node is proportional to the watches on it.
     targets: FxHashMap<NodeId, FxHashMap<Pid, WatchesOfOne>>,
-    /// What each watcher watches, and the pid that was meant.
-    watchers: FxHashMap<Watcher, BTreeMap<Wished, Pid>>,
+    /// The watches of each watcher, with the resolved pids.
+    watchers: FxHashMap<Watcher, BTreeMap<LookupPid, Pid>>,
 }
 
 #[derive(Default)]
 pub(crate) struct Watches(Mutex<Tables>);
 
-/// What a change means for the node the target lives on.
+/// The effect of a change on the target's node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// The first watch of this pid, or the last one gone.
+    /// The first watch of this pid was added, or the last one removed.
     Edge,
-    /// Others watch it as well, or nothing changed.
+    /// There are other watches of it, or nothing changed.
     None,
 }
 
 impl Watches {
-    /// Whether this watcher may watch this one, or does already.
-    pub(crate) fn has_room(&self, watcher: &Watcher, wished: &Pid) -> bool {
+    /// Whether this watcher may add this watch, or has it already.
+    pub(crate) fn has_room(&self, watcher: &Watcher, requested: &Pid) -> bool {
         let tables = lock(&self.0);
         tables.watchers.get(watcher).is_none_or(|watched| {
-            watched.len() < watcher.watches_max() || watched.contains_key(wished)
+            watched.len() < watcher.watches_max() || watched.contains_key(requested)
         })
     }
 
-    /// Watches `target`, called `wished` by the watcher. Doing it twice keeps one. Given back if the watcher watches too many.
+    /// Adds a watch of `target`, called `requested` by the watcher. Idempotent. Returns the
+    /// callback if the watcher has too many.
     pub(crate) fn add(
         &self,
         watcher: Watcher,
-        wished: Pid,
+        requested: Pid,
         target: Pid,
         notify: Notify,
     ) -> Result<Change, Notify> {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.entry(watcher.clone()).or_default();
-        if watched.contains_key(&wished) {
+        if watched.contains_key(&requested) {
             return Ok(Change::None);
         }
         if watched.len() >= watcher.watches_max() {
             return Err(notify);
         }
-        watched.insert(wished.clone(), target.clone());
+        watched.insert(requested.clone(), target.clone());
         let node = tables.targets.entry(target.node().clone()).or_default();
         let watches = node.entry(target).or_default();
         let first = watches.is_empty();
-        watches.insert((watcher, wished), notify);
+        watches.insert((watcher, requested), notify);
         Ok(if first { Change::Edge } else { Change::None })
     }
 
-    /// Ends one watch untold; gives the pid that was meant, and whether it was the last watch of it.
-    pub(crate) fn remove(&self, watcher: &Watcher, wished: &Pid) -> Option<(Pid, Change, Notify)> {
+    /// Removes one watch without notification; returns its target, and whether it was the target's
+    /// last watch.
+    pub(crate) fn remove(
+        &self,
+        watcher: &Watcher,
+        requested: &Pid,
+    ) -> Option<(Pid, Change, Notify)> {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.get_mut(watcher)?;
-        let target = watched.remove(wished)?;
+        let target = watched.remove(requested)?;
         if watched.is_empty() {
             tables.watchers.remove(watcher);
         }
-        let (notify, change) = tables.detach(watcher, wished, &target)?;
+        let (notify, change) = tables.detach(watcher, requested, &target)?;
         Some((target, change, notify))
     }
 
-    /// The watcher has ended: all its watches end untold. Gives the pids nobody watches any more.
+    /// The watcher has ended: removes all its watches without notification. Returns the targets
+    /// without watches.
     pub(crate) fn forget(&self, watcher: &Watcher) -> Vec<Pid> {
         let mut tables = lock(&self.0);
         let watched = tables.watchers.remove(watcher).unwrap_or_default();
         let mut unwatched = Vec::new();
-        for (wished, target) in watched {
-            if let Some((_, Change::Edge)) = tables.detach(watcher, &wished, &target) {
+        for (requested, target) in watched {
+            if let Some((_, Change::Edge)) = tables.detach(watcher, &requested, &target) {
                 unwatched.push(target);
             }
         }
         unwatched
     }
 
-    /// The target has ended: tells every watcher once.
+    /// The target has ended: notifies every watcher once.
     pub(crate) fn ended(&self, target: &Pid, reason: &Exit) {
-        let told = {
+        let ended_watches = {
             let mut tables = lock(&self.0);
             let Some(node) = tables.targets.get_mut(target.node()) else {
                 return;
@@ -136,19 +145,19 @@ impl Watches {
             if node.is_empty() {
                 tables.targets.remove(target.node());
             }
-            tables.forget_wishes(&watches);
+            tables.forget_requested(&watches);
             watches
         };
-        tell(told, reason);
+        tell(ended_watches, reason);
     }
 
-    /// Nothing on that node can be heard any more: tells every watcher of anything there once.
+    /// That node is lost: notifies every watcher of its actors once.
     pub(crate) fn node_lost(&self, node: &NodeId, reason: &str) {
         let lost = {
             let mut tables = lock(&self.0);
             let lost = tables.targets.remove(node).unwrap_or_default();
             lost.values()
-                .for_each(|watches| tables.forget_wishes(watches));
+                .for_each(|watches| tables.forget_requested(watches));
             lost
         };
         let reason = Exit::NodeLost(reason.to_owned());
@@ -157,13 +166,13 @@ impl Watches {
         }
     }
 
-    /// Watches of all watchers.
+    /// The number of watches of all watchers.
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         lock(&self.0).watchers.values().map(BTreeMap::len).sum()
     }
 
-    /// Everything watched on that node.
+    /// The watched actors of that node.
     pub(crate) fn targets_on(&self, node: &NodeId) -> Vec<Pid> {
         let tables = lock(&self.0);
         let targets = tables.targets.get(node).into_iter();
@@ -177,12 +186,12 @@ impl Tables {
     fn detach(
         &mut self,
         watcher: &Watcher,
-        wished: &Pid,
+        requested: &Pid,
         target: &Pid,
     ) -> Option<(Notify, Change)> {
         let node = self.targets.get_mut(target.node())?;
         let watches = node.get_mut(target)?;
-        let notify = watches.remove(&(watcher.clone(), wished.clone()))?;
+        let notify = watches.remove(&(watcher.clone(), requested.clone()))?;
         if !watches.is_empty() {
             return Some((notify, Change::None));
         }
@@ -193,12 +202,12 @@ impl Tables {
         Some((notify, Change::Edge))
     }
 
-    fn forget_wishes(&mut self, watches: &WatchesOfOne) {
-        for (watcher, wished) in watches.keys() {
+    fn forget_requested(&mut self, watches: &WatchesOfOne) {
+        for (watcher, requested) in watches.keys() {
             let Some(watched) = self.watchers.get_mut(watcher) else {
                 continue;
             };
-            watched.remove(wished);
+            watched.remove(requested);
             if watched.is_empty() {
                 self.watchers.remove(watcher);
             }
@@ -206,7 +215,7 @@ impl Tables {
     }
 }
 
-/// By their keys, which in the table have no order.
+/// Sorted by key, since the table has no order.
 fn sorted<K: Ord, V>(table: FxHashMap<K, V>) -> Vec<(K, V)> {
     let mut entries: Vec<(K, V)> = table.into_iter().collect();
     entries.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -1,9 +1,12 @@
-//! The watchdog: finds handlers that block their thread, which is felt by every actor on it and by no counter of theirs (W5).
+//! The watchdog: finds handlers that block their thread, and with it every other actor on the
+//! thread.
 //!
-//! One thread per process looks every 25 ms at what the threads with actors are doing: an actor that has not moved for 100 ms is counted
-//! and logged, with the type of the message, while it is still blocked. Actors only leave a note when a turn begins and ends. A block is
-//! found for certain from 125 ms on, and told up to 25 ms too short. Also keeps the coarse time that ages are taken from.
-//! Looks only at nodes in real time: in paused time no thread is started and nothing is found. Never interferes with what it sees.
+//! One thread per process checks every 25 ms what the actors' threads are doing: an actor that has
+//! not moved for 100 ms is counted and logged, with the message type, while it is still blocked.
+//! Actors only write a note when a turn begins and ends. A block is always found from 125 ms on,
+//! and reported up to 25 ms too short. The watchdog also keeps the coarse time for message ages. It
+//! checks only nodes in real time: in paused time no thread is started. It never interferes with
+//! the actors.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -14,22 +17,22 @@ use crate::lock;
 use crate::mailbox::Step;
 use crate::node::WeakNode;
 
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(25);
-/// A handler may take this long.
+/// The interval of its checks.
+const INTERVAL: Duration = Duration::from_millis(25);
+/// The time after which a handler counts as blocking.
 const LIMIT: Duration = Duration::from_millis(100);
-/// A block that goes on is logged again when it is this long, and each time it is this many times longer.
+/// A block is logged again each time its length has grown by this factor.
 const AGAIN: u32 = 10;
 
-/// Milliseconds since the watchdog began, as of its last look.
+/// Milliseconds since the watchdog started, as of its last check.
 static MILLIS: AtomicU32 = AtomicU32::new(0);
 static WATCHDOG: OnceLock<Watchdog> = OnceLock::new();
 
 thread_local! {
-    static POST: Arc<Post> = {
-        let post = Arc::new(Post::default());
-        watchdog().guard(&post);
-        post
+    static SLOT: Arc<ThreadSlot> = {
+        let slot = Arc::new(ThreadSlot::default());
+        watchdog().add(&slot);
+        slot
     };
 }
 
@@ -39,22 +42,22 @@ pub(crate) fn millis() -> u32 {
     MILLIS.load(Ordering::Relaxed)
 }
 
-/// What one thread is doing now.
+/// The current activity of one thread.
 #[derive(Default)]
-pub(crate) struct Post {
+pub(crate) struct ThreadSlot {
     node: AtomicU64,
     /// 0 between turns.
     incarnation: AtomicU64,
     turns: AtomicU64,
 }
 
-impl Post {
-    /// That of the present thread.
+impl ThreadSlot {
+    /// The slot of the current thread.
     pub(crate) fn here() -> Arc<Self> {
-        POST.with(Arc::clone)
+        SLOT.with(Arc::clone)
     }
 
-    /// An actor's turn begins. Written by the thread itself alone.
+    /// An actor's turn begins. Called by the thread itself alone.
     #[inline]
     pub(crate) fn enter(&self, node: u64, incarnation: u64) {
         let turns = self.turns.load(Ordering::Relaxed);
@@ -63,14 +66,14 @@ impl Post {
         self.incarnation.store(incarnation, Ordering::Relaxed);
     }
 
-    /// Its turn is over.
+    /// The turn has ended.
     #[inline]
     pub(crate) fn leave(&self) {
         self.incarnation.store(0, Ordering::Relaxed);
     }
 }
 
-/// Has nodes in real time looked at; gives the number under which their actors enter.
+/// Adds a node in real time; returns the number for its actors' `enter`.
 pub(crate) fn watch(node: WeakNode) -> u64 {
     let watchdog = watchdog();
     let mut nodes = lock(&watchdog.nodes);
@@ -84,18 +87,18 @@ pub(crate) fn watch(node: WeakNode) -> u64 {
 fn watchdog() -> &'static Watchdog {
     WATCHDOG.get_or_init(|| {
         let thread = std::thread::Builder::new().name("watchdog".to_owned());
-        if let Err(error) = thread.spawn(patrol) {
-            tracing::warn!(%error, "no watchdog: blocked threads and the age of messages stay unknown");
+        if let Err(error) = thread.spawn(run_checks) {
+            tracing::warn!(%error, "no watchdog thread: blocked handlers and message ages are not tracked");
         }
         Watchdog::default()
     })
 }
 
-fn patrol() {
+fn run_checks() {
     let clock = Clock::real();
     loop {
-        // A place to rest, not to wait for something: a thread without a runtime has no timer.
-        std::thread::park_timeout(LOOK);
+        // A plain sleep: a thread without a runtime has no timer.
+        std::thread::park_timeout(INTERVAL);
         let now = clock.now();
         MILLIS.store(now.since_start().as_millis() as u32, Ordering::Relaxed);
         if let Some(watchdog) = WATCHDOG.get() {
@@ -106,7 +109,7 @@ fn patrol() {
 
 #[derive(Default)]
 struct Watchdog {
-    posts: Mutex<Vec<(Weak<Post>, Vigil)>>,
+    slots: Mutex<Vec<(Weak<ThreadSlot>, ThreadWatch)>>,
     nodes: Mutex<Nodes>,
 }
 
@@ -116,47 +119,48 @@ struct Nodes {
     numbers: u64,
 }
 
-/// What was seen at one post: which actor of which node in which turn, and where in it.
+/// An observation of one thread: the actor, its node and turn, and its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Sight {
+struct Observation {
     node: u64,
     incarnation: u64,
     turn: u64,
     step: Step,
 }
 
-/// What follows from a look at one post.
+/// The result of a check of one thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finding {
     Nothing,
-    /// It does not move, for so long by now. The first time is counted, and some of the others are logged.
+    /// It has not moved for this long. The first result of a block is counted, and some of the
+    /// later ones are logged.
     Blocked {
-        sight: Sight,
+        observation: Observation,
         lasted: Duration,
         first: bool,
         log: bool,
     },
     /// It moves again.
     Over {
-        sight: Sight,
+        observation: Observation,
         lasted: Duration,
     },
 }
 
-/// What the watchdog remembers of one post.
+/// The watchdog's state of one thread.
 #[derive(Debug, Default)]
-struct Vigil {
-    seen: Option<(Sight, Instant)>,
-    /// From which length on it is logged next; 0 as long as it is not blocked.
+struct ThreadWatch {
+    seen: Option<(Observation, Instant)>,
+    /// The block length at which it is logged next; 0 while it is not blocked.
     log_at: Duration,
 }
 
-impl Vigil {
-    /// Judges what is seen now by what was seen before.
-    fn look(&mut self, sight: Option<Sight>, now: Instant) -> Finding {
+impl ThreadWatch {
+    /// Compares this observation with the previous one.
+    fn look(&mut self, observation: Option<Observation>, now: Instant) -> Finding {
         let before = self.seen;
-        if let (Some((seen, since)), Some(sight)) = (before, sight)
-            && seen == sight
+        if let (Some((seen, since)), Some(observation)) = (before, observation)
+            && seen == observation
         {
             let lasted = now - since;
             if lasted < LIMIT {
@@ -168,17 +172,17 @@ impl Vigil {
                 self.log_at = (lasted * AGAIN).max(Duration::from_secs(1));
             }
             return Finding::Blocked {
-                sight,
+                observation,
                 lasted,
                 first,
                 log,
             };
         }
-        self.seen = sight.map(|sight| (sight, now));
+        self.seen = observation.map(|observation| (observation, now));
         let was_blocked = !std::mem::take(&mut self.log_at).is_zero();
         match before {
-            Some((sight, since)) if was_blocked => Finding::Over {
-                sight,
+            Some((observation, since)) if was_blocked => Finding::Over {
+                observation,
                 lasted: now - since,
             },
             _ => Finding::Nothing,
@@ -187,33 +191,33 @@ impl Vigil {
 }
 
 impl Watchdog {
-    fn guard(&self, post: &Arc<Post>) {
-        lock(&self.posts).push((Arc::downgrade(post), Vigil::default()));
+    fn add(&self, slot: &Arc<ThreadSlot>) {
+        lock(&self.slots).push((Arc::downgrade(slot), ThreadWatch::default()));
     }
 
     fn look(&self, now: Instant) {
-        let mut posts = lock(&self.posts);
-        posts.retain_mut(|(post, vigil)| {
-            let Some(post) = post.upgrade() else {
+        let mut slots = lock(&self.slots);
+        slots.retain_mut(|(slot, watch)| {
+            let Some(slot) = slot.upgrade() else {
                 return false;
             };
-            let finding = vigil.look(self.see(&post), now);
-            self.tell(finding);
+            let finding = watch.look(self.observe(&slot), now);
+            self.report(finding);
             true
         });
     }
 
-    fn see(&self, post: &Post) -> Option<Sight> {
-        let incarnation = post.incarnation.load(Ordering::Relaxed);
+    fn observe(&self, slot: &ThreadSlot) -> Option<Observation> {
+        let incarnation = slot.incarnation.load(Ordering::Relaxed);
         if incarnation == 0 {
             return None;
         }
-        let node = post.node.load(Ordering::Relaxed);
+        let node = slot.node.load(Ordering::Relaxed);
         let entry = self.node(node)?.entry(incarnation)?;
-        Some(Sight {
+        Some(Observation {
             node,
             incarnation,
-            turn: post.turns.load(Ordering::Relaxed),
+            turn: slot.turns.load(Ordering::Relaxed),
             step: entry.meter.step(),
         })
     }
@@ -224,28 +228,31 @@ impl Watchdog {
         found.and_then(|(_, node)| node.upgrade())
     }
 
-    fn tell(&self, finding: Finding) {
-        let (sight, lasted, first, log) = match finding {
+    fn report(&self, finding: Finding) {
+        let (observation, lasted, first, log) = match finding {
             Finding::Nothing => return,
             Finding::Blocked {
-                sight,
+                observation,
                 lasted,
                 first,
                 log,
-            } => (sight, lasted, first, log),
-            Finding::Over { sight, lasted } => (sight, lasted, false, true),
+            } => (observation, lasted, first, log),
+            Finding::Over {
+                observation,
+                lasted,
+            } => (observation, lasted, false, true),
         };
-        let node = self.node(sight.node);
-        let Some(entry) = node.and_then(|node| node.entry(sight.incarnation)) else {
+        let node = self.node(observation.node);
+        let Some(entry) = node.and_then(|node| node.entry(observation.incarnation)) else {
             return;
         };
-        let message = entry.meter.note_blocked(sight.step, lasted, first);
+        let message = entry.meter.note_blocked(observation.step, lasted, first);
         let (pid, millis) = (&entry.pid, lasted.as_millis() as u64);
         match finding {
             Finding::Over { .. } => {
-                tracing::warn!(%pid, message, millis, "an actor has blocked its thread");
+                tracing::warn!(%pid, message, millis, "actor blocked its thread");
             }
-            _ if log => tracing::warn!(%pid, message, millis, "an actor blocks its thread"),
+            _ if log => tracing::warn!(%pid, message, millis, "actor is blocking its thread"),
             _ => {}
         }
     }
@@ -255,9 +262,9 @@ impl Watchdog {
 mod tests {
     use super::*;
 
-    fn sight(turn: u64) -> Option<Sight> {
+    fn observation(turn: u64) -> Option<Observation> {
         let step = Step::default();
-        Some(Sight {
+        Some(Observation {
             node: 1,
             incarnation: 1,
             turn,
@@ -265,13 +272,14 @@ mod tests {
         })
     }
 
-    /// What is found at looks 25 ms apart: `*` where a block is counted, `!` where one is logged, `.` when it is over.
-    fn story(sights: impl IntoIterator<Item = Option<Sight>>) -> String {
-        let mut vigil = Vigil::default();
+    /// The findings of checks 25 ms apart: `*` where a block is counted, `!` where one is logged,
+    /// `.` at its end.
+    fn story(observations: impl IntoIterator<Item = Option<Observation>>) -> String {
+        let mut watch = ThreadWatch::default();
         let mut now = Instant::default();
-        let findings = sights.into_iter().map(|sight| {
-            now = now + LOOK;
-            match vigil.look(sight, now) {
+        let findings = observations.into_iter().map(|observation| {
+            now = now + INTERVAL;
+            match watch.look(observation, now) {
                 Finding::Blocked { first: true, .. } => "*",
                 Finding::Blocked { log: true, .. } => "!",
                 Finding::Blocked { .. } => "_",
@@ -283,17 +291,17 @@ mod tests {
     }
 
     #[test]
-    fn an_actor_that_moves_is_never_found_however_long_it_is_busy() {
-        assert_eq!(story((0..50).map(sight)).trim(), "");
+    fn busy_moving_actor_is_never_reported() {
+        assert_eq!(story((0..50).map(observation)).trim(), "");
         assert_eq!(story([None; 50]).trim(), "", "nor one that sleeps");
-        assert_eq!(story((0..50).map(|look| sight(look / 4))).trim(), "");
+        assert_eq!(story((0..50).map(|look| observation(look / 4))).trim(), "");
     }
 
     #[test]
-    fn a_block_is_counted_once_and_logged_again_when_it_is_ten_times_as_long() {
-        let blocked = |looks| std::iter::repeat_n(sight(1), looks);
+    fn block_is_counted_once_and_logged_at_tenfold() {
+        let blocked = |looks| std::iter::repeat_n(observation(1), looks);
         assert_eq!(story(blocked(5)), "    *");
-        let long = story(blocked(500).chain([sight(2)]));
+        let long = story(blocked(500).chain([observation(2)]));
         assert_eq!(long.matches('*').count(), 1);
         assert_eq!(
             long.match_indices('!')
@@ -306,7 +314,7 @@ mod tests {
 
     #[test]
     fn each_block_counts() {
-        let twice = [1, 2].map(|turn| std::iter::repeat_n(sight(turn), 6));
+        let twice = [1, 2].map(|turn| std::iter::repeat_n(observation(turn), 6));
         assert_eq!(
             story(twice.into_iter().flatten().chain([None])),
             "    *_.   *_."

@@ -1,14 +1,18 @@
-//! What the sources cite of the specification, and the table in `tests/README.md` that answers it.
+//! Citations of the specification, and the coverage table made from the tests' annotations.
 //!
-//! A citation is a letter S, W or P and one to three digits, as a word of a comment; `S79-S86` cites every
-//! number between. Inside a longer chain of dashes it is no citation but an agent's id. Pure functions.
+//! The specification is `tests/spec/SPEC.md`. A comment cites a numbered fact (`S31`, `W15`, `P7`, a range
+//! `S79-S86`) or a section (`SPEC 2.2`). A test is annotated with a line directly above it:
+//! `// Covers S31; 2.2 KILL; S30 in part: the thresholds.` Pure functions over texts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 
 use crate::source::Source;
 
-/// A number of the specification; ordered as the specification is.
+/// A numbered fact of the specification; ordered as the specification is.
 pub type Number = (char, u16);
+
+const ANNOTATION: &str = "// Covers ";
 
 /// Every number cited in the comments of this file, with the place of its first citation.
 pub fn cited(source: &Source) -> BTreeMap<Number, String> {
@@ -23,68 +27,166 @@ pub fn cited(source: &Source) -> BTreeMap<Number, String> {
     found
 }
 
-/// The names of the functions of this file.
-pub fn functions(source: &Source) -> BTreeSet<String> {
-    let code = source.code();
-    let name = |rest: &str| {
-        rest.chars()
-            .take_while(|c| c.is_alphanumeric() || *c == '_')
-            .collect()
-    };
-    code.split("fn ").skip(1).map(name).collect()
-}
-
-/// The rows of the tables: what the first column says, and the tests that the last of three names in backticks.
-pub fn rows(table: &str) -> Vec<(String, Vec<String>)> {
-    let mut rows = Vec::new();
-    let is_ruler = |line: &str| line.starts_with("|--");
-    let below = table.lines().skip(1).chain([""]);
-    let lines = table.lines().zip(below);
-    // What stands above a ruler names the columns.
-    let lines = lines.filter(|(line, below)| !is_ruler(line) && !is_ruler(below));
-    for (line, _) in lines.filter(|(line, _)| line.starts_with('|')) {
-        let columns: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        if let [what, _, tests] = columns[..] {
-            let named = tests.split('`').skip(1).step_by(2);
-            let named = named.map(|name| name.rsplit("::").next().unwrap_or(name).to_owned());
-            rows.push((what.to_owned(), named.collect()));
+/// Every section cited in the comments of this file as `SPEC 2.2`, with the place of its first citation.
+pub fn cited_sections(source: &Source) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for (line, text) in source.comments().lines().enumerate() {
+        for rest in text.split("SPEC ").skip(1) {
+            let number = |c: char| c.is_ascii_digit() || c == '.';
+            let end = rest.find(|c| !number(c)).unwrap_or(rest.len());
+            let section = rest[..end].trim_end_matches('.');
+            if !section.is_empty() {
+                let place = format!("{}:{}", source.path, line + 1);
+                found.entry(section.to_owned()).or_insert(place);
+            }
         }
     }
-    rows
+    found
 }
 
-/// The numbers of those rows that are about one.
-pub fn answered(rows: &[(String, Vec<String>)]) -> BTreeSet<Number> {
-    rows.iter().filter_map(|(what, _)| number(what)).collect()
+/// The numbered facts of the specification.
+pub fn facts(specification: &str) -> BTreeSet<Number> {
+    let is_entry = |line: &&str| {
+        ["- S", "- P", "| W"]
+            .iter()
+            .any(|start| line.starts_with(start))
+    };
+    let entries = specification.lines().filter(is_entry);
+    entries.flat_map(numbers).collect()
 }
 
-/// Every row that stands there twice: who corrects one would leave the other.
-pub fn doubled(rows: &[(String, Vec<String>)]) -> Vec<String> {
-    let mut seen = BTreeSet::new();
-    let again = rows.iter().filter(|(what, _)| !seen.insert(what));
-    again
-        .map(|(what, _)| format!("{what} has two rows"))
+/// The numbers of the specification's headings.
+pub fn sections(specification: &str) -> BTreeSet<String> {
+    let headings = specification.lines().filter_map(|line| {
+        let title = line.strip_prefix('#')?.trim_start_matches('#').trim_start();
+        let number = title.split(' ').next()?.trim_end_matches('.');
+        number
+            .starts_with(|c: char| c.is_ascii_digit())
+            .then(|| number.to_owned())
+    });
+    headings.collect()
+}
+
+/// A part of the specification that a test covers.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Covered {
+    /// The fact or the row of a section, as annotated: `S31`, `2.2 KILL`.
+    pub key: String,
+    /// Which part, where it is not the whole.
+    pub part: Option<String>,
+    /// The test's function.
+    pub test: String,
+    /// The test's file.
+    pub path: String,
+}
+
+/// The annotations of this file's tests.
+pub fn covered(source: &Source) -> Vec<Covered> {
+    let mut all = Vec::new();
+    let mut open: Vec<(String, Option<String>)> = Vec::new();
+    for line in source.text.lines().map(str::trim) {
+        if let Some(list) = line.strip_prefix(ANNOTATION) {
+            open.extend(list.trim_end_matches('.').split("; ").map(item));
+        } else if let Some(test) = function(line) {
+            all.extend(open.drain(..).map(|(key, part)| Covered {
+                key,
+                part,
+                test: test.to_owned(),
+                path: source.path.clone(),
+            }));
+        }
+    }
+    all
+}
+
+fn item(text: &str) -> (String, Option<String>) {
+    match text.split_once(" in part: ") {
+        Some((key, part)) => (key.to_owned(), Some(part.to_owned())),
+        None => (text.to_owned(), None),
+    }
+}
+
+fn function(line: &str) -> Option<&str> {
+    let line = line.strip_prefix("pub ").unwrap_or(line);
+    let line = line.strip_prefix("async ").unwrap_or(line);
+    let name = line.strip_prefix("fn ")?;
+    name.split(['(', '<']).next()
+}
+
+/// Annotations that name nothing in the specification.
+pub fn unknown(
+    covered: &[Covered],
+    facts: &BTreeSet<Number>,
+    sections: &BTreeSet<String>,
+) -> Vec<String> {
+    let is_known = |one: &&Covered| match number(&one.key) {
+        Some(number) => facts.contains(&number),
+        None => sections.contains(one.key.split(' ').next().unwrap_or_default()),
+    };
+    let unknown = covered.iter().filter(|one| !is_known(one));
+    unknown
+        .map(|one| format!("{}: `{}` covers {}", one.path, one.test, one.key))
         .collect()
 }
 
-/// Every number that is cited and has no row.
-pub fn without_row(answered: &BTreeSet<Number>, cited: &BTreeMap<Number, String>) -> Vec<String> {
-    let missing = cited
+const HEAD: &str = "\
+# Coverage of the specification
+
+Made from the lines `// Covers ...` above the tests; `tests/architecture.rs` compares it with them. To write it anew:
+
+    MEROS_WRITE_COVERAGE=1 cargo test --test architecture coverage
+
+";
+
+/// The coverage table.
+pub fn table(covered: &[Covered], facts: &BTreeSet<Number>) -> String {
+    let mut rows: BTreeMap<(Option<Number>, &str), BTreeSet<&Covered>> = BTreeMap::new();
+    for one in covered {
+        let key = (number(&one.key), one.key.as_str());
+        rows.entry(key).or_default().insert(one);
+    }
+    let mut text = HEAD.to_owned();
+    let has_test = |number: &Number| rows.keys().any(|(row, _)| row.as_ref() == Some(number));
+    let missing: Vec<String> = facts
         .iter()
-        .filter(|(number, _)| !answered.contains(number));
+        .filter(|number| !has_test(number))
+        .map(|(letter, digits)| format!("{letter}{digits}"))
+        .collect();
+    let _ = writeln!(text, "Facts without a test: {}.\n", missing.join(", "));
+    text.push_str("| SPEC | Tests |\n|---|---|\n");
+    for ((_, key), tests) in &rows {
+        let cell: Vec<String> = tests.iter().map(|one| cell(one)).collect();
+        let _ = writeln!(text, "| {key} | {} |", cell.join("<br>"));
+    }
+    text
+}
+
+fn cell(one: &Covered) -> String {
+    let test = format!("`{}` in {}", one.test, one.path);
+    match &one.part {
+        Some(part) => format!("{test}, in part: {part}"),
+        None => test,
+    }
+}
+
+/// Every number that is cited and not in the specification.
+pub fn without_fact(facts: &BTreeSet<Number>, cited: &BTreeMap<Number, String>) -> Vec<String> {
+    let missing = cited.iter().filter(|(number, _)| !facts.contains(number));
     missing
         .map(|((letter, digits), place)| format!("{letter}{digits} is cited at {place}"))
         .collect()
 }
 
-/// Every test that a row names and nobody wrote.
-pub fn without_test(rows: &[(String, Vec<String>)], functions: &BTreeSet<String>) -> Vec<String> {
-    let named = rows
+/// Every section that is cited and not in the specification.
+pub fn without_section(
+    sections: &BTreeSet<String>,
+    cited: &BTreeMap<String, String>,
+) -> Vec<String> {
+    let missing = cited
         .iter()
-        .flat_map(|(what, tests)| tests.iter().map(move |test| (what, test)));
-    let missing = named.filter(|(_, test)| !functions.contains(*test));
+        .filter(|(section, _)| !sections.contains(*section));
     missing
-        .map(|(what, test)| format!("{what} names `{test}`"))
+        .map(|(section, place)| format!("SPEC {section} is cited at {place}"))
         .collect()
 }
 
@@ -132,6 +234,8 @@ fn number(text: &str) -> Option<Number> {
 mod tests {
     use super::*;
 
+    const SPECIFICATION: &str = "# 2. V1 API\n## 2.2 Calls\n- S31 a; S32 b.\n- S33 c\n| W3 | d |\n";
+
     fn file(text: &str) -> Source {
         Source {
             path: "agent/src/qos.rs".into(),
@@ -140,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_is_found_in_comments_only_and_with_its_line() {
+    fn citations_are_found_in_comments_with_their_lines() {
         let found = cited(&file(
             "//! Of S31, (W3).\nlet id = \"S7\"; struct S9;\n// and P4.",
         ));
@@ -156,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_cites_every_number_in_it_and_an_id_cites_none() {
+    fn a_range_cites_every_number_and_an_id_none() {
         let count = |text: &str| cited(&file(&format!("// {text}"))).len();
         assert_eq!(count("S79-S86, S117-119"), 11);
         assert_eq!(
@@ -167,32 +271,41 @@ mod tests {
     }
 
     #[test]
-    fn a_citation_without_a_row_and_a_row_without_its_test_are_found() {
-        let rows = rows(concat!(
-            "| SPEC | sentence | test |\n|---|---|---|\n",
-            "| S31 | Above the threshold, all go. | `only_above` and `qos::both_limits` |\n",
-            "| S32 | Every 15 seconds. | none yet |\n",
-            "| Mailbox | It is bounded. | `it_is_full` |\n",
-        ));
-        assert_eq!(rows.len(), 3);
-        let answered = answered(&rows);
-        assert_eq!(answered.len(), 2);
-        let cited = cited(&file("// S31 S32 S33"));
+    fn unknown_citations_are_found() {
+        let (facts, sections) = (facts(SPECIFICATION), sections(SPECIFICATION));
+        assert_eq!(facts.len(), 4);
+        assert_eq!(sections.len(), 2);
+        let source = file("// S31, S34; SPEC 2.2, SPEC 2.3.");
         assert_eq!(
-            without_row(&answered, &cited),
-            ["S33 is cited at agent/src/qos.rs:1"]
+            without_fact(&facts, &cited(&source)),
+            ["S34 is cited at agent/src/qos.rs:1"]
         );
-        let functions = functions(&file("fn only_above() {}\n// fn both_limits() {}"));
-        let expected = ["S31 names `both_limits`", "Mailbox names `it_is_full`"];
-        assert_eq!(without_test(&rows, &functions), expected);
+        assert_eq!(
+            without_section(&sections, &cited_sections(&source)),
+            ["SPEC 2.3 is cited at agent/src/qos.rs:1"]
+        );
     }
 
     #[test]
-    fn a_row_that_stands_there_twice_is_found() {
-        let table = concat!(
-            "| SPEC | sentence | test |\n|---|---|---|\n| S31 | a | `b` |\n| S32 | c | `d` |\n\n",
-            "| SPEC | sentence | test |\n|---|---|---|\n| S33 | e | `f` |\n| S31 | g | `h` |\n",
+    fn annotations_become_the_coverage_table() {
+        let source = file(
+            "// Covers S31; 2.2 KILL.\n#[test]\nfn kills() {}\n\
+             // Covers S31 in part: b.\n// Covers S99; 9.9 X.\nfn other() {}",
         );
-        assert_eq!(doubled(&rows(table)), ["S31 has two rows"]);
+        let covered = covered(&source);
+        let (facts, sections) = (facts(SPECIFICATION), sections(SPECIFICATION));
+        assert_eq!(
+            unknown(&covered, &facts, &sections),
+            [
+                "agent/src/qos.rs: `other` covers S99",
+                "agent/src/qos.rs: `other` covers 9.9 X"
+            ]
+        );
+        let table = table(&covered[..3], &facts);
+        assert!(table.contains("without a test: S32, S33, W3.\n"), "{table}");
+        let s31 =
+            "| S31 | `kills` in agent/src/qos.rs<br>`other` in agent/src/qos.rs, in part: b |";
+        assert!(table.contains(s31), "{table}");
+        assert!(table.contains("| 2.2 KILL | `kills`"), "{table}");
     }
 }

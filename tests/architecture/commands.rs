@@ -1,4 +1,4 @@
-//! Verbs and flags of `meros` that documents, comments and error texts name: each exists.
+//! Calls and flags of `meros` that documents, comments and error texts name: each exists.
 //!
 //! A verb is a word after `meros` in backticks or in a block of code; a flag is any word that begins with two dashes, unless it is in the
 //! command of another program. Flags of Mesos may be named where Meros lacks them. Pure functions over lines.

@@ -49,12 +49,13 @@ pub const HOUSE: &[Place] = &[
     place(5, "meros-simulator", "tests/simulator"),
     // 6, roof
     place(6, "meros", ""),
+    // 7, lab
+    place(7, "meros-lab", "tests/lab"),
 ];
 
 /// Packages of others that only these packages of ours may depend on, and why it is more than one.
 const FIXED: &[(&str, &[&str])] = &[
-    // The root package measures our transport beside the bare peer, in its benchmarks.
-    ("quinn", &["meros-transport", "meros"]),
+    ("quinn", &["meros-transport"]),
     ("sled", &["meros-storage"]),
     ("raft", &["meros-consensus"]),
     // Neighbours do not know each other: resources tries its wire form, in tests only, without runtime.

@@ -2,6 +2,8 @@
 //!
 //! Pure functions over lists of names and single files. Each fault is a sentence that names the file.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::source::{Source, line_of_word};
 
 const REQUIRED: &[&str] = &[
@@ -40,13 +42,10 @@ pub fn wrong_top_level(names: &[String]) -> Vec<String> {
 /// Where this file names a fixed dependency and may not.
 pub fn misplaced_names(source: &Source) -> Vec<String> {
     let path = source.path.as_str();
-    // The bare peer is measured beside our transport in the same run.
-    let bench = path.starts_with("tests/benches/")
-        || (path.starts_with("runtime/cli/") && path.contains("bench"));
     let (code, code_without_tests) = (source.code(), source.code_without_tests());
     let transport = path.starts_with("runtime/transport/");
     let rules = [
-        ("quinn", transport || bench, &code),
+        ("quinn", transport, &code),
         ("sled", path.starts_with("runtime/storage/"), &code),
         ("raft", path.starts_with("master/consensus/"), &code),
         (
@@ -64,13 +63,50 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
     faults
 }
 
+/// The source folders of crates with more than `most` entries, and their number. A module's own tests
+/// (`tests.rs`, `tests/`) count as its other files do.
+pub fn full_folders(sources: &[Source], most: usize) -> BTreeMap<String, usize> {
+    let mut entries: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources.iter().filter(|source| is_source(&source.path)) {
+        let parts: Vec<&str> = source.path.split('/').collect();
+        for (at, entry) in parts.iter().enumerate().skip(1) {
+            let folder = parts[..at].join("/");
+            if is_source(&format!("{folder}/")) {
+                entries.entry(folder).or_default().insert(entry);
+            }
+        }
+    }
+    let full = entries
+        .into_iter()
+        .map(|(folder, names)| (folder, names.len()));
+    full.filter(|(_, count)| *count > most).collect()
+}
+
+/// Modules of which a part stands beside their folder: `name.rs` and `name/`.
+pub fn split_modules(sources: &[Source]) -> Vec<String> {
+    let paths: BTreeSet<&str> = sources.iter().map(|source| source.path.as_str()).collect();
+    let is_split = |path: &&&str| {
+        let Some(name) = path.strip_suffix(".rs").filter(|_| is_source(path)) else {
+            return false;
+        };
+        let folder = format!("{name}/");
+        paths.iter().any(|other| other.starts_with(&folder))
+    };
+    let split = paths.iter().filter(is_split);
+    split
+        .map(|path| format!("{path} has a folder beside it"))
+        .collect()
+}
+
+fn is_source(path: &str) -> bool {
+    path.starts_with("src/") || path.contains("/src/") || path.starts_with("runtime/cli/")
+}
+
 /// The fault of a source file that does not say what it is.
 pub fn without_introduction(source: &Source) -> Option<String> {
     let path = source.path.as_str();
-    let is_source =
-        path.starts_with("src/") || path.contains("/src/") || path.starts_with("runtime/cli/");
     let introduced = source.text.trim_start().starts_with("//!");
-    (is_source && !introduced).then(|| format!("{path} does not open with `//!`"))
+    (is_source(path) && !introduced).then(|| format!("{path} does not open with `//!`"))
 }
 
 #[cfg(test)]
@@ -123,8 +159,7 @@ mod tests {
             ("runtime/storage/src/sled_store.rs", "let db: sled::Db;", 0),
             ("agent/src/link.rs", "fn f(_: quinn::Connection) {}", 1),
             ("tests/main.rs", "use quinn::Endpoint;", 1),
-            ("tests/benches/messages.rs", "use quinn::Endpoint;", 0),
-            ("runtime/cli/bench/messages.rs", "use quinn::Endpoint;", 0),
+            ("tests/lab/src/bench/messages.rs", "use quinn::Endpoint;", 1),
             ("runtime/cli/local.rs", "use quinn::Endpoint;", 1),
             ("master/src/lib.rs", "use raft::RawNode;", 1),
             ("master/consensus/src/lib.rs", "use raft::RawNode;", 0),
@@ -141,6 +176,24 @@ mod tests {
         }
         let found = misplaced_names(&source("master/src/lib.rs", "//! Doc.\n\nuse sled::Db;"));
         assert_eq!(found, ["master/src/lib.rs:3 names sled"]);
+    }
+
+    #[test]
+    fn full_folders_and_split_modules_are_found() {
+        let sources = [
+            "a/src/lib.rs",
+            "a/src/b.rs",
+            "a/src/b/c.rs",
+            "a/src/b/d.rs",
+            "a/x.rs",
+        ];
+        let sources = sources.map(|path| source(path, ""));
+        let full: Vec<_> = full_folders(&sources, 2).into_iter().collect();
+        assert_eq!(full, [("a/src".to_owned(), 3)]);
+        assert_eq!(
+            split_modules(&sources),
+            ["a/src/b.rs has a folder beside it"]
+        );
     }
 
     #[test]

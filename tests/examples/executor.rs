@@ -1,9 +1,9 @@
-//! A worked executor: runs the tasks of the framework beside this file (`framework.rs`), in its own process.
+//! Example of an executor: runs the tasks of the framework in `framework.rs`, within its own
+//! process.
 //!
-//! It is started by an agent, never by hand. A task's data is a line of text: the executor tells it to the scheduler in capitals, and the
-//! task has finished. A task here is work inside this process; an executor that starts processes of its own must end them when told.
-//!
-//! It remembers nothing: a task is over as soon as it has begun.
+//! An agent starts it. The data of a task is a line of text, which the executor sends to the
+//! scheduler in capital letters; then the task is finished. An executor that starts processes must
+//! end them when it is told to.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,12 +27,12 @@ impl Executor for Poet {
         driver.report(&task.task_id, TaskState::Running);
         let line = String::from_utf8_lossy(&task.data).to_uppercase();
         driver.message(line);
-        // Updates reach the scheduler in the order in which they are reported.
+        // Updates reach the scheduler in the order of the reports.
         driver.report(&task.task_id, TaskState::Finished);
     }
 
     fn kill(&mut self, task: TaskId, _: Option<KillPolicy>, driver: &ExecutorDriverRef) {
-        // Too late for a task that has finished: its first terminal state is the one that counts.
+        // Has no effect on a finished task: the first terminal state counts.
         driver.report(&task, TaskState::Killed);
     }
 

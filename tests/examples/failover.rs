@@ -1,4 +1,4 @@
-//! A worked framework that outlives its own death: started again, it takes its task over from where it was.
+//! Example of a framework that survives its own exit: started again, it resumes its task.
 //!
 //! With a cluster from `meros local` and its certificates:
 //!
@@ -6,11 +6,11 @@
 //! cargo run --example failover -- 127.0.0.1:5050 ~/.local/state/meros/local/certs keeper.id 60 'sleep 1000'
 //! ```
 //!
-//! It runs one command and keeps its framework's id in a file. Killed and started again with that file within the given number of
-//! seconds, it is the same framework to the master, and its task has not noticed. Later than that the master has ended the task, and
-//! the framework is refused.
+//! It runs one command and stores its framework id in a file. If it is killed and started again
+//! with this file within the given number of seconds, the master treats it as the same framework,
+//! and its task keeps running. After that time the master kills the task and refuses the framework.
 //!
-//! What it remembers on disk is its id alone: how its task is it asks the master.
+//! It stores only its id on disk, and asks the master for the state of its task.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -23,35 +23,35 @@ use protocol::{
 };
 use resources::Resources;
 use runtime::Role;
-use scheduler_driver::{Ended, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, Ended, Scheduler, SchedulerDriver};
 
-/// The scheduler: where its id is kept, and what it has still to launch.
+/// The scheduler, with the file of its id and the command to launch.
 struct Keeper {
     file: PathBuf,
-    /// An earlier life of it may have launched the task.
-    took_over: bool,
+    /// Whether an earlier process may have launched the task.
+    resumed: bool,
     command: Option<String>,
     needed: Resources,
     task: TaskId,
 }
 
 impl Scheduler for Keeper {
-    fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, driver: &mut Calls, subscribed: &Subscribed) {
         let id = &subscribed.framework_id;
-        // Before anything is launched, so that no task is ever without its framework.
+        // The id is stored before the launch, so that a task can always be resumed.
         if let Err(error) = std::fs::write(&self.file, id.as_str()) {
             println!("{} cannot be written: {error}", self.file.display());
             driver.tear_down();
             return;
         }
         println!("subscribed as {id}");
-        if self.took_over {
-            // With no task named, the master tells of all that it knows.
+        if self.resumed {
+            // An empty list reconciles all tasks that the master knows.
             driver.reconcile(Vec::new());
         }
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for offer in offers {
             let found = offer.resources.find(&self.needed);
             let found = found.and_then(|resources| Some((resources, self.command.take()?)));
@@ -74,7 +74,7 @@ impl Scheduler for Keeper {
         }
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus) {
         println!("{} is {} {}", status.task_id, status.state, status.message);
         if status.state.is_terminal() {
             let _ = std::fs::remove_file(&self.file); // Nothing is left to take over.
@@ -82,17 +82,17 @@ impl Scheduler for Keeper {
         }
     }
 
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the master is lost: {reason}");
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
+        println!("master lost: {reason}");
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the framework cannot go on: {reason}");
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
+        println!("framework failed: {reason}");
     }
 }
 
-/// The id that an earlier life has left in `file`.
-fn earlier(file: &Path) -> Result<Option<FrameworkId>, Box<dyn Error>> {
+/// The id that an earlier process stored in `file`.
+fn stored_id(file: &Path) -> Result<Option<FrameworkId>, Box<dyn Error>> {
     match std::fs::read_to_string(file) {
         Ok(id) => Ok(Some(FrameworkId::new(id)?)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
@@ -110,12 +110,12 @@ async fn run(
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
     let mut framework = FrameworkInfo::new(user, "keeper");
     framework.failover_timeout = Duration::from_secs(seconds.parse()?);
-    framework.id = earlier(file)?;
-    let took_over = framework.id.is_some();
+    framework.id = stored_id(file)?;
+    let resumed = framework.id.is_some();
     let keeper = Keeper {
         file: file.to_owned(),
-        took_over,
-        command: (!took_over).then(|| command.to_owned()),
+        resumed,
+        command: (!resumed).then(|| command.to_owned()),
         needed: "cpus:0.1;mem:16".parse()?,
         task: TaskId::new("kept")?,
     };

@@ -1,4 +1,4 @@
-//! A worked framework: a scheduler on the driver that runs a few tasks, and tells how each of them went.
+//! Example of a framework: a scheduler that runs a few tasks and prints their states.
 //!
 //! With a cluster from `meros local` and its certificates:
 //!
@@ -7,10 +7,12 @@
 //! cargo run --example framework -- 127.0.0.1:5050 CERTS target/debug/examples/executor
 //! ```
 //!
-//! Without a third argument each task is a shell line, run by the agent's own executor. With one, that program is the framework's own
-//! executor (see `executor.rs` beside this file): it is given all tasks, and answers by messages.
+//! Without a third argument each task is a shell command, run by the agent's command executor. With
+//! one, that program is the framework's own executor (see `executor.rs`): it runs all tasks and
+//! answers with messages.
 //!
-//! It remembers which tasks have not ended, and nothing on disk: if it dies, its tasks die with it, because its failover timeout is zero.
+//! It stores nothing on disk. When it exits, its tasks are killed, because its failover timeout is
+//! zero.
 
 use std::collections::BTreeSet;
 use std::error::Error;
@@ -24,14 +26,14 @@ use protocol::{
 };
 use resources::Resources;
 use runtime::Role;
-use scheduler_driver::{Ended, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, Ended, Scheduler, SchedulerDriver};
 
-/// How many tasks it runs.
+/// Number of tasks.
 const TASKS: usize = 3;
 
-/// The scheduler: what it still has to launch, and what it waits for.
+/// The scheduler, with tasks to launch and running tasks.
 struct Poem {
-    /// The framework's own executor, if it has one.
+    /// The framework's own executor, if any.
     executor: Option<ExecutorInfo>,
     to_launch: Vec<TaskId>,
     running: BTreeSet<TaskId>,
@@ -52,12 +54,12 @@ impl Poem {
         })
     }
 
-    /// A task on this agent, with a part of what was offered.
+    /// A task on this agent, with a part of the offered resources.
     fn task(&self, task_id: TaskId, agent_id: AgentId, resources: Resources) -> TaskInfo {
         let line = format!("echo this is {task_id}");
         TaskInfo {
             name: task_id.to_string(),
-            // A task has a command, or an executor that knows what to do with its data.
+            // A task has a command, or an executor that interprets its data.
             command: self.executor.is_none().then(|| CommandInfo::shell(line)),
             executor: self.executor.clone(),
             data: format!("this is {task_id}").into_bytes(),
@@ -71,17 +73,17 @@ impl Poem {
 }
 
 impl Scheduler for Poem {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         println!("subscribed as {}", subscribed.framework_id);
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         let Ok(needed) = "cpus:0.1;mem:16".parse::<Resources>() else {
             return;
         };
         for offer in offers {
             let (mut room, mut tasks) = (offer.resources.clone(), Vec::new());
-            // The executor itself uses a little, once for all its tasks.
+            // The executor needs some resources itself, once for all its tasks.
             if let Some(executor) = &self.executor {
                 let Some(taken) = room.find(&executor.resources) else {
                     driver.decline(vec![offer.id], Filters::default());
@@ -95,7 +97,8 @@ impl Scheduler for Poem {
                     ..executor.clone()
                 });
             }
-            // `find` picks the part of an offer that serves a need, with its reservations and the role it is allocated to.
+            // `find` returns a matching part of an offer, with its reservations and allocation
+            // role.
             while let Some(resources) = room.find(&needed) {
                 let Some(task) = self.to_launch.pop() else {
                     break;
@@ -106,7 +109,7 @@ impl Scheduler for Poem {
                 self.running.insert(task.clone());
                 tasks.push(self.task(task, offer.agent_id.clone(), resources));
             }
-            // What the tasks leave is given back; with no task at all this declines the offer.
+            // The remaining resources are declined; without tasks, this declines the whole offer.
             driver.launch(vec![offer.id], tasks);
         }
         if self.to_launch.is_empty() {
@@ -114,7 +117,7 @@ impl Scheduler for Poem {
         }
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus) {
         println!("{} is {} {}", status.task_id, status.state, status.message);
         if !status.state.is_terminal() {
             return;
@@ -122,21 +125,21 @@ impl Scheduler for Poem {
         self.running.remove(&status.task_id);
         self.failed += usize::from(status.state != TaskState::Finished);
         if self.running.is_empty() && self.to_launch.is_empty() {
-            println!("all tasks have ended, {} of them badly", self.failed);
+            println!("all tasks have ended, {} unsuccessfully", self.failed);
             driver.tear_down();
         }
     }
 
-    fn message(&mut self, _: &mut Verbs, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
+    fn message(&mut self, _: &mut Calls, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
         println!("{executor} says: {}", String::from_utf8_lossy(data));
     }
 
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the master is lost: {reason}");
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
+        println!("master lost: {reason}");
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the framework cannot go on: {reason}");
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
+        println!("framework failed: {reason}");
     }
 }
 
@@ -157,7 +160,7 @@ async fn run(master: &str, certs: &Path, executor: Option<&str>) -> Result<bool,
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
     let driver = SchedulerDriver::new([master], FrameworkInfo::new(user, "poem"))
         .connect(&identity, scheduler)?;
-    // The driver lives on this thread while we wait for its end.
+    // The driver runs on this thread while we wait for its end.
     Ok(matches!(
         driver.ended().await,
         Ended::TornDown { confirmed: true }

@@ -1,9 +1,10 @@
-//! A worked executor that speaks the v1 HTTP API as executors written for Mesos do, with nothing of Meros but its endpoint.
+//! Example of an executor on the v1 HTTP API, like those written for Mesos, without any code of
+//! Meros.
 //!
-//! It is started by an agent, never by hand. Each task has begun and finished as soon as it is launched; a message is sent back. It does as
-//! SPEC 2.5 asks of an executor: what is not acknowledged it keeps, and says again when it subscribes again.
+//! An agent starts it. Each task starts and finishes at once, and each message is returned. It
+//! keeps unacknowledged updates and repeats them when it subscribes again, as the API requires.
 //!
-//! Shown here is the protocol in the open. A library for Mesos in any language does the same.
+//! The protocol is written out here. Any Mesos library does the same.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Error, Read, Result, Write};
@@ -11,19 +12,19 @@ use std::net::TcpStream;
 
 use serde_json::{Value, json};
 
-struct Speaker {
-    /// Where the agent serves HTTP.
+struct HttpExecutor {
+    /// The agent's HTTP address.
     agent: String,
     token: String,
     framework_id: String,
     executor_id: String,
-    /// Updates by their number, until they are acknowledged.
+    /// Unacknowledged updates by number.
     unacknowledged: BTreeMap<u64, Value>,
     number: u64,
 }
 
-impl Speaker {
-    /// Says a call on a connection of its own; gives what is answered after the status and the headers.
+impl HttpExecutor {
+    /// Sends a call on a new connection, and returns the body of the answer.
     fn call(&self, kind: &str, mut call: Value) -> Result<BufReader<TcpStream>> {
         call["type"] = kind.into();
         call["framework_id"] = json!({"value": self.framework_id});
@@ -65,7 +66,7 @@ impl Speaker {
         self.call("UPDATE", json!({"update": update})).map(drop)
     }
 
-    fn hear(&mut self, event: &Value) -> Result<bool> {
+    fn handle(&mut self, event: &Value) -> Result<bool> {
         println!("{event}"); // Into `stdout` of the sandbox.
         match event["type"].as_str() {
             Some("LAUNCH") => {
@@ -89,12 +90,12 @@ impl Speaker {
     }
 }
 
-/// Sixteen bytes in base64 that stand for a number: its digits are such bytes already.
+/// A number as 16 bytes in base64: decimal digits are valid base64.
 fn bytes(number: &u64) -> Value {
     format!("{number:0>20}AA==").into()
 }
 
-/// The next record of a chunked body: its length, a line feed, and so many bytes.
+/// The next record of a chunked body: its length, a line feed, and this number of bytes.
 fn record(chunks: &mut impl Read) -> Result<Value> {
     let mut digits = String::new();
     loop {
@@ -112,7 +113,7 @@ fn record(chunks: &mut impl Read) -> Result<Value> {
     serde_json::from_slice(&record).map_err(Error::other)
 }
 
-/// The bytes of a chunked body.
+/// Reader of a chunked body.
 struct Chunks {
     answer: BufReader<TcpStream>,
     left: usize,
@@ -141,7 +142,7 @@ impl Read for Chunks {
 
 fn main() -> Result<()> {
     let variable = |name: &str| std::env::var(name).map_err(|_| Error::other(name.to_owned()));
-    let mut speaker = Speaker {
+    let mut executor = HttpExecutor {
         agent: variable("MESOS_AGENT_ENDPOINT")?,
         token: variable("MESOS_EXECUTOR_AUTHENTICATION_TOKEN")?,
         framework_id: variable("MESOS_FRAMEWORK_ID")?,
@@ -150,16 +151,16 @@ fn main() -> Result<()> {
         number: 0,
     };
     loop {
-        let updates: Vec<&Value> = speaker.unacknowledged.values().collect();
+        let updates: Vec<&Value> = executor.unacknowledged.values().collect();
         let subscribe = json!({"subscribe": {"unacknowledged_updates": updates}});
-        let answer = speaker.call("SUBSCRIBE", subscribe)?;
+        let answer = executor.call("SUBSCRIBE", subscribe)?;
         let mut chunks = Chunks { answer, left: 0 };
         while let Ok(event) = record(&mut chunks) {
-            if !speaker.hear(&event)? {
+            if !executor.handle(&event)? {
                 return Ok(());
             }
         }
-        // The stream has broken. Who does not outlive its agent ends with it.
+        // The stream has ended. Without checkpointing the executor ends with its agent.
         if variable("MESOS_CHECKPOINT")? == "0" {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! A worked framework with two schedulers: one runs a job of so many tasks, the other takes over when the first dies, and none of the
-//! tasks runs twice or not at all.
+//! Example of a framework with two schedulers: one runs a job of several tasks, the other takes
+//! over when the first exits. Each task runs exactly once.
 //!
 //! With a cluster from `meros local` and its certificates, in two terminals:
 //!
@@ -7,11 +7,12 @@
 //! cargo run --example standby -- 127.0.0.1:5050 ~/.local/state/meros/local/certs 20 'sleep 1; echo $MESOS_EXECUTOR_ID >> $HOME/done'
 //! ```
 //!
-//! Kill the one that leads, start it again, kill the other. What they share is one value of the framework's state, a letter for each task: `.` is still to be
-//! launched, `+` may have been, `#` has finished. It is written before a task is launched and before its end is acknowledged, and
-//! only over the version that was read, so that whoever leads next begins where the last one stopped.
+//! Kill the leading one, start it again, kill the other. They share one value of the framework's
+//! state, with a character for each task: `.` not launched, `+` perhaps launched, `#` finished. It
+//! is written before a task is launched and before its end is acknowledged, and only over the
+//! version that was read, so the next leading scheduler resumes exactly there.
 //!
-//! One step is under way at a time: a real framework would write several tasks at once.
+//! It takes one step at a time; a real framework would write the states of several tasks at once.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
@@ -28,16 +29,16 @@ use protocol::{
 use resources::Resources;
 use runtime::Role;
 use scheduler_driver::{
-    Acknowledgement, Ended, Scheduler, SchedulerDriver, StateAnswer, StateCall, StateOutcome, Verbs,
+    Acknowledgement, Calls, Ended, Scheduler, SchedulerDriver, StateAnswer, StateCall, StateOutcome,
 };
 
-/// The key under which the letters are kept.
+/// Key of the task states.
 const PROGRESS: &str = "progress";
 const TO_LAUNCH: u8 = b'.';
 const LAUNCHED: u8 = b'+';
 const FINISHED: u8 = b'#';
 
-/// What is done as soon as the letters are written.
+/// Action to take after the states are written.
 enum Step {
     Launch(Box<Offer>, Resources, usize),
     Acknowledge(Box<TaskStatus>),
@@ -48,50 +49,50 @@ struct Job {
     tasks: usize,
     command: String,
     needed: Resources,
-    /// The letters and their version; `None` until they have been read.
+    /// The task states with their version; `None` until they are read.
     progress: Option<(Vec<u8>, u64)>,
-    /// Waits for the letters to be written.
+    /// Waits until the states are written.
     step: Option<Step>,
-    /// Tasks that may have been launched before, of which the master has not answered yet.
-    asked: BTreeSet<TaskId>,
-    /// Ends that wait for their turn.
-    ends: VecDeque<TaskStatus>,
+    /// Tasks that may have been launched before, with a pending reconciliation.
+    reconciling: BTreeSet<TaskId>,
+    /// Final statuses to be processed.
+    ended: VecDeque<TaskStatus>,
 }
 
 impl Job {
-    /// Reads the letters, whatever was thought of them before.
-    fn read(&mut self, driver: &mut Verbs) {
+    /// Reads the states again.
+    fn load(&mut self, driver: &mut Calls) {
         (self.progress, self.step) = (None, None);
         driver.get(PROGRESS);
     }
 
-    /// Writes this letter for this task, and then takes the step.
-    fn write(&mut self, driver: &mut Verbs, task: usize, letter: u8, step: Step) {
-        if let Some((letters, version)) = &mut self.progress {
-            letters[task] = letter;
+    /// Writes the state of a task; `step` follows.
+    fn save(&mut self, driver: &mut Calls, task: usize, state: u8, step: Step) {
+        if let Some((states, version)) = &mut self.progress {
+            states[task] = state;
             self.step = Some(step);
-            driver.compare_and_set(PROGRESS, *version, letters.clone());
+            driver.compare_and_set(PROGRESS, *version, states.clone());
         }
     }
 
-    /// The letters are known: asks how the tasks are that may have been launched.
-    fn begin(&mut self, driver: &mut Verbs, letters: Vec<u8>, version: u64) {
-        println!("progress {}", String::from_utf8_lossy(&letters));
-        let launched = letters.iter().enumerate();
-        let launched = launched.filter(|(_, letter)| **letter == LAUNCHED);
-        let asked: Vec<_> = launched
+    /// The states were read: reconciles the tasks that may have been launched.
+    fn resume(&mut self, driver: &mut Calls, states: Vec<u8>, version: u64) {
+        println!("progress {}", String::from_utf8_lossy(&states));
+        let launched = states.iter().enumerate();
+        let launched = launched.filter(|(_, state)| **state == LAUNCHED);
+        let reconciling: Vec<_> = launched
             .filter_map(|(task, _)| Some((task_id(task)?, None)))
             .collect();
-        self.asked = asked.iter().map(|(task, _)| task.clone()).collect();
-        self.progress = Some((letters, version));
-        if !asked.is_empty() {
-            driver.reconcile(asked);
+        self.reconciling = reconciling.iter().map(|(task, _)| task.clone()).collect();
+        self.progress = Some((states, version));
+        if !reconciling.is_empty() {
+            driver.reconcile(reconciling);
         }
-        self.go_on(driver);
+        self.advance(driver);
     }
 
-    /// The letters are written.
-    fn taken(&mut self, driver: &mut Verbs, written: u64) {
+    /// The states were written: takes the step.
+    fn saved(&mut self, driver: &mut Calls, written: u64) {
         if let Some((_, version)) = &mut self.progress {
             *version = written;
         }
@@ -103,37 +104,38 @@ impl Job {
             Some(Step::Acknowledge(status)) => driver.acknowledge(&status),
             None => {}
         }
-        self.go_on(driver);
+        self.advance(driver);
     }
 
-    /// The next end, if nothing is under way; the last of all ends the framework.
-    fn go_on(&mut self, driver: &mut Verbs) {
-        let Some((letters, _)) = self.progress.as_ref().filter(|_| self.step.is_none()) else {
+    /// Processes the next final status, unless a write is pending. Ends the framework after the
+    /// last one.
+    fn advance(&mut self, driver: &mut Calls) {
+        let Some((states, _)) = self.progress.as_ref().filter(|_| self.step.is_none()) else {
             return;
         };
-        if letters.iter().all(|letter| *letter == FINISHED) {
+        if states.iter().all(|state| *state == FINISHED) {
             println!("all {} tasks have finished", self.tasks);
             return driver.tear_down();
         }
-        let Some(status) = self.ends.pop_front() else {
+        let Some(status) = self.ended.pop_front() else {
             return;
         };
-        let known = number(&status.task_id).and_then(|task| Some((task, *letters.get(task)?)));
+        let known = number(&status.task_id).and_then(|task| Some((task, *states.get(task)?)));
         match known {
             Some((task, LAUNCHED)) => {
                 println!("{} is {}", status.task_id, status.state);
                 let finished = status.state == TaskState::Finished;
-                // One that failed, or never began, is launched again.
-                let letter = if finished { FINISHED } else { TO_LAUNCH };
+                // A task that failed or never started is launched again.
+                let state = if finished { FINISHED } else { TO_LAUNCH };
                 if !finished {
                     driver.revive(Default::default());
                 }
-                self.write(driver, task, letter, Step::Acknowledge(Box::new(status)));
+                self.save(driver, task, state, Step::Acknowledge(Box::new(status)));
             }
-            // This end is in the letters already.
+            // This end is recorded already.
             _ => {
                 driver.acknowledge(&status);
-                self.go_on(driver);
+                self.advance(driver);
             }
         }
     }
@@ -163,45 +165,45 @@ fn number(task: &TaskId) -> Option<usize> {
 }
 
 impl Scheduler for Job {
-    fn you_lead(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
+    fn elected(&mut self, driver: &mut Calls, subscribed: &Subscribed) {
         println!("leading {}", subscribed.framework_id);
-        self.read(driver);
+        self.load(driver);
     }
 
-    fn standing_by(&mut self, _: &mut Verbs, standing: &StandingBy) {
+    fn standing_by(&mut self, _: &mut Calls, standing: &StandingBy) {
         println!("standing by for {}", standing.framework_id);
         (self.progress, self.step) = (None, None);
-        self.ends.clear();
+        self.ended.clear();
     }
 
-    fn state(&mut self, driver: &mut Verbs, call: &StateCall, outcome: &StateOutcome) {
+    fn state(&mut self, driver: &mut Calls, call: &StateCall, outcome: &StateOutcome) {
         match (call, outcome) {
             (StateCall::Get { .. }, Ok(StateAnswer::Found(Some(found)))) => {
-                self.begin(driver, found.value.clone(), found.version);
+                self.resume(driver, found.value.clone(), found.version);
             }
-            (StateCall::Get { .. }, Ok(_)) => self.begin(driver, vec![TO_LAUNCH; self.tasks], 0),
-            (_, Ok(StateAnswer::Written { version })) => self.taken(driver, *version),
+            (StateCall::Get { .. }, Ok(_)) => self.resume(driver, vec![TO_LAUNCH; self.tasks], 0),
+            (_, Ok(StateAnswer::Written { version })) => self.saved(driver, *version),
             (_, Ok(StateAnswer::Found(_))) => {}
             (_, Err(error)) => {
-                println!("the progress is not known: {error}");
-                // Whether it was written or not: what stands there now is right.
+                println!("cannot read or write the progress: {error}");
+                // The write may have been applied or not; the states are read again.
                 if let Some(Step::Acknowledge(status)) = self.step.take() {
-                    self.ends.push_front(*status);
+                    self.ended.push_front(*status);
                 }
-                self.read(driver);
+                self.load(driver);
             }
         }
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
-        // Soon again: the next step is near.
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
+        // A short filter, because the next step follows soon.
         let refuse_seconds = 0.1;
         for offer in offers {
             let free = self.progress.as_ref().filter(|_| self.step.is_none());
-            let next = free.and_then(|(letters, _)| letters.iter().position(|l| *l == TO_LAUNCH));
+            let next = free.and_then(|(states, _)| states.iter().position(|l| *l == TO_LAUNCH));
             match next.zip(offer.resources.find(&self.needed)) {
                 Some((task, resources)) => {
-                    self.write(
+                    self.save(
                         driver,
                         task,
                         LAUNCHED,
@@ -213,25 +215,26 @@ impl Scheduler for Job {
         }
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus) {
         if !status.state.is_terminal() {
             return driver.acknowledge(status);
         }
-        // A second answer that a task is not known must not undo its launch after the first.
+        // A second reconciliation answer must not end a task that was launched again
+        // after the first.
         let answer = status.reason == Some(Reason::Reconciliation);
-        if answer && !self.asked.remove(&status.task_id) {
+        if answer && !self.reconciling.remove(&status.task_id) {
             return;
         }
-        self.ends.push_back(status.clone());
-        self.go_on(driver);
+        self.ended.push_back(status.clone());
+        self.advance(driver);
     }
 
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the master is lost: {reason}");
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
+        println!("master lost: {reason}");
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
-        println!("the framework cannot go on: {reason}");
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
+        println!("framework failed: {reason}");
     }
 }
 
@@ -242,7 +245,7 @@ async fn run(
     command: &str,
 ) -> Result<bool, Box<dyn Error>> {
     let user = std::env::var("USER").unwrap_or_else(|_| "root".to_owned());
-    // Both have the same name, and by it the same framework.
+    // Both schedulers have the same name, which identifies the framework.
     let mut framework = FrameworkInfo::new(user, "job");
     framework.failover_timeout = Duration::from_secs(600);
     let job = Job {
@@ -251,8 +254,8 @@ async fn run(
         needed: "cpus:0.1;mem:16".parse()?,
         progress: None,
         step: None,
-        asked: BTreeSet::new(),
-        ends: VecDeque::new(),
+        reconciling: BTreeSet::new(),
+        ended: VecDeque::new(),
     };
     let identity = transport::Identity::load(certs, Role::Framework)?;
     let driver = SchedulerDriver::new(masters.split(','), framework)

@@ -1,6 +1,7 @@
-//! The corpus: inputs worth keeping, one text file for each target in `tests/fixtures/corpus`.
+//! The corpus: interesting inputs, one text file per target in `tests/fixtures/corpus`.
 //!
-//! A line is hexadecimal bytes, or a JSON string that stands for its UTF-8, or a comment after `#`. Lines are only ever added at the end.
+//! A line is hexadecimal bytes, a JSON string for its UTF-8 bytes, or a comment after `#`. Lines
+//! are only appended.
 
 use std::fs;
 use std::io::Write;
@@ -8,19 +9,19 @@ use std::path::PathBuf;
 
 use crate::target::Target;
 
-/// The most bytes of inputs in one file.
+/// Maximum total size of the inputs in one file.
 pub const BYTES_MAX: usize = 32 << 10;
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/corpus")
 }
 
-/// The file of a target, from its name.
+/// File name of a target.
 pub fn file_of(name: &str) -> String {
     format!("{}.txt", name.replace(['/', ' '], "-"))
 }
 
-/// Every file with its inputs.
+/// All files with their inputs.
 pub fn all() -> Vec<(String, Vec<Vec<u8>>)> {
     let entries = fs::read_dir(folder()).map(|entries| entries.flatten().collect());
     let mut files: Vec<String> = entries
@@ -38,7 +39,7 @@ pub fn all() -> Vec<(String, Vec<Vec<u8>>)> {
         .collect()
 }
 
-/// The inputs kept for a target.
+/// Inputs of a target.
 pub fn of(name: &str) -> Vec<Vec<u8>> {
     let file = file_of(name);
     let text = fs::read_to_string(folder().join(&file)).unwrap_or_default();
@@ -60,7 +61,7 @@ fn read(file: &str, text: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Reads one line.
+/// Parses one line.
 pub fn input(line: &str) -> Option<Vec<u8>> {
     if line.starts_with('"') {
         return serde_json::from_str::<String>(line)
@@ -75,7 +76,7 @@ pub fn input(line: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// An input as a line.
+/// Formats an input as a line.
 pub fn line(target: &Target, input: &[u8]) -> String {
     match std::str::from_utf8(input) {
         Ok(text) if target.text => serde_json::Value::from(text).to_string(),
@@ -84,7 +85,7 @@ pub fn line(target: &Target, input: &[u8]) -> String {
     }
 }
 
-/// Adds an input to its target's file, under a remark. Returns where it stands.
+/// Appends an input to its target's file, below a comment. Returns the path.
 pub fn add(target: &Target, input: &[u8], remark: &str) -> std::io::Result<String> {
     fs::create_dir_all(folder())?;
     let file = file_of(&target.name);

@@ -1,6 +1,6 @@
-//! How much memory a piece of work held at once: an allocator that counts, for this test binary alone.
+//! Peak memory of a computation: a counting allocator for this test binary.
 //!
-//! Each thread counts for itself. It limits nothing: what was held too much is told afterwards.
+//! Each thread has its own counters. Nothing is limited; excess is reported afterwards.
 
 #![allow(
     unsafe_code,
@@ -15,14 +15,14 @@ thread_local! {
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
-/// The system's allocator, counted.
+/// The system allocator with counters.
 struct Counting;
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 fn count(bytes: isize) {
-    // A thread that is ending has no counters any more, and nobody asks it.
+    // An ending thread has no counters any more, and they are not needed.
     let _ = HELD.try_with(|held| {
         let now = held.get() + bytes;
         held.set(now);
@@ -30,7 +30,7 @@ fn count(bytes: isize) {
     });
 }
 
-// SAFETY: every call is handed on to the system's allocator as it came.
+// SAFETY: every call is passed unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
@@ -53,7 +53,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Does the work on this thread; also tells how many bytes more than before it held at most.
+/// Runs `work` on this thread, and returns its peak of additional memory in bytes.
 pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.get();
     PEAK.set(before);
@@ -62,7 +62,7 @@ pub fn peak<T>(work: impl FnOnce() -> T) -> (T, usize) {
 }
 
 #[test]
-fn what_is_held_for_a_moment_is_counted() {
+fn temporary_memory_is_counted() {
     let (length, held) = peak(|| vec![0_u8; 100_000].len() + vec![0_u8; 1000].len());
     assert_eq!(length, 101_000);
     assert!((100_000..102_000).contains(&held), "{held}");

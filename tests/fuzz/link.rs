@@ -1,8 +1,10 @@
-//! A whole link: bytes from a peer go through [`Link::deliver`] to an actor, and answers come back.
+//! A whole link: bytes from a peer pass through [`Link::deliver`] to an actor, and its replies
+//! return.
 //!
-//! An input is a little script of steps: bytes of the ordinary lane, a bulk, or a moment in which the actor gets its turn. Each is played
-//! twice, with the bytes handed over as they come and one by one: how bytes were cut must never show, neither in what the actor
-//! heard nor in what was answered. (Consecutive tells are gathered when they come together, so these are two ways through the code.)
+//! An input is a script of steps: bytes of the ordinary lane, a bulk, or a pause in which the actor
+//! runs. Each script runs twice, with whole chunks and byte by byte: received messages and replies
+//! must be equal. (Consecutive tells of one chunk are gathered, so the two runs use different
+//! code.)
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,36 +12,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use runtime::prelude::*;
-use runtime::rehearsal::{node, stage};
+use runtime::testing::{node, run_simulated};
 use runtime::{Dialled, Hello, Link, NodeId, Outgoing};
 use serde::{Deserialize, Serialize};
 
-use crate::chance::Chance;
-use crate::target::{Heap, Judged, Shown, Target};
+use crate::rng::Rng;
+use crate::target::{HeapLimit, Observation, Target, Verdict};
 
-/// A short frame may become an envelope in a mailbox, a watch, or an answer that names it.
-const STEP: Heap = Heap {
+/// A short frame may become an envelope in a mailbox, a watch, or a reply that names it.
+const STEP: HeapLimit = HeapLimit {
     per_byte: 400,
-    beside: 64 << 10,
+    fixed: 64 << 10,
 };
-/// The peer's epoch, which every frame from an actor must bear.
+/// The peer's incarnation, required in every frame from an actor.
 const EPOCH: u64 = 5;
 /// The listener's incarnation: it is the first actor of its node.
 const LISTENER: u64 = 1;
 
-/// Remember this.
+/// A tell.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note(u32);
 
-/// Remember this, and say how much you remember.
+/// An ask; the answer is the number of messages so far.
 #[derive(Debug, Serialize, Deserialize)]
 struct Count(String);
 
-/// Are you there? In the other lane.
+/// An ask on the ping lane.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ping;
 
-/// Only masters may say this.
+/// A tell that only masters may send.
 #[derive(Debug, Serialize, Deserialize)]
 struct Order;
 
@@ -50,7 +52,7 @@ remote! {
     Order = "fuzz/order" v1
 }
 
-/// Writes down what it hears, and from whom.
+/// Records all messages and their senders.
 struct Listener(Arc<Mutex<Vec<String>>>);
 
 impl Listener {
@@ -67,11 +69,11 @@ impl Actor for Listener {
 }
 
 impl Process for Listener {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Count>(&Role::ALL);
-        ears.hear::<Ping>(&Role::ALL);
-        ears.hear::<Order>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Count>(&Role::ALL);
+        handlers.accept::<Ping>(&Role::ALL);
+        handlers.accept::<Order>(&[Role::Master]);
     }
 }
 
@@ -103,7 +105,7 @@ impl Handler<Order> for Listener {
     }
 }
 
-/// One step of a script.
+/// A step of a script.
 #[derive(Debug)]
 enum Step<'a> {
     Bytes(&'a [u8]),
@@ -111,7 +113,8 @@ enum Step<'a> {
     Pause,
 }
 
-/// Reads a script; whatever the bytes are, they are one. A step is its kind, a length (u16, big endian) and so many bytes.
+/// Parses a script; any bytes are valid. A step has a kind, a length (u16, big endian) and its
+/// bytes.
 fn script(mut bytes: &[u8]) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     while let Some((&[kind, high, low], rest)) = bytes.split_first_chunk::<3>() {
@@ -130,7 +133,7 @@ fn script(mut bytes: &[u8]) -> Vec<Step<'_>> {
     steps
 }
 
-/// What can be seen of a script from outside.
+/// The visible results of a script.
 #[derive(Debug, PartialEq)]
 struct Seen {
     heard: Vec<String>,
@@ -157,7 +160,7 @@ async fn play(steps: &[Step<'_>], bytewise: bool) -> Result<Seen, String> {
         frames: Hello::FRAMES,
         node: peer.node.clone(),
         role: peer.role,
-        hears: BTreeMap::new(),
+        accepts: BTreeMap::new(),
     };
     let link = node
         .attach(peer, hello, Dialled::ByThem)
@@ -171,11 +174,11 @@ async fn play(steps: &[Step<'_>], bytewise: bool) -> Result<Seen, String> {
             }),
             Step::Bytes(bytes) => {
                 arrived.extend_from_slice(bytes);
-                STEP.hold(arrived.len(), || link.deliver(&mut arrived))?
+                STEP.enforce(arrived.len(), || link.deliver(&mut arrived))?
             }
             Step::Bulk(token, body) => {
                 let body = Bytes::copy_from_slice(body);
-                STEP.hold(body.len() + arrived.len(), || {
+                STEP.enforce(body.len() + arrived.len(), || {
                     link.deliver_bulk(*token, body)
                 })?
             }
@@ -211,7 +214,7 @@ async fn play(steps: &[Step<'_>], bytewise: bool) -> Result<Seen, String> {
     })
 }
 
-/// The frames that wait to go back, in order of their bytes: which answer is ready first depends on when the actor had its turn.
+/// The outgoing frames, sorted by bytes: the order of replies depends on the pauses.
 fn answers(link: &Link) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     for lane in [Lane::Ordinary, Lane::Ping] {
@@ -232,26 +235,26 @@ fn answers(link: &Link) -> Vec<Vec<u8>> {
     all
 }
 
-fn judge(bytes: &[u8]) -> Judged {
+fn check(bytes: &[u8]) -> Verdict {
     let steps = script(bytes);
-    let whole = stage(play(&steps, false))?;
-    let bytewise = stage(play(&steps, true))?;
+    let whole = run_simulated(play(&steps, false))?;
+    let bytewise = run_simulated(play(&steps, true))?;
     if whole != bytewise {
         return Err(format!(
             "as they came {whole:?}, but byte by byte {bytewise:?}"
         ));
     }
-    let mut shown = match &whole.garbled {
-        Some(reason) => Shown::refused(reason)?,
-        None => Shown::default(),
+    let mut observation = match &whole.garbled {
+        Some(reason) => Observation::rejected(reason)?,
+        None => Observation::default(),
     };
-    shown.taken = whole.garbled.is_none();
-    // Which kinds of things were heard, answered and counted.
+    observation.accepted = whole.garbled.is_none();
+    // Features: the kinds of messages, replies and counters.
     for heard in &whole.heard {
         let kind: String = heard.chars().take_while(|c| c.is_alphabetic()).collect();
-        shown
+        observation
             .features
-            .extend(Shown::value(&format_args!("{kind}")).features);
+            .extend(Observation::value(&format_args!("{kind}")).features);
     }
     for frame in &whole.answered {
         let kind = frame
@@ -259,15 +262,15 @@ fn judge(bytes: &[u8]) -> Judged {
             .take(1)
             .chain(frame.get(9))
             .map(|byte| u16::from(*byte));
-        shown
+        observation
             .features
             .push(kind.fold(1, |all, byte| all.wrapping_mul(257).wrapping_add(byte)));
     }
     let counted = whole.counted.iter().filter(|(_, count)| **count > 0.0);
-    shown
+    observation
         .features
         .extend(counted.map(|(name, _)| runtime::message::id_of(name) as u16));
-    Ok(shown)
+    Ok(observation)
 }
 
 /// The target.
@@ -277,31 +280,31 @@ pub fn target() -> Target {
         text: false,
         weight: 2,
         seeds: Vec::new(),
-        imagine: Box::new(|chance| Some(some_script(chance))),
-        judge: Box::new(judge),
+        generate: Box::new(|rng| Some(random_script(rng))),
+        check: Box::new(check),
     }
 }
 
-fn some_script(chance: &mut Chance) -> Vec<u8> {
+fn random_script(rng: &mut Rng) -> Vec<u8> {
     let mut script = Vec::new();
-    for _ in 0..1 + chance.below(6) {
-        let kind = chance.below(4) as u8;
+    for _ in 0..1 + rng.below(6) {
+        let kind = rng.below(4) as u8;
         let mut body = Vec::new();
         match kind {
-            2 => body.extend([chance.below(3) as u8, chance.below(100) as u8]),
+            2 => body.extend([rng.below(3) as u8, rng.below(100) as u8]),
             3 => {}
             _ => {
-                for _ in 0..1 + chance.below(4) {
-                    let inner = frame(chance);
-                    // Frames come in runs, which is what gathering is for.
-                    for _ in 0..1 + chance.below(3) {
+                for _ in 0..1 + rng.below(4) {
+                    let inner = frame(rng);
+                    // Equal frames in sequence are gathered.
+                    for _ in 0..1 + rng.below(3) {
                         body.extend((inner.len() as u32).to_be_bytes());
                         body.extend(&inner);
                     }
-                    // So do tells that leave out their header, in either form, also where none may.
-                    for _ in 0..chance.below(3) {
-                        let said = chance.below(250) as u8;
-                        match chance.below(9) {
+                    // Tells with an elided header, in both forms, also where they are invalid.
+                    for _ in 0..rng.below(3) {
+                        let said = rng.below(250) as u8;
+                        match rng.below(9) {
                             0..=4 => body.extend([0x80, 1, said]),
                             5..=6 => body.extend([0, 0, 0, 2, 11, said]),
                             7 => body.extend([0x80, 0]),
@@ -318,45 +321,46 @@ fn some_script(chance: &mut Chance) -> Vec<u8> {
     script
 }
 
-/// A frame as a peer might send it, without its length. Written here by hand, from the description in `runtime/src/frame.rs`.
-pub fn frame(chance: &mut Chance) -> Vec<u8> {
+/// A frame as a peer might send it, without its length. Written by hand from the description in
+/// `runtime/src/frame.rs`.
+pub fn frame(rng: &mut Rng) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
-    let target = |chance: &mut Chance| {
-        let incarnation = *chance.pick(&[LISTENER, LISTENER, 0, 9]);
-        let name = *chance.pick(&["listener", "nobody", ""]);
+    let target = |rng: &mut Rng| {
+        let incarnation = *rng.pick(&[LISTENER, LISTENER, 0, 9]);
+        let name = *rng.pick(&["listener", "nobody", ""]);
         [&incarnation.to_be_bytes()[..], &text(name)].concat()
     };
-    let correlation = (chance.below(4) as u64).to_be_bytes();
-    match chance.below(14) {
-        0..=7 => letter(chance),
+    let correlation = (rng.below(4) as u64).to_be_bytes();
+    match rng.below(14) {
+        0..=7 => envelope(rng),
         8 => {
-            let outcome = match chance.below(6) as u8 {
+            let outcome = match rng.below(6) as u8 {
                 status @ 3..=4 => [&[status][..], &text("because")].concat(),
                 0 => vec![0, 7],
                 status => vec![status],
             };
             [&[3][..], &correlation, &outcome].concat()
         }
-        9 => [&[4][..], &target(chance)].concat(),
-        10 => [&[5][..], &target(chance)].concat(),
+        9 => [&[4][..], &target(rng)].concat(),
+        10 => [&[5][..], &target(rng)].concat(),
         11 => {
-            let reason = match chance.below(4) as u8 {
+            let reason = match rng.below(4) as u8 {
                 reason @ 1..=2 => [&[reason][..], &text("because")].concat(),
                 reason => vec![reason],
             };
-            [&[6][..], &target(chance), &reason].concat()
+            [&[6][..], &target(rng), &reason].concat()
         }
-        12 => match chance.one_in(2) {
+        12 => match rng.one_in(2) {
             true => [&[7][..], &correlation, &text("listener")].concat(),
             false => [&[8][..], &correlation, &[0, 0, 0, 0, 0, 0, 0, 1]].concat(),
         },
-        _ if chance.one_in(4) => vec![10],
+        _ if rng.one_in(4) => vec![10],
         _ => {
-            let token = (chance.below(3) as u64).to_be_bytes();
-            let header = match chance.one_in(4) {
+            let token = (rng.below(3) as u64).to_be_bytes();
+            let header = match rng.one_in(4) {
                 true => [&[3][..], &correlation, &[0]].concat(),
                 false => {
-                    let mut whole = letter(chance);
+                    let mut whole = envelope(rng);
                     whole.truncate(23);
                     whole
                 }
@@ -366,26 +370,26 @@ pub fn frame(chance: &mut Chance) -> Vec<u8> {
     }
 }
 
-fn letter(chance: &mut Chance) -> Vec<u8> {
-    let (id, body) = match chance.below(5) {
-        0..=1 => (Note::ID, vec![chance.below(250) as u8]),
+fn envelope(rng: &mut Rng) -> Vec<u8> {
+    let (id, body) = match rng.below(5) {
+        0..=1 => (Note::ID, vec![rng.below(250) as u8]),
         2 => (Count::ID, vec![2, b'a', b'b']),
         3 => (Ping::ID, Vec::new()),
         _ => (Order::ID, Vec::new()),
     };
-    let asks = chance.one_in(3);
+    let asks = rng.one_in(3);
     let lane = if id == Ping::ID { 0x80 } else { 0 };
     let mut bytes = vec![lane | if asks { 2 } else { 1 }];
     bytes.extend(id.to_be_bytes());
     bytes.extend(1_u16.to_be_bytes());
-    if chance.one_in(4) {
+    if rng.one_in(4) {
         bytes.extend(0_u64.to_be_bytes());
         bytes.extend([0, 8]);
         bytes.extend(b"listener");
     } else {
         bytes.extend(LISTENER.to_be_bytes());
     }
-    if chance.one_in(2) {
+    if rng.one_in(2) {
         bytes.extend(3_u64.to_be_bytes());
         bytes.extend(EPOCH.to_be_bytes());
         bytes.extend([0, 4]);
@@ -394,7 +398,7 @@ fn letter(chance: &mut Chance) -> Vec<u8> {
         bytes.extend(0_u64.to_be_bytes());
     }
     if asks {
-        bytes.extend((chance.below(4) as u64).to_be_bytes());
+        bytes.extend((rng.below(4) as u64).to_be_bytes());
     }
     bytes.extend(body);
     bytes

@@ -1,17 +1,18 @@
-//! Every type that is read from a wire or a store by the codec: each message, each answer, and the registry's records.
+//! All types that the codec decodes from a link or a store: messages, answers, and records of the
+//! registry.
 //!
-//! A message that is missing here, in any of its shapes, fails `every_message_of_the_tree_is_fuzzed`, which reads the sources.
+//! `every_message_is_fuzzed` reads the sources and fails if a version of a message is missing here.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs;
 use std::path::Path;
 
+use consensus::member::bootstrap::Introduce;
 use consensus::member::dumping::{ReadDump, TakeDump};
-use consensus::member::founding::Acquaint;
 use consensus::member::operator::{ChangeMasters, ViewMaster};
 use consensus::member::{Arrived, Dismissed, PacketSent, PacketSentV1};
-use master::mirror::BooksChanged;
+use master::mirror::MirrorUpdate;
 use module_api::allocator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;
@@ -26,7 +27,7 @@ use protocol::message::scheduler::*;
 use protocol::message::standby::*;
 use protocol::message::state::*;
 use protocol::message::task::*;
-use runtime::delivery::Numbered;
+use runtime::delivery::Sequenced;
 use runtime::{Pid, Remote, Timestamp};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,24 +37,24 @@ use crate::target::{Target, body};
 
 const GOLDEN: &str = include_str!("../../runtime/protocol/tests/golden.txt");
 
-/// A message and, unless it is nothing, its answer.
+/// A message and, unless it is empty, its answer.
 fn message<M: Remote + Debug>() -> Vec<Target>
 where
     M::Result: Serialize + DeserializeOwned + Debug,
 {
-    let mut told = body::<M>(M::NAME);
+    let mut target = body::<M>(M::NAME);
     let released = format!("{} v{} ", M::NAME, M::VERSION);
     let golden = GOLDEN
         .lines()
         .filter_map(|line| corpus::input(line.strip_prefix(&released)?));
-    told.seeds.extend(golden);
+    target.seeds.extend(golden);
     match size_of::<M::Result>() {
-        0 => vec![told],
-        _ => vec![told, body::<M::Result>(format!("{} answer", M::NAME))],
+        0 => vec![target],
+        _ => vec![target, body::<M::Result>(format!("{} answer", M::NAME))],
     }
 }
 
-/// The targets of one message in one shape.
+/// The targets of one version of a message.
 struct Fuzzed {
     name: &'static str,
     version: u16,
@@ -70,7 +71,7 @@ macro_rules! messages {
     };
 }
 
-/// Every message in every shape that is read.
+/// All messages in all versions that are decoded.
 fn messages() -> Vec<Fuzzed> {
     messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent AgentSuspended AgentResumed ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
@@ -79,7 +80,7 @@ fn messages() -> Vec<Fuzzed> {
         ResourcesReportedV1 ResourcesReported RegisterAgentV4 ReregisterAgentV3 Operate
         KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged TasksRevoked Lost FrameworkFailed
         InverseOffersMade InverseOfferRescinded AcceptInverseOffers DeclineInverseOffers
-        StandBy YouLead GetState ChangeState
+        StandBy SchedulerElected GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor FrameworkChanged
         SubscribeExecutor LaunchTask EndTask ShutDownExecutor ExecutorUpdated UpdateStored
         OversubscribedChanged ViewCluster ViewRoles ExplainOffers UpdateQuotas UpdateWeights KillByOperator ReadSandbox
@@ -88,12 +89,12 @@ fn messages() -> Vec<Fuzzed> {
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
-        PacketSentV1 PacketSent Arrived Dismissed Acquaint ViewMaster ChangeMasters TakeDump ReadDump BooksChanged
-        Numbered Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
+        PacketSentV1 PacketSent Arrived Dismissed Introduce ViewMaster ChangeMasters TakeDump ReadDump MirrorUpdate
+        Sequenced Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     }
 }
 
-/// All of them.
+/// All targets of this module.
 pub fn targets() -> Vec<Target> {
     let messages = messages().into_iter();
     let mut all: Vec<Target> = messages.flat_map(|fuzzed| fuzzed.targets).collect();
@@ -116,14 +117,14 @@ pub fn targets() -> Vec<Target> {
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),
-        body::<consensus::member::roster::Roster>("consensus/roster"),
-        body::<consensus::member::roster::RosterChange>("consensus/roster change"),
+        body::<consensus::member::address_book::AddressBook>("consensus/address_book"),
+        body::<consensus::member::address_book::AddressChange>("consensus/address_book change"),
     ]);
     all
 }
 
-/// The names and versions in the `remote!` entries of a source, tests and benches aside.
-fn shapes(source: &str) -> Vec<(String, u16)> {
+/// Names and versions in the `remote!` entries of a source file, without its tests.
+fn message_versions(source: &str) -> Vec<(String, u16)> {
     let source = source.split("#[cfg(test)]").next().unwrap_or_default();
     let code = source.lines().filter(|line| !line.trim().starts_with("//"));
     code.filter_map(|line| {
@@ -140,7 +141,7 @@ fn shapes(source: &str) -> Vec<(String, u16)> {
 }
 
 #[test]
-fn every_message_of_the_tree_is_fuzzed() {
+fn every_message_is_fuzzed() {
     fn walk(dir: &Path, found: &mut BTreeSet<(String, u16)>) {
         let entries = fs::read_dir(dir).map(|entries| entries.flatten().collect());
         for entry in entries.unwrap_or_else(|_| Vec::new()) {
@@ -165,7 +166,9 @@ fn every_message_of_the_tree_is_fuzzed() {
             if path.is_dir() {
                 walk(&path, found);
             } else if name.ends_with(".rs") {
-                found.extend(shapes(&fs::read_to_string(&path).unwrap_or_default()));
+                found.extend(message_versions(
+                    &fs::read_to_string(&path).unwrap_or_default(),
+                ));
             }
         }
     }

@@ -1,20 +1,20 @@
-//! Mutations: how an input becomes another that is nearly right, which is what finds defects.
+//! Mutations: changes that leave an input almost valid, which finds most defects.
 //!
-//! Pure but for the chance it is given. An input grows beyond [`LENGTH_MAX`] only by a repetition, and never beyond
-//! [`REPEATED_MAX`].
+//! Depends only on the random numbers. An input grows beyond [`LENGTH_MAX`] only by a repetition,
+//! and never beyond [`REPEATED_MAX`].
 
-use crate::chance::Chance;
+use crate::rng::Rng;
 
-/// The longest input that grows further, in bytes.
+/// Maximum length of an input that still grows, in bytes.
 pub const LENGTH_MAX: usize = 4 << 10;
-/// The longest input of all.
+/// Maximum length of any input.
 pub const REPEATED_MAX: usize = 64 << 10;
 
-/// Bytes at the borders of what the codec, frames and texts tell apart.
+/// Boundary values of the codec, frames and texts.
 const BORDERS: &[u8] = &[
     0, 1, 2, 3, 0x20, 0x7f, 0x80, 0xbf, 0xc0, 0xed, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff,
 ];
-/// Pieces of the text forms.
+/// Tokens of the text formats.
 const TOKENS: &[&str] = &[
     "{",
     "}",
@@ -57,70 +57,70 @@ const TOKENS: &[&str] = &[
     "value",
 ];
 
-/// Changes the input a little, one to four times. `others` lend their parts.
-pub fn mutate(chance: &mut Chance, input: &mut Vec<u8>, others: &[Vec<u8>]) {
-    for _ in 0..=chance.below(4) {
-        once(chance, input, others);
-        if input.len() > LENGTH_MAX && !chance.one_in(8) {
+/// Applies one to four small changes. `others` are sources of spliced parts.
+pub fn mutate(rng: &mut Rng, input: &mut Vec<u8>, others: &[Vec<u8>]) {
+    for _ in 0..=rng.below(4) {
+        once(rng, input, others);
+        if input.len() > LENGTH_MAX && !rng.one_in(8) {
             input.truncate(LENGTH_MAX);
         }
     }
 }
 
-fn once(chance: &mut Chance, input: &mut Vec<u8>, others: &[Vec<u8>]) {
-    let at = chance.below(input.len());
-    match chance.below(14) {
+fn once(rng: &mut Rng, input: &mut Vec<u8>, others: &[Vec<u8>]) {
+    let at = rng.below(input.len());
+    match rng.below(14) {
         0 | 1 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte ^= 1 << chance.below(8);
+                *byte ^= 1 << rng.below(8);
             }
         }
         2 | 3 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte = *chance.pick(BORDERS);
+                *byte = *rng.pick(BORDERS);
             }
         }
         4 => {
             if let Some(byte) = input.get_mut(at) {
-                *byte = byte.wrapping_add(chance.below(9) as u8).wrapping_sub(4);
+                *byte = byte.wrapping_add(rng.below(9) as u8).wrapping_sub(4);
             }
         }
-        5 | 6 => lie(chance, input, at),
+        5 | 6 => corrupt_length(rng, input, at),
         7 => input.truncate(at),
         8 => {
-            let end = some_end(chance, input, at);
+            let end = random_end(rng, input, at);
             input.drain(at..end);
         }
         9 => {
-            let end = some_end(chance, input, at);
+            let end = random_end(rng, input, at);
             let piece = input[at..end].to_vec();
-            let times = match chance.one_in(20) {
+            let times = match rng.one_in(20) {
                 true => REPEATED_MAX / piece.len().max(1),
-                false => 1 + chance.below(3),
+                false => 1 + rng.below(3),
             };
             let room = REPEATED_MAX.saturating_sub(input.len());
             let more = piece.repeat(times);
             insert(input, at, &more[..more.len().min(room)]);
         }
         10 => {
-            let count = 1 + chance.below(8);
-            let bytes = chance.bytes(count);
+            let count = 1 + rng.below(8);
+            let bytes = rng.bytes(count);
             insert(input, at, &bytes);
         }
         11 => {
-            let token = chance.pick(TOKENS).as_bytes();
+            let token = rng.pick(TOKENS).as_bytes();
             insert(input, at, token);
         }
-        _ => splice(chance, input, at, others),
+        _ => splice(rng, input, at, others),
     }
 }
 
-fn some_end(chance: &mut Chance, input: &[u8], at: usize) -> usize {
-    let longest = match chance.one_in(4) {
+fn random_end(rng: &mut Rng, input: &[u8], at: usize) -> usize {
+    let longest = match rng.one_in(4) {
         true => input.len(),
         false => 16,
     };
-    (at + 1 + chance.below(longest)).min(input.len())
+    (at + 1 + rng.below(longest)).min(input.len())
 }
 
 fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
@@ -129,10 +129,10 @@ fn insert(input: &mut Vec<u8>, at: usize, piece: &[u8]) {
     input.extend_from_slice(&tail);
 }
 
-/// Claims a length that is not so, in one of the forms that are read here, in place of what stood there or before it.
-fn lie(chance: &mut Chance, input: &mut Vec<u8>, at: usize) {
-    let number = chance.number();
-    let claim = match chance.below(7) {
+/// Inserts or overwrites a wrong length, in one of the encodings used.
+fn corrupt_length(rng: &mut Rng, input: &mut Vec<u8>, at: usize) {
+    let number = rng.number();
+    let claim = match rng.below(7) {
         0 => vec![number as u8],
         1 => [&[0xfb][..], &(number as u16).to_le_bytes()].concat(),
         2 => [&[0xfc][..], &(number as u32).to_le_bytes()].concat(),
@@ -141,22 +141,22 @@ fn lie(chance: &mut Chance, input: &mut Vec<u8>, at: usize) {
         5 => (number as u32).to_be_bytes().to_vec(),
         _ => number.to_be_bytes().to_vec(),
     };
-    let stands = match chance.one_in(3) {
+    let stands = match rng.one_in(3) {
         true => 0,
         false => claim.len().min(input.len() - at),
     };
     input.splice(at..at + stands, claim);
 }
 
-/// Puts a part of another input in place of a part of this one.
-fn splice(chance: &mut Chance, input: &mut Vec<u8>, at: usize, others: &[Vec<u8>]) {
+/// Inserts a part of another input, or overwrites a part of this one with it.
+fn splice(rng: &mut Rng, input: &mut Vec<u8>, at: usize, others: &[Vec<u8>]) {
     if others.is_empty() {
         return;
     }
-    let other = chance.pick(others);
-    let from = chance.below(other.len());
-    let end = some_end(chance, other, from);
-    let stands = match chance.below(3) {
+    let other = rng.pick(others);
+    let from = rng.below(other.len());
+    let end = random_end(rng, other, from);
+    let stands = match rng.below(3) {
         0 => 0,
         1 => input.len() - at,
         _ => (end - from).min(input.len() - at),

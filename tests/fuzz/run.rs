@@ -1,7 +1,7 @@
-//! The runner: feeds every target in turn, mutates what showed something new, and reports what broke.
+//! The runner: runs every target in turn, mutates interesting inputs, and reports failures.
 //!
-//! Which inputs come is decided by the seed alone, in one order; time only decides when it ends. Remembers for each target its pool
-//! and which features were seen.
+//! The seed alone determines the inputs and their order; time only determines the end. Stores for
+//! each target the pool of interesting inputs and the features seen.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -11,25 +11,25 @@ use std::time::Duration;
 
 use runtime::{Clock, Instant};
 
-use crate::chance::Chance;
 use crate::corpus;
 use crate::mutate::mutate;
-use crate::target::{Judged, Target};
+use crate::rng::Rng;
+use crate::target::{Target, Verdict};
 
-/// Inputs a target is given before it is the next one's turn.
-const TURN: usize = 20;
-/// The most inputs that are mutated further, for each target.
+/// Number of inputs before the next target.
+const INPUTS_PER_TURN: usize = 20;
+/// Maximum size of a target's pool.
 const POOL_MAX: usize = 400;
-/// How often a failing input is tried smaller.
+/// Maximum number of attempts to shrink a failing input.
 const SHRINK_MAX: usize = 4000;
-/// No input takes so long, on any machine.
-const HANGS: Duration = Duration::from_secs(30);
-/// The longest input that is kept.
-const KEPT_MAX: usize = 300;
-/// A line longer than this is shown once and not again in the command that replays it.
-const LONG: usize = 400;
+/// No input takes this long on any machine.
+const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum length of an input to add to the corpus.
+const CORPUS_INPUT_MAX: usize = 300;
+/// Longer inputs are not repeated in the command that replays them.
+const LINE_MAX: usize = 400;
 
-/// What the environment asks for.
+/// Settings from the environment.
 pub struct Settings {
     seconds: Option<u64>,
     inputs: usize,
@@ -41,7 +41,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the variables; see the top of `tests/fuzz.rs`.
+    /// Reads the variables described in `tests/fuzz.rs`.
     pub fn from_environment() -> Self {
         let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let number = |name: &str| {
@@ -70,19 +70,19 @@ impl Settings {
     }
 }
 
-/// A target at work.
-struct Course {
+/// State of one target.
+struct TargetRun {
     target: Target,
-    chance: Chance,
+    rng: Rng,
     pool: Vec<Vec<u8>>,
     kept: usize,
     seen: BTreeSet<u16>,
     inputs: u64,
-    taken: u64,
+    accepted: u64,
     failure: Option<String>,
 }
 
-/// Feeds all targets, and fails with everything that broke.
+/// Runs all targets, and panics with all failures.
 pub fn run(targets: Vec<Target>, settings: &Settings) {
     hide_panics();
     std::thread::spawn(watch);
@@ -90,23 +90,25 @@ pub fn run(targets: Vec<Target>, settings: &Settings) {
     let chosen = targets
         .into_iter()
         .filter(|target| target.name.contains(&settings.only));
-    let mut courses: Vec<Course> = chosen.map(|target| Course::new(target, settings)).collect();
+    let mut runs: Vec<TargetRun> = chosen
+        .map(|target| TargetRun::new(target, settings))
+        .collect();
     assert!(
-        !courses.is_empty(),
+        !runs.is_empty(),
         "no target's name contains MEROS_FUZZ_ONLY={:?}",
         settings.only
     );
     let time_is_up = |seconds: u64| now() - began >= Duration::from_secs(seconds);
-    let mut turns = settings.inputs.div_ceil(TURN);
+    let mut turns = settings.inputs.div_ceil(INPUTS_PER_TURN);
     while settings.input.is_none() {
         match settings.seconds {
             Some(seconds) if time_is_up(seconds) => break,
             None if turns == 0 => break,
             _ => turns = turns.saturating_sub(1),
         }
-        for course in &mut courses {
-            for _ in 0..TURN * course.target.weight {
-                course.step(settings);
+        for target_run in &mut runs {
+            for _ in 0..INPUTS_PER_TURN * target_run.target.weight {
+                target_run.step(settings);
             }
             if settings.seconds.is_some_and(time_is_up) {
                 break;
@@ -114,100 +116,100 @@ pub fn run(targets: Vec<Target>, settings: &Settings) {
         }
     }
     *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    report(&courses, settings, (now() - began).as_secs_f64());
+    report(&runs, settings, (now() - began).as_secs_f64());
 }
 
-fn report(courses: &[Course], settings: &Settings, seconds: f64) {
-    println!("{:>10} {:>10} {:>6}  target", "inputs", "taken", "seen");
-    for course in courses {
+fn report(runs: &[TargetRun], settings: &Settings, seconds: f64) {
+    println!("{:>10} {:>10} {:>6}  target", "inputs", "accepted", "seen");
+    for target_run in runs {
         println!(
             "{:>10} {:>10} {:>6}  {}",
-            course.inputs,
-            course.taken,
-            course.seen.len(),
-            course.target.name
+            target_run.inputs,
+            target_run.accepted,
+            target_run.seen.len(),
+            target_run.target.name
         );
     }
-    let inputs: u64 = courses.iter().map(|course| course.inputs).sum();
-    let failures: Vec<&str> = courses
+    let inputs: u64 = runs.iter().map(|target_run| target_run.inputs).sum();
+    let failures: Vec<&str> = runs
         .iter()
-        .filter_map(|course| course.failure.as_deref())
+        .filter_map(|target_run| target_run.failure.as_deref())
         .collect();
     println!(
         "fuzz: {inputs} inputs to {} targets in {seconds:.1} s, seed {}, {} broken",
-        courses.len(),
+        runs.len(),
         settings.seed,
         failures.len()
     );
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-impl Course {
-    /// Plays the seeds and the corpus, which are the first pool.
+impl TargetRun {
+    /// Runs the seeds and the corpus, which are the initial pool.
     fn new(mut target: Target, settings: &Settings) -> Self {
         let mut known = std::mem::take(&mut target.seeds);
         known.extend(corpus::of(&target.name));
         if let Some(input) = &settings.input {
             known = vec![input.clone()];
         }
-        // Each target draws from its own stream, so that another target more or less changes nothing for it.
+        // Each target has its own random numbers, so another target does not change them.
         let name = u64::from(runtime::message::id_of(&target.name));
-        let mut course = Self {
+        let mut target_run = Self {
             target,
-            chance: Chance::new(settings.seed ^ (name << 32)),
+            rng: Rng::new(settings.seed ^ (name << 32)),
             pool: Vec::new(),
             kept: known.len(),
             seen: BTreeSet::new(),
             inputs: 0,
-            taken: 0,
+            accepted: 0,
             failure: None,
         };
         for input in &known {
-            course.play(input, settings);
+            target_run.play(input, settings);
         }
-        course.pool = known;
-        course
+        target_run.pool = known;
+        target_run
     }
 
-    /// Makes one input and plays it.
+    /// Makes and runs one input.
     fn step(&mut self, settings: &Settings) {
         if self.failure.is_some() {
             return;
         }
-        let chance = &mut self.chance;
-        let kind = chance.below(16);
+        let rng = &mut self.rng;
+        let kind = rng.below(16);
         set_current(&self.target, b"while an input was imagined");
         let input = match kind {
             0 => {
-                let length = chance.below(64);
-                Some(chance.bytes(length))
+                let length = rng.below(64);
+                Some(rng.bytes(length))
             }
-            1..=5 => (self.target.imagine)(chance),
+            1..=5 => (self.target.generate)(rng),
             _ => None,
         };
         let mut input = input.unwrap_or_else(|| match self.pool.is_empty() {
             true => Vec::new(),
-            false => self.pool[chance.below(self.pool.len())].clone(),
+            false => self.pool[rng.below(self.pool.len())].clone(),
         });
         if kind > 2 {
-            mutate(chance, &mut input, &self.pool);
+            mutate(rng, &mut input, &self.pool);
         }
         if self.play(&input, settings) {
-            if self.kept < settings.keep && input.len() <= KEPT_MAX {
+            if self.kept < settings.keep && input.len() <= CORPUS_INPUT_MAX {
                 self.kept += 1;
                 if let Err(error) = corpus::add(&self.target, &input, "") {
                     panic!("the corpus cannot be written: {error}");
                 }
             }
             if self.pool.len() >= POOL_MAX {
-                let replaced = self.chance.below(POOL_MAX);
+                let replaced = self.rng.below(POOL_MAX);
                 self.pool.swap_remove(replaced);
             }
             self.pool.push(input);
         }
     }
 
-    /// Feeds the target with this input. Whether it showed something new.
+    /// Runs one input. Returns whether it had new features.
     fn play(&mut self, input: &[u8], settings: &Settings) -> bool {
         if let Some(file) = &settings.trace {
             let line = format!(
@@ -221,11 +223,11 @@ impl Course {
         }
         self.inputs += 1;
         set_current(&self.target, input);
-        match judge(&self.target, input) {
-            Ok(shown) => {
-                self.taken += u64::from(shown.taken);
+        match check(&self.target, input) {
+            Ok(observation) => {
+                self.accepted += u64::from(observation.accepted);
                 let known = self.seen.len();
-                self.seen.extend(shown.features);
+                self.seen.extend(observation.features);
                 self.seen.len() > known
             }
             Err(_) if self.failure.is_some() => false,
@@ -236,11 +238,11 @@ impl Course {
         }
     }
 
-    /// The report of an input that broke a law.
+    /// Report of a failing input.
     fn broken(&self, input: &[u8], settings: &Settings) -> String {
         let target = &self.target;
         let input = shrink(target, input);
-        let why = judge(target, &input).err().unwrap_or_default();
+        let why = check(target, &input).err().unwrap_or_default();
         let line = corpus::line(target, &input);
         let known = corpus::of(&target.name).contains(&input);
         let kept = match known || settings.input.is_some() {
@@ -255,7 +257,7 @@ impl Course {
             },
         };
         let given = match line.len() {
-            ..=LONG => line.as_str(),
+            ..=LINE_MAX => line.as_str(),
             _ => "(the bytes above)",
         };
         format!(
@@ -269,7 +271,7 @@ impl Course {
     }
 }
 
-/// What is being judged: since when, whose, and the input.
+/// The running input with its target and start time.
 static CURRENT: Mutex<Option<(Instant, String, Vec<u8>)>> = Mutex::new(None);
 
 fn set_current(target: &Target, input: &[u8]) {
@@ -284,17 +286,17 @@ fn set_current(target: &Target, input: &[u8]) {
     }
 }
 
-/// Ends the process, with the input, when one takes so long that it will never end.
+/// Aborts the process with a report if an input hangs.
 fn watch() {
     loop {
         std::thread::park_timeout(Duration::from_secs(1));
         let current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((since, name, input)) = &*current
-            && now() - *since > HANGS
+            && now() - *since > INPUT_TIMEOUT
         {
             let line: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
             eprintln!(
-                "{name}: an input of {} bytes takes more than {HANGS:?}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{name}' MEROS_FUZZ_INPUT='{line}' cargo test --test fuzz -- --nocapture",
+                "{name}: an input of {} bytes takes more than {INPUT_TIMEOUT:?}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{name}' MEROS_FUZZ_INPUT='{line}' cargo test --test fuzz -- --nocapture",
                 input.len()
             );
             std::process::abort();
@@ -309,11 +311,11 @@ fn now() -> Instant {
 }
 
 thread_local! {
-    /// The words of a panic under judgement; `None` while nothing is judged.
+    /// Message of a panic during a check; `None` outside of checks.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A panic in a target is a finding and no news for the terminal.
+/// Captures panics during checks instead of printing them.
 fn hide_panics() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -330,21 +332,21 @@ fn hide_panics() {
     }));
 }
 
-/// Feeds the target; a panic is a broken law as well.
-fn judge(target: &Target, input: &[u8]) -> Judged {
+/// Checks an input; a panic is a failure too.
+fn check(target: &Target, input: &[u8]) -> Verdict {
     PANIC.set(Some(String::new()));
-    let judged = catch_unwind(AssertUnwindSafe(|| (target.judge)(input)));
+    let with_check = catch_unwind(AssertUnwindSafe(|| (target.check)(input)));
     let words = PANIC.take().unwrap_or_default();
-    judged.unwrap_or(Err(words))
+    with_check.unwrap_or(Err(words))
 }
 
-/// A smaller input that breaks the target as well, if there is one.
+/// A smaller input that still fails, if there is one.
 fn shrink(target: &Target, input: &[u8]) -> Vec<u8> {
     let mut input = input.to_vec();
     let mut attempts = 0;
     let mut breaks = |candidate: &[u8]| {
         attempts += 1;
-        (attempts <= SHRINK_MAX).then(|| judge(target, candidate).is_err())
+        (attempts <= SHRINK_MAX).then(|| check(target, candidate).is_err())
     };
     let mut size = input.len().div_ceil(2);
     while size > 0 {

@@ -1,6 +1,7 @@
-//! Targets: what is fed with bytes, and the laws it must keep.
+//! Targets: decoders under test and the properties that they must keep.
 //!
-//! A target judges one input: what it showed (its features), or which law it broke. Remembers nothing between inputs.
+//! A target checks one input and returns its features, or the violated property. Has no state
+//! between inputs.
 
 use std::fmt::{self, Debug, Write};
 
@@ -8,57 +9,58 @@ use runtime::codec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::chance::Chance;
+use crate::generate::generate;
 use crate::heap;
-use crate::imagine::imagine;
+use crate::rng::Rng;
 
-/// The longest refusal, in bytes: it goes into logs, and must not be the peer's own megabyte.
+/// Maximum length of an error text, in bytes: it is logged and must not contain the peer's whole
+/// input.
 const WORDS_MAX: usize = 1000;
 
-/// What an input showed, or the law it broke.
-pub type Judged = Result<Shown, String>;
+/// Features of an input, or the violated property.
+pub type Verdict = Result<Observation, String>;
 
-/// Something that is fed with bytes.
+/// A decoder under test.
 pub struct Target {
-    /// For people, and the name of its corpus file.
+    /// Name for display; also determines the corpus file.
     pub name: String,
-    /// Whether its inputs are text, to be written as such.
+    /// Whether its inputs are text.
     pub text: bool,
-    /// How many inputs it is given for one that others are.
+    /// Number of inputs relative to other targets.
     pub weight: usize,
-    /// Inputs to begin with, beside the corpus.
+    /// Initial inputs, in addition to the corpus.
     pub seeds: Vec<Vec<u8>>,
-    /// Makes a good input.
-    pub imagine: Imagine,
-    /// Feeds it with one input.
-    pub judge: Judge,
+    /// Generates a valid input.
+    pub generate: Generate,
+    /// Checks an input.
+    pub check: Check,
 }
 
-type Imagine = Box<dyn Fn(&mut Chance) -> Option<Vec<u8>>>;
-type Judge = Box<dyn Fn(&[u8]) -> Judged>;
+type Generate = Box<dyn Fn(&mut Rng) -> Option<Vec<u8>>>;
+type Check = Box<dyn Fn(&[u8]) -> Verdict>;
 
 impl Target {
-    /// The same inputs, judged otherwise.
-    pub fn judged(mut self, judge: fn(&[u8]) -> Judged) -> Self {
-        self.judge = Box::new(judge);
+    /// Replaces the check.
+    pub fn with_check(mut self, check: fn(&[u8]) -> Verdict) -> Self {
+        self.check = Box::new(check);
         self
     }
 }
 
-/// How much memory reading an input may take at once.
+/// Memory limit of decoding one input.
 #[derive(Clone, Copy)]
-pub struct Heap {
-    /// Bytes for each byte of the input.
+pub struct HeapLimit {
+    /// Bytes per input byte.
     pub per_byte: usize,
-    /// Bytes beside that.
-    pub beside: usize,
+    /// Additional bytes.
+    pub fixed: usize,
 }
 
-impl Heap {
-    /// Does the work, which reads an input of this length, and holds it to the bound.
-    pub fn hold<T>(self, length: usize, work: impl FnOnce() -> T) -> Result<T, String> {
+impl HeapLimit {
+    /// Runs `work`, which decodes an input of this length, and checks the limit.
+    pub fn enforce<T>(self, length: usize, work: impl FnOnce() -> T) -> Result<T, String> {
         let (done, held) = heap::peak(work);
-        let most = self.per_byte * length + self.beside;
+        let most = self.per_byte * length + self.fixed;
         match held <= most {
             true => Ok(done),
             false => Err(format!(
@@ -68,18 +70,18 @@ impl Heap {
     }
 }
 
-/// What an input showed.
+/// Result of a valid check.
 #[derive(Debug, Default)]
-pub struct Shown {
-    /// Small numbers; equal ones mean the same thing.
+pub struct Observation {
+    /// Hashes of properties of the input; new ones make it interesting.
     pub features: Vec<u16>,
-    /// Whether it was read as a value, and not refused.
-    pub taken: bool,
+    /// Whether the input was decoded.
+    pub accepted: bool,
 }
 
-impl Shown {
-    /// Refused with these words. They must say something, and not too much.
-    pub fn refused(words: &impl fmt::Display) -> Judged {
+impl Observation {
+    /// The input was rejected with this error, which must be neither empty nor too long.
+    pub fn rejected(words: &impl fmt::Display) -> Verdict {
         let words = words.to_string();
         if words.trim().len() < 8 {
             return Err(format!("refused without saying why: {words:?}"));
@@ -90,7 +92,8 @@ impl Shown {
                 words.len()
             ));
         }
-        // What was found differs from input to input; what is wrong with it does not.
+        // Only the constant words count as a feature: quoted parts and numbers differ from input to
+        // input.
         let mut hash = Hash::default();
         let mut quoted = None;
         for word in words.split_inclusive([' ', '"', '`', '\'']) {
@@ -109,15 +112,15 @@ impl Shown {
         }
         Ok(Self {
             features: vec![hash.small()],
-            taken: false,
+            accepted: false,
         })
     }
 
-    /// A value was read.
+    /// A decoded value.
     pub fn value(value: &impl Debug) -> Self {
         Self {
             features: Shape::of(value).features,
-            taken: true,
+            accepted: true,
         }
     }
 }
@@ -142,7 +145,7 @@ impl Hash {
     }
 }
 
-/// What the debug form of a value says: which variant stands in which field, and a hash of all of it.
+/// Features of a value's debug text: its pairs of field and variant, and a hash of the whole text.
 #[derive(Default)]
 struct Shape {
     features: Vec<u16>,
@@ -183,18 +186,18 @@ impl Write for Shape {
     }
 }
 
-/// Whether two values look the same. Not `==`, for which not-a-number is never itself.
+/// Whether two values have the same debug text. Unlike `==`, this also works for NaN.
 pub fn same(one: &impl Debug, other: &impl Debug) -> bool {
     Shape::of(one).whole.0 == Shape::of(other).whole.0
 }
 
-/// Memory for reading a body of the codec: a byte may stand for a whole struct of empty parts.
-pub const BODY: Heap = Heap {
+/// Memory limit for the codec: one byte may stand for a struct of empty parts.
+pub const BODY: HeapLimit = HeapLimit {
     per_byte: 256,
-    beside: 8 << 10,
+    fixed: 8 << 10,
 };
 
-/// What no message is: nothing, claims of 2^40 and 2^24 of anything, depth without end, and all the same byte.
+/// Invalid inputs: empty, claimed lengths of 2^40 and 2^24, unlimited depth, and equal bytes.
 const HOSTILE: &[&[u8]] = &[
     &[],
     &[0xfd, 0, 0, 0, 0, 0, 1, 0, 0],
@@ -206,27 +209,27 @@ const HOSTILE: &[&[u8]] = &[
     &[0xff; 200],
 ];
 
-/// A type that is read by the codec.
+/// A type that the codec decodes.
 pub fn body<T: Serialize + DeserializeOwned + Debug + 'static>(name: impl Into<String>) -> Target {
     Target {
         name: name.into(),
         text: false,
         weight: 1,
         seeds: HOSTILE.iter().map(|bytes| bytes.to_vec()).collect(),
-        imagine: Box::new(|chance| codec::encode(&imagine::<T>(chance)?).ok()),
-        judge: Box::new(
-            |bytes| match BODY.hold(bytes.len(), || codec::decode::<T>(bytes))? {
-                Err(garbled) => Shown::refused(&garbled),
+        generate: Box::new(|rng| codec::encode(&generate::<T>(rng)?).ok()),
+        check: Box::new(
+            |bytes| match BODY.enforce(bytes.len(), || codec::decode::<T>(bytes))? {
+                Err(garbled) => Observation::rejected(&garbled),
                 Ok(value) => {
                     written_and_read_again(&value)?;
-                    Ok(Shown::value(&value))
+                    Ok(Observation::value(&value))
                 }
             },
         ),
     }
 }
 
-/// The law of a value that was read: it can be written, and what was written is read as the same value.
+/// A decoded value can be encoded, and decodes to the same value again.
 fn written_and_read_again<T: Serialize + DeserializeOwned + Debug>(
     value: &T,
 ) -> Result<(), String> {

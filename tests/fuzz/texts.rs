@@ -1,50 +1,51 @@
-//! What operators, frameworks and configuration files write: text forms and JSON.
+//! Text formats and JSON written by operators, frameworks and configuration files.
 //!
-//! Each is read, printed and read again; the second reading gives the same value.
+//! Each value is parsed, formatted and parsed again; both values must be equal.
 
 use std::fmt::Debug;
 
 use authority::{Acls, Credentials, RateLimits};
 use module_api::Manifest;
-use module_api::demand::{AgentTest, Looks};
+use module_api::demand::{AgentProperties, AgentTest};
 use protocol::Demand;
 use protocol::wants::{Constraint, Predicate, Selector};
 use resources::{Attributes, Invalid, Quantities, Resources, Role, json};
 use simulator::Fault;
 use simulator::history::InvalidFault;
 
-use crate::chance::Chance;
-use crate::imagine::imagine;
-use crate::target::{Heap, Judged, Shown, Target, same};
+use crate::generate::generate;
+use crate::rng::Rng;
+use crate::target::{HeapLimit, Observation, Target, Verdict, same};
 
-/// A text of one letter may be a resource, and JSON is read into a tree first.
-const TEXT: Heap = Heap {
+/// One letter of text may become a resource, and JSON is first parsed into a tree.
+const TEXT: HeapLimit = HeapLimit {
     per_byte: 400,
-    beside: 16 << 10,
+    fixed: 16 << 10,
 };
 
-/// An expression: a class of two characters is all its ranges while it is compiled, in several forms.
-const EXPRESSION: Heap = Heap {
+/// A class of two characters in an expression becomes all its ranges during compilation, in several
+/// forms.
+const EXPRESSION: HeapLimit = HeapLimit {
     per_byte: 16 << 10,
-    beside: 1 << 20,
+    fixed: 1 << 20,
 };
 
-/// A form that `read` reads and `write` prints.
+/// A format with a parser and a formatter.
 fn form<T: Debug + 'static, E: std::fmt::Display>(
     name: &str,
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
     write: impl Fn(&T) -> String + 'static,
-    imagine: impl Fn(&mut Chance) -> Option<String> + 'static,
+    generate: impl Fn(&mut Rng) -> Option<String> + 'static,
 ) -> Target {
-    let judge = move |bytes: &[u8]| -> Judged {
+    let check = move |bytes: &[u8]| -> Verdict {
         let text = String::from_utf8_lossy(bytes);
-        match TEXT.hold(text.len(), || read(&text))? {
-            Err(error) => Shown::refused(&error),
+        match TEXT.enforce(text.len(), || read(&text))? {
+            Err(error) => Observation::rejected(&error),
             Ok(value) => {
                 let written = write(&value);
                 match read(&written) {
-                    Ok(again) if same(&value, &again) => Ok(Shown::value(&value)),
+                    Ok(again) if same(&value, &again) => Ok(Observation::value(&value)),
                     Ok(again) => Err(format!(
                         "read {value:?}, printed {written:?}, read {again:?}"
                     )),
@@ -58,12 +59,12 @@ fn form<T: Debug + 'static, E: std::fmt::Display>(
         text: true,
         weight: 2,
         seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
-        imagine: Box::new(move |chance| imagine(chance).map(String::into_bytes)),
-        judge: Box::new(judge),
+        generate: Box::new(move |rng| generate(rng).map(String::into_bytes)),
+        check: Box::new(check),
     }
 }
 
-/// A form of which only the reading matters.
+/// A format with a parser only.
 fn read_only<T: Debug + 'static, E: std::fmt::Display>(
     name: &str,
     seeds: &[&str],
@@ -72,18 +73,18 @@ fn read_only<T: Debug + 'static, E: std::fmt::Display>(
     read_within(TEXT, name, seeds, read)
 }
 
-/// The same, within another bound.
+/// The same with another memory limit.
 fn read_within<T: Debug + 'static, E: std::fmt::Display>(
-    bound: Heap,
+    bound: HeapLimit,
     name: &str,
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
 ) -> Target {
-    let judge = move |bytes: &[u8]| -> Judged {
+    let check = move |bytes: &[u8]| -> Verdict {
         let text = String::from_utf8_lossy(bytes);
-        match bound.hold(text.len(), || read(&text))? {
-            Err(error) => Shown::refused(&error),
-            Ok(value) => Ok(Shown::value(&value)),
+        match bound.enforce(text.len(), || read(&text))? {
+            Err(error) => Observation::rejected(&error),
+            Ok(value) => Ok(Observation::value(&value)),
         }
     };
     Target {
@@ -91,19 +92,19 @@ fn read_within<T: Debug + 'static, E: std::fmt::Display>(
         text: true,
         weight: 1,
         seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
-        imagine: Box::new(|_| None),
-        judge: Box::new(judge),
+        generate: Box::new(|_| None),
+        check: Box::new(check),
     }
 }
 
-/// Some resources; of few copies, which JSON must write out.
-fn some_resources(chance: &mut Chance) -> Option<Resources> {
-    let resources: Resources = imagine(chance)?;
+/// Resources with few copies, because JSON repeats each copy.
+fn random_resources(rng: &mut Rng) -> Option<Resources> {
+    let resources: Resources = generate(rng)?;
     let few = resources.iter().all(|resource| resource.copies() < 10);
     few.then_some(resources)
 }
 
-/// All of them.
+/// All targets of this module.
 pub fn targets() -> Vec<Target> {
     vec![
         form(
@@ -113,9 +114,9 @@ pub fn targets() -> Vec<Target> {
                 "cpus(ads, ops):1.5;disk:10;ports:[1-2, 5-9]",
             ],
             Resources::parse,
-            // Text has no words for annotations: what has none is all that reading gives.
+            // Text has no annotations, so parsed resources have none.
             |resources: &Resources| resources.to_string(),
-            |chance| Some(some_resources(chance)?.to_string()),
+            |rng| Some(random_resources(rng)?.to_string()),
         ),
         form(
             "resources json",
@@ -128,50 +129,50 @@ pub fn targets() -> Vec<Target> {
             ],
             json::parse_resources,
             |resources: &Resources| print(&json::Resources(resources.clone())),
-            |chance| Some(print(&json::Resources(some_resources(chance)?))),
+            |rng| Some(print(&json::Resources(random_resources(rng)?))),
         ),
         form(
             "attributes text",
             &["rack:rack-2;datacenter:europe;cores:[1-4];weight:1.5;tags:{a,b}"],
             Attributes::parse,
             |attributes: &Attributes| attributes.to_string(),
-            |chance| Some(imagine::<Attributes>(chance)?.to_string()),
+            |rng| Some(generate::<Attributes>(rng)?.to_string()),
         ),
         form(
             "attributes json",
             &[r#"[{"name":"rack","type":"TEXT","text":{"value":"rack-2"}}]"#],
             json::parse_attributes,
             |attributes: &Attributes| print(&json::Attributes(attributes.clone())),
-            |chance| Some(print(&json::Attributes(imagine(chance)?))),
+            |rng| Some(print(&json::Attributes(generate(rng)?))),
         ),
         form(
             "quantities text",
             &["cpus:1;mem:2.5"],
             Quantities::parse,
             |quantities: &Quantities| quantities.to_string(),
-            |chance| Some(imagine::<Quantities>(chance)?.to_string()),
+            |rng| Some(generate::<Quantities>(rng)?.to_string()),
         ),
         form(
             "quantities json",
             &[r#"{"cpus":{"value":4},"mem":3}"#],
             |text: &str| serde_json::from_str::<json::Quantities>(text),
             |quantities: &json::Quantities| print(quantities),
-            |chance| Some(print(&json::Quantities(imagine(chance)?))),
+            |rng| Some(print(&json::Quantities(generate(rng)?))),
         ),
         form(
             "role",
             &["ads/web", "*"],
             |text: &str| Role::new(text),
             |role: &Role| role.to_string(),
-            |chance| Some(imagine::<Role>(chance)?.to_string()),
+            |rng| Some(generate::<Role>(rng)?.to_string()),
         ),
         form(
             "duration",
             &["15secs", "1.5mins", "0ns", "100weeks"],
             protocol::duration::parse,
             |duration| protocol::duration::format(*duration),
-            |chance| {
-                let duration = std::time::Duration::from_nanos(chance.number());
+            |rng| {
+                let duration = std::time::Duration::from_nanos(rng.number());
                 Some(protocol::duration::format(duration))
             },
         ),
@@ -183,7 +184,7 @@ pub fn targets() -> Vec<Target> {
                 "0ns+1secs drift agent-0 -50000",
             ],
             |text: &str| {
-                // All forms are named as well, which is long.
+                // The error also lists all valid forms, which is long.
                 text.parse()
                     .map_err(|error: InvalidFault| format!("{}: {}", error.text, error.problem))
             },
@@ -227,7 +228,7 @@ pub fn targets() -> Vec<Target> {
                 r#"{"libraries":[{"file":"/lib/x.so","modules":[{"name":"org_apache_mesos_FixedResourceEstimator","parameters":[{"key":"resources","value":"cpus:14"}]}]}]}"#,
                 r#"{"libraries":{"name":"x","modules":{"name":"load","parameters":{"key":"load_threshold_5min","value":"6"}}}}"#,
             ],
-            // What does not look like JSON would be read as a path.
+            // Anything that does not look like JSON would be a path.
             |text: &str| match text.trim_start().starts_with(['{', '[']) {
                 true => Manifest::parse(text).map_err(|error| error.to_string()),
                 false => Manifest::parse(&format!("[{text}")).map_err(|error| error.to_string()),
@@ -251,12 +252,12 @@ pub fn targets() -> Vec<Target> {
                 r#"{"force":true,"quota_configs":[{"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8},"mem":{"value":1024}}},{"role":"ads"}]}"#,
                 r#"{"role":"eng","force":false,"guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#,
             ],
-            |text: &str| master::http::words::quotas(text.as_bytes()),
+            |text: &str| master::http::role_json::quotas(text.as_bytes()),
         ),
         read_only(
             "weights body",
             &[r#"[{"role":"eng","weight":2.5},{"role":"ads/web","weight":1}]"#],
-            |text: &str| master::http::words::weights(text.as_bytes()),
+            |text: &str| master::http::role_json::weights(text.as_bytes()),
         ),
         read_only(
             "credentials",
@@ -281,7 +282,7 @@ pub fn targets() -> Vec<Target> {
     ]
 }
 
-/// A test of agents by an expression that a framework has written, asked of a long name and of a short one.
+/// Tests a framework's expression against a long and a short host name.
 fn expression(text: &str) -> Result<bool, Invalid> {
     let constraint = Constraint {
         selector: Selector::Hostname,
@@ -294,7 +295,7 @@ fn expression(text: &str) -> Result<bool, Invalid> {
     let test = AgentTest::new("ads", &demand)?;
     let attributes = Attributes::default();
     let passes = |hostname: &str| {
-        test.passes(Looks {
+        test.passes(AgentProperties {
             hostname,
             attributes: &attributes,
             domain: None,

@@ -1,9 +1,9 @@
-//! The v1 API: RecordIO, JSON, protobuf, and what the messages mean in the words of the protocol.
+//! The v1 API: RecordIO, JSON, protobuf, and conversions to types of the protocol.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use module_api::demand::{AgentTest, Looks};
+use module_api::demand::{AgentProperties, AgentTest};
 use protocol::Demand;
 use resources::{Invalid, ParseError};
 use serde::de::DeserializeOwned;
@@ -11,37 +11,40 @@ use v1::schema::scheduler::OfferConstraints;
 use v1::schema::{self, agent, executor, master, scheduler};
 use v1::{Limits, Message, convert, json, protobuf, recordio};
 
-use crate::chance::Chance;
 use crate::corpus;
-use crate::imagine::imagine;
-use crate::target::{Heap, Judged, Shown, Target, same};
+use crate::generate::generate;
+use crate::rng::Rng;
+use crate::target::{HeapLimit, Observation, Target, Verdict, same};
 
-/// Two bytes may stand for a whole message in a list, and a list has room for twice what is in it and for four at least.
-const MESSAGE: Heap = Heap {
+/// Two bytes may stand for a whole message in a list, whose capacity is up to twice its length and
+/// at least four.
+const MESSAGE: HeapLimit = HeapLimit {
     per_byte: 700,
-    beside: 16 << 10,
+    fixed: 16 << 10,
 };
-/// A record of three bytes is a handle of some tens, in a list that doubles as it grows.
-const STREAM: Heap = Heap {
+/// A record of three bytes becomes a handle of some tens of bytes, in a list that doubles its
+/// capacity.
+const STREAM: HeapLimit = HeapLimit {
     per_byte: 48,
-    beside: 4 << 10,
+    fixed: 4 << 10,
 };
-/// What a call says, beside the call: as much again, with the names of fields in what is refused.
-const WORDS: Heap = Heap {
+/// Limit of a decoded call in addition to the call: the same again, and errors with field names.
+const DECODED: HeapLimit = HeapLimit {
     per_byte: 1500,
-    beside: 16 << 10,
+    fixed: 16 << 10,
 };
-/// A compiled expression takes up to 32 KiB, each of the hundred that a framework may have; while it is read, a class of two bytes is all its ranges.
-const EXPRESSIONS: Heap = Heap {
+/// A compiled expression takes up to 32 KiB, and a framework may have one hundred. During parsing,
+/// a class of two bytes becomes all its ranges.
+const EXPRESSIONS: HeapLimit = HeapLimit {
     per_byte: 16 << 10,
-    beside: 1 << 20,
+    fixed: 1 << 20,
 };
-/// The longest record of a stream.
+/// Maximum length of a stream's record.
 const RECORD_MAX: usize = 1 << 16;
-/// The inputs of the crate's own golden test: a name, bytes, JSON, and an empty line.
+/// The golden test of the crate: per case a name, bytes, JSON, and an empty line.
 const GOLDEN: &str = include_str!("../../runtime/v1/tests/golden.txt");
 
-/// All of them.
+/// All targets of this module.
 pub fn targets() -> Vec<Target> {
     let mut all = vec![Target {
         name: "v1 recordio".to_owned(),
@@ -56,8 +59,8 @@ pub fn targets() -> Vec<Target> {
         ]
         .map(<[u8]>::to_vec)
         .into(),
-        imagine: Box::new(|chance| Some(some_stream(chance))),
-        judge: Box::new(stream),
+        generate: Box::new(|rng| Some(random_stream(rng))),
+        check: Box::new(stream),
     }];
     all.extend(forms::<scheduler::Call>("scheduler::Call"));
     all.extend(forms::<scheduler::Event>("scheduler::Event"));
@@ -76,27 +79,27 @@ pub fn targets() -> Vec<Target> {
         "operation",
     ));
     all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
-    all.push(words("scheduler", |call: &scheduler::Call| {
-        convert::scheduler::said(call).map_err(|bad| Invalid::new("call", bad, "a valid one"))
+    all.push(decoded_call("scheduler", |call: &scheduler::Call| {
+        convert::scheduler::decode(call).map_err(|bad| Invalid::new("call", bad, "a valid one"))
     }));
-    all.push(words("executor", convert::executor::said));
-    all.push(words("operator", convert::operator::said));
+    all.push(decoded_call("executor", convert::executor::decode));
+    all.push(decoded_call("operator", convert::operator::decode));
     all.push(offer_constraints());
     all
 }
 
-/// What a call says, in the words of the protocol.
-fn words<Call: Message + Default + 'static, Said: Debug + 'static>(
+/// A call, decoded to types of the protocol.
+fn decoded_call<Call: Message + Default + 'static, Decoded: Debug + 'static>(
     who: &str,
-    said: fn(&Call) -> Result<Said, Invalid>,
+    decode: fn(&Call) -> Result<Decoded, Invalid>,
 ) -> Target {
-    let judge = move |bytes: &[u8]| -> Judged {
+    let check = move |bytes: &[u8]| -> Verdict {
         let Ok(call) = protobuf::read::<Call>(bytes, Limits::default()) else {
-            return Ok(Shown::default()); // `v1 ... call protobuf` is about these
+            return Ok(Observation::default()); // `v1 ... call protobuf` is about these
         };
-        match WORDS.hold(bytes.len(), || said(&call))? {
-            Err(bad) => Shown::refused(&bad),
-            Ok(said) => Ok(Shown::value(&said)),
+        match DECODED.enforce(bytes.len(), || decode(&call))? {
+            Err(bad) => Observation::rejected(&bad),
+            Ok(decode) => Ok(Observation::value(&decode)),
         }
     };
     let name = match who {
@@ -108,27 +111,27 @@ fn words<Call: Message + Default + 'static, Said: Debug + 'static>(
         text: false,
         weight: 2,
         seeds: golden(&format!("{name}::Call")),
-        imagine: Box::new(|_| None),
-        judge: Box::new(judge),
+        generate: Box::new(|_| None),
+        check: Box::new(check),
     }
 }
 
-/// The inputs of the crate's golden test that are such a message, in protobuf.
+/// Protobuf inputs of the golden test for this message.
 fn golden(name: &str) -> Vec<Vec<u8>> {
     let lines: Vec<&str> = GOLDEN.lines().collect();
     let cases = lines.chunks(4).filter(|case| case[0].starts_with(name));
     cases.filter_map(|case| corpus::input(case[1])).collect()
 }
 
-/// Offer constraints, from their bytes to a test of an agent.
+/// Offer constraints, from bytes to a test of an agent.
 fn offer_constraints() -> Target {
-    let judge = |bytes: &[u8]| -> Judged {
+    let check = |bytes: &[u8]| -> Verdict {
         let read = |bytes: &[u8]| {
             let theirs: OfferConstraints = protobuf::read(bytes, Limits::default())?;
             convert::demands(Some(&theirs), &BTreeMap::new())
         };
-        let demands = match MESSAGE.hold(bytes.len(), || read(bytes))? {
-            Err(bad) => return Shown::refused(&bad),
+        let demands = match MESSAGE.enforce(bytes.len(), || read(bytes))? {
+            Err(bad) => return Observation::rejected(&bad),
             Ok(demands) => demands,
         };
         match read(&protobuf::write(&convert::constraints(&demands))) {
@@ -139,12 +142,12 @@ fn offer_constraints() -> Target {
             .parse()
             .map_err(|error: ParseError| error.to_string())?;
         for (role, demand) in &demands {
-            match EXPRESSIONS.hold(bytes.len(), || AgentTest::new(role, demand))? {
-                Err(bad) => return Shown::refused(&bad),
+            match EXPRESSIONS.enforce(bytes.len(), || AgentTest::new(role, demand))? {
+                Err(bad) => return Observation::rejected(&bad),
                 Ok(test) => {
                     let (hostname, domain) = ("node-1", None);
-                    EXPRESSIONS.hold(bytes.len(), || {
-                        test.passes(Looks {
+                    EXPRESSIONS.enforce(bytes.len(), || {
+                        test.passes(AgentProperties {
                             hostname,
                             attributes: &attributes,
                             domain,
@@ -153,10 +156,10 @@ fn offer_constraints() -> Target {
                 }
             }
         }
-        Ok(Shown::value(&demands))
+        Ok(Observation::value(&demands))
     };
-    let imagine = |chance: &mut Chance| {
-        let demands: BTreeMap<String, Demand> = imagine(chance)?;
+    let generate = |rng: &mut Rng| {
+        let demands: BTreeMap<String, Demand> = generate(rng)?;
         Some(protobuf::write(&convert::constraints(&demands)))
     };
     Target {
@@ -164,12 +167,12 @@ fn offer_constraints() -> Target {
         text: false,
         weight: 2,
         seeds: Vec::new(),
-        imagine: Box::new(imagine),
-        judge: Box::new(judge),
+        generate: Box::new(generate),
+        check: Box::new(check),
     }
 }
 
-/// Both forms of a message.
+/// Protobuf and JSON of a message.
 fn forms<M: Message + Default + PartialEq + 'static>(name: &'static str) -> [Target; 2] {
     let lines: Vec<&str> = GOLDEN.lines().collect();
     let golden = |line: usize| {
@@ -185,13 +188,13 @@ fn forms<M: Message + Default + PartialEq + 'static>(name: &'static str) -> [Tar
         .into_iter()
         .map(|text| text.as_bytes().to_vec())
         .collect();
-    let target = |form, text, seeds, judge: fn(&[u8]) -> Judged| Target {
+    let target = |form, text, seeds, check: fn(&[u8]) -> Verdict| Target {
         name: format!("v1 {} {form}", name.replace("::", " ").to_lowercase()),
         text,
         weight: 2,
         seeds,
-        imagine: Box::new(|_| None),
-        judge: Box::new(judge),
+        generate: Box::new(|_| None),
+        check: Box::new(check),
     };
     [
         target("protobuf", false, bytes, in_protobuf::<M>),
@@ -199,25 +202,25 @@ fn forms<M: Message + Default + PartialEq + 'static>(name: &'static str) -> [Tar
     ]
 }
 
-fn in_protobuf<M: Message + Default + PartialEq>(bytes: &[u8]) -> Judged {
+fn in_protobuf<M: Message + Default + PartialEq>(bytes: &[u8]) -> Verdict {
     let read = |bytes: &[u8]| protobuf::read::<M>(bytes, Limits::default());
-    match MESSAGE.hold(bytes.len(), || read(bytes))? {
-        Err(bad) => Shown::refused(&bad),
+    match MESSAGE.enforce(bytes.len(), || read(bytes))? {
+        Err(bad) => Observation::rejected(&bad),
         Ok(message) => match read(&protobuf::write(&message)) {
-            Ok(again) if same(&again, &message) => Ok(Shown::value(&message)),
+            Ok(again) if same(&again, &message) => Ok(Observation::value(&message)),
             other => Err(format!("read {message:?}, and once written {other:?}")),
         },
     }
 }
 
-fn in_json<M: Message + Default + PartialEq>(text: &[u8]) -> Judged {
+fn in_json<M: Message + Default + PartialEq>(text: &[u8]) -> Verdict {
     let read = |text: &[u8]| json::read::<M>(text, Limits::default());
-    match MESSAGE.hold(text.len(), || read(text))? {
-        Err(bad) => Shown::refused(&bad),
-        // Writing says what absent fields mean, so it is the second reading that gives the same as the third.
+    match MESSAGE.enforce(text.len(), || read(text))? {
+        Err(bad) => Observation::rejected(&bad),
+        // Writing sets the defaults of absent fields, so the second and third values are compared.
         Ok(message) => match read(&json::write(&message)) {
             Ok(again) => match read(&json::write(&again)) {
-                Ok(third) if same(&third, &again) => Ok(Shown::value(&message)),
+                Ok(third) if same(&third, &again) => Ok(Observation::value(&message)),
                 other => Err(format!("read {again:?}, and once written {other:?}")),
             },
             Err(bad) => Err(format!(
@@ -227,7 +230,7 @@ fn in_json<M: Message + Default + PartialEq>(text: &[u8]) -> Judged {
     }
 }
 
-/// A message of a stranger that means something here means the same once it was written and read again.
+/// A foreign message that converts to our type is equal after writing and reading.
 fn meaning<Ours, Theirs>(name: &str) -> Target
 where
     Ours: Debug
@@ -237,22 +240,22 @@ where
         + 'static,
     Theirs: Message + Default + for<'a> From<&'a Ours>,
 {
-    let judge = |bytes: &[u8]| -> Judged {
+    let check = |bytes: &[u8]| -> Verdict {
         let read = |bytes: &[u8]| {
             let theirs: Theirs = protobuf::read(bytes, Limits::default())?;
             Ours::try_from(&theirs)
         };
         match read(bytes) {
-            Err(bad) => Shown::refused(&bad),
+            Err(bad) => Observation::rejected(&bad),
             Ok(ours) => match read(&protobuf::write(&Theirs::from(&ours))) {
-                Ok(again) if again == ours => Ok(Shown::value(&ours)),
+                Ok(again) if again == ours => Ok(Observation::value(&ours)),
                 other => Err(format!("read {ours:?}, and once written {other:?}")),
             },
         }
     };
-    let imagine = |chance: &mut Chance| {
-        let ours: Ours = imagine(chance)?;
-        // What is held many times is written as often.
+    let generate = |rng: &mut Rng| {
+        let ours: Ours = generate(rng)?;
+        // A resource with copies is written once per copy.
         let few = !format!("{ours:?}").contains("copies");
         few.then(|| protobuf::write(&Theirs::from(&ours)))
     };
@@ -261,12 +264,12 @@ where
         text: false,
         weight: 2,
         seeds: Vec::new(),
-        imagine: Box::new(imagine),
-        judge: Box::new(judge),
+        generate: Box::new(generate),
+        check: Box::new(check),
     }
 }
 
-fn stream(bytes: &[u8]) -> Judged {
+fn stream(bytes: &[u8]) -> Verdict {
     let decode = |pieces: &mut dyn Iterator<Item = &[u8]>| {
         let mut decoder = recordio::Decoder::new(RECORD_MAX);
         let mut records = Vec::new();
@@ -277,19 +280,19 @@ fn stream(bytes: &[u8]) -> Judged {
         }
         decoder.end().map(|()| records)
     };
-    let whole = STREAM.hold(bytes.len(), || decode(&mut std::iter::once(bytes)))?;
+    let whole = STREAM.enforce(bytes.len(), || decode(&mut std::iter::once(bytes)))?;
     if decode(&mut bytes.chunks(1)) != whole {
         return Err("read byte by byte it is something else".to_owned());
     }
     match whole {
-        Err(bad) => Shown::refused(&bad),
+        Err(bad) => Observation::rejected(&bad),
         Ok(records) => {
             let written: Vec<u8> = records
                 .iter()
                 .flat_map(|record| recordio::encode(record))
                 .collect();
             match decode(&mut std::iter::once(&written[..])) {
-                Ok(again) if again == records => Ok(Shown::value(&format_args!(
+                Ok(again) if again == records => Ok(Observation::value(&format_args!(
                     "Records{}",
                     "x".repeat(records.len().min(4))
                 ))),
@@ -299,11 +302,11 @@ fn stream(bytes: &[u8]) -> Judged {
     }
 }
 
-fn some_stream(chance: &mut Chance) -> Vec<u8> {
+fn random_stream(rng: &mut Rng) -> Vec<u8> {
     let mut stream = Vec::new();
-    for _ in 0..1 + chance.below(4) {
-        let length = 1 + chance.below(40);
-        stream.extend_from_slice(&recordio::encode(&chance.bytes(length)));
+    for _ in 0..1 + rng.below(4) {
+        let length = 1 + rng.below(40);
+        stream.extend_from_slice(&recordio::encode(&rng.bytes(length)));
     }
     stream
 }

@@ -1,11 +1,14 @@
-//! The executor driver's actor: it subscribes to the agent, passes tasks on, and keeps updates until the agent has them.
+//! The executor driver's actor: subscribes to the agent, passes tasks on, and keeps updates until
+//! the agent has stored them.
 //!
-//! Hears tasks, kills, messages and acknowledgements from the agent, and the executor's verbs from its [`ExecutorDriverRef`].
-//! Remembers the updates that the agent has not confirmed, and which tasks it was given. When the agent goes, the executor is told and the
-//! driver ends; but if the executor outlives its agent, the driver subscribes at the next one, or again at the same if only the link broke (`driver/away.rs`), and the executor does not
-//! notice. What an agent that is there does not confirm is said again (`driver/repeating.rs`). It never starts a process and never decides what a task's state is.
+//! Handles tasks, kills, messages and acknowledgements of the agent, and calls from its
+//! [`ExecutorDriverRef`]. Owns the unconfirmed updates and the set of launched tasks. When the
+//! agent is lost, the driver informs the executor and ends. With checkpointing it instead
+//! subscribes at the next agent process, or again at the same one if only the link broke
+//! (`driver/absence.rs`); the executor does not notice. UnconfirmedUpdates updates are repeated
+//! (`driver/repeating.rs`). Never starts a process, and never decides the state of a task.
 
-mod away;
+mod absence;
 mod repeating;
 
 use std::collections::{BTreeSet, VecDeque};
@@ -22,93 +25,93 @@ use rand::rngs::SmallRng;
 use runtime::prelude::*;
 use runtime::{ConnectError, SpawnError};
 
-use self::away::Away;
-use self::repeating::Repeating;
+use self::absence::AgentAbsence;
+use self::repeating::UpdateRepeater;
 use crate::environment::Environment;
 
-/// The agent's actor that hears executors.
+/// The agent's actor for executors.
 pub const AGENT_ACTOR: &str = "containerizer";
-/// Updates that may wait for the agent; one more is refused.
+/// Maximum number of unconfirmed updates; more are dropped.
 pub const UPDATES_MAX: usize = 65_536;
-/// How long a subscription may take.
+/// Time limit of a subscription.
 const SUBSCRIPTION_PATIENCE: Duration = Duration::from_secs(30);
-/// How long the driver waits, once told to stop, for the agent to take the last updates.
-const FAREWELL_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a stopped driver waits until the agent has stored the last updates.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What an executor does when its agent calls. Every callback may use the driver's verbs at once; none may block.
+/// The callbacks of an executor. They may use the driver at once and must not block.
 pub trait Executor: Send + 'static {
-    /// The agent knows this executor; tasks follow.
+    /// The executor is subscribed; its tasks follow.
     fn subscribed(&mut self, _subscribed: &ExecutorSubscribed, _driver: &ExecutorDriverRef) {}
-    /// Run this task: report `TASK_RUNNING`, and one terminal state when it has ended.
+    /// Runs a task: report `TASK_RUNNING`, and one terminal state when it has ended.
     fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef);
-    /// End this task. `policy` is the framework's wish for this kill; `None` leaves it to the task's own.
+    /// Kills a task. `policy` is the policy of this kill; `None` uses the task's own.
     fn kill(&mut self, task_id: TaskId, policy: Option<KillPolicy>, driver: &ExecutorDriverRef);
-    /// Bytes from the framework's scheduler.
+    /// Data from the framework's scheduler.
     fn message(&mut self, _data: Vec<u8>, _driver: &ExecutorDriverRef) {}
-    /// End all tasks and then stop the driver; after `grace` everything here is killed.
+    /// Kill all tasks and then stop the driver. After `grace` the agent kills the container.
     fn shutdown(&mut self, grace: Duration, driver: &ExecutorDriverRef);
-    /// The agent is gone for good: end all tasks. The driver ends after this.
+    /// The agent is gone for good: kill all tasks. The driver ends after this.
     fn disconnected(&mut self, _driver: &ExecutorDriverRef) {}
 }
 
 /// How an executor's driver ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverEnd {
-    /// The executor stopped it, and the agent has every update.
+    /// Stopped; the agent has stored every update.
     Stopped,
-    /// The executor stopped it, but the agent did not take all updates.
+    /// Stopped, but the agent did not store all updates.
     UpdatesLost {
-        /// How many.
+        /// Number of lost updates.
         count: usize,
     },
     /// The agent is gone.
     Disconnected,
-    /// The agent does not want this executor.
+    /// The agent refused this executor.
     Refused(ExecutorRefused),
-    /// The agent gave no answer to the subscription.
+    /// The agent did not answer the subscription.
     NoAnswer(AskError),
 }
 
 /// Why an executor could not reach its agent.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorConnectError {
-    /// Its socket does not answer.
+    /// The agent's socket does not answer.
     #[error("the agent cannot be reached: {0}")]
     Connect(#[from] ConnectError),
-    /// There is no agent behind the socket.
+    /// No agent is behind the socket.
     #[error("no agent answers there: {0}")]
     Find(#[from] AskError),
-    /// The node cannot take the driver.
+    /// The node did not accept the driver's actor.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
 }
 
-/// This status should reach the framework.
+/// Sends a status to the framework.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Update(TaskStatus);
 
-/// These bytes should reach the framework's scheduler.
+/// Sends data to the framework's scheduler.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct SendMessage(Vec<u8>);
 
-/// The executor is done.
+/// Stops the driver.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Stop;
 
-/// How will the driver end? Answered when it has.
+/// Waits for the end of the driver.
 #[derive(Message)]
 #[rtype(result = "DriverEnd")]
 struct Ended;
 
-/// The updates that the agent has not confirmed, oldest first.
+/// Unconfirmed updates, oldest first.
 #[derive(Debug, Default)]
-pub struct Unconfirmed(VecDeque<TaskStatus>);
+pub struct UnconfirmedUpdates(VecDeque<TaskStatus>);
 
-impl Unconfirmed {
-    /// Keeps an update. `false` when there are too many.
+impl UnconfirmedUpdates {
+    /// Adds an update. Returns `false` if there are too many.
     pub fn keep(&mut self, status: &TaskStatus) -> bool {
         if self.0.len() >= UPDATES_MAX {
             return false;
@@ -117,29 +120,29 @@ impl Unconfirmed {
         true
     }
 
-    /// The agent has this one; it is given back if it was kept.
+    /// Removes and returns a confirmed update.
     pub fn confirmed(&mut self, uuid: Uuid) -> Option<TaskStatus> {
-        // Confirmations come in order, so this looks at the first entry only, save for duplicates.
+        // Confirmations arrive in order, so this usually stops at the first entry.
         let at = self.0.iter().position(|status| status.uuid == Some(uuid))?;
         self.0.remove(at)
     }
 
-    /// The uuid of the oldest.
+    /// Uuid of the oldest update.
     pub fn oldest(&self) -> Option<Uuid> {
         self.0.front()?.uuid
     }
 
-    /// All of them, oldest first.
+    /// All updates, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &TaskStatus> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Number of updates.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no updates.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -147,28 +150,28 @@ impl Unconfirmed {
 
 pub(crate) struct Driver {
     environment: Environment,
-    /// Spreads attempts to subscribe again.
+    /// Jitter of reconnections.
     rng: SmallRng,
     agent: Pid,
     executor: Box<dyn Executor>,
     subscribed: bool,
-    /// Whether the executor has been told that it is subscribed.
-    told: bool,
-    /// Set while the agent is gone and may come back.
-    away: Option<Away>,
-    /// Tasks that the executor was given, so that an agent that does not know whether it was gives them once. Only kept by one that outlives
-    /// its agent.
-    given: BTreeSet<TaskId>,
-    /// Tasks and kills that arrived before the answer to the subscription was seen.
-    early: Vec<Early>,
-    unconfirmed: Unconfirmed,
-    repeating: Repeating,
+    /// Whether the executor was informed of a subscription.
+    announced: bool,
+    /// Set while the agent is gone and may return.
+    absence: Option<AgentAbsence>,
+    /// Launched tasks, so that an agent that does not know of a launch cannot repeat it. Only with
+    /// checkpointing.
+    launched: BTreeSet<TaskId>,
+    /// Events before the answer to the subscription.
+    early: Vec<AgentEvent>,
+    unconfirmed: UnconfirmedUpdates,
+    repeating: UpdateRepeater,
     stopping: bool,
     end: Option<DriverEnd>,
     waiting: Vec<Promise<DriverEnd>>,
 }
 
-enum Early {
+enum AgentEvent {
     Launch(Box<TaskInfo>),
     Kill(EndTask),
     Message(Vec<u8>),
@@ -184,12 +187,12 @@ impl Actor for Driver {
 }
 
 impl Process for Driver {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<LaunchTask>(&[Role::Agent]);
-        ears.hear::<EndTask>(&[Role::Agent]);
-        ears.hear::<ShutDownExecutor>(&[Role::Agent]);
-        ears.hear::<UpdateStored>(&[Role::Agent]);
-        ears.hear::<FrameworkMessage>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<LaunchTask>(&[Role::Agent]);
+        handlers.accept::<EndTask>(&[Role::Agent]);
+        handlers.accept::<ShutDownExecutor>(&[Role::Agent]);
+        handlers.accept::<UpdateStored>(&[Role::Agent]);
+        handlers.accept::<FrameworkMessage>(&[Role::Agent]);
     }
 }
 
@@ -201,7 +204,7 @@ impl Driver {
         }
     }
 
-    /// Subscribes at the agent that was found.
+    /// Subscribes at the current agent.
     fn subscribe(&mut self, ctx: &mut Context<Self>) {
         ctx.link(&self.agent);
         let subscribe = SubscribeExecutor {
@@ -215,12 +218,12 @@ impl Driver {
         let asked = ctx.node().ask(&agent, subscribe, SUBSCRIPTION_PATIENCE);
         ctx.then(asked, move |driver, answer, ctx| {
             if driver.agent != agent {
-                return; // It is gone meanwhile.
+                return; // An answer of a previous agent.
             }
             match answer {
                 Ok(Ok(subscribed)) => driver.on_subscribed(&subscribed, ctx),
                 Ok(Err(refused)) => driver.finish(DriverEnd::Refused(refused), ctx),
-                Err(_) if driver.outlives() => driver.lose_agent(ctx),
+                Err(_) if driver.survives_agent() => driver.lose_agent(ctx),
                 Err(error) => driver.finish(DriverEnd::NoAnswer(error), ctx),
             }
         });
@@ -229,9 +232,9 @@ impl Driver {
     fn on_subscribed(&mut self, subscribed: &ExecutorSubscribed, ctx: &mut Context<Self>) {
         let driver = Self::reference(ctx);
         self.subscribed = true;
-        self.away = None;
-        if std::mem::replace(&mut self.told, true) {
-            self.say_again(ctx);
+        self.absence = None;
+        if std::mem::replace(&mut self.announced, true) {
+            self.resend_updates(ctx);
         } else {
             self.executor.subscribed(subscribed, &driver);
         }
@@ -240,25 +243,25 @@ impl Driver {
         }
     }
 
-    fn hear(&mut self, heard: Early, ctx: &Context<Self>) {
+    fn receive(&mut self, event: AgentEvent, ctx: &Context<Self>) {
         if self.subscribed {
-            self.pass_on(heard, &Self::reference(ctx));
+            self.pass_on(event, &Self::reference(ctx));
         } else if self.early.len() < UPDATES_MAX {
-            self.early.push(heard);
+            self.early.push(event);
         }
     }
 
-    fn pass_on(&mut self, heard: Early, driver: &ExecutorDriverRef) {
-        match heard {
-            Early::Launch(task) => {
-                if self.outlives() && !self.given.insert(task.task_id.clone()) {
-                    return; // The agent was started again and did not know.
+    fn pass_on(&mut self, event: AgentEvent, driver: &ExecutorDriverRef) {
+        match event {
+            AgentEvent::Launch(task) => {
+                if self.survives_agent() && !self.launched.insert(task.task_id.clone()) {
+                    return; // A restarted agent repeats the launch.
                 }
                 self.executor.launch(*task, driver);
             }
-            Early::Kill(end) => self.executor.kill(end.task_id, end.kill_policy, driver),
-            Early::Message(data) => self.executor.message(data, driver),
-            Early::Shutdown(grace) => self.executor.shutdown(grace, driver),
+            AgentEvent::Kill(end) => self.executor.kill(end.task_id, end.kill_policy, driver),
+            AgentEvent::Message(data) => self.executor.message(data, driver),
+            AgentEvent::Shutdown(grace) => self.executor.shutdown(grace, driver),
         }
     }
 
@@ -273,15 +276,15 @@ impl Driver {
             waiting.answer(end.clone());
         }
         self.end = Some(end);
-        // Whoever asks how it ended can still do so; the node goes with the process.
+        // The actor stays: `ended` can still be called. The node ends with the process.
     }
 
-    /// Gives an agent that is there so long to take the last updates.
-    fn say_farewell(&mut self, ctx: &mut Context<Self>) {
+    /// Limits the time for the last updates while the agent is present.
+    fn start_stop_timeout(&mut self, ctx: &mut Context<Self>) {
         let agent = self.agent.clone();
-        ctx.after(FAREWELL_PATIENCE, move |driver, ctx| {
-            // One that is away has its own time, and the next begins anew.
-            if driver.away.is_none() && driver.agent == agent {
+        ctx.after(STOP_PATIENCE, move |driver, ctx| {
+            // An absence has its own limit, and the next agent gets a new one.
+            if driver.absence.is_none() && driver.agent == agent {
                 let count = driver.unconfirmed.len();
                 driver.finish(DriverEnd::UpdatesLost { count }, ctx);
             }
@@ -298,14 +301,14 @@ impl Driver {
 impl Handler<LaunchTask> for Driver {
     type Result = ();
     fn handle(&mut self, LaunchTask { task }: LaunchTask, ctx: &mut Context<Self>) {
-        self.hear(Early::Launch(Box::new(task)), ctx);
+        self.receive(AgentEvent::Launch(Box::new(task)), ctx);
     }
 }
 
 impl Handler<EndTask> for Driver {
     type Result = ();
     fn handle(&mut self, end: EndTask, ctx: &mut Context<Self>) {
-        self.hear(Early::Kill(end), ctx);
+        self.receive(AgentEvent::Kill(end), ctx);
     }
 }
 
@@ -316,14 +319,14 @@ impl Handler<ShutDownExecutor> for Driver {
         ShutDownExecutor { grace_period }: ShutDownExecutor,
         ctx: &mut Context<Self>,
     ) {
-        self.hear(Early::Shutdown(grace_period), ctx);
+        self.receive(AgentEvent::Shutdown(grace_period), ctx);
     }
 }
 
 impl Handler<FrameworkMessage> for Driver {
     type Result = ();
     fn handle(&mut self, message: FrameworkMessage, ctx: &mut Context<Self>) {
-        self.hear(Early::Message(message.data), ctx);
+        self.receive(AgentEvent::Message(message.data), ctx);
     }
 }
 
@@ -332,7 +335,7 @@ impl Handler<UpdateStored> for Driver {
     fn handle(&mut self, stored: UpdateStored, ctx: &mut Context<Self>) {
         let confirmed = self.unconfirmed.confirmed(stored.uuid);
         if confirmed.is_some_and(|status| status.state.is_terminal()) {
-            self.given.remove(&stored.task_id);
+            self.launched.remove(&stored.task_id);
         }
         self.watch_confirmations(ctx);
         self.finish_if_done(ctx);
@@ -346,7 +349,7 @@ impl Handler<Exited> for Driver {
             return;
         }
         let done = self.stopping && self.unconfirmed.is_empty();
-        if self.outlives() && !done {
+        if self.survives_agent() && !done {
             return self.lose_agent(ctx);
         }
         let end = match (self.stopping, self.unconfirmed.len()) {
@@ -370,10 +373,10 @@ impl Handler<Update> for Driver {
             tracing::error!(task = %status.task_id, state = %status.state, "update dropped: the agent takes none");
             return;
         }
-        if self.away.is_some() {
-            return; // It is said when the agent is back.
+        if self.absence.is_some() {
+            return; // Sent when the agent is back.
         }
-        // A broken link shows as `Exited`, and then the update is lost with the agent, unless that comes back.
+        // A broken link is reported as `Exited`; then the update is lost unless the agent returns.
         if let Err(error) = ctx.node().tell(&self.agent, ExecutorUpdated { status }) {
             tracing::warn!(%error, "update not sent");
         }
@@ -401,7 +404,7 @@ impl Handler<Stop> for Driver {
     fn handle(&mut self, _: Stop, ctx: &mut Context<Self>) {
         self.stopping = true;
         self.finish_if_done(ctx);
-        self.say_farewell(ctx);
+        self.start_stop_timeout(ctx);
     }
 }
 
@@ -417,7 +420,7 @@ impl Handler<Ended> for Driver {
     }
 }
 
-/// The executor's hold on its driver: verbs that return at once.
+/// Handle of an executor's driver. Its methods do not block.
 #[derive(Clone)]
 pub struct ExecutorDriverRef {
     handle: Handle<Driver>,
@@ -433,12 +436,12 @@ impl ExecutorDriverRef {
     ) -> Result<Self, ExecutorConnectError> {
         let address = environment.address();
         let (clock, mut rng) = (node.clock(), node.rng());
-        // Its agent may have ended since it started this executor.
-        let mut away = Away::since(clock.now(), environment.recovery_timeout);
+        // The agent may have exited since it started this executor.
+        let mut absence = AgentAbsence::since(clock.now(), environment.recovery_timeout);
         let agent = loop {
-            match away::reach(node, &address, SUBSCRIPTION_PATIENCE).await {
+            match absence::reach(node, &address, SUBSCRIPTION_PATIENCE).await {
                 Ok(agent) => break agent,
-                Err(error) => match away.pause(clock.now(), rng.random()) {
+                Err(error) => match absence.pause(clock.now(), rng.random()) {
                     Some(pause) => clock.sleep(pause).await,
                     None => return Err(error),
                 },
@@ -450,12 +453,12 @@ impl ExecutorDriverRef {
             agent,
             executor: Box::new(executor),
             subscribed: false,
-            told: false,
-            away: None,
-            given: BTreeSet::new(),
+            announced: false,
+            absence: None,
+            launched: BTreeSet::new(),
             early: Vec::new(),
-            unconfirmed: Unconfirmed::default(),
-            repeating: Repeating::default(),
+            unconfirmed: UnconfirmedUpdates::default(),
+            repeating: UpdateRepeater::default(),
             stopping: false,
             end: None,
             waiting: Vec::new(),
@@ -467,12 +470,12 @@ impl ExecutorDriverRef {
         })
     }
 
-    /// Reports a state of a task. Its source, ids and uuid are filled in here.
+    /// Reports a status of a task. The driver sets source, ids and uuid.
     pub fn update(&self, status: TaskStatus) {
-        self.handle.tell_always(Update(status)); // The driver itself bounds what waits for the agent.
+        self.handle.tell_always(Update(status)); // Bounded by the driver itself.
     }
 
-    /// Reports a state of a task that has no more to say than the state.
+    /// Reports a state of a task without further details.
     pub fn report(&self, task_id: &TaskId, state: TaskState) {
         self.update(TaskStatus::new(
             task_id.clone(),
@@ -482,19 +485,19 @@ impl ExecutorDriverRef {
         ));
     }
 
-    /// Sends bytes to the framework's scheduler, at most once.
+    /// Sends data to the framework's scheduler, at most once.
     pub fn message(&self, data: impl Into<Vec<u8>>) {
         if let Err(error) = self.handle.tell(SendMessage(data.into())) {
             tracing::warn!(%error, "framework message not sent");
         }
     }
 
-    /// Ends the driver once the agent has every update.
+    /// Ends the driver once the agent has stored every update.
     pub fn stop(&self) {
         self.handle.tell_always(Stop);
     }
 
-    /// Waits for the driver's end.
+    /// Waits for the end of the driver.
     pub async fn ended(&self) -> DriverEnd {
         self.handle
             .ask(Ended, Patience::WhileLinked)
@@ -502,7 +505,7 @@ impl ExecutorDriverRef {
             .unwrap_or(DriverEnd::Disconnected)
     }
 
-    /// The node it lives on, for its clock and its actors.
+    /// The driver's node, for its clock and its actors.
     pub fn node(&self) -> &Node {
         &self.node
     }

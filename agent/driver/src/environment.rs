@@ -1,115 +1,115 @@
-//! What an agent tells an executor at its start, through environment variables (SPEC 2.5).
-//!
-//! Reads once, checks every value, and remembers nothing.
+//! The environment variables that an agent sets for an executor. Read once and validated.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 
-/// The framework's id.
+/// Framework id.
 pub const FRAMEWORK_ID: &str = "MESOS_FRAMEWORK_ID";
-/// The executor's id.
+/// Executor id.
 pub const EXECUTOR_ID: &str = "MESOS_EXECUTOR_ID";
-/// The agent's id.
+/// Agent id.
 pub const AGENT_ID: &str = "MESOS_SLAVE_ID";
-/// The sandbox, as the host sees it.
+/// Sandbox, as seen from the host.
 pub const DIRECTORY: &str = "MESOS_DIRECTORY";
-/// The sandbox, as the executor sees it.
+/// Sandbox, as seen from the executor.
 pub const SANDBOX: &str = "MESOS_SANDBOX";
-/// Where the agent serves HTTP: `ADDRESS:PORT`, or with its host's name where that is all it knows or its certificate is looked at.
+/// The agent's HTTP address as `ADDRESS:PORT`, or with its host name if the address is unknown or
+/// certificates are verified.
 pub const AGENT_ENDPOINT: &str = "MESOS_AGENT_ENDPOINT";
-/// How long the executor may take to stop.
+/// Time for the executor to stop.
 pub const SHUTDOWN_GRACE_PERIOD: &str = "MESOS_EXECUTOR_SHUTDOWN_GRACE_PERIOD";
-/// The agent as libprocess would name it: `slave(1)@HOST:PORT`.
+/// The agent's libprocess pid: `slave(1)@HOST:PORT`.
 pub const AGENT_PID: &str = "MESOS_SLAVE_PID";
-/// Whether executors of this framework outlive a restart of their agent: `0` or `1`.
+/// Whether executors survive a restart of their agent: `0` or `1`.
 pub const CHECKPOINT: &str = "MESOS_CHECKPOINT";
-/// How long an executor may be without its agent. Only where they outlive a restart of it.
+/// How long an executor may be without its agent. Only with checkpointing.
 pub const RECOVERY_TIMEOUT: &str = "MESOS_RECOVERY_TIMEOUT";
-/// The longest wait between two attempts to subscribe over HTTP. Only where executors outlive a restart of their agent.
+/// Longest wait between two subscriptions over HTTP. Only with checkpointing.
 pub const SUBSCRIPTION_BACKOFF_MAX: &str = "MESOS_SUBSCRIPTION_BACKOFF_MAX";
-/// What an executor that speaks HTTP shows with each call: `Authorization: Bearer TOKEN`. Nobody else should see it.
+/// Secret token of an HTTP executor, sent with each call as `Authorization: Bearer TOKEN`.
 pub const AUTHENTICATION_TOKEN: &str = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
-/// The role that the executor's resources are allocated to.
+/// Role to which the executor's resources are allocated.
 pub const ALLOCATION_ROLE: &str = "MESOS_ALLOCATION_ROLE";
-/// Whether command executors speak HTTP: always `0`.
+/// Whether command executors use HTTP: always `0`.
 pub const HTTP_COMMAND_EXECUTOR: &str = "MESOS_HTTP_COMMAND_EXECUTOR";
-/// How the agent serves HTTP: `http` or `https`. Mesos has no name for it.
+/// Scheme of the agent's HTTP endpoint: `http` or `https`. Not in Mesos.
 pub const AGENT_SCHEME: &str = "MEROS_AGENT_SCHEME";
-/// `true` where the agent serves HTTPS alone: executors on Mesos' own library look there.
+/// `true` if the agent serves HTTPS only; read by executors on libprocess.
 pub const LIBPROCESS_SSL_ENABLED: &str = "LIBPROCESS_SSL_ENABLED";
-/// The port of an executor that is linked to libprocess: `0`, that is any.
+/// Port of an executor on libprocess: `0` for any.
 pub const LIBPROCESS_PORT: &str = "LIBPROCESS_PORT";
-/// The address of the executor's network, which is its agent's.
+/// Address of the executor's network, which is the agent's.
 pub const CONTAINER_IP: &str = "MESOS_CONTAINER_IP";
-/// The same, to which an executor that is linked to libprocess binds.
+/// The same, as the address that an executor on libprocess binds.
 pub const LIBPROCESS_IP: &str = "LIBPROCESS_IP";
-/// The Unix socket on which the agent hears its executors.
+/// The agent's Unix socket for executors.
 pub const SOCKET: &str = "MEROS_EXECUTOR_SOCKET";
-/// What proves to the agent that this is the executor it started. Nobody else should see it.
+/// Secret token that proves the executor's identity to the agent.
 pub const TOKEN: &str = "MEROS_EXECUTOR_TOKEN";
-/// The container the executor runs in.
+/// The executor's container.
 pub const CONTAINER_ID: &str = "MEROS_CONTAINER_ID";
 
 const RECOVERY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15 * 60);
 
-/// Who this executor is and where its agent hears it.
+/// Identity of this executor and address of its agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
-    /// Whose executor.
+    /// Framework of the executor.
     pub framework_id: FrameworkId,
-    /// Which executor.
+    /// The executor.
     pub executor_id: ExecutorId,
-    /// Which run of it.
+    /// Its container.
     pub container_id: ContainerId,
-    /// On which agent.
+    /// Its agent.
     pub agent_id: AgentId,
     /// Its sandbox.
     pub sandbox: PathBuf,
-    /// Where the agent hears: the path of a Unix socket.
+    /// Path of the agent's Unix socket.
     pub socket: String,
-    /// The proof of who it is.
+    /// Secret token that proves its identity.
     pub token: String,
-    /// How long it may take to stop; 5 s unless said otherwise.
+    /// Time to stop; 5 s by default.
     pub shutdown_grace_period: Duration,
-    /// How long it may be without its agent; zero unless it outlives a restart of that, then 15 min unless said otherwise.
+    /// How long it may be without its agent: zero without checkpointing, otherwise 15 min by
+    /// default.
     pub recovery_timeout: Duration,
 }
 
-/// The environment is not one that an agent makes.
+/// The environment was not made by an agent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// A variable is not there: this program was not started by an agent.
+    /// A variable is missing: an agent did not start this program.
     #[error(
         "environment variable {name} is not set: an executor is started by an agent, which sets it"
     )]
     Missing {
-        /// Which.
+        /// The variable.
         name: &'static str,
     },
-    /// A variable has a value that cannot be right.
+    /// A variable has an invalid value.
     #[error("environment variable {name}: {problem}")]
     Invalid {
-        /// Which.
+        /// The variable.
         name: &'static str,
-        /// The value and what was expected.
+        /// The value and the expectation.
         problem: String,
     },
 }
 
 impl Environment {
-    /// The agent's address, as a node dials it.
+    /// The agent's address for the node.
     pub fn address(&self) -> String {
         format!("{}{}", transport::unix::SCHEME, self.socket)
     }
 
-    /// Reads it from this process's environment.
+    /// Reads the environment of this process.
     pub fn read() -> Result<Self, EnvironmentError> {
         Self::from(|name| std::env::var(name).ok())
     }
 
-    /// Reads it from wherever `value` looks.
+    /// Reads the variables that `value` returns.
     pub fn from(value: impl Fn(&str) -> Option<String>) -> Result<Self, EnvironmentError> {
         let text = |name: &'static str| value(name).ok_or(EnvironmentError::Missing { name });
         fn id<T: std::str::FromStr<Err = protocol::InvalidId>>(
@@ -168,7 +168,7 @@ mod tests {
 
     /// SPEC 2.5.
     #[test]
-    fn what_an_agent_sets_is_read() {
+    fn environment_of_an_agent_is_read() {
         let environment = Environment::from(value).unwrap();
         assert_eq!(environment.executor_id.as_str(), "e");
         assert_eq!(environment.shutdown_grace_period, Duration::from_secs(7));
@@ -177,7 +177,7 @@ mod tests {
 
     /// SPEC 5.3.
     #[test]
-    fn an_executor_that_outlives_its_agent_is_told_for_how_long() {
+    fn recovery_timeout_is_read_with_checkpointing() {
         let with = |checkpoint: &'static str, timeout: Option<&'static str>| {
             let value = move |name: &str| match name {
                 CHECKPOINT => Some(checkpoint.to_owned()),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_wrong_is_named() {
+    fn errors_name_the_variable() {
         let without = Environment::from(|name| value(name).filter(|_| name != TOKEN)).unwrap_err();
         assert!(
             without

@@ -1,15 +1,20 @@
-//! What an executor links: an actor that receives tasks and reports their states (DESIGN 9).
+//! Executor driver: the library through which an executor receives tasks and reports their states.
 //!
-//! Implement [`Executor`] and give it to [`run`]. The agent that starts the program tells it through its environment
-//! ([`Environment`]) where to connect; callbacks come in, verbs of [`ExecutorDriverRef`] go out. Updates are kept until the
-//! agent has them. When the agent goes, the driver ends, unless the framework has `checkpoint`: then it looks for the next process of the agent
-//! for `MESOS_RECOVERY_TIMEOUT` and goes on there, and the executor does not notice.
+//! Implement [`Executor`] and pass it to [`run`]. The agent that starts the program sets its
+//! connection parameters in the environment ([`Environment`]). The driver runs the callbacks; the
+//! executor reports through an [`ExecutorDriverRef`]. Updates are kept until the agent has stored
+//! them.
+//!
+//! When the agent exits, the driver ends. If the framework has `checkpoint`, it instead looks for
+//! the next agent process for up to `MESOS_RECOVERY_TIMEOUT` and continues there; the executor does
+//! not notice.
 //!
 //! # An executor that counts words
 //!
-//! A framework names this program in its tasks' [`ExecutorInfo`](protocol::ExecutorInfo); the agent starts it once for all of them. A task is
-//! whatever the executor makes of it: here, work within the process. Callbacks come one at a time and must not block; work that takes
-//! long belongs on a thread or in a process, which keeps a clone of the driver to report with.
+//! A framework names this program in the [`ExecutorInfo`](protocol::ExecutorInfo) of its tasks; the
+//! agent starts it once for all of them. The executor decides how to run a task: here, within its
+//! process. Callbacks run one at a time and must not block. Long work belongs on a thread or in a
+//! process, with a clone of the driver for its reports.
 //!
 //! ```no_run
 //! # use meros_executor_driver as executor_driver;
@@ -22,8 +27,9 @@
 //!     fn launch(&mut self, task: TaskInfo, driver: &ExecutorDriverRef) {
 //!         driver.report(&task.task_id, TaskState::Running);
 //!         let words = String::from_utf8_lossy(&task.data).split_whitespace().count();
-//!         driver.message(format!("{} has {words} words", task.task_id)); // to the scheduler, at most once
-//!         // A task ends once: its first terminal state counts, and updates arrive in the order they are reported.
+//!         // To the scheduler, at most once.
+//!         driver.message(format!("{} has {words} words", task.task_id));
+//!         // Only the first terminal state counts. Updates arrive in order.
 //!         driver.report(&task.task_id, TaskState::Finished);
 //!     }
 //!
@@ -32,7 +38,7 @@
 //!     }
 //!
 //!     fn shutdown(&mut self, _grace: Duration, driver: &ExecutorDriverRef) {
-//!         driver.stop(); // it ends once the agent has every update
+//!         driver.stop(); // ends once the agent has stored every update
 //!     }
 //! }
 //!
@@ -40,34 +46,34 @@
 //! println!("the executor ended: {end:?}");
 //! ```
 //!
-//! `tests/examples/executor.rs` runs in a real cluster, with the framework beside it.
+//! `tests/examples/executor.rs` runs in a real cluster, together with its framework.
 
 mod driver;
 pub mod environment;
 
 pub use driver::{
     AGENT_ACTOR, DriverEnd, Executor, ExecutorConnectError, ExecutorDriverRef, UPDATES_MAX,
-    Unconfirmed,
+    UnconfirmedUpdates,
 };
 pub use environment::{Environment, EnvironmentError};
 use runtime::{Node, NodeBuilder, Role};
 
 /// Why an executor did not run.
 #[derive(Debug, thiserror::Error)]
-pub enum RunError {
+pub enum ExecutorRunError {
     /// It was not started by an agent.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// There is no agent.
+    /// The agent could not be reached.
     #[error(transparent)]
     Connect(#[from] ExecutorConnectError),
-    /// The system gives it no event loop.
+    /// The event loop could not be created.
     #[error("no event loop: {0}")]
     System(#[from] std::io::Error),
 }
 
-/// Runs an executor that an agent has started, on this thread, until its driver ends.
-pub fn run(executor: impl Executor) -> Result<DriverEnd, RunError> {
+/// Runs an executor, started by an agent, on this thread until its driver ends.
+pub fn run(executor: impl Executor) -> Result<DriverEnd, ExecutorRunError> {
     let environment = Environment::read()?;
     run_on(
         node_of(&environment),
@@ -79,12 +85,12 @@ pub fn run(executor: impl Executor) -> Result<DriverEnd, RunError> {
     )?
 }
 
-/// Runs a story on this thread, on a node that can reach the agent of `environment`. No watchdog looks at the node, so that the process has one
-/// thread only.
+/// Runs `story` on this thread, with a node that can reach the agent of `environment`. The node has
+/// no watchdog, so the process keeps a single thread.
 pub fn run_alone<F: Future>(
     environment: Environment,
     story: impl FnOnce(Node, Environment) -> F,
-) -> Result<F::Output, RunError> {
+) -> Result<F::Output, ExecutorRunError> {
     run_on(node_of(&environment).unwatched(), environment, story)
 }
 
@@ -98,7 +104,7 @@ fn run_on<F: Future>(
     node: NodeBuilder,
     environment: Environment,
     story: impl FnOnce(Node, Environment) -> F,
-) -> Result<F::Output, RunError> {
+) -> Result<F::Output, ExecutorRunError> {
     let system = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;

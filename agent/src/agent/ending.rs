@@ -1,36 +1,37 @@
-//! How the agent ends when its operator wants it to: for good, or to be started again (SPEC 5.1, 5.3).
+//! How the agent ends on its operator's order: for good, or to be restarted.
 //!
-//! What ends with it and what waits for its next process is the containerizer's to say. Never kills anything itself.
+//! The containerizer decides which containers end and which wait for the next process. Kills
+//! nothing itself.
 
 use protocol::message::registration::UnregisterAgent;
 use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Leave, WhenEnded};
-use crate::container::events::EndEverything;
-use crate::container::keeping::Depart;
-use crate::ledger::{ForgetEverything, Ledger};
+use crate::container::checkpointing::PrepareToStop;
+use crate::container::events::ShutDownAll;
+use crate::ledger::{DeleteCheckpoints, Ledger};
 use crate::operations;
-use crate::status::Waiting;
+use crate::status::CountUnacknowledged;
 
-/// The agent should stop. If executors wait for it to come back, or ends of tasks that nobody has acknowledged, it goes without a word, else it
-/// leaves.
+/// Orders the agent to stop. If executors or unacknowledged terminal updates wait for a restart, it
+/// ends without unregistering; otherwise it leaves.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct GoAway;
+pub struct StopAgent;
 
-impl Handler<GoAway> for Agent {
+impl Handler<StopAgent> for Agent {
     type Result = ();
-    fn handle(&mut self, _: GoAway, ctx: &mut Context<Self>) {
-        let staying = self.containerizer.ask(Depart, operations::PATIENCE);
+    fn handle(&mut self, _: StopAgent, ctx: &mut Context<Self>) {
+        let staying = self.containerizer.ask(PrepareToStop, operations::PATIENCE);
         ctx.then(staying, |this, staying, ctx| match staying {
-            // Nothing would wait for it: its master and frameworks are told at once.
+            // Nothing waits for a restart: unregister at once.
             Ok(0) => this.leave(ctx),
-            Ok(waiting) => this.finish(AgentEnd::Departed { waiting }, ctx),
-            // Something may wait.
+            Ok(waiting) => this.finish(AgentEnd::Stopped { waiting }, ctx),
+            // Unknown, so something may be waiting.
             Err(error) => {
                 let name = "containerizer".to_owned();
-                let reason = format!("it does not say what waits for the agent: {error}");
-                this.finish(AgentEnd::Broken { name, reason }, ctx);
+                let reason = format!("it does not answer: {error}");
+                this.finish(AgentEnd::ActorFailed { name, reason }, ctx);
             }
         });
     }
@@ -44,38 +45,36 @@ impl Handler<Leave> for Agent {
 }
 
 impl Agent {
-    /// The same agent, which ends with this ledger, if there is one: what could not be kept any more would be lost with its process, so another
-    /// must go on with what is kept.
-    pub fn keeping(mut self, ledger: Option<Handle<Ledger>>) -> Self {
+    /// Sets the ledger. The agent ends when its ledger does: later changes could not be
+    /// checkpointed, so another process must continue from the disk.
+    pub fn with_ledger(mut self, ledger: Option<Handle<Ledger>>) -> Self {
         self.ledger = ledger;
         self
     }
 
-    /// Its master is told that it leaves once the disk has forgotten it, and not before: a next process that finds what it kept goes on as this
-    /// agent, and its tasks may not have been called gone.
+    /// Deletes the checkpoints, then unregisters. In that order: a next process that found
+    /// checkpoints would continue as this agent, although the master has declared its tasks gone.
     fn leave(&mut self, ctx: &mut Context<Self>) {
-        self.containerizer.tell_always(EndEverything);
+        self.containerizer.tell_always(ShutDownAll);
         let Some(ledger) = &self.ledger else {
             return self.unregister(ctx);
         };
-        let forgotten = ledger.ask(ForgetEverything, operations::PATIENCE);
+        let forgotten = ledger.ask(DeleteCheckpoints, operations::PATIENCE);
         ctx.then(forgotten, |this, forgotten, ctx| {
             let problem = match forgotten {
-                Ok(Ok(())) => return this.say_last(ctx),
+                Ok(Ok(())) => return this.deliver_last_updates(ctx),
                 Ok(Err(unwritten)) => unwritten.to_string(),
                 Err(error) => error.to_string(),
             };
-            tracing::error!(
-                problem,
-                "the master is not told that this agent leaves: its disk does not forget it"
-            );
-            this.finish(AgentEnd::Left, ctx);
+            tracing::error!(problem, "not unregistering: checkpoints cannot be deleted");
+            this.finish(AgentEnd::Unregistered, ctx);
         });
     }
 
-    /// What waited for the disk like this is told before: how tasks have ended, of which the master would else only hear that they are gone.
-    fn say_last(&mut self, ctx: &mut Context<Self>) {
-        let said = self.status.ask(Waiting, operations::PATIENCE);
+    /// Delivers terminal updates that waited for the disk first; the master would otherwise report
+    /// these tasks only as gone.
+    fn deliver_last_updates(&mut self, ctx: &mut Context<Self>) {
+        let said = self.status.ask(CountUnacknowledged, operations::PATIENCE);
         ctx.then(said, |this, _, ctx| this.unregister(ctx));
     }
 
@@ -83,9 +82,9 @@ impl Agent {
         if let (Some(master), Some(agent_id)) = (&self.master, self.info.id.clone())
             && let Err(error) = ctx.node().tell(&master.pid, UnregisterAgent { agent_id })
         {
-            tracing::warn!(%error, "the master was not told that this agent leaves");
+            tracing::warn!(%error, "cannot send unregistration to the master");
         }
-        self.finish(AgentEnd::Left, ctx);
+        self.finish(AgentEnd::Unregistered, ctx);
     }
 }
 

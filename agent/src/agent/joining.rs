@@ -1,63 +1,64 @@
-//! Joining: how the agent finds a master and comes to terms with it on what the agent has (SPEC 3.2, 5.2; DESIGN 5).
+//! Registration: how the agent finds a master and agrees with it on the agent's inventory.
 //!
-//! An agent without an id tells all that it has. One with an id tells a summary, and where the master's sums differ from its
-//! own, what it has there. What it has is counted anew for each message, so that nothing that happens in between is lost: what
-//! happens after the last count goes to the master as an update of its own. It never waits for a master for ever, and tells all
-//! after a few rounds in which the two did not come to terms.
+//! An agent without an id sends its full inventory. An agent with an id sends a digest, and then
+//! the content of the buckets where the master's digest differs. The inventory is taken anew for
+//! each message, so nothing that changes in between is lost: later changes reach the master as
+//! updates of their own. Waits for a master are bounded, and the full inventory is sent after a few
+//! unsuccessful comparisons.
 
 use std::time::Duration;
 
 use protocol::AgentResources;
-use protocol::digest::{self, DigestKey, Printer};
+use protocol::digest::{self, DigestKey, Fingerprinter};
+use protocol::discovery::{find_announced, find_leader};
 use protocol::message::registration::{
-    Held, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
+    AgentInventory, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
 use protocol::message::task::RunTasks;
-use protocol::seek::{find_announced, find_leader};
 use rand::Rng;
 use runtime::prelude::*;
 
-use super::{Agent, AgentEnd, Master, VERSION, log_told};
+use super::{Agent, AgentEnd, Master, VERSION, log_oversubscribed};
 use crate::container::events::TakeInventory;
-use crate::operations::Report;
-use crate::registration::Vigil;
+use crate::operations::ReportResources;
+use crate::registration::HeartbeatTimeout;
 
-/// How long a master may take to be found and to answer.
+/// How long a master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(10);
 const REGISTER_PATIENCE: Duration = Duration::from_secs(30);
 const INVENTORY_PATIENCE: Duration = Duration::from_secs(10);
-/// How often an agent compares sums with one master before it tells all.
+/// Digest comparisons with one master before the full inventory is sent.
 const COMPARISONS_MAX: u32 = 3;
 
-/// How often a master that was announced is tried before the others while it says not now, and the pause between.
-pub(super) const ANNOUNCED_TRIES: u32 = 30;
-const TRY_AGAIN: Duration = Duration::from_millis(100);
+/// Retries at an announced leader that answers "not now", before the other masters are tried.
+pub(super) const ANNOUNCED_RETRIES: u32 = 30;
+const ANNOUNCED_RETRY_PAUSE: Duration = Duration::from_millis(100);
 
-/// How much the agent tells.
+/// How much of the inventory a registration contains.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Telling {
-    /// All that it has.
-    All,
-    /// A summary, after so many comparisons.
-    Summary {
-        /// How many.
+pub enum ReportScope {
+    /// The full inventory.
+    Full,
+    /// A digest.
+    DigestSummary {
+        /// Comparisons so far.
         compared: u32,
     },
-    /// A summary, and what it has where its sums are others than these, after so many comparisons.
-    Part {
-        /// How many.
+    /// A digest, and the content of the buckets that differ from the master's.
+    Differing {
+        /// Comparisons so far.
         compared: u32,
-        /// The master's sums.
+        /// The master's bucket sums.
         theirs: Vec<u64>,
     },
 }
 
-impl Telling {
-    /// What to tell a master that has answered like this; `None` if it has all it wants.
+impl ReportScope {
+    /// The next message after this answer; `None` once registered.
     pub fn after(&self, answer: &Reregistered) -> Option<Self> {
         let compared = match self {
-            Self::All => COMPARISONS_MAX,
-            Self::Summary { compared } | Self::Part { compared, .. } => compared + 1,
+            Self::Full => COMPARISONS_MAX,
+            Self::DigestSummary { compared } | Self::Differing { compared, .. } => compared + 1,
         };
         match answer {
             Reregistered::Registered(_) => None,
@@ -65,21 +66,21 @@ impl Telling {
                 if compared < COMPARISONS_MAX && digest::is_bucket_count(buckets.len()) =>
             {
                 let theirs = buckets.clone();
-                Some(Self::Part { compared, theirs })
+                Some(Self::Differing { compared, theirs })
             }
-            Reregistered::Differs { .. } | Reregistered::Unknown => Some(Self::All),
+            Reregistered::Differs { .. } | Reregistered::Unknown => Some(Self::Full),
         }
     }
 }
 
-/// The question to the master, in one of its two forms.
-enum Question {
-    All(RegisterAgent),
-    Summary(ReregisterAgent),
+/// A registration message, in one of its two forms.
+enum RegistrationMessage {
+    Full(RegisterAgent),
+    DigestSummary(ReregisterAgent),
 }
 
 impl Agent {
-    /// Finds the master that leads, beginning with the one whose turn it is, and registers there.
+    /// Finds the leading master, starting at `self.next_master`, and registers with it.
     pub(super) fn register(&mut self, ctx: &mut Context<Self>) {
         if self.end.is_some() || self.recovering {
             return;
@@ -90,7 +91,7 @@ impl Agent {
         let learned = self.learned.take();
         let asked = match announced {
             Some(announced) => vec![announced],
-            None => self.masters_by_turn(learned),
+            None => self.masters_in_order(learned),
         };
         let attempt = self.attempt;
         let (node, chance) = (ctx.node().clone(), self.rng.random());
@@ -108,44 +109,56 @@ impl Agent {
             match found {
                 Ok(found) => {
                     if !is_announced {
-                        // Should it refuse, the next attempt begins after it, or after the one that has led there.
-                        this.turn = this.place_of(&asked[found.place]).map_or(this.turn, |at| at + 1);
+                        // If this master refuses, the next attempt starts after it, or after the
+                        // one that redirected here.
+                        this.next_master = this
+                            .index_of(&asked[found.place])
+                            .map_or(this.next_master, |at| at + 1);
                     }
-                    let telling = match this.info.id {
-                        Some(_) => Telling::Summary { compared: 0 },
-                        None => Telling::All,
+                    let scope = match this.info.id {
+                        Some(_) => ReportScope::DigestSummary { compared: 0 },
+                        None => ReportScope::Full,
                     };
-                    this.court(found.address, found.pid, telling, ctx);
+                    this.prepare_registration(found.address, found.pid, scope, ctx);
                 }
                 Err(problem) if is_announced => {
-                    tracing::debug!(master = ?asked, %problem, "no master acts there; looking for it");
+                    tracing::debug!(master = ?asked, %problem, "no leader at the announced address");
                     this.register(ctx);
                 }
-                Err(problem) => this.try_later(&asked.join(","), &problem.to_string(), ctx),
+                Err(problem) => this.retry_later(&asked.join(","), &problem.to_string(), ctx),
             }
         });
     }
 
-    /// All masters, in the order in which they are to be asked: first the one that had us, if it is not among those that were given.
-    fn masters_by_turn(&self, learned: Option<String>) -> Vec<String> {
+    /// All masters in the order to ask: an unlisted former master first, then the configured ones
+    /// from `self.next_master` on.
+    fn masters_in_order(&self, learned: Option<String>) -> Vec<String> {
         let given = &self.config.settings.masters;
-        let turn = self.turn.checked_rem(given.len()).unwrap_or(0);
-        let by_turn = given.iter().cycle().skip(turn).take(given.len());
-        learned.into_iter().chain(by_turn.cloned()).collect()
+        let first = self.next_master.checked_rem(given.len()).unwrap_or(0);
+        let in_order = given.iter().cycle().skip(first).take(given.len());
+        learned.into_iter().chain(in_order.cloned()).collect()
     }
 
-    /// The place of this address among the masters that were given.
-    pub(super) fn place_of(&self, address: &str) -> Option<usize> {
+    /// Index of this address among the configured masters.
+    pub(super) fn index_of(&self, address: &str) -> Option<usize> {
         let given = &self.config.settings.masters;
         given.iter().position(|master| master == address)
     }
 
-    /// Counts what there is, then asks a master that was found to have us.
-    fn court(&mut self, address: String, pid: Pid, telling: Telling, ctx: &mut Context<Self>) {
+    /// Takes the inventory, then sends a registration to this master.
+    fn prepare_registration(
+        &mut self,
+        address: String,
+        pid: Pid,
+        scope: ReportScope,
+        ctx: &mut Context<Self>,
+    ) {
         let attempt = self.attempt;
         let counting = self.containerizer.ask(TakeInventory, INVENTORY_PATIENCE);
         let agent_id = self.info.id.clone();
-        let reporting = self.operations.ask(Report { agent_id }, INVENTORY_PATIENCE);
+        let reporting = self
+            .operations
+            .ask(ReportResources { agent_id }, INVENTORY_PATIENCE);
         let both = async move { Ok::<_, AskError>((counting.await?, reporting.await?)) };
         ctx.then(both, move |this, both, ctx| {
             if this.attempt != attempt || this.end.is_some() {
@@ -154,37 +167,39 @@ impl Agent {
             match both {
                 Ok((held, resources)) => {
                     this.total = resources.total.clone();
-                    this.ask(address, pid, telling, (held, resources), ctx);
+                    this.send_registration(address, pid, scope, (held, resources), ctx);
                 }
-                Err(problem) => this.try_later(&address, &problem.to_string(), ctx),
+                Err(problem) => this.retry_later(&address, &problem.to_string(), ctx),
             }
         });
     }
 
-    fn ask(
+    fn send_registration(
         &mut self,
         address: String,
         pid: Pid,
-        telling: Telling,
-        has: (Held, AgentResources),
+        scope: ReportScope,
+        has: (AgentInventory, AgentResources),
         ctx: &mut Context<Self>,
     ) {
-        let (attempt, told) = (self.attempt, self.oversubscribed.clone());
-        if !told.is_empty() {
-            log_told(&told);
+        let (attempt, oversubscribed_sent) = (self.attempt, self.oversubscribed.clone());
+        if !oversubscribed_sent.is_empty() {
+            log_oversubscribed(&oversubscribed_sent);
         }
-        // What a master says that has been told something may come before its answer, and is obeyed.
-        self.courted = Some(pid.clone());
-        let asked_with = self.fence.seen();
+        // The master may send messages before its answer arrives; they are obeyed.
+        self.registering_with = Some(pid.clone());
+        let asked_with = self.fence.newest_term();
         let (node, to) = (ctx.node().clone(), pid.clone());
-        let question = self.question(&telling, has, ctx);
+        let message = self.message(&scope, has, ctx);
         let asked = async move {
-            match question {
-                Question::All(question) => {
-                    let answer = node.ask(&to, question, REGISTER_PATIENCE).await;
+            match message {
+                RegistrationMessage::Full(message) => {
+                    let answer = node.ask(&to, message, REGISTER_PATIENCE).await;
                     answer.map(|answer| answer.map(Reregistered::Registered))
                 }
-                Question::Summary(question) => node.ask(&to, question, REGISTER_PATIENCE).await,
+                RegistrationMessage::DigestSummary(message) => {
+                    node.ask(&to, message, REGISTER_PATIENCE).await
+                }
             }
         };
         ctx.then(asked, move |this, answer, ctx| {
@@ -194,55 +209,58 @@ impl Agent {
             let answer = match answer {
                 Ok(Ok(answer)) => answer,
                 Ok(Err(RegistrationRefused::Never { reason })) => {
-                    this.courted = None;
+                    this.registering_with = None;
                     return this.finish(AgentEnd::Refused { reason }, ctx);
                 }
-                Ok(Err(refused)) => return this.try_again(address, &refused.to_string(), ctx),
-                Err(problem) => return this.try_later(&address, &problem.to_string(), ctx),
+                Ok(Err(refused)) => {
+                    return this.retry_announced(address, &refused.to_string(), ctx);
+                }
+                Err(problem) => return this.retry_later(&address, &problem.to_string(), ctx),
             };
-            if let Some(telling) = telling.after(&answer) {
-                return this.court(address, pid, telling, ctx);
+            if let Some(scope) = scope.after(&answer) {
+                return this.prepare_registration(address, pid, scope, ctx);
             }
             let Reregistered::Registered(registered) = answer else {
                 return;
             };
-            this.courted = None;
-            if !this.fence.binds(registered.master.term, asked_with) {
-                // It was deposed while it thought about it.
-                return this.try_later(&address, "another master leads", ctx);
+            this.registering_with = None;
+            if !this.fence.try_bind(registered.master.term, asked_with) {
+                // A newer leader was seen while the answer was under way.
+                return this.retry_later(&address, "another master leads", ctx);
             }
-            this.forgot_terms = false;
+            this.terms_unknown = false;
             let total = registered.total_ping_timeout.max(Duration::from_secs(1));
-            let vigil = Vigil::begin(ctx.clock().now(), total);
+            let heartbeat = HeartbeatTimeout::start(ctx.clock().now(), total);
             let master = Master {
                 pid,
                 address,
-                vigil,
-                told,
+                heartbeat,
+                oversubscribed_sent,
             };
             this.on_registered(master, registered, ctx);
         });
     }
 
-    fn question(
+    fn message(
         &mut self,
-        telling: &Telling,
-        has: (Held, AgentResources),
+        scope: &ReportScope,
+        has: (AgentInventory, AgentResources),
         ctx: &Context<Self>,
-    ) -> Question {
+    ) -> RegistrationMessage {
         let (held, resources) = (has.0, Some(has.1));
         let new_key = || DigestKey::new(ctx.node().fresh_uuid());
         let key = *self.digest_key.get_or_insert_with(new_key);
         let (agent, pid) = (self.info.clone(), ctx.pid().clone());
         let (version, oversubscribed) = (VERSION.to_owned(), self.oversubscribed.clone());
-        // One that has forgotten may have seen any: whoever takes it in has asked a majority.
-        let term_seen = match self.forgot_terms {
+        // After a restart any term may have been seen. `u64::MAX` makes the master confirm its lead
+        // with a majority before it admits the agent.
+        let term_seen = match self.terms_unknown {
             true => u64::MAX,
-            false => self.fence.seen(),
+            false => self.fence.newest_term(),
         };
-        let theirs = match telling {
-            Telling::All => {
-                return Question::All(RegisterAgent {
+        let theirs = match scope {
+            ReportScope::Full => {
+                return RegistrationMessage::Full(RegisterAgent {
                     agent,
                     pid,
                     version,
@@ -253,56 +271,63 @@ impl Agent {
                     term_seen,
                 });
             }
-            Telling::Summary { .. } => None,
-            Telling::Part { theirs, .. } => Some(theirs),
+            ReportScope::DigestSummary { .. } => None,
+            ReportScope::Differing { theirs, .. } => Some(theirs),
         };
-        Question::Summary(ReregisterAgent {
+        RegistrationMessage::DigestSummary(ReregisterAgent {
             agent,
             pid,
             version,
-            summary: Printer::new(key).summary(&held),
-            report: theirs.map(|theirs| Printer::new(key).report(held, theirs)),
+            summary: Fingerprinter::new(key).summary(&held),
+            report: theirs.map(|theirs| Fingerprinter::new(key).report(held, theirs)),
             oversubscribed,
             resources,
             term_seen,
         })
     }
 
-    /// A launch may be heard before the answer that takes the agent in, and that may be lost: one without an id knows from the launch who it is.
-    /// What it runs is on its disk under this id, so the next process of it must come back as the same.
+    /// Learns the agent's id from a launch that arrives before the answer to the registration,
+    /// which may be lost. The task is checkpointed under this id, so the next process must use it
+    /// too.
     pub(super) fn learn_id(&mut self, run: &RunTasks) {
         if let (None, Some(task)) = (&self.info.id, run.tasks.first()) {
-            tracing::info!(agent = %task.agent_id, "a launch says who this agent is, before the answer to its registration");
+            tracing::info!(agent = %task.agent_id, "agent id learned from a launch");
             self.info.id = Some(task.agent_id.clone());
-            self.tell_helpers();
+            self.update_helpers();
         }
     }
 
-    /// A master says not now. The one that was announced has just begun to lead: the others, which do not, are not tried before it.
-    fn try_again(&mut self, address: String, problem: &str, ctx: &mut Context<Self>) {
-        let Some(left) = self.tries.checked_sub(1) else {
-            return self.try_later(&address, problem, ctx);
+    /// Retries at a leader that was announced and is not ready yet: no other master leads, so none
+    /// is tried before it.
+    fn retry_announced(&mut self, address: String, problem: &str, ctx: &mut Context<Self>) {
+        let Some(left) = self.announced_retries.checked_sub(1) else {
+            return self.retry_later(&address, problem, ctx);
         };
-        tracing::debug!(master = address, problem, "the new leader is asked again");
-        self.courted = None;
-        self.tries = left;
+        tracing::debug!(
+            master = address,
+            problem,
+            "retrying registration at the new leader"
+        );
+        self.registering_with = None;
+        self.announced_retries = left;
         self.announced = Some(address);
         let chance: f64 = self.rng.random();
-        self.register_after(TRY_AGAIN.mul_f64(0.5 + 0.5 * chance), ctx);
+        self.register_after(ANNOUNCED_RETRY_PAUSE.mul_f64(0.5 + 0.5 * chance), ctx);
     }
 
-    /// Something that a master says once was not heard. As without their link, the two compare what they have.
-    pub(super) fn begin_anew(&mut self, ctx: &mut Context<Self>) {
-        let why = "something that it said was not heard here";
+    /// Reregisters after a message of the master was lost, so that both compare their state.
+    pub(super) fn reregister(&mut self, ctx: &mut Context<Self>) {
+        let why = "one of its messages was lost";
         if self.master.is_some() {
             self.lose_master(why, ctx);
-        } else if let Some(courted) = self.courted.take() {
-            self.try_later(courted.node().name(), why, ctx); // Its answer comes too late.
+        } else if let Some(registering_with) = self.registering_with.take() {
+            // Its answer is ignored from now on.
+            self.retry_later(registering_with.node().name(), why, ctx);
         }
     }
 
-    fn try_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
-        self.courted = None;
+    fn retry_later(&mut self, address: &str, problem: &str, ctx: &mut Context<Self>) {
+        self.registering_with = None;
         let pause = self.backoff.failed(self.rng.random());
         tracing::info!(
             master = address,

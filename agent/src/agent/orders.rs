@@ -1,4 +1,5 @@
-//! Orders: what the master that has this agent says to it, and whom that is handed on to. What any other master says is not obeyed.
+//! Orders: forwards the messages of the master that admitted this agent. Refuses those of any
+//! other.
 
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{DisownTasks, TermSeen};
@@ -12,18 +13,18 @@ use runtime::prelude::*;
 
 use super::Agent;
 use crate::container::Containerizer;
-use crate::operations::{self, Acknowledged, Apply};
+use crate::operations::{self, Apply, OperationAcknowledged};
 use crate::status::Acknowledge;
 
 impl Agent {
-    /// Whether a message comes from the master that has us, or is about to. An older or a foreign one is not obeyed.
+    /// Whether the message comes from the agent's master, or from the one it is registering with.
     pub(super) fn obeys(&mut self, ctx: &Context<Self>) -> bool {
         let Some(sender) = ctx.sender() else {
-            return true; // Said by somebody on this node.
+            return true; // Sent within this node.
         };
         let ours = self.master.as_ref().map(|master| &master.pid);
-        // Two masters of one node, one after the other, are told apart by what the node says of them.
-        let obeyed = ours.or(self.courted.as_ref()).is_some_and(|ours| {
+        // Two successive masters on one node differ by their pid, if the sender gives one.
+        let obeyed = ours.or(self.registering_with.as_ref()).is_some_and(|ours| {
             let own = |pid: &Pid| pid == ours;
             *ours.node() == sender.peer.node && sender.pid.as_ref().is_none_or(own)
         });
@@ -33,47 +34,47 @@ impl Agent {
         obeyed
     }
 
-    /// The message being handled is of a master that does not have us. One that was deposed is told so.
+    /// Refuses a message of another master, and informs a deposed one of the newer term.
     pub(super) fn refuse(&mut self, ctx: &Context<Self>) {
         let Some(sender) = ctx.sender() else { return };
         let node = &sender.peer.node;
-        let Some(term) = self.fence.refuse(node) else {
+        let Some(term) = self.fence.reject(node) else {
             return;
         };
-        tracing::warn!(peer = %node, term, "messages of a master that does not have us are refused");
-        // Whichever actor there spoke, the one that may have to end has this name.
+        tracing::warn!(peer = %node, term, "refusing messages of another master");
+        // The actor of this name can step down, whichever actor there sent the message.
         let master = Pid::new("master", node.clone(), 0);
         if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
-            tracing::debug!(%error, "it is not told");
+            tracing::debug!(%error, "deposed master not informed");
         }
     }
 
-    fn hand_on<M: Remote<Result = ()>>(&mut self, message: M, ctx: &mut Context<Self>)
+    fn forward<M: Remote<Result = ()>>(&mut self, message: M, ctx: &mut Context<Self>)
     where
         Containerizer: Handler<M>,
     {
         if let Err(error) = self.containerizer.tell(message) {
-            tracing::error!(%error, message = M::NAME, "the containerizer does not hear");
-            self.begin_anew(ctx);
+            tracing::error!(%error, message = M::NAME, "cannot reach the containerizer");
+            self.reregister(ctx);
         }
     }
 }
 
-/// Messages that are handed on as they are when the master says them.
-macro_rules! hands_on {
+/// Forwards each message to the containerizer if its sender is obeyed.
+macro_rules! forwards {
     ($($message:ty),*) => {$(
         impl Handler<$message> for Agent {
             type Result = ();
             fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
                 if self.obeys(ctx) {
-                    self.hand_on(message, ctx);
+                    self.forward(message, ctx);
                 }
             }
         }
     )*};
 }
 
-hands_on!(
+forwards!(
     KillTask,
     EndExecutor,
     DrainTasks,
@@ -87,7 +88,7 @@ impl Handler<RunTasks> for Agent {
     fn handle(&mut self, run: RunTasks, ctx: &mut Context<Self>) {
         if self.obeys(ctx) {
             self.learn_id(&run);
-            self.hand_on(run, ctx);
+            self.forward(run, ctx);
         }
     }
 }
@@ -98,7 +99,8 @@ impl Handler<FrameworkMessage> for Agent {
         if self.obeys(ctx)
             && let Err(error) = self.containerizer.tell(message)
         {
-            tracing::debug!(%error, "a framework message is lost"); // As any may be.
+            // Framework messages are best effort.
+            tracing::debug!(%error, "framework message dropped");
         }
     }
 }
@@ -123,10 +125,10 @@ impl Handler<ApplyOperation> for Agent {
             return;
         }
         let applied = self.operations.ask(Apply(apply), operations::PATIENCE);
-        // Nothing that the master says after it is heard before it is done: a task may use what it makes.
+        // Blocks the mailbox until the operation is applied: a later launch may use its result.
         ctx.wait(applied.into_actor(self).map(|total, this, _| match total {
             Ok(total) => this.total = total,
-            Err(error) => tracing::error!(%error, "an operation is not applied"),
+            Err(error) => tracing::error!(%error, "operation not applied"),
         }));
     }
 }
@@ -135,7 +137,7 @@ impl Handler<AcknowledgeOperation> for Agent {
     type Result = ();
     fn handle(&mut self, acknowledged: AcknowledgeOperation, ctx: &mut Context<Self>) {
         if self.obeys(ctx) {
-            let _ = self.operations.tell(Acknowledged(acknowledged));
+            let _ = self.operations.tell(OperationAcknowledged(acknowledged));
         }
     }
 }

@@ -1,25 +1,26 @@
-//! Reading: an operator wants a file of a sandbox over its link, as `meros logs` does.
+//! Reading: serves files of a sandbox to operators over a link, for `meros logs`.
 //!
-//! Who asks is the name in its certificate, and whether that may look in is decided in [`crate::sight`]. Who asks on this node is trusted.
+//! The subject is the name in the operator's certificate; [`crate::visibility`] authorizes it.
+//! Requests within this node are trusted.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use authority::{Subject, TOO_MANY_COMMANDS, Turn};
-use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
+use authority::{RateDecision, Subject, TOO_MANY_COMMANDS};
+use protocol::message::operator::{FileChunk, OperatorError, ReadSandbox};
 use runtime::prelude::*;
 use runtime::{Instant, Sender};
 
 use super::Agent;
 use crate::container::events::TakeSurvey;
 use crate::sandbox::{self, LATEST, ReadError};
-use crate::sight;
+use crate::visibility;
 
-/// How long the containerizer is waited for.
+/// How long to wait for the containerizer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Handler<ReadSandbox> for Agent {
-    type Result = ResponseFuture<Result<FilePiece, OperatorError>>;
+    type Result = ResponseFuture<Result<FileChunk, OperatorError>>;
 
     fn handle(&mut self, read: ReadSandbox, ctx: &mut Context<Self>) -> Self::Result {
         let what = format!(
@@ -38,7 +39,7 @@ impl Handler<ReadSandbox> for Agent {
         );
         let sender = ctx
             .sender()
-            .filter(|_| !self.config.settings.acls.now().is_open());
+            .filter(|_| !self.config.settings.acls.current().is_open());
         let subject = sender.map(|sender| Subject::named(sender.peer.node.name()));
         let admitted = subject.map(|subject| self.admitted(subject, &read, runs.clone(), ctx));
         let turn = self.turn(ctx);
@@ -46,9 +47,11 @@ impl Handler<ReadSandbox> for Agent {
         Box::pin(async move {
             let piece = async {
                 match turn {
-                    Turn::Now(_) => {}
-                    Turn::After(wait) => node.clock().sleep(wait).await,
-                    Turn::Over(_) => return Err(Unread::because(TOO_MANY_COMMANDS)),
+                    RateDecision::Now(_) => {}
+                    RateDecision::After(wait) => node.clock().sleep(wait).await,
+                    RateDecision::Rejected(_) => {
+                        return Err(ReadFailure::because(TOO_MANY_COMMANDS));
+                    }
                 }
                 let sandbox = match admitted {
                     Some(admitted) => admitted.await?,
@@ -61,64 +64,70 @@ impl Handler<ReadSandbox> for Agent {
                     ..
                 } = read;
                 let reading = move || sandboxes.read(&sandbox, &path, offset, length);
-                let piece = node.blocking(reading).await.map_err(Unread::because)?;
+                let piece = node.blocking(reading).await.map_err(ReadFailure::because)?;
                 piece.map_err(|error| match error {
-                    ReadError::NotFound => Unread::NotFound,
-                    error => Unread::because(error),
+                    ReadError::NotFound => ReadFailure::NotFound,
+                    error => ReadFailure::because(error),
                 })
             };
-            piece.await.map_err(|unread| match unread {
-                Unread::NotFound => OperatorError::NotFound { what },
-                Unread::Failed(reason) => OperatorError::Failed { what, reason },
+            piece.await.map_err(|failure| match failure {
+                ReadFailure::NotFound => OperatorError::NotFound { what },
+                ReadFailure::Failed(reason) => OperatorError::Failed { what, reason },
             })
         })
     }
 }
 
-/// Why nothing is read.
-enum Unread {
+/// Why nothing was read.
+enum ReadFailure {
     NotFound,
     Failed(String),
 }
 
-impl Unread {
+impl ReadFailure {
     fn because(problem: impl std::fmt::Display) -> Self {
         Self::Failed(problem.to_string())
     }
 }
 
 impl Agent {
-    /// Whether what is being handled has its turn by the rate limits.
-    fn turn(&self, ctx: &Context<Self>) -> Turn {
+    /// Applies the rate limit to the current message.
+    fn turn(&self, ctx: &Context<Self>) -> RateDecision {
         let is_command = |sender: &&Sender| sender.peer.role == Role::Operator;
         let Some(sender) = ctx.sender().filter(is_command) else {
-            return Turn::Now(1);
+            return RateDecision::Now(1);
         };
         let now = ctx.clock().now() - Instant::default();
         let throttle = &self.config.settings.throttle;
-        throttle.stand_in_line_as_command(sender.peer.node.name(), now)
+        throttle.admit_command(sender.peer.node.name(), now)
     }
 
-    /// The newest sandbox below `runs`, if this subject may look into it.
+    /// The newest sandbox below `runs`, if this subject may read it.
     fn admitted(
         &self,
         subject: Subject,
         read: &ReadSandbox,
         runs: PathBuf,
         ctx: &Context<Self>,
-    ) -> impl Future<Output = Result<PathBuf, Unread>> + use<> {
+    ) -> impl Future<Output = Result<PathBuf, ReadFailure>> + use<> {
         let (node, sandboxes) = (ctx.node().clone(), self.sandboxes.clone());
-        let (containerizer, acls) = (self.containerizer.clone(), self.config.settings.acls.now());
+        let (containerizer, acls) = (
+            self.containerizer.clone(),
+            self.config.settings.acls.current(),
+        );
         let (framework, executor) = (read.framework_id.clone(), read.executor_id.clone());
         async move {
             let below = runs.clone();
             let newest = node.blocking(move || sandboxes.newest(&below)).await;
-            let newest = newest.map_err(Unread::because)?.ok_or(Unread::NotFound)?;
+            let newest = newest
+                .map_err(ReadFailure::because)?
+                .ok_or(ReadFailure::NotFound)?;
             let survey = containerizer.ask(TakeSurvey, PATIENCE).await;
-            let survey = survey.map_err(Unread::because)?;
+            let survey = survey.map_err(ReadFailure::because)?;
             let run = newest.as_str();
-            let owner = sight::owner(&survey, framework.as_str(), executor.as_str(), run);
-            sight::may_enter(owner, &acls, &subject).map_err(Unread::because)?;
+            let owner = visibility::owner(&survey, framework.as_str(), executor.as_str(), run);
+            visibility::check_sandbox_access(owner, &acls, &subject)
+                .map_err(ReadFailure::because)?;
             Ok(runs.join(run))
         }
     }

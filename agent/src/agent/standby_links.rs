@@ -1,9 +1,8 @@
-//! Links to the masters that do not act: kept, so that whichever of them leads next is reached without a handshake.
+//! Links to the standby masters, kept open so that the next leader is reached without a handshake.
 //!
-//! With many agents the handshakes are most of what a failover takes. The links are there from the search for the first leader; one is
-//! lost when its master restarts, and then the agent dials it again: after a while of its own, so that not all of them come at once, and
-//! ever more rarely while nobody answers. Nothing is said on them. The link to a master that was killed is found dead when its next life
-//! is there: the agent has told it that it hears no more of it, which is said again until that life answers that it knows no such link.
+//! With many agents, handshakes take most of a failover. A link that breaks is dialled again after
+//! a random pause, which grows while its master is unreachable. No messages are sent on these
+//! links.
 
 use std::time::Duration;
 
@@ -12,19 +11,19 @@ use runtime::prelude::*;
 
 use super::Agent;
 
-/// How often it is looked whether a link is there.
-const LOOK: Duration = Duration::from_secs(2);
-/// The same while its master cannot be reached.
-const LOOK_MAX: Duration = Duration::from_secs(60);
+/// How often a link is checked.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest pause while its master is unreachable.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_secs(60);
 const DIAL_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Agent {
-    /// Begins to keep a link to each master, if there are several.
+    /// Keeps a link to each master, if there are several.
     pub(super) fn keep_links(&mut self, ctx: &mut Context<Self>) {
         let masters = &self.config.settings.masters;
         if masters.len() > 1 {
             for master in masters.clone() {
-                self.keep_link(master, LOOK, ctx);
+                self.keep_link(master, CHECK_INTERVAL, ctx);
             }
         }
     }
@@ -43,9 +42,9 @@ impl Agent {
             };
             ctx.then(linking, move |this, linked, ctx| {
                 let pause = if linked {
-                    LOOK
+                    CHECK_INTERVAL
                 } else {
-                    LOOK_MAX.min(pause * 2)
+                    CHECK_INTERVAL_MAX.min(pause * 2)
                 };
                 this.keep_link(master, pause, ctx);
             });

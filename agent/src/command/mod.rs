@@ -1,11 +1,12 @@
-//! The command executor: runs one task's command and reports how it is (SPEC 5.4).
+//! The command executor: runs the command of one task and reports its states.
 //!
-//! Lives in a process of its own, forked from the zygote. Hears its agent through the executor driver, and the ends of its
-//! children through a signal descriptor. As a subreaper it inherits every process that the command leaves behind, so it knows
-//! all processes of the task, those in sessions of their own too. A task that is killed gets SIGTERM in all of them, and SIGKILL
-//! in those that run when the grace period is over: the end of the shell that started them cuts nothing short. Where the command
-//! ends by itself, the processes that it left behind are killed at once, as by Mesos. The end of the task is reported when none of
-//! them runs. It reads no output and keeps nothing on disk.
+//! Runs in a process forked from the zygote. Handles its agent through the executor driver and
+//! exits of children through a signal descriptor. As a subreaper it inherits all processes that the
+//! command leaves behind, also those in other sessions. A killed task gets SIGTERM in all its
+//! processes, and SIGKILL in those that remain after the grace period, even if the shell that
+//! started them has ended. If the command ends by itself, remaining processes are killed at once,
+//! as in Mesos. The task's end is reported when all its processes are gone. Reads no output and
+//! stores nothing.
 
 pub mod outcome;
 mod program;
@@ -30,22 +31,22 @@ use tokio::io::unix::AsyncFd;
 pub use self::program::program;
 
 use self::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
-use crate::accounts::Own;
+use crate::accounts::OwnUser;
 use crate::procfs;
 use crate::sys;
 use crate::zygote::{child_signals, ended_child, forget_signals, kill_all, wire::LaunchRequest};
 
-/// The exit status of an executor that may have left something behind.
+/// Exit status of an executor that may have left processes behind.
 pub const UNCLEAN: i32 = 1;
-/// Time between two looks for processes that do not die at once, and how many looks there are.
+/// Interval and number of sweeps for processes that do not die.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(20);
 const SWEEPS_MAX: u32 = 250;
 
-/// Part of the agent's grace period that a task gets; the rest is for its end to be reported.
+/// Share of the agent's grace period given to the task; the rest is for reporting its end.
 const GRACE_SHARE: f64 = 0.8;
 
-/// Runs the command executor in this process, whose user is `own`. Its exit status 0 says that it has left nothing behind.
-pub fn run(request: &LaunchRequest, own: Own) -> i32 {
+/// Runs the command executor in this process of the user `own`. Returns 0 if no process is left.
+pub fn run(request: &LaunchRequest, own: OwnUser) -> i32 {
     match serve(request, own) {
         Ok(never) => match never {},
         Err(error) => {
@@ -55,26 +56,26 @@ pub fn run(request: &LaunchRequest, own: Own) -> i32 {
     }
 }
 
-fn serve(request: &LaunchRequest, own: Own) -> Result<Infallible, Box<dyn Error>> {
+fn serve(request: &LaunchRequest, own: OwnUser) -> Result<Infallible, Box<dyn Error>> {
     let environment = Environment::from(|name| request.environment.get(name).cloned())?;
-    let starts_as = StartsAs {
+    let task_environment = TaskEnvironment {
         variables: request.environment.clone(),
         user: request.user.clone(),
         own,
     };
     executor_driver::run_alone(environment, |node, environment| async move {
-        live(node, environment, starts_as).await
+        run_executor(node, environment, task_environment).await
     })?
 }
 
-async fn live(
+async fn run_executor(
     node: Node,
     environment: Environment,
-    starts_as: StartsAs,
+    task_environment: TaskEnvironment,
 ) -> Result<Infallible, Box<dyn Error>> {
     let signals = Arc::new(sys::watch(child_signals()?)?);
     let grace = environment.shutdown_grace_period.mul_f64(GRACE_SHARE);
-    let runner = node.spawn("runner", Runner::new(starts_as, grace, signals))?;
+    let runner = node.spawn("runner", Runner::new(task_environment, grace, signals))?;
     let executor = CommandExecutor {
         runner: runner.clone(),
     };
@@ -82,12 +83,12 @@ async fn live(
     let clean = runner.ask(Finished, Patience::WhileLinked).await?;
     driver.stop();
     driver.ended().await;
-    // The agent has everything. Nothing is taken down piece by piece: the kernel does that faster.
+    // Everything is acknowledged. Exits at once: the kernel cleans up faster.
     sys::exit_now(if clean { 0 } else { UNCLEAN })
 }
 
-/// Does once, in the zygote, what would else be done in every executor that is forked from it: what is looked up and remembered
-/// at first use (the processor's abilities, symbols of the system's library) is there already.
+/// Performs lazy initialization (CPU features, libc symbols) once in the zygote, so that forked
+/// executors need not.
 pub fn warm_up() -> std::io::Result<()> {
     #[cfg(target_arch = "x86_64")]
     let _ = std::is_x86_feature_detected!("avx2");
@@ -96,17 +97,17 @@ pub fn warm_up() -> std::io::Result<()> {
         .build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&system, async {
-        // A watchdog would be a thread, and what is forked has one thread only.
+        // A watchdog would be a second thread; a forking process must have one only.
         let node = Node::builder("warm-up").unwatched().build();
         node.clock().sleep(Duration::from_millis(1)).await;
-        // There is no agent: the way to one is what counts.
+        // Fails, but initializes the connection path.
         let _dialling = transport::unix::Dialling::install(&node);
         let _ = node.connect(&format!("{}/", transport::unix::SCHEME)).await;
     });
     Ok(())
 }
 
-/// Passes the agent's calls on to the runner.
+/// Forwards the driver's callbacks to the runner.
 struct CommandExecutor {
     runner: Handle<Runner>,
 }
@@ -118,7 +119,7 @@ impl CommandExecutor {
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        // The runner ends with the process, so there is nobody left to hear of a failure.
+        // The runner ends only with the process.
         let _ = self.runner.tell(message);
     }
 }
@@ -126,7 +127,7 @@ impl CommandExecutor {
 impl Executor for CommandExecutor {
     fn subscribed(&mut self, subscribed: &ExecutorSubscribed, _: &ExecutorDriverRef) {
         self.tell(Subscribed {
-            tells_killing: subscribed.framework.can(Capability::TaskKillingState),
+            reports_killing: subscribed.framework.can(Capability::TaskKillingState),
         });
     }
 
@@ -152,18 +153,18 @@ impl Executor for CommandExecutor {
     }
 
     fn disconnected(&mut self, _: &ExecutorDriverRef) {
-        self.tell(Abandon);
+        self.tell(AgentGone);
     }
 }
 
-/// The agent knows us; whether its framework wants to hear of `TASK_KILLING`.
+/// Subscribed; whether the framework supports `TASK_KILLING`.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Subscribed {
-    tells_killing: bool,
+    reports_killing: bool,
 }
 
-/// Run this.
+/// Runs a task.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Launch {
@@ -171,7 +172,7 @@ struct Launch {
     driver: ExecutorDriverRef,
 }
 
-/// End this task, or whatever runs.
+/// Ends this task, or any.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct End {
@@ -179,12 +180,12 @@ struct End {
     grace: Option<Duration>,
 }
 
-/// The agent is gone for good: end the task, and report nothing.
+/// The agent is gone for good: end the task without a report.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Abandon;
+struct AgentGone;
 
-/// Is it over? Answered when it is, with whether nothing is left behind.
+/// Answered when the task is over: whether no process is left.
 #[derive(Message)]
 #[rtype(result = "bool")]
 struct Finished;
@@ -200,7 +201,7 @@ struct Running {
 }
 
 impl Running {
-    /// The grace period that the task asks for.
+    /// The task's own grace period.
     fn grace(&self) -> Duration {
         let policy = self.task.kill_policy;
         policy.map_or(GRACE_DEFAULT, |policy| policy.grace_period)
@@ -208,46 +209,46 @@ impl Running {
 }
 
 /// Environment and user of the task's main process.
-struct StartsAs {
+struct TaskEnvironment {
     variables: BTreeMap<String, String>,
     user: Option<String>,
-    own: Own,
+    own: OwnUser,
 }
 
 struct Runner {
-    starts_as: StartsAs,
-    /// The longest grace period of a task whose agent is gone.
-    abandoned_grace: Duration,
+    task_environment: TaskEnvironment,
+    /// Longest grace period after the agent is gone.
+    agent_gone_grace: Duration,
     signals: Arc<AsyncFd<SignalFd>>,
-    tells_killing: bool,
+    reports_killing: bool,
     running: Option<Running>,
-    abandoned: bool,
+    agent_gone: bool,
     finished: Option<bool>,
     waiting: Vec<Promise<bool>>,
 }
 
 impl Runner {
     fn new(
-        mut starts_as: StartsAs,
-        abandoned_grace: Duration,
+        mut task_environment: TaskEnvironment,
+        agent_gone_grace: Duration,
         signals: Arc<AsyncFd<SignalFd>>,
     ) -> Self {
-        // The task must not be able to speak for its executor.
-        starts_as.variables.remove(environment::TOKEN);
-        starts_as.variables.remove(environment::SOCKET);
+        // The task must not be able to impersonate its executor.
+        task_environment.variables.remove(environment::TOKEN);
+        task_environment.variables.remove(environment::SOCKET);
         Self {
-            starts_as,
-            abandoned_grace,
+            task_environment,
+            agent_gone_grace,
             signals,
-            tells_killing: false,
+            reports_killing: false,
             running: None,
-            abandoned: false,
+            agent_gone: false,
             finished: None,
             waiting: Vec::new(),
         }
     }
 
-    /// Waits for the next ended child, and comes back.
+    /// Waits for the next ended child.
     fn watch(&self, ctx: &mut Context<Self>) {
         let signals = self.signals.clone();
         let ready = async move {
@@ -264,7 +265,7 @@ impl Runner {
         });
     }
 
-    /// Takes ended children away; with the main process gone, ends the processes that it left behind, or waits for them.
+    /// Reaps children. Once the main process has ended, kills the remaining ones or waits for them.
     fn reap(&mut self, ctx: &mut Context<Self>) {
         let Some(running) = &mut self.running else {
             return;
@@ -286,14 +287,14 @@ impl Runner {
             return self.finish(termination, true, ctx);
         }
         if running.kill.has_time(ctx.clock().now()) {
-            return; // They got SIGTERM. The last one's end wakes us, or the deadline does.
+            return; // They got SIGTERM. The next exit or the deadline continues.
         }
         running.sweeps += 1;
         if running.sweeps > SWEEPS_MAX {
             return self.finish(termination, false, ctx);
         }
         kill_descendants(running);
-        // A killed child wakes us; a child that forked meanwhile does not.
+        // The exit of a killed child continues here; a child forked meanwhile needs this timer.
         ctx.after(SWEEP_INTERVAL, Self::reap);
     }
 
@@ -301,36 +302,36 @@ impl Runner {
         let Some(running) = self.running.take() else {
             return;
         };
-        if !self.abandoned {
+        if !self.agent_gone {
             let outcome = outcome(termination, running.kill.is_wanted());
             let mut status = status(&running.task.task_id, outcome.state, ctx);
             status.message = outcome.message;
             status.termination = Some(termination);
             running.driver.update(status);
         }
-        self.over(clean);
+        self.set_finished(clean);
     }
 
-    fn over(&mut self, clean: bool) {
+    fn set_finished(&mut self, clean: bool) {
         self.finished = Some(clean);
         for waiting in self.waiting.drain(..) {
             waiting.answer(clean);
         }
     }
 
-    /// Asks the processes of the task to end, and kills those that still run after `grace`.
+    /// Sends SIGTERM to the task's processes, and SIGKILL to those that remain after `grace`.
     fn begin_kill(&mut self, grace: Duration, ctx: &mut Context<Self>) {
-        let tells_killing = self.tells_killing && !self.abandoned;
+        let reports_killing = self.reports_killing && !self.agent_gone;
         let Some(running) = &mut self.running else {
             return;
         };
         if running.ended.is_some() && !running.kill.is_wanted() {
-            return; // It has ended by itself, and the processes that it left behind are being killed.
+            return; // It has ended by itself, and its remaining processes are being killed.
         }
         let now = ctx.clock().now();
-        let step = running.kill.wish(now, grace);
+        let step = running.kill.request(now, grace);
         if let KillStep::Begin(_) = step {
-            if tells_killing {
+            if reports_killing {
                 running
                     .driver
                     .update(status(&running.task.task_id, TaskState::Killing, ctx));
@@ -350,11 +351,12 @@ impl Runner {
     }
 }
 
-/// Asks the main process's group, and every other descendant of this executor, to end. Each process gets one SIGTERM: many take a
-/// second one for impatience. Stopped processes go on, to handle it. The main process is not reaped yet, so its id is its own.
+/// Sends SIGTERM to the main process's group and to all other descendants. Once per process, since
+/// many treat a second one as urgent. SIGCONT lets stopped processes handle it. The main process is
+/// not yet reaped, so its id is valid.
 fn terminate(main: i32) {
     let group = ProcessId::from_raw(main);
-    // In one step, so that no process of the group that forks meanwhile is missed.
+    // Atomic, so no process that the group forks meanwhile is missed.
     let _ = killpg(group, Signal::SIGTERM);
     let _ = killpg(group, Signal::SIGCONT);
     let Ok(processes) = procfs::processes() else {
@@ -371,13 +373,13 @@ fn terminate(main: i32) {
     }
 }
 
-/// Kills the main process's group, and everything that descends from this executor.
+/// Kills the main process's group and all descendants of this executor.
 fn kill_descendants(running: &Running) {
     let processes = procfs::processes().unwrap_or_default();
     let own = procfs::descendants(&processes, &[ProcessId::this().as_raw()]);
     let (main, is_reaped) = (running.main, running.ended.is_some());
     if is_group_ours(main, is_reaped, &processes, &own) {
-        // In one step, so that no process of the group that forks meanwhile is missed.
+        // Atomic, so no process that the group forks meanwhile is missed.
         let _ = killpg(ProcessId::from_raw(main), Signal::SIGKILL);
     }
     if !is_reaped {
@@ -386,8 +388,8 @@ fn kill_descendants(running: &Running) {
     kill_all(&own);
 }
 
-/// Whether the main process's id still names the task's group. Once that process is reaped and no process of the task is in the group,
-/// the kernel may give the id to another.
+/// Whether the main process's id still denotes the task's group. Once it is reaped and the group
+/// has no descendant, the kernel may reuse the id.
 fn is_group_ours(
     main: i32,
     is_reaped: bool,
@@ -414,8 +416,8 @@ impl Process for Runner {}
 
 impl Handler<Subscribed> for Runner {
     type Result = ();
-    fn handle(&mut self, Subscribed { tells_killing }: Subscribed, _: &mut Context<Self>) {
-        self.tells_killing = tells_killing;
+    fn handle(&mut self, Subscribed { reports_killing }: Subscribed, _: &mut Context<Self>) {
+        self.reports_killing = reports_killing;
     }
 }
 
@@ -431,7 +433,7 @@ impl Handler<Launch> for Runner {
             return driver.update(failed("a command executor runs one task only".into(), ctx));
         }
         driver.update(status(&task.task_id, TaskState::Starting, ctx));
-        let mut variables = self.starts_as.variables.clone();
+        let mut variables = self.task_environment.variables.clone();
         variables.insert("MESOS_TASK_ID".into(), task.task_id.to_string());
         let started = task
             .command
@@ -441,8 +443,8 @@ impl Handler<Launch> for Runner {
                 let program = program(
                     command,
                     &variables,
-                    &self.starts_as.own,
-                    self.starts_as.user.as_deref(),
+                    &self.task_environment.own,
+                    self.task_environment.user.as_deref(),
                     sys::Leads::Group,
                 )?;
                 sys::spawn(&program).map_err(|error| error.to_string())
@@ -459,12 +461,12 @@ impl Handler<Launch> for Runner {
                     ended: None,
                     sweeps: 0,
                 });
-                // It may have ended before this line, with its signal already taken.
+                // It may have ended already, with its signal consumed.
                 self.reap(ctx);
             }
             Err(reason) => {
                 driver.update(failed(format!("Command cannot be started: {reason}"), ctx));
-                self.over(true);
+                self.set_finished(true);
             }
         }
     }
@@ -474,9 +476,9 @@ impl Handler<End> for Runner {
     type Result = ();
     fn handle(&mut self, End { task_id, grace }: End, ctx: &mut Context<Self>) {
         let Some(running) = &self.running else {
-            // Told to stop with nothing to do.
+            // Shutdown without a task.
             if task_id.is_none() && self.finished.is_none() {
-                self.over(true);
+                self.set_finished(true);
             }
             return;
         };
@@ -488,7 +490,7 @@ impl Handler<End> for Runner {
         }
         let own = running.grace();
         let grace = match (task_id, grace) {
-            // A shutdown leaves less time than the agent will wait.
+            // Ends before the agent's own deadline.
             (None, Some(grace)) => own.min(grace.mul_f64(GRACE_SHARE)),
             (_, grace) => grace.unwrap_or(own),
         };
@@ -496,16 +498,16 @@ impl Handler<End> for Runner {
     }
 }
 
-impl Handler<Abandon> for Runner {
+impl Handler<AgentGone> for Runner {
     type Result = ();
-    fn handle(&mut self, _: Abandon, ctx: &mut Context<Self>) {
-        self.abandoned = true;
+    fn handle(&mut self, _: AgentGone, ctx: &mut Context<Self>) {
+        self.agent_gone = true;
         match &self.running {
             Some(running) => {
-                let grace = running.grace().min(self.abandoned_grace);
+                let grace = running.grace().min(self.agent_gone_grace);
                 self.begin_kill(grace, ctx);
             }
-            None if self.finished.is_none() => self.over(true),
+            None if self.finished.is_none() => self.set_finished(true),
             None => {}
         }
     }
@@ -528,7 +530,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_group_of_a_reaped_process_is_ours_while_a_descendant_is_in_it() {
+    fn reaped_leaders_group_is_ours_while_descendants_remain() {
         let process = |line: &str| procfs::parse_stat(line).unwrap();
         let rest = "7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0";
         let left = process(&format!("12 (left) S 1 10 {rest}"));
@@ -537,6 +539,6 @@ mod tests {
         let is_ours = |main, is_reaped| is_group_ours(main, is_reaped, &[left, stranger], &own);
         assert!(is_ours(11, false), "a zombie at least is in it");
         assert!(is_ours(10, true));
-        assert!(!is_ours(11, true), "it is a stranger's by now");
+        assert!(!is_ours(11, true), "the id may be reused");
     }
 }

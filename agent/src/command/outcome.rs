@@ -1,23 +1,23 @@
-//! What the end of a command means for its task, and how a kill grows from polite to certain. Pure.
+//! The status of an ended command, and the escalation from SIGTERM to SIGKILL. Pure.
 
 use std::time::Duration;
 
 use protocol::{TaskState, Termination};
 use runtime::Instant;
 
-/// The time between the polite signal and the certain one, where nobody says otherwise (SPEC 5.4).
+/// Default time between SIGTERM and SIGKILL.
 pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
 
-/// A task's last state, and a sentence for people. It has no reason: the executor gives none, as Mesos' does.
+/// A task's terminal state and message. Without a reason, as from Mesos' executor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The state.
     pub state: TaskState,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 
-/// What a task has come to when its command has ended so.
+/// The status of a task after its command has ended.
 pub fn outcome(termination: Termination, kill_wanted: bool) -> Outcome {
     let message = match termination {
         Termination::Exited(code) => format!("Command exited with status {code}"),
@@ -33,7 +33,7 @@ pub fn outcome(termination: Termination, kill_wanted: bool) -> Outcome {
     Outcome { state, message }
 }
 
-/// A signal as shells name it.
+/// A signal's name, as shells print it.
 fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "Hangup",
@@ -59,31 +59,31 @@ fn signal_name(signal: i32) -> String {
     name.to_owned()
 }
 
-/// How far the killing of a task has come.
+/// The state of a kill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Kill {
     deadline: Option<Instant>,
 }
 
-/// What a wish to kill changes.
+/// The effect of a kill request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillStep {
-    /// The first wish: ask politely now, and be certain at the deadline.
+    /// First request: send SIGTERM now, SIGKILL at the deadline.
     Begin(Instant),
-    /// A later wish with less patience: be certain at this deadline.
+    /// A shorter grace period: SIGKILL at this deadline.
     Shorten(Instant),
-    /// A later wish with no less patience.
+    /// No change.
     Nothing,
 }
 
 impl Kill {
-    /// Whether anybody wants the task killed.
+    /// Whether the task is being killed.
     pub fn is_wanted(&self) -> bool {
         self.deadline.is_some()
     }
 
-    /// Somebody wants the task killed; a later wish may only shorten the grace (SPEC 5.4).
-    pub fn wish(&mut self, now: Instant, grace: Duration) -> KillStep {
+    /// Requests a kill; later requests can only shorten the grace period.
+    pub fn request(&mut self, now: Instant, grace: Duration) -> KillStep {
         let deadline = now + grace;
         match self.deadline {
             None => {
@@ -98,12 +98,12 @@ impl Kill {
         }
     }
 
-    /// Whether the task was asked to end and still has time to.
+    /// Whether the grace period is running.
     pub fn has_time(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| now < deadline)
     }
 
-    /// Whether it is time to be certain.
+    /// Whether the grace period has passed.
     pub fn is_due(&self, now: Instant) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
@@ -115,7 +115,7 @@ mod tests {
 
     /// SPEC 5.4.
     #[test]
-    fn the_exit_status_decides_unless_a_kill_was_wanted() {
+    fn exit_status_decides_the_state_unless_killed() {
         let check = |termination, wanted, state, message: &str| {
             let outcome = outcome(termination, wanted);
             assert_eq!((outcome.state, outcome.message.as_str()), (state, message));
@@ -164,9 +164,9 @@ mod tests {
         let second = Duration::from_secs(1);
         let at = |seconds: u32| Instant::default() + second * seconds;
         let mut kill = Kill::default();
-        assert_eq!(kill.wish(at(0), second * 3), KillStep::Begin(at(3)));
-        assert_eq!(kill.wish(at(1), second * 5), KillStep::Nothing);
-        assert_eq!(kill.wish(at(1), second), KillStep::Shorten(at(2)));
+        assert_eq!(kill.request(at(0), second * 3), KillStep::Begin(at(3)));
+        assert_eq!(kill.request(at(1), second * 5), KillStep::Nothing);
+        assert_eq!(kill.request(at(1), second), KillStep::Shorten(at(2)));
         assert!(!kill.is_due(at(1)) && kill.is_due(at(2)));
         assert!(kill.has_time(at(1)) && !kill.has_time(at(2)));
         assert!(!Kill::default().has_time(at(0)), "no kill was asked for");

@@ -1,27 +1,27 @@
-//! How a command of the wire becomes a program to start: its argv, its environment and its user.
+//! Converts a `CommandInfo` to a program: argv, environment and user.
 //!
-//! Looks at the host's users; remembers nothing. The environment of the agent is not passed on: it may hold secrets.
+//! Looks up the host's users. The agent's environment is not inherited: it may contain secrets.
 
 use std::collections::BTreeMap;
 
 use executor_driver::environment as variable;
 use protocol::CommandInfo;
 
-use crate::accounts::{Own, RunAs, run_as};
+use crate::accounts::{OwnUser, RunAs, run_as};
 use crate::sys::{self, Program};
 
-/// The default search path of programs, as by Mesos.
+/// Default `PATH`, as in Mesos.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A command as a program to start: its argv, its environment, and the user that it becomes. It starts in its parent's directory, with
-/// its parent's output.
+/// The program of a command: its argv, environment and user. It starts in its parent's directory,
+/// with its parent's output.
 ///
-/// The environment is `PATH`, its user's `HOME` and `USER`, and the sandbox as `PWD`, then the variables that the agent sets, then
-/// the command's. The later one wins.
+/// The environment is `PATH`, the user's `HOME` and `USER`, and the sandbox as `PWD`, then the
+/// agent's variables, then the command's. Later ones win.
 pub fn program(
     command: &CommandInfo,
     variables: &BTreeMap<String, String>,
-    own: &Own,
+    own: &OwnUser,
     user: Option<&str>,
     leads: sys::Leads,
 ) -> Result<Program, String> {
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn started(command: &CommandInfo, variables: &BTreeMap<String, String>) -> Program {
-        let own = Own::look_up().unwrap();
+        let own = OwnUser::look_up().unwrap();
         program(command, variables, &own, None, sys::Leads::Group).unwrap()
     }
 
@@ -106,11 +106,11 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_its_users_environment_and_none_of_the_agents() {
+    fn program_gets_its_users_environment_not_the_agents() {
         let agents = pairs(&[("MESOS_SANDBOX", "/s")]);
         let program = started(&CommandInfo::shell("env"), &agents);
         let environment: BTreeMap<_, _> = program.environment.into_iter().collect();
-        let own = Own::look_up().unwrap();
+        let own = OwnUser::look_up().unwrap();
         let mut expected = agents;
         expected.extend(pairs(&[("PATH", PATH_DEFAULT), ("PWD", "/s")]));
         if let Some(account) = own.account() {

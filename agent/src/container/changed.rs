@@ -1,18 +1,18 @@
-//! Changed: a framework has become something else, and what is here of it goes by that from now on (SPEC 3.2).
+//! Changed frameworks: applies a new `FrameworkInfo` to a framework's containers.
 //!
-//! Hears it from the agent, whom its master tells, and learns it from each launch as well. What the ledger keeps of containers follows, so that the next
-//! process of the agent knows it too. An executor that has subscribed is told nothing: it was told what its framework was then.
+//! Learns it from the master through the agent, and from each launch. Checkpoints are rewritten, so
+//! that the next agent process has it too. Subscribed executors are not informed.
 
 use protocol::FrameworkInfo;
 use protocol::message::task::FrameworkChanged;
 use runtime::prelude::*;
 
 use super::Containerizer;
-use crate::status::TellAgain;
+use crate::status::ResendUpdates;
 
 impl Containerizer {
-    /// The framework is this from now on; nothing follows if it is so already, or has nothing here.
-    pub(super) fn learn(&mut self, framework: &FrameworkInfo) {
+    /// Stores the framework's new info. No effect if unchanged or if it has nothing here.
+    pub(super) fn update_framework(&mut self, framework: &FrameworkInfo) {
         let id = framework.id.as_ref();
         let Some((id, known)) = id.and_then(|id| Some((id, self.frameworks.get_mut(id)?))) else {
             return;
@@ -27,16 +27,16 @@ impl Containerizer {
                 container.framework = framework.clone();
             }
         }
-        self.record_again(&containers);
+        self.rewrite_records(&containers);
     }
 }
 
 impl Handler<FrameworkChanged> for Containerizer {
     type Result = ();
     fn handle(&mut self, FrameworkChanged { framework }: FrameworkChanged, _: &mut Context<Self>) {
-        self.learn(&framework);
+        self.update_framework(&framework);
         if let Some(id) = framework.id {
-            self.status.tell_always(TellAgain(id));
+            self.status.tell_always(ResendUpdates(id));
         }
     }
 }

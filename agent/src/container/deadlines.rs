@@ -1,7 +1,7 @@
-//! What is to happen to containers at which time. Pure.
+//! Deadlines of containers. Pure.
 //!
-//! All deadlines of the containerizer share one timer: an actor looks at each of its timers whenever it wakes, and there may be
-//! tens of thousands of containers in the minute that one deadline lasts.
+//! All deadlines share one timer of the containerizer: an actor inspects all its timers at each
+//! wakeup, and tens of thousands of containers may have a deadline at once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,21 +11,22 @@ use runtime::Instant;
 
 use super::machine::{Container, Effect};
 
-/// What happens to a container when its time has come, given how long that was. One that has moved on meanwhile takes no notice.
-pub type Event = fn(&mut Container, Duration) -> Vec<Effect>;
+/// Called with the container and the length of the wait. Has no effect on a container that has
+/// moved on.
+pub type DeadlineHandler = fn(&mut Container, Duration) -> Vec<Effect>;
 
-/// An event of one container.
+/// A deadline of one container.
 #[derive(Debug)]
 pub struct Deadline {
-    /// Whose.
+    /// The container.
     pub id: ContainerId,
-    /// What happens.
-    pub event: Event,
-    /// How long it was waited for.
+    /// Called when it expires.
+    pub handler: DeadlineHandler,
+    /// Length of the wait.
     pub delay: Duration,
 }
 
-/// The deadlines, soonest first.
+/// Deadlines, earliest first.
 #[derive(Debug, Default)]
 pub struct Deadlines {
     due: BTreeMap<(Instant, u64), Deadline>,
@@ -33,7 +34,7 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// Adds one. `true` if it is the soonest now.
+    /// Adds a deadline. `true` if it is the earliest now.
     pub fn add(&mut self, at: Instant, deadline: Deadline) -> bool {
         self.number += 1;
         let key = (at, self.number);
@@ -43,13 +44,13 @@ impl Deadlines {
             .is_some_and(|(first, _)| *first == key)
     }
 
-    /// Takes the soonest that is due.
+    /// Removes the earliest deadline if it is due.
     pub fn take_due(&mut self, now: Instant) -> Option<Deadline> {
         let first = self.due.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// When the soonest is due.
+    /// The earliest deadline.
     pub fn soonest(&self) -> Option<Instant> {
         self.due.first_key_value().map(|((at, _), _)| *at)
     }
@@ -60,11 +61,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadlines_come_in_the_order_of_their_times() {
+    fn deadlines_expire_in_order_of_time() {
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
         let deadline = |name| Deadline {
             id: ContainerId::new(name).unwrap(),
-            event: Container::grace_over,
+            handler: Container::grace_over,
             delay: Duration::ZERO,
         };
         let mut deadlines = Deadlines::default();

@@ -1,27 +1,28 @@
-//! Ended: the newest tasks of this process of the agent whose ends are acknowledged.
+//! Ended tasks: the newest tasks with acknowledged terminal updates, since this process started.
 //!
-//! Remembers that a kill of one of them is late, said again perhaps to a new master: nobody is answered, because whoever waited for its end has it, and
-//! "never heard of" would be a second end. A set of names and nothing else; what people look up is in `history`. Not on the disk.
+//! A kill of such a task is late, perhaps repeated by a new master. It must not be answered: the
+//! framework has the task's end, and "unknown task" would be a second one. Holds ids only; pages
+//! use `history`. Not on disk.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use protocol::{FrameworkId, TaskId};
 
-/// How many are remembered, whosesoever they are. A kill is said again within minutes.
+/// Bound for all frameworks together. Kills are repeated within minutes.
 const ENDED_MAX: usize = 10_000;
 
-/// Those tasks.
+/// The ended tasks.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
-    /// Each with the number under which it stands in `order`.
+pub(super) struct EndedTasks {
+    /// Each with its number in `order`.
     tasks: BTreeMap<(FrameworkId, TaskId), u64>,
-    /// Oldest first. One that began anew since is still named here, under a number that holds no longer.
+    /// Oldest first. Contains stale numbers of tasks that were started again since.
     order: VecDeque<(u64, (FrameworkId, TaskId))>,
     next: u64,
 }
 
-impl Ended {
-    /// This one is over, and whoever waited for its end has it.
+impl EndedTasks {
+    /// The task's end is acknowledged.
     pub(super) fn note(&mut self, framework: &FrameworkId, task: &TaskId) {
         let key = (framework.clone(), task.clone());
         self.tasks.insert(key.clone(), self.next);
@@ -32,12 +33,12 @@ impl Ended {
         }
     }
 
-    /// A task of this name begins, be it for the second time.
+    /// A task with this id is started, perhaps again.
     pub(super) fn begins(&mut self, framework: &FrameworkId, task: &TaskId) {
         self.tasks.remove(&(framework.clone(), task.clone()));
     }
 
-    /// Whether this one was here and is over.
+    /// Whether the task was here and has ended.
     pub(super) fn has(&self, framework: &FrameworkId, task: &TaskId) -> bool {
         self.tasks.contains_key(&(framework.clone(), task.clone()))
     }
@@ -64,8 +65,8 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_are_remembered_and_what_begins_again_is_not_over() {
-        let mut ended = Ended::default();
+    fn newest_ended_tasks_are_kept_until_restarted() {
+        let mut ended = EndedTasks::default();
         (0..=ENDED_MAX).for_each(|number| ended.note(&framework(), &task(number)));
         assert!(!ended.has(&framework(), &task(0)) && ended.has(&framework(), &task(1)));
         ended.begins(&framework(), &task(1));
@@ -75,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn one_that_ends_twice_is_as_new_as_its_second_end_and_nothing_grows() {
-        let mut ended = Ended::default();
+    fn task_that_ends_twice_counts_from_its_second_end() {
+        let mut ended = EndedTasks::default();
         ended.note(&framework(), &task(0));
         ended.begins(&framework(), &task(0));
         ended.note(&framework(), &task(0));

@@ -1,7 +1,8 @@
-//! What an executor is started with: its program, its user and its environment (SPEC 2.5). Pure.
+//! The program, user and environment of an executor. Pure.
 //!
-//! Executors of Mesos find here what they look for. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are the address of the agent, since a container has the
-//! network of its host, and not set where the agent was told none. `MESOS_DOMAIN_SOCKET` is never set: HTTP is served over TCP alone.
+//! Sets the variables that Mesos executors expect. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are the
+//! agent's address, since containers share the host's network; they are unset if no address is
+//! configured. `MESOS_DOMAIN_SOCKET` is never set: HTTP is served over TCP only.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,26 +12,27 @@ use std::time::Duration;
 use executor_driver::environment as variable;
 use protocol::{AgentId, AgentInfo, ContainerId, duration};
 
+use super::executor_spec::ExecutorSpec;
 use super::machine::Container;
-use super::order::Order;
-use super::{Containerizer, callers};
+use super::{Containerizer, http_executors};
 use crate::config::Config;
 use crate::launcher::{ExecutorProgram, LaunchRequest};
 
-/// The longest wait between two attempts of an executor to subscribe over HTTP (SPEC 5.3), unless the agent waits for it less than twice as long.
+/// Upper bound of an HTTP executor's subscription backoff; half of
+/// `executor_reregistration_timeout` if that is shorter.
 const SUBSCRIPTION_BACKOFF_MAX: Duration = Duration::from_secs(2);
 
 impl Containerizer {
-    /// How the executor of this container is started.
+    /// How to start this container's executor.
     pub(super) fn launch_request(&self, id: &ContainerId) -> Option<LaunchRequest> {
         let (framework_id, container) = self.containers.entry(id)?;
         let executor = &container.executor;
         let runs = self.runs(framework_id, &executor.executor_id);
         let sandbox = runs.join(id.as_str());
-        let order = container
+        let spec = container
             .tasks()
             .next()
-            .and_then(|task| Order::of(&task.info, &container.framework).ok())?;
+            .and_then(|task| ExecutorSpec::of(&task.info, &container.framework).ok())?;
         let program = match container.is_command {
             true => ExecutorProgram::Command,
             false => ExecutorProgram::Custom(executor.command.clone()),
@@ -46,12 +48,13 @@ impl Containerizer {
                 &sandbox,
             ),
             sandbox,
-            user: order.user.filter(|_| self.config.settings.switch_user),
-            outlives: container.is_kept(),
+            user: spec.user.filter(|_| self.config.settings.switch_user),
+            outlives: container.is_checkpointed(),
         })
     }
 
-    /// How long an executor whose stream or link broke may stay away. One that does not outlive its agent is expected to end by itself.
+    /// How long a disconnected executor may take to subscribe again. One without a checkpoint is
+    /// expected to exit within its grace period.
     pub(super) fn return_patience(&self, id: &ContainerId) -> Duration {
         let settings = &self.config.settings;
         match self.containers.get(id) {
@@ -62,13 +65,14 @@ impl Containerizer {
     }
 }
 
-/// How long an executor may take to stop.
+/// The executor's shutdown grace period.
 fn grace(config: &Config, container: &Container) -> Duration {
     let own = container.executor.shutdown_grace_period;
     own.unwrap_or(config.settings.executor_shutdown_grace_period)
 }
 
-/// Where executors reach the agent, as by Mesos its address; its name where that is not known, or where its certificate must bear it.
+/// The address at which executors reach the agent: an IP address as in Mesos, or the host name if
+/// no address is known or a certificate has to match it.
 fn endpoint(config: &Config, agent: &AgentInfo) -> String {
     let address = match config.settings.https_only {
         true => agent.hostname.parse().ok(),
@@ -124,11 +128,11 @@ fn variables(
         let backoff = duration::format(backoff);
         all.push((variable::SUBSCRIPTION_BACKOFF_MAX, backoff));
     }
-    let chosen = &config.settings.executor_environment_variables;
+    let operator_variables = &config.settings.executor_environment_variables;
     if let Some(address) = config.container_address() {
         all.push((variable::CONTAINER_IP, address.to_string()));
-        // The one variable of the agent's that the operator may choose, as by Mesos.
-        if !chosen.contains_key(variable::LIBPROCESS_IP) {
+        // The only variable set by the agent that the operator may override, as in Mesos.
+        if !operator_variables.contains_key(variable::LIBPROCESS_IP) {
             all.push((variable::LIBPROCESS_IP, address.to_string()));
         }
     }
@@ -136,7 +140,10 @@ fn variables(
         all.push((variable::ALLOCATION_ROLE, role));
     }
     if !container.is_command {
-        all.push((variable::AUTHENTICATION_TOKEN, callers::token(container)));
+        all.push((
+            variable::AUTHENTICATION_TOKEN,
+            http_executors::token(container),
+        ));
         let https_only = config.settings.https_only;
         let scheme = if https_only { "https" } else { "http" };
         all.push((variable::AGENT_SCHEME, scheme.to_owned()));
@@ -145,12 +152,12 @@ fn variables(
         }
     }
     let owned = |(name, value): (&str, String)| (name.to_owned(), value);
-    let mut variables = chosen.clone();
+    let mut variables = operator_variables.clone();
     variables.extend(all.into_iter().map(owned));
     variables
 }
 
-/// The role whose resources the executor has, or its first task if it has none of its own.
+/// The role of the executor's resources, or of its first task if it has none.
 fn allocation_role(container: &Container) -> Option<String> {
     let tasks = container.tasks().map(|task| &task.info.resources);
     let mut all = std::iter::once(&container.executor.resources).chain(tasks);
@@ -210,7 +217,7 @@ mod tests {
 
     /// SPEC 2.5, 5.3.
     #[test]
-    fn an_executor_finds_what_executors_of_mesos_look_for() {
+    fn executor_gets_the_variables_of_mesos() {
         let of_two = environment(true, false);
         for (name, value) in [
             ("MESOS_FRAMEWORK_ID", "f"),
@@ -243,9 +250,9 @@ mod tests {
         }
     }
 
-    /// SPEC 2.5: a container has the network of its host.
+    /// SPEC 2.5: containers share the host's network.
     #[test]
-    fn an_executor_finds_the_address_that_its_agent_was_told() {
+    fn executor_gets_the_configured_address() {
         let of = |hostname: Option<&str>, address: Option<[u8; 4]>| {
             let environment = environment_of(false, true, |chosen| {
                 chosen.hostname = hostname.map(str::to_owned);
@@ -261,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn an_executor_finds_what_its_operator_chose_unless_the_agent_sets_it() {
+    fn operator_variables_apply_unless_set_by_the_agent() {
         let chosen = [
             ("LD_LIBRARY_PATH", "/opt/lib"),
             ("PATH", "/opt/bin"),
@@ -284,9 +291,9 @@ mod tests {
         }
     }
 
-    /// SPEC 2.5: what the name resolves to may be another machine, or nothing.
+    /// SPEC 2.5: the host name may resolve to another machine, or not at all.
     #[test]
-    fn an_executor_dials_the_address_of_its_agent_where_no_certificate_is_looked_at() {
+    fn executor_endpoint_is_an_address_unless_https_only() {
         let of = |hostname: &str, address: Option<&str>, https_only| {
             let environment = environment_of(false, false, |chosen| {
                 chosen.hostname = Some(hostname.to_owned());
@@ -308,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn an_executor_that_speaks_http_is_told_where_only_https_is_served() {
+    fn http_executor_is_told_the_scheme() {
         let scheme = |environment: BTreeMap<String, String>| {
             let of = |name: &str| environment.get(name).cloned().unwrap_or_default();
             (of("MEROS_AGENT_SCHEME"), of("LIBPROCESS_SSL_ENABLED"))

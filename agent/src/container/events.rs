@@ -1,4 +1,4 @@
-//! What the containerizer hears from the agent, and what it answers. Each handler finds the container and lets its machine decide.
+//! Messages that the containerizer handles from the agent, and their answers.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
-use protocol::message::registration::{DisownTasks, Held, RunningExecutor, RunningTask};
+use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
 use protocol::message::task::{DrainTasks, EndExecutor, RunTasks, ShutDownFramework};
 use protocol::usage::ExecutorUsage;
@@ -20,63 +20,63 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::machine::{Container, Phase, Task};
-use super::unplaced::only_named;
+use super::unplaced::placeholder;
 use super::{Containerizer, forget};
 use crate::disk::DiskWatch;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
 
-/// The agent is this one, and has this master or none.
+/// The agent's current id and master.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Registered {
-    /// With its id once it has one.
+    /// Has an id once registered.
     pub agent: AgentInfo,
-    /// Where ends of executors and messages go.
+    /// Receives executor exits and framework messages.
     pub master: Option<Pid>,
 }
 
-/// Operations have made this of the agent's resources: tasks may use it, and nothing else of its kind.
+/// The agent's reservations and volumes after an operation. Tasks may use no others.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Checkpointed(pub Resources);
+pub struct ResourcesCheckpointed(pub Resources);
 
-/// A task's end has been acknowledged.
+/// The terminal update of a task was acknowledged.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct TaskClosed {
-    /// Whose.
+    /// Framework of the task.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The task.
     pub task_id: TaskId,
 }
 
-/// These executors must yield at once (S27).
+/// Kills these executors at once (QoS corrections).
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Correct(pub Vec<QosCorrection>);
+pub struct ApplyCorrections(pub Vec<QosCorrection>);
 
-/// Every executor must end within its grace period, and the agent will not come back as itself.
+/// Shuts down every executor within its grace period. The agent will not return under its id.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct EndEverything;
+pub struct ShutDownAll;
 
-/// What is here that a master must know?
+/// Requests the inventory to report to a master.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Held")]
+#[rtype(result = "AgentInventory")]
 pub struct TakeInventory;
 
-/// Who runs here, given what?
+/// Lists the live containers, for the usage monitor.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Vec<Occupant>")]
-pub struct Occupants;
+#[rtype(result = "Vec<LiveContainer>")]
+pub struct ListLiveContainers;
 
-/// A container that is not over.
+/// A container that has not ended.
 #[derive(Clone, Debug)]
-pub struct Occupant {
-    /// Who and what; not yet measured.
+pub struct LiveContainer {
+    /// Ids and allocation; not yet measured.
     pub usage: ExecutorUsage,
-    /// The process that leads its session, once it runs.
+    /// Its session leader, once started.
     pub leader: Option<i32>,
 }
 
@@ -85,12 +85,12 @@ pub struct Occupant {
 #[rtype(result = "Vec<PathBuf>")]
 pub struct SandboxesInUse;
 
-/// The disk of the work directory is watched by this actor.
+/// Sets the disk watch of the work directory.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct DiskWatched(pub Handle<DiskWatch>);
 
-/// How do the containers look?
+/// Requests a view of the containers.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Survey")]
 pub struct TakeSurvey;
@@ -98,26 +98,26 @@ pub struct TakeSurvey;
 /// The containers at one moment, for pages and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Frameworks with something here.
+    /// Frameworks with containers here.
     pub frameworks: Vec<FrameworkInfo>,
     /// The containers.
     pub containers: Vec<ContainerView>,
-    /// The newest runs of executors that are over and acknowledged, oldest first.
+    /// The newest completed executor runs, oldest first.
     pub completed: Vec<Arc<ContainerView>>,
-    /// The newest frameworks of which nothing else is left, oldest first.
+    /// The newest completed frameworks, oldest first.
     pub completed_frameworks: Vec<FrameworkInfo>,
-    /// Whether the agent is being drained: there is something here that is to end.
+    /// The drain order, while containers are still ending.
     pub drain: Option<Draining>,
-    /// What has happened since the start.
+    /// Counters since the start.
     pub counts: Counts,
 }
 
-/// The agent is being drained.
+/// A drain order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Draining {
-    /// The longest time that a task has to end; `None` is each task's own.
+    /// Upper bound of the tasks' grace periods; `None` keeps each task's own.
     pub max_grace_period: Option<Duration>,
-    /// Since when, by the agent's clock.
+    /// Start, by the agent's clock.
     pub since: Timestamp,
 }
 
@@ -126,37 +126,38 @@ pub struct Draining {
 pub struct ContainerView {
     /// Its id.
     pub id: ContainerId,
-    /// Whose.
+    /// Its framework.
     pub framework_id: FrameworkId,
     /// Its executor.
     pub executor: protocol::ExecutorInfo,
-    /// Whether its executor is our own command executor.
+    /// Whether it runs the command executor.
     pub is_command: bool,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
-    /// The process that leads its session, while it runs.
+    /// Its session leader, while it runs.
     pub leader: Option<i32>,
-    /// The address of its network, which is its host's, where the agent was told one.
+    /// Its network address, which is the host's, if configured.
     pub address: Option<IpAddr>,
     /// Its sandbox.
     pub directory: String,
-    /// What it holds.
+    /// Its resources.
     pub allocated: Resources,
     /// Its tasks with their states.
     pub tasks: Vec<(protocol::TaskInfo, TaskState)>,
-    /// The newest of those that have ended and are acknowledged, oldest first.
+    /// The newest acknowledged tasks, oldest first.
     pub completed: Vec<(protocol::TaskInfo, TaskState)>,
-    /// What was last told of each task, the newest last; nothing of one of which nothing was told yet.
-    pub told: BTreeMap<TaskId, Vec<Arc<TaskStatus>>>,
+    /// The newest statuses of each task, the newest last. Tasks without a status are absent.
+    pub statuses: BTreeMap<TaskId, Vec<Arc<TaskStatus>>>,
 }
 
 impl ContainerView {
-    /// The share that Mesos counts for a command's executor itself, beside its task's: 0.1 cpus and 32 MB. Masters do not count it.
-    pub fn own_share(&self) -> Resources {
+    /// The overhead that Mesos adds for a command executor: 0.1 cpus and 32 MB. Masters do not
+    /// count it.
+    pub fn executor_overhead(&self) -> Resources {
         let mut allocated = self.allocated.iter();
         let role = allocated.find_map(|one| one.allocation_role());
         match role.filter(|_| self.is_command) {
-            // The text is right, and nothing else would be harmful.
+            // The text is a constant that parses.
             Some(role) => Resources::parse("cpus:0.1;mem:32")
                 .unwrap_or_default()
                 .allocate(role),
@@ -164,12 +165,12 @@ impl ContainerView {
         }
     }
 
-    /// All that its executor counts as holding.
-    pub fn counted(&self) -> Resources {
-        &self.allocated + &self.own_share()
+    /// Allocation including the overhead.
+    pub fn allocated_with_overhead(&self) -> Resources {
+        &self.allocated + &self.executor_overhead()
     }
 
-    /// The task of a command's executor, until it is forgotten.
+    /// The task of a command executor, until it is removed.
     pub fn command_task(&self) -> Option<&protocol::TaskInfo> {
         let mut tasks = self.tasks.iter().chain(&self.completed);
         tasks
@@ -179,13 +180,14 @@ impl ContainerView {
     }
 }
 
-/// What finds no room is refused. Executors say their updates again until they are confirmed, and the agent compares with its master when it cannot
-/// hand on what that said; what follows from what is done here comes past the bound (`tell_always`).
+/// Messages that exceed the mailbox bound are refused: executors repeat unconfirmed updates, and
+/// the agent reregisters when it cannot forward a master's message. Internal messages bypass the
+/// bound (`tell_always`).
 impl Process for Containerizer {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<SubscribeExecutor>(&[Role::Executor]);
-        ears.hear::<ExecutorUpdated>(&[Role::Executor]);
-        ears.hear::<FrameworkMessage>(&[Role::Executor]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<SubscribeExecutor>(&[Role::Executor]);
+        handlers.accept::<ExecutorUpdated>(&[Role::Executor]);
+        handlers.accept::<FrameworkMessage>(&[Role::Executor]);
     }
 }
 
@@ -194,7 +196,7 @@ impl Handler<Registered> for Containerizer {
     fn handle(&mut self, Registered { agent, master }: Registered, ctx: &mut Context<Self>) {
         self.agent = agent;
         self.master = master;
-        self.tell_untold(ctx);
+        self.report_exits(ctx);
     }
 }
 
@@ -202,12 +204,12 @@ impl Handler<RunTasks> for Containerizer {
     type Result = ();
     fn handle(&mut self, RunTasks { framework, tasks }: RunTasks, ctx: &mut Context<Self>) {
         if self.is_leaving() {
-            // Its master calls them gone when it hears that the agent has left.
+            // The master declares them gone when the agent unregisters.
             let count = tasks.len();
-            tracing::info!(tasks = count, "nothing is run on an agent that leaves");
+            tracing::info!(tasks = count, "ignoring tasks: the agent is leaving");
             return;
         }
-        // Nothing is launched on an agent that is being drained: it is so no more.
+        // Masters launch nothing on a draining agent, so the drain is over.
         self.draining = None;
         self.run(&framework, tasks, ctx);
     }
@@ -221,19 +223,19 @@ impl Handler<KillTask> for Containerizer {
                 container.kill(&kill.task_id, kill.kill_policy)
             }),
             None if self.ended.has(&kill.framework_id, &kill.task_id) => {
-                tracing::debug!(task = %kill.task_id, "a kill of a task that is over");
+                tracing::debug!(task = %kill.task_id, "ignoring a kill of an ended task");
             }
             None => {
-                // It was never here, or its launch was lost on the way: the master must not wait for it.
+                // Never here, or its launch was lost: the master must not wait for it.
                 let aware = self.frameworks.get(&kill.framework_id);
                 let aware =
                     aware.is_some_and(|framework| framework.info.can(Capability::PartitionAware));
-                let state = TaskState::Dropped.as_told(aware);
+                let state = TaskState::Dropped.for_framework(aware);
                 let problem = "Cannot find executor".to_owned();
                 let Some(agent) = self.agent.id.clone() else {
-                    return; // No master has said it that the agent is with.
+                    return; // Only a master that admitted the agent sends this.
                 };
-                let task = only_named(&kill, agent);
+                let task = placeholder(&kill, agent);
                 let (id, reason) = (&kill.framework_id, Reason::ExecutorTerminated);
                 self.report_unplaced(id, task, state, reason, problem, ctx);
             }
@@ -246,7 +248,7 @@ impl Handler<DrainTasks> for Containerizer {
     fn handle(&mut self, DrainTasks { max_grace_period }: DrainTasks, ctx: &mut Context<Self>) {
         let containers = self.containers.iter();
         let all: Vec<ContainerId> = containers.map(|(_, one)| one.id.clone()).collect();
-        tracing::info!(containers = all.len(), "this agent is being drained");
+        tracing::info!(containers = all.len(), "draining this agent");
         let since = self.draining.map(|draining| draining.since);
         self.draining = Some(Draining {
             max_grace_period,
@@ -283,14 +285,14 @@ impl Handler<EndExecutor> for Containerizer {
         match self.containers.current(&end.framework_id, &end.executor_id) {
             Some(id) => self.shut_down(&id, ctx),
             None => {
-                tracing::info!(executor = %end.executor_id, "an executor that should end is not here");
+                tracing::info!(executor = %end.executor_id, "no such executor to shut down");
             }
         }
     }
 }
 
 impl Containerizer {
-    /// Has an executor end by itself within its grace period, or be killed.
+    /// Shuts down an executor: kills it if it does not stop within its grace period.
     pub(super) fn shut_down(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let executor = self
             .containers
@@ -329,7 +331,7 @@ impl Handler<LauncherEvent> for Containerizer {
                 reason,
             } => {
                 self.counts.container_launch_errors += 1;
-                tracing::warn!(container = %container_id, reason, "no executor");
+                tracing::warn!(container = %container_id, reason, "cannot start executor");
                 self.with(&container_id, ctx, |container| {
                     container.launch_failed(&reason)
                 });
@@ -343,7 +345,7 @@ impl Handler<LauncherEvent> for Containerizer {
                 });
             }
             LauncherEvent::Lost { .. } => {
-                // A launch that waits for its sandbox goes to the next launcher.
+                // Containers that wait for their sandbox use the next launcher.
                 let lost = self
                     .containers
                     .iter()
@@ -370,7 +372,7 @@ impl Handler<TaskClosed> for Containerizer {
     ) {
         self.unplaced.forget(&framework_id, &task_id);
         self.ended.note(&framework_id, &task_id);
-        let Some(id) = self.containers.unplace(&framework_id, &task_id) else {
+        let Some(id) = self.containers.remove_task(&framework_id, &task_id) else {
             return;
         };
         self.forget_task(&id, &task_id);
@@ -381,9 +383,9 @@ impl Handler<TaskClosed> for Containerizer {
     }
 }
 
-impl Handler<Correct> for Containerizer {
+impl Handler<ApplyCorrections> for Containerizer {
     type Result = ();
-    fn handle(&mut self, Correct(corrections): Correct, ctx: &mut Context<Self>) {
+    fn handle(&mut self, ApplyCorrections(corrections): ApplyCorrections, ctx: &mut Context<Self>) {
         for correction in corrections {
             let QosCorrection::Kill {
                 framework_id,
@@ -391,11 +393,11 @@ impl Handler<Correct> for Containerizer {
                 container_id,
             } = correction;
             let current = self.containers.current(&framework_id, &executor_id);
-            // Advice on a run that is over, on an unknown one or on one that is ending is harmless.
+            // Corrections for an ended, unknown or ending container are ignored.
             let Some(id) =
                 current.filter(|id| container_id.as_ref().is_none_or(|wanted| wanted == id))
             else {
-                tracing::debug!(%framework_id, %executor_id, "a correction for nobody here");
+                tracing::debug!(%framework_id, %executor_id, "ignoring a correction for an unknown container");
                 continue;
             };
             if self.is_ending(&framework_id)
@@ -410,10 +412,10 @@ impl Handler<Correct> for Containerizer {
     }
 }
 
-impl Handler<EndEverything> for Containerizer {
+impl Handler<ShutDownAll> for Containerizer {
     type Result = ();
-    fn handle(&mut self, _: EndEverything, ctx: &mut Context<Self>) {
-        self.keep_nothing();
+    fn handle(&mut self, _: ShutDownAll, ctx: &mut Context<Self>) {
+        self.discard_checkpoints();
         let all: Vec<ContainerId> = self
             .containers
             .iter()
@@ -425,9 +427,13 @@ impl Handler<EndEverything> for Containerizer {
     }
 }
 
-impl Handler<Checkpointed> for Containerizer {
+impl Handler<ResourcesCheckpointed> for Containerizer {
     type Result = ();
-    fn handle(&mut self, Checkpointed(resources): Checkpointed, _: &mut Context<Self>) {
+    fn handle(
+        &mut self,
+        ResourcesCheckpointed(resources): ResourcesCheckpointed,
+        _: &mut Context<Self>,
+    ) {
         self.checkpointed = resources;
     }
 }
@@ -435,9 +441,9 @@ impl Handler<Checkpointed> for Containerizer {
 impl Handler<TakeInventory> for Containerizer {
     type Result = MessageResult<TakeInventory>;
     fn handle(&mut self, _: TakeInventory, _: &mut Context<Self>) -> Self::Result {
-        // Whoever compares this with what a master believes sees who has ended.
-        self.untold.clear();
-        let mut held = Held::default();
+        // The master compares the inventory with its own state and so learns of these exits.
+        self.unreported_exits.clear();
+        let mut held = AgentInventory::default();
         for (framework_id, container) in
             self.containers.iter().filter(|(id, _)| !self.is_ending(id))
         {
@@ -471,29 +477,30 @@ impl Handler<TakeInventory> for Containerizer {
     }
 }
 
-impl Handler<Occupants> for Containerizer {
-    type Result = Vec<Occupant>;
-    fn handle(&mut self, _: Occupants, _: &mut Context<Self>) -> Vec<Occupant> {
+impl Handler<ListLiveContainers> for Containerizer {
+    type Result = Vec<LiveContainer>;
+    fn handle(&mut self, _: ListLiveContainers, _: &mut Context<Self>) -> Vec<LiveContainer> {
         let living = self
             .containers
             .iter()
             .filter(|(_, container)| container.phase != Phase::Terminated);
-        let occupant = |(framework_id, container): (&FrameworkId, &Container)| Occupant {
-            usage: ExecutorUsage {
-                framework_id: framework_id.clone(),
-                executor_id: container.executor.executor_id.clone(),
-                container_id: container.id.clone(),
-                allocated: container.allocated(),
-                tasks: container
-                    .tasks()
-                    .filter(|task| !task.state.is_terminal())
-                    .map(|task| task.info.task_id.clone())
-                    .collect(),
-                statistics: None,
-            },
-            leader: container.leader,
-        };
-        living.map(occupant).collect()
+        let live_container =
+            |(framework_id, container): (&FrameworkId, &Container)| LiveContainer {
+                usage: ExecutorUsage {
+                    framework_id: framework_id.clone(),
+                    executor_id: container.executor.executor_id.clone(),
+                    container_id: container.id.clone(),
+                    allocated: container.allocated(),
+                    tasks: container
+                        .tasks()
+                        .filter(|task| !task.state.is_terminal())
+                        .map(|task| task.info.task_id.clone())
+                        .collect(),
+                    statistics: None,
+                },
+                leader: container.leader,
+            };
+        living.map(live_container).collect()
     }
 }
 
@@ -516,7 +523,7 @@ impl Handler<DiskWatched> for Containerizer {
 }
 
 impl Containerizer {
-    /// One container as it is shown.
+    /// Builds the view of one container.
     pub(super) fn view(&self, framework_id: &FrameworkId, container: &Container) -> ContainerView {
         let shown = |task: &Task| (task.info.clone(), task.state);
         let all = container.tasks().chain(container.completed());
@@ -535,10 +542,10 @@ impl Containerizer {
             allocated: container.allocated(),
             tasks: container.tasks().map(shown).collect(),
             completed: container.completed().map(shown).collect(),
-            told: all
+            statuses: all
                 .map(|task| {
-                    let told = task.told.iter().cloned();
-                    (task.info.task_id.clone(), told.collect())
+                    let statuses = task.statuses.iter().cloned();
+                    (task.info.task_id.clone(), statuses.collect())
                 })
                 .collect(),
         }

@@ -1,7 +1,8 @@
-//! What executors say to the containerizer: native ones over their socket, each from a node of its own.
+//! Native executors: handles their messages, which arrive over a socket, each from a node of its
+//! own.
 //!
-//! Each handler finds the container that the speaker is in and lets its machine decide. What those say that speak HTTP comes through
-//! `callers`, and ends in the same functions. Whom an executor may speak for is decided here and there, never by what it claims.
+//! HTTP executors come through `http_executors` and end in the same functions. An executor's
+//! identity is its node, never an id in its message.
 
 use protocol::message::executor::{
     ExecutorRefused, ExecutorSubscribed, ExecutorUpdated, SubscribeExecutor,
@@ -11,14 +12,14 @@ use protocol::{ContainerId, StatusUpdate, TaskStatus};
 use runtime::prelude::*;
 
 use super::Containerizer;
+use super::checkpointing::UpdateNotAccepted;
 use super::events::TaskClosed;
-use super::keeping::UpdateRefused;
-use super::machine::Heard;
-use crate::status::{Forward, Repeated, TellClosed, TellRefused};
+use super::machine::UpdateOutcome;
+use crate::status::{Forward, OnTaskClosed, OnUpdateRefused, RepeatedUpdate};
 
 impl Containerizer {
-    /// The executor in this container gives one of its tasks a state.
-    pub(super) fn hear_update(
+    /// Handles a status update of the container's executor.
+    pub(super) fn handle_update(
         &mut self,
         id: &ContainerId,
         status: TaskStatus,
@@ -29,32 +30,33 @@ impl Containerizer {
         };
         let executor = container.actor.clone();
         let task = &status.task_id;
-        let heard = match status.uuid {
-            Some(uuid) if container.repeats(task, uuid) => Heard::Late,
-            Some(_) => container.heard(task, status.state),
-            None => Heard::Unknown,
+        let on_update = match status.uuid {
+            Some(uuid) if container.repeats(task, uuid) => UpdateOutcome::Late,
+            Some(_) => container.on_update(task, status.state),
+            None => UpdateOutcome::Unknown,
         };
-        match heard {
-            Heard::New => {
+        match on_update {
+            UpdateOutcome::New => {
                 self.counts.valid_status_updates += 1;
                 self.counts.note(status.state);
                 self.forward(id, status, executor, ctx);
                 self.forget_if_over(id);
             }
-            // Executors are to say again what is not acknowledged.
-            Heard::Late => {
+            // The executor repeats unacknowledged updates.
+            UpdateOutcome::Late => {
                 self.counts.valid_status_updates += 1;
-                self.hear_again(id, status, executor);
+                self.handle_repeated(id, status, executor);
             }
-            Heard::Unknown => {
+            UpdateOutcome::Unknown => {
                 self.counts.invalid_status_updates += 1;
-                self.hear_again(id, status, executor);
+                self.handle_repeated(id, status, executor);
             }
         }
     }
 
-    /// A status that changes nothing: the executor need not keep it for ever, but one that was heard before it keeps until the agent does.
-    fn hear_again(&self, id: &ContainerId, mut status: TaskStatus, executor: Option<Pid>) {
+    /// Confirms an update that changes nothing. A repeated one is confirmed only when the original
+    /// is stored.
+    fn handle_repeated(&self, id: &ContainerId, mut status: TaskStatus, executor: Option<Pid>) {
         let Some((framework, _)) = self.containers.entry(id) else {
             return;
         };
@@ -65,17 +67,18 @@ impl Containerizer {
             latest_state: status.state,
             status,
         };
-        let repeated = Repeated(Forward {
+        let repeated = RepeatedUpdate(Forward {
             update,
             executor,
             record,
         });
         if let Err(error) = self.status.tell(repeated) {
-            tracing::warn!(%error, "a status update is not confirmed yet"); // Its executor says it again.
+            // The executor repeats it.
+            tracing::warn!(%error, "status update not confirmed yet");
         }
     }
 
-    /// Has the status updates tell which ends are acknowledged, and what they did not take.
+    /// Subscribes to acknowledged ends and refused updates.
     pub(super) fn follow_updates(&self, ctx: &Context<Self>) {
         let (closed, refused) = (ctx.handle(), ctx.handle());
         let tell_closed = Box::new(move |(framework_id, task_id)| {
@@ -85,17 +88,18 @@ impl Containerizer {
             });
         });
         let tell_refused = Box::new(move |(framework_id, task_id), uuid| {
-            refused.tell_always(UpdateRefused {
+            refused.tell_always(UpdateNotAccepted {
                 framework_id,
                 task_id,
                 uuid,
             });
         });
-        let _ = self.status.tell(TellClosed(tell_closed)); // If it is gone, so is the agent.
-        let _ = self.status.tell(TellRefused(tell_refused));
+        // The status actor ends only with the agent.
+        let _ = self.status.tell(OnTaskClosed(tell_closed));
+        let _ = self.status.tell(OnUpdateRefused(tell_refused));
     }
 
-    /// Bytes from an executor, which is the one they say, for its scheduler. Without a master they are lost.
+    /// Forwards an authenticated executor's message to its scheduler. Dropped without a master.
     pub(super) fn tell_scheduler(&mut self, message: FrameworkMessage, ctx: &Context<Self>) {
         let Some(master) = &self.master else {
             self.counts.invalid_framework_messages += 1;
@@ -103,7 +107,7 @@ impl Containerizer {
         };
         self.counts.valid_framework_messages += 1;
         if let Err(error) = ctx.node().tell(master, message) {
-            tracing::debug!(%error, "a framework message is lost");
+            tracing::debug!(%error, "framework message dropped");
         }
     }
 }
@@ -130,9 +134,9 @@ impl Handler<FrameworkMessage> for Containerizer {
             }
             return;
         };
-        // An executor speaks for itself only.
+        // An executor may only send as itself.
         let own = self
-            .speakers
+            .native_executors
             .get(&node)
             .and_then(|id| self.containers.entry(id));
         let own = own.is_some_and(|(framework, container)| {
@@ -155,16 +159,14 @@ impl Handler<SubscribeExecutor> for Containerizer {
         let id = subscribe.container_id;
         let node = subscribe.pid.node().clone();
         if ctx.sender().is_some_and(|sender| sender.peer.node != node) {
-            return Err(refused("the pid is not of the node that sends it"));
+            return Err(refused("the pid belongs to another node than the sender"));
         }
         let container = self.containers.entry(&id).filter(|(framework, container)| {
             **framework == subscribe.framework_id
                 && container.executor.executor_id == subscribe.executor_id
         });
         if container.is_none() {
-            return Err(refused(
-                "no such container, framework and executor are expected here",
-            ));
+            return Err(refused("no such container of this framework and executor"));
         }
         let mut answer = Err(refused("its container is gone"));
         let (mut subscribed, agent) = (None, self.agent.clone());
@@ -186,7 +188,7 @@ impl Handler<SubscribeExecutor> for Containerizer {
             }
         });
         if let Some(node) = subscribed {
-            self.speakers.insert(node, id);
+            self.native_executors.insert(node, id);
             ctx.link(&subscribe.pid);
         }
         answer
@@ -197,8 +199,8 @@ impl Handler<ExecutorUpdated> for Containerizer {
     type Result = ();
     fn handle(&mut self, ExecutorUpdated { status }: ExecutorUpdated, ctx: &mut Context<Self>) {
         let Some(sender) = ctx.sender() else { return };
-        match self.speakers.get(&sender.peer.node).cloned() {
-            Some(id) => self.hear_update(&id, status, ctx),
+        match self.native_executors.get(&sender.peer.node).cloned() {
+            Some(id) => self.handle_update(&id, status, ctx),
             None => self.counts.invalid_status_updates += 1,
         }
     }
@@ -209,9 +211,9 @@ impl Handler<Exited> for Containerizer {
     fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
         let id = match exited.pid.node() == ctx.node().id() {
             true => self.streams.remove(&exited.pid),
-            false => self.speakers.remove(exited.pid.node()),
+            false => self.native_executors.remove(exited.pid.node()),
         };
-        let Some(id) = id.filter(|_| !self.is_departing()) else {
+        let Some(id) = id.filter(|_| !self.is_stopping()) else {
             return;
         };
         let grace = self.config.settings.executor_shutdown_grace_period;

@@ -1,6 +1,7 @@
-//! History: what is over on this agent and acknowledged, so that people can still look it up. The newest of it, and of this process of the agent.
+//! Completed executors and frameworks, for pages: the newest ones since this process started.
 //!
-//! Pure, and bounded in every direction: runs of executors by framework and by what they ran, and frameworks. Nothing is ever decided from it.
+//! Pure. Bounded per framework, by number of tasks, and by number of frameworks. No decision
+//! depends on it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,26 +11,26 @@ use protocol::{CommandInfo, ExecutorInfo, FrameworkId, FrameworkInfo, TaskInfo, 
 
 use super::events::ContainerView;
 
-/// How many frameworks of which nothing is left are remembered, as by Mesos.
+/// Completed frameworks kept, as in Mesos.
 const FRAMEWORKS_MAX: usize = 50;
-/// How many tasks are remembered in all. A run without tasks counts as one, and a task with long texts as several.
+/// Total tasks kept. A run without tasks counts as one, a task with long texts as several.
 const TASKS_MAX: usize = 10_000;
-/// So many bytes of a task's texts count as one task more, so all tasks have about 160 MB at most.
+/// Text bytes that count as one more task. Bounds all tasks to about 160 MB.
 const BYTES_PER_TASK: usize = 8 << 10;
 
-/// What is over.
+/// The history.
 #[derive(Debug)]
 pub struct History {
     runs_max: usize,
-    /// Runs of executors, oldest first.
+    /// Executor runs, oldest first.
     runs: VecDeque<Arc<ContainerView>>,
-    /// How many tasks they had together.
+    /// Weight of all runs.
     tasks: usize,
-    /// Frameworks of which nothing is left here but their runs, oldest first.
+    /// Frameworks without containers, oldest first.
     frameworks: VecDeque<FrameworkInfo>,
 }
 
-/// Takes from a task what is for executors, not for people, and large.
+/// Removes the payloads for executors, which may be large and are not shown.
 pub(super) fn without_data(task: &mut TaskInfo) {
     task.data = Vec::new();
     if let Some(executor) = &mut task.executor {
@@ -38,7 +39,7 @@ pub(super) fn without_data(task: &mut TaskInfo) {
 }
 
 impl History {
-    /// Nothing yet; room for so many runs of each framework's executors.
+    /// An empty history that keeps up to `runs_max` runs per framework.
     pub fn new(runs_max: usize) -> Self {
         Self {
             runs_max,
@@ -48,8 +49,8 @@ impl History {
         }
     }
 
-    /// A run of an executor is over: all its tasks have ended, and nobody waits for any of them.
-    pub fn run_over(&mut self, mut run: ContainerView) {
+    /// Adds a run whose tasks have all ended and are acknowledged.
+    pub fn add_run(&mut self, mut run: ContainerView) {
         let tasks = std::mem::take(&mut run.tasks);
         run.completed.extend(tasks);
         run.executor.data = Vec::new();
@@ -68,8 +69,8 @@ impl History {
         }
     }
 
-    /// Nothing of this framework is left here.
-    pub fn framework_over(&mut self, info: FrameworkInfo) {
+    /// Adds a framework without containers.
+    pub fn add_framework(&mut self, info: FrameworkInfo) {
         self.frameworks.retain(|known| known.id != info.id);
         self.frameworks.push_back(info);
         if self.frameworks.len() > FRAMEWORKS_MAX
@@ -82,8 +83,8 @@ impl History {
         }
     }
 
-    /// Something of this framework is here again: its runs are its own once more.
-    pub fn framework_back(&mut self, id: &FrameworkId) {
+    /// Removes a framework that has containers again. Its runs stay.
+    pub fn remove_framework(&mut self, id: &FrameworkId) {
         self.frameworks
             .retain(|known| known.id.as_ref() != Some(id));
     }
@@ -93,7 +94,7 @@ impl History {
         self.runs.iter()
     }
 
-    /// The frameworks of which nothing else is left, oldest first.
+    /// The completed frameworks, oldest first.
     pub fn frameworks(&self) -> impl Iterator<Item = &FrameworkInfo> {
         self.frameworks.iter()
     }
@@ -104,11 +105,11 @@ impl History {
     }
 }
 
-/// How many tasks a run counts as.
+/// The number of tasks that a run counts as.
 fn weight(run: &ContainerView) -> usize {
     let long = |bytes: usize| bytes / BYTES_PER_TASK;
-    let told = |task: &TaskInfo| run.told.get(&task.task_id).into_iter().flatten();
-    let statuses = |task| -> usize { told(task).map(|status| status_bytes(status)).sum() };
+    let of_task = |task: &TaskInfo| run.statuses.get(&task.task_id).into_iter().flatten();
+    let statuses = |task| -> usize { of_task(task).map(|status| status_bytes(status)).sum() };
     let tasks = { run.completed.iter() }.map(|(task, _)| long(task_bytes(task) + statuses(task)));
     let executor = long(labels_bytes(&run.executor.labels));
     run.completed.len().max(1) + tasks.sum::<usize>() + executor
@@ -180,7 +181,7 @@ mod tests {
                 .map(|number| (task(number), TaskState::Finished))
                 .collect(),
             completed: Vec::new(),
-            told: BTreeMap::new(),
+            statuses: BTreeMap::new(),
         }
     }
 
@@ -189,10 +190,10 @@ mod tests {
     }
 
     #[test]
-    fn of_each_framework_the_newest_runs_are_remembered_without_their_data() {
+    fn newest_runs_per_framework_are_kept_without_data() {
         let mut history = History::new(2);
         for (framework, number) in [("a", 0), ("b", 0), ("a", 1), ("a", 2)] {
-            history.run_over(run(framework, number, 1));
+            history.add_run(run(framework, number, 1));
         }
         assert_eq!(ids(&history), ["b-0", "a-1", "a-2"]);
         let newest = history.runs().last().unwrap();
@@ -205,19 +206,19 @@ mod tests {
         let executor = task.executor.as_ref().unwrap();
         assert!(task.data.is_empty() && executor.data.is_empty());
         let mut none = History::new(0);
-        none.run_over(run("a", 0, 1));
+        none.add_run(run("a", 0, 1));
         assert_eq!((ids(&none).len(), none.tasks), (0, 0));
     }
 
     #[test]
-    fn so_many_tasks_are_remembered_in_all_whosesoever_they_are() {
+    fn total_number_of_tasks_is_bounded() {
         let mut history = History::new(1000);
-        history.run_over(run("a", 0, TASKS_MAX / 2));
-        history.run_over(run("b", 0, TASKS_MAX / 2));
-        history.run_over(run("c", 0, 0));
+        history.add_run(run("a", 0, TASKS_MAX / 2));
+        history.add_run(run("b", 0, TASKS_MAX / 2));
+        history.add_run(run("c", 0, 0));
         assert_eq!(ids(&history), ["b-0", "c-0"]);
         assert_eq!(history.tasks, TASKS_MAX / 2 + 1);
-        history.run_over(run("d", 0, 2 * TASKS_MAX));
+        history.add_run(run("d", 0, 2 * TASKS_MAX));
         assert_eq!(ids(&history), ["d-0"], "the newest is there in any case");
     }
 
@@ -228,7 +229,7 @@ mod tests {
             let mut long = run("a", number, 1);
             let labels = &mut long.tasks[0].0.labels;
             labels.insert("k".to_owned(), "x".repeat(1 << 20));
-            history.run_over(long);
+            history.add_run(long);
         }
         assert_eq!(ids(&history).len(), 77);
     }
@@ -241,27 +242,27 @@ mod tests {
         let mut status = TaskStatus::new(task_id.clone(), TaskState::Failed, Source::Executor, now);
         status.message = "x".repeat(BYTES_PER_TASK);
         let status = Arc::new(status);
-        long.told.insert(task_id, vec![status; 10]);
+        long.statuses.insert(task_id, vec![status; 10]);
         let mut history = History::new(1000);
-        history.run_over(long);
+        history.add_run(long);
         assert_eq!(history.tasks, 11);
     }
 
     #[test]
-    fn a_framework_goes_with_its_runs_when_there_are_too_many_and_is_no_history_while_it_is_here() {
+    fn oldest_framework_is_dropped_with_its_runs() {
         let mut history = History::new(10);
         for number in 0..=FRAMEWORKS_MAX {
             let name = number.to_string();
-            history.run_over(run(&name, 0, 1));
-            history.framework_over(framework(&name));
+            history.add_run(run(&name, 0, 1));
+            history.add_framework(framework(&name));
         }
         assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX);
         assert_eq!((ids(&history)[0], history.tasks), ("1-0", FRAMEWORKS_MAX));
-        history.framework_back(&FrameworkId::new("1").unwrap());
+        history.remove_framework(&FrameworkId::new("1").unwrap());
         assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX - 1);
         assert_eq!(ids(&history)[0], "1-0", "its runs stay");
-        history.framework_over(framework("1"));
-        history.framework_over(framework("1"));
+        history.add_framework(framework("1"));
+        history.add_framework(framework("1"));
         assert_eq!(history.frameworks().count(), FRAMEWORKS_MAX);
     }
 }

@@ -1,8 +1,8 @@
-//! How many command executors are started at once: a thousand tasks in one go must not become a thousand processes that fight for
-//! the processor before the first has begun. Pure.
+//! Limits concurrent launches of command executors, so that a burst of a thousand tasks does not
+//! start a thousand processes that compete for the CPU. Pure.
 //!
-//! Only our own command executors are counted: they subscribe at once. A framework's executor may take its time, and never makes
-//! others wait.
+//! Counts only command executors, which subscribe at once. A custom executor may be slow and must
+//! not delay others.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -10,30 +10,30 @@ use protocol::ContainerId;
 
 use super::machine::Phase;
 
-/// Command executors that may be between their launch and their subscription.
+/// Maximum command executors between launch and subscription.
 pub const AT_ONCE: usize = 32;
 
-/// What is being started and what waits.
+/// Launches in progress and queued ones.
 #[derive(Debug, Default)]
-pub struct Launches {
-    under_way: BTreeSet<ContainerId>,
+pub struct LaunchQueue {
+    starting: BTreeSet<ContainerId>,
     waiting: VecDeque<ContainerId>,
-    /// Whether somebody is starting what waits just now.
+    /// Set while a queued launch is being started.
     busy: bool,
 }
 
-impl Launches {
-    /// Whether this one may be launched now; if not, it waits for its turn.
+impl LaunchQueue {
+    /// Starts a launch, or queues it and returns `false`.
     pub fn begin(&mut self, id: &ContainerId) -> bool {
-        if self.under_way.len() >= AT_ONCE {
+        if self.starting.len() >= AT_ONCE {
             self.waiting.push_back(id.clone());
             return false;
         }
-        self.under_way.insert(id.clone());
+        self.starting.insert(id.clone());
         true
     }
 
-    /// Takes one that waits out of the queue. `false` if it did not wait.
+    /// Removes a queued launch. `false` if it was not queued.
     pub fn withdraw(&mut self, id: &ContainerId) -> bool {
         let Some(at) = self.waiting.iter().position(|waiting| waiting == id) else {
             return false;
@@ -42,16 +42,16 @@ impl Launches {
         true
     }
 
-    /// Something has happened to this one.
-    pub fn look_again(&mut self, id: &ContainerId, phase: Option<Phase>) {
+    /// Frees the slot of a container that has left the launch phases.
+    pub fn phase_changed(&mut self, id: &ContainerId, phase: Option<Phase>) {
         if !matches!(phase, Some(Phase::Launching | Phase::Registering)) {
-            self.under_way.remove(id);
+            self.starting.remove(id);
         }
     }
 
-    /// The next that may be launched, unless somebody is launching already. [`done`](Self::done) must follow.
+    /// The next queued launch if there is a slot. Each must be followed by [`done`](Self::done).
     pub fn take_next(&mut self) -> Option<ContainerId> {
-        if self.busy || self.under_way.len() >= AT_ONCE {
+        if self.busy || self.starting.len() >= AT_ONCE {
             return None;
         }
         let next = self.waiting.pop_front()?;
@@ -59,7 +59,7 @@ impl Launches {
         Some(next)
     }
 
-    /// What [`take_next`](Self::take_next) gave has been launched.
+    /// The launch returned by [`take_next`](Self::take_next) was started.
     pub fn done(&mut self) {
         self.busy = false;
     }
@@ -70,19 +70,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn so_many_start_at_once_and_the_rest_in_their_order() {
+    fn launches_are_limited_and_queued_in_order() {
         let id = |number: usize| ContainerId::new(format!("c{number}")).unwrap();
-        let mut launches = Launches::default();
+        let mut launches = LaunchQueue::default();
         let begun = (0..AT_ONCE + 3)
             .filter(|&number| launches.begin(&id(number)))
             .count();
         assert_eq!(begun, AT_ONCE);
         assert_eq!(launches.take_next(), None);
-        launches.look_again(&id(0), Some(Phase::Registering));
+        launches.phase_changed(&id(0), Some(Phase::Registering));
         assert_eq!(launches.take_next(), None, "it has not subscribed");
         assert!(launches.withdraw(&id(AT_ONCE)) && !launches.withdraw(&id(1)));
-        launches.look_again(&id(0), Some(Phase::Running));
-        launches.look_again(&id(1), None);
+        launches.phase_changed(&id(0), Some(Phase::Running));
+        launches.phase_changed(&id(1), None);
         assert_eq!(launches.take_next(), Some(id(AT_ONCE + 1)));
         assert_eq!(launches.take_next(), None, "one at a time");
         launches.done();

@@ -1,7 +1,7 @@
-//! One container: an executor process, the actor in it, and its tasks, from the first task to the last acknowledgement.
+//! The state machine of one container: its executor process, its actor, and its tasks until the
+//! last acknowledgement.
 //!
-//! Pure: each event gives the effects that follow from it, in order. It knows no process and no clock, and never decides which
-//! tasks come here.
+//! Pure: each event returns its effects in order. Knows no processes and no clock.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -16,99 +16,100 @@ use protocol::{
 use resources::Resources;
 use runtime::Pid;
 
-use self::away::Absence;
+use self::disconnected::Disconnections;
 use super::history::without_data;
 use crate::command::outcome::GRACE_DEFAULT;
 
-/// Where a container is in its life.
+/// The phase of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Its sandbox is being made.
+    /// Its sandbox is being created.
     Preparing,
     /// Its executor is being started.
     Launching,
     /// Its executor runs but has not subscribed.
     Registering,
-    /// Its executor has outlived an earlier process of the agent and has not subscribed again.
+    /// Its executor has outlived an earlier agent process and has not subscribed again.
     Recovering,
     /// Its executor has subscribed.
     Running,
-    /// It is on its way out.
+    /// It is being ended.
     Terminating,
-    /// Nothing of it runs; some tasks may wait for their acknowledgement.
+    /// Its processes are gone; tasks may wait for acknowledgement.
     Terminated,
 }
 
-/// What a container wants done.
+/// An action that a container requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Start its executor.
+    /// Start the executor.
     Launch,
-    /// Expect its executor to subscribe before long.
+    /// Set the deadline for the first subscription.
     AwaitSubscription,
-    /// Give the executor this task.
+    /// Send this task to the executor.
     Run(Box<TaskInfo>),
-    /// Tell the executor to end this task.
+    /// Send a kill of this task to the executor.
     End(TaskId, Option<KillPolicy>),
-    /// Tell the executor to stop, and kill the container after this time.
+    /// Send a shutdown to the executor, and kill the container after this time.
     ShutDown(Duration),
-    /// Kill it after this time unless it ends by itself.
+    /// Kill the container after this time unless it ends by itself.
     DestroyAfter(Duration),
-    /// Expect its executor to subscribe again before long.
+    /// Set the deadline for subscribing again.
     AwaitReturn,
     /// Kill all its processes.
     Destroy,
-    /// The agent itself gives a task a state.
-    Report(Verdict),
-    /// The executor has ended; its name may be used again.
+    /// Report a terminal state on the agent's behalf.
+    Report(TerminalStatus),
+    /// The executor has ended; its id may be used again.
     Ended(Option<Termination>),
 }
 
-/// A task's state as the agent itself decides it.
+/// A task's state as decided by the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// Whose.
+pub struct TerminalStatus {
+    /// The task.
     pub task_id: TaskId,
-    /// The state; always terminal.
+    /// Always terminal.
     pub state: TaskState,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
-    /// A sentence for people.
+    /// A text for people.
     pub message: String,
 }
 
-/// What is to be done with a status from the executor.
+/// How to handle a status from the executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// Pass it on.
+pub enum UpdateOutcome {
+    /// Forward it.
     New,
-    /// The task has ended already: confirm it, so that the executor lets go of it, and no more.
+    /// The task has ended already: only confirm it.
     Late,
-    /// There is no such task here.
+    /// There is no such task.
     Unknown,
 }
 
-/// How many tasks of one executor are shown that have ended and are acknowledged, as by Mesos.
+/// Acknowledged tasks shown per executor, as in Mesos.
 const COMPLETED_MAX: usize = 200;
 
-/// How many statuses of one task are shown.
-const TOLD_MAX: usize = 10;
+/// Statuses shown per task.
+const STATUSES_MAX: usize = 10;
 
 /// A task in a container.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// What it is.
+    /// Its description.
     pub info: TaskInfo,
     /// Its newest state.
     pub state: TaskState,
-    /// Whether nobody wants to hear of it any more.
+    /// Whether the master has disowned it: its updates are dropped.
     pub disowned: bool,
-    /// How it is to be killed, once it is.
-    killing: Option<Killing>,
-    /// The newest statuses that an executor has given it which may give them twice.
-    given: VecDeque<Uuid>,
-    /// What was last told of it by this process of the agent, for people: of each state the newest status, without its data.
-    pub told: VecDeque<Arc<TaskStatus>>,
+    /// The kill request, if there was one.
+    kill_request: Option<KillRequest>,
+    /// UUIDs of the newest updates received, to detect repeated ones.
+    received: VecDeque<Uuid>,
+    /// The newest statuses since this process started, one per change of state, without their data.
+    /// For pages.
+    pub statuses: VecDeque<Arc<TaskStatus>>,
 }
 
 impl Task {
@@ -117,74 +118,74 @@ impl Task {
             info,
             state: TaskState::Staging,
             disowned: false,
-            killing: None,
-            given: VecDeque::new(),
-            told: VecDeque::new(),
+            kill_request: None,
+            received: VecDeque::new(),
+            statuses: VecDeque::new(),
         }
     }
 
-    /// This was told of it; its data is for its framework alone, and is not copied. What is said again in the same state takes the place of
-    /// what was said before.
-    pub fn note(&mut self, status: &mut TaskStatus) {
+    /// Stores a status for pages, without its data, which only the framework reads. Replaces the
+    /// previous one if the state is the same.
+    pub fn record_status(&mut self, status: &mut TaskStatus) {
         if self
-            .told
+            .statuses
             .back()
             .is_some_and(|last| last.state == status.state)
         {
-            self.told.pop_back();
+            self.statuses.pop_back();
         }
         let data = std::mem::take(&mut status.data);
-        self.told.push_back(Arc::new(status.clone()));
+        self.statuses.push_back(Arc::new(status.clone()));
         status.data = data;
-        if self.told.len() > TOLD_MAX {
-            self.told.pop_front();
+        if self.statuses.len() > STATUSES_MAX {
+            self.statuses.pop_front();
         }
     }
 }
 
-/// A kill; its policy is the framework's wish, if it had one.
+/// A kill request with the framework's policy, if it gave one.
 #[derive(Clone, Copy, Debug)]
-struct Killing(Option<KillPolicy>);
+struct KillRequest(Option<KillPolicy>);
 
 /// One run of one executor.
 #[derive(Debug)]
 pub struct Container {
     /// Its id.
     pub id: ContainerId,
-    /// Whose.
+    /// Its framework.
     pub framework: FrameworkInfo,
     /// Its executor.
     pub executor: ExecutorInfo,
-    /// Whether the executor is our own command executor.
+    /// Whether it runs the command executor.
     pub is_command: bool,
-    /// What its executor must show to subscribe.
+    /// The secret with which the executor subscribes.
     pub token: String,
-    /// Where its executor hears, once subscribed.
+    /// Receives messages for the executor, once subscribed.
     pub actor: Option<Pid>,
-    /// The first process, once started.
+    /// The session leader, once started.
     pub leader: Option<i32>,
-    /// Where it is in its life.
+    /// Its phase.
     pub phase: Phase,
     /// Set once its executor has subscribed over HTTP.
-    streamed: bool,
-    absence: Absence,
+    uses_http: bool,
+    disconnections: Disconnections,
     /// Whether it outlives the agent.
-    kept: bool,
+    checkpointed: bool,
     tasks: BTreeMap<TaskId, Task>,
-    /// The newest of its tasks that nobody waits for any more, oldest first: for people.
+    /// The newest acknowledged tasks, oldest first. For pages.
     completed: VecDeque<Task>,
-    /// Tasks that the executor has not been given.
+    /// Tasks not yet sent to the executor.
     queue: VecDeque<TaskId>,
-    /// Those of them that must be on the disk first.
-    unwritten: BTreeSet<TaskId>,
-    /// Whether its executor was ever given a task, be it by an earlier process of the agent.
-    has_served: bool,
-    /// What its live tasks become when it ends, if something else than failed.
-    fate: Option<(TaskState, Reason, String)>,
+    /// Queued tasks that are not yet checkpointed.
+    unrecorded: BTreeSet<TaskId>,
+    /// Whether the executor was ever sent a task, also by an earlier agent process.
+    has_run_tasks: bool,
+    /// Overrides the status of live tasks when the container ends. The default is failed.
+    end_status: Option<(TaskState, Reason, String)>,
 }
 
 impl Container {
-    /// A container whose sandbox is about to be made.
+    /// A container whose sandbox is about to be created.
     pub fn new(
         id: ContainerId,
         framework: FrameworkInfo,
@@ -201,32 +202,32 @@ impl Container {
             actor: None,
             leader: None,
             phase: Phase::Preparing,
-            streamed: false,
-            absence: Absence::default(),
-            kept: false,
+            uses_http: false,
+            disconnections: Disconnections::default(),
+            checkpointed: false,
             tasks: BTreeMap::new(),
             completed: VecDeque::new(),
             queue: VecDeque::new(),
-            unwritten: BTreeSet::new(),
-            has_served: false,
-            fate: None,
+            unrecorded: BTreeSet::new(),
+            has_run_tasks: false,
+            end_status: None,
         }
     }
 
-    /// Its tasks, ended ones included until they are acknowledged.
+    /// Its tasks, including ended ones until acknowledged.
     pub fn tasks(&self) -> impl Iterator<Item = &Task> {
         self.tasks.values()
     }
 
-    /// The newest of those that have ended and are acknowledged, oldest first.
+    /// The newest acknowledged tasks, oldest first.
     pub fn completed(&self) -> impl Iterator<Item = &Task> {
         self.completed.iter()
     }
 
-    /// This was told of one of its tasks.
-    pub fn note(&mut self, status: &mut TaskStatus) {
+    /// Stores a status of one of its tasks for pages.
+    pub fn record_status(&mut self, status: &mut TaskStatus) {
         if let Some(task) = self.tasks.get_mut(&status.task_id) {
-            task.note(status);
+            task.record_status(status);
         }
     }
 
@@ -240,7 +241,7 @@ impl Container {
         self.tasks.values().any(|task| !task.state.is_terminal())
     }
 
-    /// What the executor and its live tasks were given.
+    /// Resources of the executor and its live tasks.
     pub fn allocated(&self) -> Resources {
         let mut sum = self.executor.resources.clone();
         for task in self.tasks.values().filter(|task| !task.state.is_terminal()) {
@@ -249,33 +250,33 @@ impl Container {
         sum
     }
 
-    /// Whether it takes further tasks.
+    /// Whether it accepts further tasks.
     pub fn takes_tasks(&self) -> bool {
         !matches!(self.phase, Phase::Terminating | Phase::Terminated)
     }
 
-    /// Whether its executor hears what it is told.
-    fn is_heard(&self) -> bool {
+    /// Whether its executor can receive messages.
+    fn is_connected(&self) -> bool {
         self.phase == Phase::Running && self.actor.is_some()
     }
 
-    /// A further task.
+    /// Adds a task.
     pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
         let id = info.task_id.clone();
-        let at_once = self.is_heard() && !self.kept;
+        let at_once = self.is_connected() && !self.checkpointed;
         let run = at_once.then(|| Effect::Run(Box::new(info.clone())));
-        self.has_served |= at_once;
+        self.has_run_tasks |= at_once;
         if run.is_none() {
             self.queue.push_back(id.clone());
         }
-        if self.kept {
-            self.unwritten.insert(id.clone());
+        if self.checkpointed {
+            self.unrecorded.insert(id.clone());
         }
         self.tasks.insert(id, Task::new(info));
         run.into_iter().collect()
     }
 
-    /// The sandbox is there, or cannot be made.
+    /// The sandbox was created, or failed.
     pub fn prepared(&mut self, sandbox: Result<(), String>) -> Vec<Effect> {
         match (self.phase, sandbox) {
             (Phase::Preparing, Ok(())) => {
@@ -283,12 +284,12 @@ impl Container {
                 vec![Effect::Launch]
             }
             (_, Err(problem)) => self.launch_failed(&problem),
-            // Everything in it was killed meanwhile: nothing was ever started.
+            // All tasks were killed meanwhile; nothing was started.
             (_, Ok(())) => self.end(None, "the executor was not started"),
         }
     }
 
-    /// Its turn to be launched has come, if it still wants that.
+    /// A queued launch has its turn. No effect if it is no longer wanted.
     pub fn launch(&mut self) -> Vec<Effect> {
         let wanted = self.phase == Phase::Launching;
         wanted.then_some(Effect::Launch).into_iter().collect()
@@ -296,16 +297,16 @@ impl Container {
 
     /// The executor could not be started.
     pub fn launch_failed(&mut self, problem: &str) -> Vec<Effect> {
-        let fate = (
+        let end_status = (
             TaskState::Failed,
             Reason::ContainerLaunchFailed,
             format!("Failed to launch container: {problem}"),
         );
-        self.fate.get_or_insert(fate);
+        self.end_status.get_or_insert(end_status);
         self.end(None, problem)
     }
 
-    /// The executor's process runs.
+    /// The executor's process has started.
     pub fn started(&mut self, leader: i32) -> Vec<Effect> {
         self.leader = Some(leader);
         match self.phase {
@@ -314,7 +315,7 @@ impl Container {
                 vec![Effect::AwaitSubscription]
             }
             Phase::Terminating => vec![Effect::Destroy],
-            // It subscribed before its start was told.
+            // It subscribed before its start was reported.
             _ => Vec::new(),
         }
     }
@@ -326,36 +327,36 @@ impl Container {
                 reason: reason.to_owned(),
             })
         };
-        if !self.is_proved_by(token) {
-            return refused("the token is not the one it was given");
+        if !self.token_matches(token) {
+            return refused("the token is wrong");
         }
         match self.phase {
             Phase::Launching | Phase::Registering | Phase::Recovering => {}
-            // The answer was late, or its link broke, and it asks again.
+            // A retry: the answer was late, or the link broke.
             Phase::Running
-                if !self.is_streamed() && self.actor.as_ref().is_none_or(|is| *is == actor) => {}
-            Phase::Running => return refused("it is subscribed already"),
+                if !self.uses_http() && self.actor.as_ref().is_none_or(|is| *is == actor) => {}
+            Phase::Running => return refused("it has subscribed already"),
             _ => return refused("its container is being ended"),
         }
         self.phase = Phase::Running;
         self.actor = Some(actor);
-        // One that is back knows itself which tasks it has.
-        Ok(self.catch_up(&BTreeSet::new()))
+        // A native executor ignores tasks that it already has.
+        Ok(self.resend_lost(&BTreeSet::new()))
     }
 
-    /// The executor gives a task a state.
-    pub fn heard(&mut self, task_id: &TaskId, state: TaskState) -> Heard {
+    /// Handles a task state from the executor.
+    pub fn on_update(&mut self, task_id: &TaskId, state: TaskState) -> UpdateOutcome {
         match self.tasks.get_mut(task_id) {
-            None => Heard::Unknown,
-            Some(task) if task.state.is_terminal() => Heard::Late,
+            None => UpdateOutcome::Unknown,
+            Some(task) if task.state.is_terminal() => UpdateOutcome::Late,
             Some(task) => {
                 task.state = state;
-                Heard::New
+                UpdateOutcome::New
             }
         }
     }
 
-    /// A task should end.
+    /// Kills a task.
     pub fn kill(&mut self, task_id: &TaskId, policy: Option<KillPolicy>) -> Vec<Effect> {
         let Some(task) = self
             .tasks
@@ -365,8 +366,9 @@ impl Container {
             return Vec::new();
         };
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
-            // Its executor has it. One that is on its way out ends it anyway, and one that is away hears it when it is back.
-            task.killing = Some(Killing(policy));
+            // The executor has it. An ending executor ends it anyway; a disconnected one gets the
+            // kill when it is back.
+            task.kill_request = Some(KillRequest(policy));
             let end = || Effect::End(task.info.task_id.clone(), policy.or(task.info.kill_policy));
             return (self.phase == Phase::Running)
                 .then(end)
@@ -374,22 +376,23 @@ impl Container {
                 .collect();
         };
         self.queue.remove(at);
-        self.unwritten.remove(task_id);
+        self.unrecorded.remove(task_id);
         let message = "Killed before delivery to the executor".to_owned();
-        let mut effects = Vec::from_iter(self.settle(
+        let mut effects = Vec::from_iter(self.report_end(
             task_id,
             TaskState::Killed,
             Reason::TaskKilledDuringLaunch,
             message,
         ));
-        // Who has served before waits for its next task, and who is told to stop has its time.
-        if !self.has_served && self.takes_tasks() && !self.has_live_tasks() {
+        // An executor that has run tasks waits for the next one; an ending one keeps its grace
+        // period.
+        if !self.has_run_tasks && self.takes_tasks() && !self.has_live_tasks() {
             effects.extend(self.destroy());
         }
         effects
     }
 
-    /// All its tasks should end, each within its own grace period or this one if that is shorter.
+    /// Kills all tasks, each within its own grace period or `max`, whichever is shorter.
     pub fn drain(&mut self, max: Option<Duration>) -> Vec<Effect> {
         let live = self.tasks.values().filter(|task| !task.state.is_terminal());
         let policy = |task: &Task| {
@@ -410,32 +413,34 @@ impl Container {
             .collect()
     }
 
-    /// Nobody wants to hear of this task any more.
+    /// Drops further updates of a task.
     pub fn disown(&mut self, task_id: &TaskId) {
         if let Some(task) = self.tasks.get_mut(task_id) {
             task.disowned = true;
         }
     }
 
-    /// The executor should stop by itself, and is killed if it does not.
+    /// Shuts the executor down; it is killed after `grace`.
     pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
         match self.phase {
             Phase::Running if self.actor.is_some() => {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
             }
-            // It is told when it subscribes again, and is killed if it does not.
-            Phase::Running if self.is_streamed() => {
+            // Disconnected: gets the shutdown when it subscribes again, and is killed after `grace`
+            // otherwise.
+            Phase::Running if self.uses_http() => {
                 self.phase = Phase::Terminating;
                 vec![Effect::DestroyAfter(grace)]
             }
-            // It has been told, or will be, or is being killed: its time goes on.
+            // Already ending: a second order does not change its deadline.
             Phase::Terminating => Vec::new(),
             _ => self.destroy(),
         }
     }
 
-    /// The QoS controller wants it gone at once (S27). One that has ended while the agent was away was not preempted: its end is being told.
+    /// Kills the container for the QoS controller. One that ended while the agent was down was not
+    /// preempted: its exit is being reported.
     pub fn preempt(&mut self) -> Vec<Effect> {
         let is_over = self.phase == Phase::Recovering && self.leader.is_none();
         if self.phase == Phase::Terminated || is_over {
@@ -443,22 +448,22 @@ impl Container {
         }
         let aware = self.framework.can(Capability::PartitionAware);
         let message = "Container preempted by QoS correction".to_owned();
-        self.fate = Some((
-            TaskState::Gone.as_told(aware),
+        self.end_status = Some((
+            TaskState::Gone.for_framework(aware),
             Reason::ContainerPreempted,
             message,
         ));
         self.destroy()
     }
 
-    /// The executor has not subscribed within `patience`.
+    /// The executor did not subscribe within `patience`.
     pub fn subscription_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         if !matches!(self.phase, Phase::Launching | Phase::Registering) {
             return Vec::new();
         }
         let patience = duration::format(patience);
         let message = format!("Executor did not register within {patience}");
-        self.fate = Some((
+        self.end_status = Some((
             TaskState::Failed,
             Reason::ExecutorRegistrationTimeout,
             message,
@@ -466,16 +471,16 @@ impl Container {
         self.destroy()
     }
 
-    /// The grace period in which it should have ended is over.
+    /// The grace period has passed.
     pub fn grace_over(&mut self, _: Duration) -> Vec<Effect> {
         self.destroy()
     }
 
-    /// Kills everything in it; its end follows when the processes are gone.
+    /// Kills all processes; their exit ends the container.
     pub fn destroy(&mut self) -> Vec<Effect> {
         match self.phase {
             Phase::Terminated => Vec::new(),
-            // Nothing runs yet; the answer to what is under way ends it.
+            // Nothing runs yet; the pending sandbox result ends it.
             Phase::Preparing => {
                 self.phase = Phase::Terminating;
                 Vec::new()
@@ -487,7 +492,7 @@ impl Container {
         }
     }
 
-    /// The executor's process has ended, with everything it started.
+    /// The executor's processes have ended.
     pub fn exited(&mut self, termination: Option<Termination>) -> Vec<Effect> {
         let how = match termination {
             Some(termination) => format!("Executor terminated; {termination}"),
@@ -496,7 +501,7 @@ impl Container {
         self.end(termination, &how)
     }
 
-    /// The end of a task has been acknowledged. `true` when the container can be forgotten.
+    /// A terminal update was acknowledged. `true` if the container can be removed.
     pub fn closed(&mut self, task_id: &TaskId) -> bool {
         if self
             .tasks
@@ -526,9 +531,9 @@ impl Container {
         self.actor = None;
         self.leader = None;
         self.queue.clear();
-        self.unwritten.clear();
-        let fate = self.fate.clone();
-        let (state, reason, message) = fate.unwrap_or_else(|| {
+        self.unrecorded.clear();
+        let end_status = self.end_status.clone();
+        let (state, reason, message) = end_status.unwrap_or_else(|| {
             (
                 TaskState::Failed,
                 Reason::ExecutorTerminated,
@@ -542,13 +547,13 @@ impl Container {
         let live: Vec<TaskId> = live.map(|(id, _)| id.clone()).collect();
         let mut effects: Vec<Effect> = live
             .iter()
-            .filter_map(|id| self.settle(id, state, reason, message.clone()))
+            .filter_map(|id| self.report_end(id, state, reason, message.clone()))
             .collect();
         effects.push(Effect::Ended(termination));
         effects
     }
 
-    fn settle(
+    fn report_end(
         &mut self,
         task_id: &TaskId,
         state: TaskState,
@@ -556,7 +561,7 @@ impl Container {
         message: String,
     ) -> Option<Effect> {
         self.tasks.get_mut(task_id)?.state = state;
-        Some(Effect::Report(Verdict {
+        Some(Effect::Report(TerminalStatus {
             task_id: task_id.clone(),
             state,
             reason,
@@ -565,8 +570,8 @@ impl Container {
     }
 }
 
-mod away;
+mod disconnected;
+mod http_stream;
 mod recovered;
-mod streamed;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,23 @@
-//! The containerizer: owns the containers of an agent and everything that happens to them.
+//! The containerizer: owns the agent's containers.
 //!
-//! Hears tasks and kills from the agent, starts and ends from the launcher, and subscriptions, updates and messages from
-//! executors, be it over their socket (`executors`) or over HTTP (`callers`). Remembers the containers ([`machine::Container`], which decides) and the frameworks they belong to. Speaks to the
-//! master only to pass on messages and ends of executors. Never judges a task: the master has.
+//! Handles tasks and kills from the agent, process starts and exits from the launcher, and
+//! subscriptions, updates and messages from executors, over their socket (`executors`) or HTTP
+//! (`http_executors`). Owns the containers ([`machine::Container`] makes the decisions) and their
+//! frameworks. Sends the master only messages and exits of executors. Never validates tasks: the
+//! master has done so.
 
-pub mod callers;
 mod changed;
+pub mod checkpointing;
 pub mod deadlines;
 mod ended;
 mod environment;
 pub mod events;
+pub mod executor_spec;
 mod executors;
 pub mod history;
-pub mod keeping;
+pub mod http_executors;
 pub mod launches;
 pub mod machine;
-pub mod order;
 pub mod stream;
 pub mod table;
 mod unplaced;
@@ -36,15 +38,15 @@ use resources::Resources;
 use runtime::NodeId;
 use runtime::prelude::*;
 
-use self::deadlines::{Deadline, Deadlines, Event};
-use self::ended::Ended;
+use self::checkpointing::Checkpointing;
+use self::deadlines::{Deadline, DeadlineHandler, Deadlines};
+use self::ended::EndedTasks;
+use self::executor_spec::ExecutorSpec;
 use self::history::History;
-use self::keeping::Keeping;
-use self::launches::Launches;
+use self::launches::LaunchQueue;
 use self::machine::{Container, Effect};
-use self::order::Order;
-use self::table::Table;
-use self::unplaced::Unplaced;
+use self::table::ContainerTable;
+use self::unplaced::UnplacedTasks;
 use crate::config::Config;
 use crate::disk::{DiskWatch, RunEnded, WriteFailed};
 use crate::launcher::Launcher;
@@ -53,55 +55,55 @@ use crate::sandbox;
 use crate::sandboxes::Sandboxes;
 use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 
-/// Sandboxes made in one go.
+/// Sandboxes created in one blocking job.
 const SANDBOXES_AT_ONCE: usize = 32;
 
 /// A framework with containers here.
 #[derive(Clone, Debug)]
 pub(crate) struct Framework {
     pub(crate) info: FrameworkInfo,
-    /// Set once it is no more: nobody hears of its tasks.
+    /// Set once it is shut down: updates of its tasks are dropped.
     pub(crate) ending: bool,
 }
 
-/// The actor.
+/// The containerizer actor.
 pub struct Containerizer {
     config: Config,
     agent: AgentInfo,
     launcher: Box<dyn Launcher>,
     sandboxes: Arc<dyn Sandboxes>,
-    /// The reservations and volumes that the agent has.
+    /// The agent's reservations and volumes.
     pub(crate) checkpointed: Resources,
     status: Handle<StatusUpdates>,
     master: Option<Pid>,
-    /// Ends of executors since the agent was last asked what it has, while it had no master.
-    untold: Vec<ExecutorExited>,
-    pub(crate) containers: Table,
-    /// Tasks that never came into one.
-    unplaced: Unplaced,
-    /// Tasks that are over for everybody.
-    ended: Ended,
+    /// Executor exits that were not sent while there was no master. Cleared by each inventory.
+    unreported_exits: Vec<ExecutorExited>,
+    pub(crate) containers: ContainerTable,
+    /// Tasks that were never put into a container.
+    unplaced: UnplacedTasks,
+    /// Tasks whose terminal updates are acknowledged.
+    ended: EndedTasks,
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
-    /// What is over, for people.
+    /// Completed executors and frameworks, for pages.
     history: History,
-    /// Command executors that are being started, and those that wait for their turn.
-    pub(crate) launches: Launches,
+    /// Command executors being started, and those queued.
+    pub(crate) launches: LaunchQueue,
     deadlines: Deadlines,
-    timer: Option<Errand>,
-    /// Which container the executor on this node is in.
-    speakers: BTreeMap<NodeId, ContainerId>,
-    /// Which container the executor is in that hears with this stream.
+    timer: Option<TimerHandle>,
+    /// The container of each native executor, by its node.
+    native_executors: BTreeMap<NodeId, ContainerId>,
+    /// The container of each HTTP executor, by its stream.
     streams: BTreeMap<Pid, ContainerId>,
-    keeping: Keeping,
-    /// Learns which sandboxes are leftovers; `None` if none is on a disk.
+    checkpointing: Checkpointing,
+    /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
-    /// Whether it was told to drain, and was given nothing to run since.
+    /// Set by a drain order, cleared by the next launch.
     draining: Option<events::Draining>,
     pub(crate) counts: Counts,
 }
 
 impl Containerizer {
-    /// A containerizer with no container.
+    /// A containerizer without containers.
     pub fn new(
         config: Config,
         launcher: Box<dyn Launcher>,
@@ -117,24 +119,24 @@ impl Containerizer {
             checkpointed: Resources::new(),
             status,
             master: None,
-            untold: Vec::new(),
-            containers: Table::default(),
-            unplaced: Unplaced::default(),
-            ended: Ended::default(),
+            unreported_exits: Vec::new(),
+            containers: ContainerTable::default(),
+            unplaced: UnplacedTasks::default(),
+            ended: EndedTasks::default(),
             frameworks: BTreeMap::new(),
-            launches: Launches::default(),
+            launches: LaunchQueue::default(),
             deadlines: Deadlines::default(),
             timer: None,
-            speakers: BTreeMap::new(),
+            native_executors: BTreeMap::new(),
             streams: BTreeMap::new(),
-            keeping: Keeping::default(),
+            checkpointing: Checkpointing::default(),
             disk: None,
             draining: None,
             counts: Counts::default(),
         }
     }
 
-    /// Puts tasks into containers, and starts what is new.
+    /// Puts tasks into containers and starts new ones.
     pub(crate) fn run(
         &mut self,
         framework: &FrameworkInfo,
@@ -144,19 +146,19 @@ impl Containerizer {
         let Some(framework_id) = framework.id.clone() else {
             tracing::warn!(
                 framework = framework.name,
-                "tasks of a framework without an id are not run"
+                "ignoring tasks of a framework without an id"
             );
             return;
         };
-        self.learn(framework);
+        self.update_framework(framework);
         let known = self.frameworks.entry(framework_id.clone());
         let known = known.or_insert_with(|| Framework {
             info: framework.clone(),
             ending: false,
         });
         known.ending = false;
-        self.history.framework_back(&framework_id);
-        let keeps = self.keeps(framework);
+        self.history.remove_framework(&framework_id);
+        let checkpoints = self.checkpoints(framework);
         let (mut fresh, mut kept, mut to_record) = (Vec::new(), Vec::new(), Vec::new());
         for task in tasks {
             if self
@@ -164,12 +166,12 @@ impl Containerizer {
                 .of_task(&framework_id, &task.task_id)
                 .is_some()
             {
-                tracing::warn!(task = %task.task_id, "a task of this id is here already: not run again");
+                tracing::warn!(task = %task.task_id, "ignoring a task with a duplicate id");
                 continue;
             }
             self.ended.begins(&framework_id, &task.task_id);
-            let order = match Order::of(&task, framework) {
-                Ok(order) => order,
+            let spec = match ExecutorSpec::of(&task, framework) {
+                Ok(spec) => spec,
                 Err(problem) => {
                     let (state, reason) = (TaskState::Error, Reason::TaskInvalid);
                     self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
@@ -177,34 +179,39 @@ impl Containerizer {
                 }
             };
             if let Err(problem) = self.has(&task) {
-                let state = TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
+                let state =
+                    TaskState::Dropped.for_framework(framework.can(Capability::PartitionAware));
                 let reason = Reason::ResourcesUnknown;
                 self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                 continue;
             }
             match self
                 .containers
-                .current(&framework_id, &order.executor.executor_id)
+                .current(&framework_id, &spec.executor.executor_id)
             {
                 Some(id) if self.containers.get(&id).is_some_and(Container::takes_tasks) => {
                     if let Err(problem) = self.link_volumes(&id, &task.resources) {
-                        let state =
-                            TaskState::Gone.as_told(framework.can(Capability::PartitionAware));
+                        let state = TaskState::Gone
+                            .for_framework(framework.can(Capability::PartitionAware));
                         let problem =
                             format!("Failed to update resources for container: {problem}");
                         let reason = Reason::ContainerUpdateFailed;
                         self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
                         continue;
                     }
-                    self.containers.place(&framework_id, &task.task_id, &id);
-                    if self.containers.get(&id).is_some_and(Container::is_kept) {
+                    self.containers.assign(&framework_id, &task.task_id, &id);
+                    if self
+                        .containers
+                        .get(&id)
+                        .is_some_and(Container::is_checkpointed)
+                    {
                         to_record.push((id.clone(), task.task_id.clone()));
                     }
                     self.with(&id, ctx, |container| container.add(task));
                 }
                 Some(_) => {
                     let state =
-                        TaskState::Dropped.as_told(framework.can(Capability::PartitionAware));
+                        TaskState::Dropped.for_framework(framework.can(Capability::PartitionAware));
                     let problem = "Executor terminating".to_owned();
                     let reason = Reason::ExecutorTerminated;
                     self.report_unplaced(&framework_id, task, state, reason, problem, ctx);
@@ -212,24 +219,24 @@ impl Containerizer {
                 None => {
                     let id = ContainerId::from(Uuid(ctx.node().fresh_uuid()));
                     let token = Uuid(ctx.node().secret()).to_string();
-                    let executor = order.executor.clone();
+                    let executor = spec.executor.clone();
                     let mut container = Container::new(
                         id.clone(),
                         framework.clone(),
                         executor,
-                        order.is_command,
+                        spec.is_command,
                         token,
                     );
-                    if keeps {
-                        container = container.keeping();
+                    if checkpoints {
+                        container = container.with_checkpoint();
                         to_record.push((id.clone(), task.task_id.clone()));
                     }
                     container.add(task.clone());
                     self.containers.insert(&framework_id, container);
-                    self.containers.place(&framework_id, &task.task_id, &id);
-                    match keeps {
-                        true => kept.push((id, order)),
-                        false => fresh.push((id, order)),
+                    self.containers.assign(&framework_id, &task.task_id, &id);
+                    match checkpoints {
+                        true => kept.push((id, spec)),
+                        false => fresh.push((id, spec)),
                     }
                 }
             }
@@ -240,20 +247,21 @@ impl Containerizer {
         self.make_sandboxes(&framework_id, fresh, ctx);
     }
 
-    /// Makes the sandboxes beside the mailbox, some at a time so that the first tasks do not wait for the last.
+    /// Creates sandboxes outside the actor, in batches, so that the first tasks do not wait for the
+    /// last.
     fn make_sandboxes(
         &mut self,
         framework: &FrameworkId,
-        fresh: Vec<(ContainerId, Order)>,
+        fresh: Vec<(ContainerId, ExecutorSpec)>,
         ctx: &mut Context<Self>,
     ) {
         let switch_user = self.config.settings.switch_user;
         for some in fresh.chunks(SANDBOXES_AT_ONCE) {
             let wanted: Vec<(ContainerId, PathBuf, Option<String>)> = some
                 .iter()
-                .map(|(id, order)| {
-                    let runs = self.runs(framework, &order.executor.executor_id);
-                    (id.clone(), runs, order.user.clone().filter(|_| switch_user))
+                .map(|(id, spec)| {
+                    let runs = self.runs(framework, &spec.executor.executor_id);
+                    (id.clone(), runs, spec.user.clone().filter(|_| switch_user))
                 })
                 .collect();
             let sandboxes = self.sandboxes.clone();
@@ -275,7 +283,7 @@ impl Containerizer {
                     let result = result.and_then(|()| this.link_all_volumes(&id));
                     if let Err(problem) = &result {
                         this.counts.container_launch_errors += 1;
-                        tracing::warn!(container = %id, problem, "no sandbox");
+                        tracing::warn!(container = %id, problem, "cannot create sandbox");
                         this.write_failed();
                     }
                     this.with(&id, ctx, |container| container.prepared(result));
@@ -284,10 +292,11 @@ impl Containerizer {
         }
     }
 
-    /// Something could not be written: perhaps the disk takes no writes.
+    /// Reports a failed write: the disk may be read-only.
     fn write_failed(&self) {
         if let Some(disk) = &self.disk {
-            let _ = disk.tell(WriteFailed); // One report more or less changes nothing.
+            // A lost report is harmless; the disk is also checked periodically.
+            let _ = disk.tell(WriteFailed);
         }
     }
 
@@ -300,31 +309,33 @@ impl Containerizer {
     pub(crate) fn runs(&self, framework: &FrameworkId, executor: &protocol::ExecutorId) -> PathBuf {
         match &self.agent.id {
             Some(agent) => sandbox::runs(self.config.work_dir(), agent, framework, executor),
-            // Tasks come only once there is an id; this path is for nobody.
+            // Not reached: tasks arrive only after the agent has an id.
             None => self.config.work_dir().join("slaves").join("none"),
         }
     }
 
-    /// Lets something happen to a container, and does what follows from it.
+    /// Applies an event to a container and performs its effects.
     pub(crate) fn with(
         &mut self,
         id: &ContainerId,
         ctx: &mut Context<Self>,
-        event: impl FnOnce(&mut Container) -> Vec<Effect>,
+        handler: impl FnOnce(&mut Container) -> Vec<Effect>,
     ) {
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
-        let mut effects = std::collections::VecDeque::from(event(container));
-        // Ends: a launch that fails at once adds the container's end, which adds nothing.
+        let mut effects = std::collections::VecDeque::from(handler(container));
+        // Terminates: an immediate launch failure adds the container's end, which adds no further
+        // effects.
         while let Some(effect) = effects.pop_front() {
             effects.extend(self.act(id, effect, ctx));
         }
         self.launches
-            .look_again(id, self.containers.get(id).map(|container| container.phase));
+            .phase_changed(id, self.containers.get(id).map(|container| container.phase));
         self.forget_if_over(id);
         self.tell_recovered();
-        // A launch that fails at once comes through here too: only the outermost call starts what waits.
+        // Recursive through immediate launch failures; only the outermost call starts queued
+        // launches.
         while let Some(next) = self.launches.take_next() {
             self.with(
                 &next,
@@ -390,20 +401,20 @@ impl Containerizer {
                 }
                 self.launcher.kill(id);
             }
-            Effect::Report(verdict) => {
+            Effect::Report(terminal) => {
                 let Some(container) = self.containers.get(id) else {
                     return Vec::new();
                 };
                 let mut status = TaskStatus::new(
-                    verdict.task_id,
-                    verdict.state,
+                    terminal.task_id,
+                    terminal.state,
                     Source::Agent,
                     ctx.clock().wall(),
                 )
-                .because(verdict.reason, verdict.message);
+                .with_reason(terminal.reason, terminal.message);
                 status.executor_id = Some(container.executor.executor_id.clone());
                 status.container_id = Some(id.clone());
-                self.counts.note(verdict.state);
+                self.counts.note(terminal.state);
                 self.forward(id, status, None, ctx);
             }
             Effect::Ended(termination) => self.ended(id, termination, ctx),
@@ -411,16 +422,22 @@ impl Containerizer {
         Vec::new()
     }
 
-    fn later(&mut self, id: &ContainerId, delay: Duration, event: Event, ctx: &mut Context<Self>) {
+    fn later(
+        &mut self,
+        id: &ContainerId,
+        delay: Duration,
+        handler: DeadlineHandler,
+        ctx: &mut Context<Self>,
+    ) {
         let at = ctx.clock().now() + delay;
         let id = id.clone();
-        if self.deadlines.add(at, Deadline { id, event, delay }) {
-            self.keep_time(ctx);
+        if self.deadlines.add(at, Deadline { id, handler, delay }) {
+            self.set_timer(ctx);
         }
     }
 
-    /// Lets one timer run, up to the soonest deadline.
-    fn keep_time(&mut self, ctx: &mut Context<Self>) {
+    /// Sets the one timer to the earliest deadline.
+    fn set_timer(&mut self, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel(timer);
         }
@@ -431,10 +448,10 @@ impl Containerizer {
         self.timer = Some(ctx.after(delay, |this, ctx| {
             this.timer = None;
             while let Some(due) = this.deadlines.take_due(ctx.clock().now()) {
-                let Deadline { id, event, delay } = due;
-                this.with(&id, ctx, |container| event(container, delay));
+                let Deadline { id, handler, delay } = due;
+                this.with(&id, ctx, |container| handler(container, delay));
             }
-            this.keep_time(ctx);
+            this.set_timer(ctx);
         }));
     }
 
@@ -447,8 +464,8 @@ impl Containerizer {
             return;
         };
         if let Err(error) = ctx.node().tell(actor, message) {
-            // Its end will be told, or that it is cut off.
-            tracing::warn!(container = %id, message = M::NAME, %error, "the executor does not hear");
+            // Its exit or disconnection will be reported.
+            tracing::warn!(container = %id, message = M::NAME, %error, "cannot send to the executor");
         }
     }
 
@@ -468,22 +485,22 @@ impl Containerizer {
         };
         let of_interest = !container.is_command && !self.is_ending(&framework_id);
         if let (Some(agent_id), true) = (&self.agent.id, of_interest) {
-            self.untold.push(ExecutorExited {
+            self.unreported_exits.push(ExecutorExited {
                 agent_id: agent_id.clone(),
                 framework_id,
                 executor_id: container.executor.executor_id.clone(),
                 termination,
             });
-            self.tell_untold(ctx);
+            self.report_exits(ctx);
         }
     }
 
-    /// Tells the master, if there is one, which executors have ended since it was last told what is here.
-    fn tell_untold(&mut self, ctx: &Context<Self>) {
+    /// Sends the master the executor exits since the last inventory.
+    fn report_exits(&mut self, ctx: &Context<Self>) {
         let Some(master) = &self.master else { return };
-        for exited in self.untold.drain(..) {
+        for exited in self.unreported_exits.drain(..) {
             if let Err(error) = ctx.node().tell(master, exited) {
-                tracing::debug!(%error, "the end of an executor was not told");
+                tracing::debug!(%error, "executor exit not sent");
             }
         }
     }
@@ -494,7 +511,7 @@ impl Containerizer {
             .is_none_or(|framework| framework.ending)
     }
 
-    /// Forgets a container with nothing left to do, and its framework with its last container.
+    /// Removes a finished container, and its framework with the last one.
     fn forget_if_over(&mut self, id: &ContainerId) {
         let Some((framework, container)) = self.containers.entry(id) else {
             return;
@@ -508,7 +525,7 @@ impl Containerizer {
         if let Some(disk) = &self.disk {
             disk.tell_always(RunEnded(self.sandbox(&framework, container)));
         }
-        self.history.run_over(view);
+        self.history.add_run(view);
         self.forget_container(id);
         self.containers.remove(id);
         if !self.containers.has_framework(&framework) {
@@ -517,12 +534,13 @@ impl Containerizer {
                 self.status.tell_always(ForgetFramework(framework));
             }
             if let Some(gone) = gone {
-                self.history.framework_over(gone.info);
+                self.history.add_framework(gone.info);
             }
         }
     }
 
-    /// Gives a status to the updates' care, unless nobody wants to hear of it.
+    /// Passes a status to the status updates, unless the task is disowned or its framework is
+    /// shutting down.
     fn forward(
         &mut self,
         id: &ContainerId,
@@ -535,7 +553,7 @@ impl Containerizer {
             .uuid
             .get_or_insert_with(|| Uuid(ctx.node().fresh_uuid()));
         if let Some(container) = self.containers.get_mut(id) {
-            container.note(&mut status);
+            container.record_status(&mut status);
         }
         let Some((framework_id, container)) = self.containers.entry(id) else {
             return;
@@ -579,7 +597,7 @@ impl Actor for Containerizer {
     fn started(&mut self, ctx: &mut Self::Context) {
         let events = ctx.handle();
         self.launcher
-            .attach(Arc::new(move |event| events.tell_always(event)));
+            .attach(Arc::new(move |handler| events.tell_always(handler)));
         self.follow_updates(ctx);
         self.recover(ctx);
     }

@@ -1,11 +1,12 @@
-//! What an executor hears over HTTP: this actor stands where the driver of a native executor would, and writes events into a stream.
+//! The event stream of an HTTP executor: takes the place of a native executor's driver.
 //!
-//! Hears tasks, kills, messages and acknowledgements from the containerizer and the status updates. Remembers only its stream and whose executor
-//! it is, and ends with its stream, which the containerizer is told as the end of any executor's actor. What executors say does not pass through here.
+//! Handles tasks, kills, messages and acknowledgements from the containerizer and the status
+//! updates, and writes them as events. Ends with its stream; the containerizer sees this as an
+//! executor's exit. Calls of the executor do not pass through here.
 
 use std::time::Duration;
 
-use http::api::Events;
+use http::api::EventWriter;
 use protocol::message::executor::{
     EndTask, ExecutorSubscribed, LaunchTask, ShutDownExecutor, UpdateStored,
 };
@@ -14,71 +15,72 @@ use protocol::{ContainerId, FrameworkId};
 use runtime::prelude::*;
 use v1::schema::executor::Event;
 
-/// How often an executor hears that its stream lives (SPEC 2.5).
+/// Interval of HEARTBEAT events.
 pub const HEARTBEAT: Duration = Duration::from_secs(30 * 60);
 
-/// The executor is subscribed. Comes before everything else.
+/// Subscribes the executor. The first event.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Welcome {
-    /// Who it is, and where.
+pub struct StreamOpened {
+    /// Description of executor, framework and agent.
     pub subscribed: ExecutorSubscribed,
-    /// Which run of it.
+    /// The container.
     pub container_id: ContainerId,
 }
 
-/// The executor is to end: it hears that, and nothing else.
+/// Sends SHUTDOWN and ends the stream.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct Farewell;
+pub struct StreamClosing;
 
-/// The actor.
+/// The stream actor.
 #[derive(Debug)]
 pub struct ExecutorStream {
-    events: Events,
-    /// Whose executor it is, once that is subscribed.
+    events: EventWriter,
+    /// Its framework, once subscribed.
     framework: Option<FrameworkId>,
-    /// Whether a timer runs that looks at the reader again.
-    looks: bool,
+    /// Whether a lag check is scheduled.
+    check_scheduled: bool,
 }
 
 impl ExecutorStream {
-    /// Writes into this stream.
-    pub fn new(events: Events) -> Self {
+    /// A stream that writes to `events`.
+    pub fn new(events: EventWriter) -> Self {
         Self {
             events,
             framework: None,
-            looks: false,
+            check_scheduled: false,
         }
     }
 
     fn write(&mut self, event: &Event, ctx: &mut Context<Self>) {
         if self.events.write(event).is_err() {
-            return; // It has ended, and so will this actor.
+            return; // The stream has ended, and this actor ends with it.
         }
-        self.look(ctx);
+        self.check_lag(ctx);
     }
 
-    /// Looks at the reader each time that all leave too much unread, though there may be nothing to write to this one.
-    fn heed(&self, ctx: &mut Context<Self>) {
-        ctx.then(self.events.crowded(), |this, (), ctx| {
-            this.look(ctx);
-            this.heed(ctx);
+    /// Checks the lag whenever the process's streams have too much unread, even without an event to
+    /// write.
+    fn watch_alarms(&self, ctx: &mut Context<Self>) {
+        ctx.then(self.events.next_alarm(), |this, (), ctx| {
+            this.check_lag(ctx);
+            this.watch_alarms(ctx);
         });
     }
 
-    /// Cuts the reader off if it is too slow, now or, while all leave too much unread, soon.
-    fn look(&mut self, ctx: &mut Context<Self>) {
+    /// Disconnects a reader that is too slow, or schedules the next check.
+    fn check_lag(&mut self, ctx: &mut Context<Self>) {
         if let Some(reason) = self.events.lag() {
-            tracing::warn!(reason, "the stream of an executor is cut off");
+            tracing::warn!(reason, "disconnecting a slow executor stream");
             self.events.cut(Some(&Event::error(reason)));
-        } else if !self.looks
-            && let Some(wait) = self.events.lags_in()
+        } else if !self.check_scheduled
+            && let Some(wait) = self.events.time_until_lag()
         {
-            self.looks = true;
+            self.check_scheduled = true;
             ctx.after(wait, |this, ctx| {
-                this.looks = false;
-                this.look(ctx);
+                this.check_scheduled = false;
+                this.check_lag(ctx);
             });
         }
     }
@@ -89,33 +91,33 @@ impl Actor for ExecutorStream {
 
     fn started(&mut self, ctx: &mut Self::Context) {
         ctx.then(self.events.closed(), |_, (), ctx| ctx.stop());
-        self.heed(ctx);
+        self.watch_alarms(ctx);
         ctx.every(HEARTBEAT, |this, ctx| this.write(&Event::heartbeat(), ctx));
     }
 }
 
 impl Process for ExecutorStream {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<LaunchTask>();
-        ears.hear_local::<EndTask>();
-        ears.hear_local::<ShutDownExecutor>();
-        ears.hear_local::<UpdateStored>();
-        ears.hear_local::<FrameworkMessage>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<LaunchTask>();
+        handlers.accept_local::<EndTask>();
+        handlers.accept_local::<ShutDownExecutor>();
+        handlers.accept_local::<UpdateStored>();
+        handlers.accept_local::<FrameworkMessage>();
     }
 }
 
-impl Handler<Welcome> for ExecutorStream {
+impl Handler<StreamOpened> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, welcome: Welcome, ctx: &mut Context<Self>) {
+    fn handle(&mut self, welcome: StreamOpened, ctx: &mut Context<Self>) {
         let event = Event::subscribed(&welcome.subscribed, &welcome.container_id);
         self.framework = welcome.subscribed.framework.id;
         self.write(&event, ctx);
     }
 }
 
-impl Handler<Farewell> for ExecutorStream {
+impl Handler<StreamClosing> for ExecutorStream {
     type Result = ();
-    fn handle(&mut self, _: Farewell, ctx: &mut Context<Self>) {
+    fn handle(&mut self, _: StreamClosing, ctx: &mut Context<Self>) {
         self.write(&Event::shutdown(), ctx);
         self.events.end();
     }

@@ -1,4 +1,4 @@
-//! The containers of an agent, found by id, by executor and by task. Pure.
+//! Containers indexed by id, executor and task. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use protocol::{ContainerId, ExecutorId, FrameworkId, TaskId};
 
 use super::machine::Container;
 
-/// The containers and the ways to find them.
+/// The containers and their indexes.
 #[derive(Debug, Default)]
-pub struct Table {
+pub struct ContainerTable {
     containers: BTreeMap<ContainerId, (FrameworkId, Container)>,
-    /// The container that has an executor's name at present.
+    /// The current container of each executor.
     executors: BTreeMap<(FrameworkId, ExecutorId), ContainerId>,
     tasks: BTreeMap<(FrameworkId, TaskId), ContainerId>,
 }
 
-impl Table {
-    /// A new container, which has its executor's name from now on.
+impl ContainerTable {
+    /// Adds a container as its executor's current one.
     pub fn insert(&mut self, framework: &FrameworkId, container: Container) {
         let executor = (framework.clone(), container.executor.executor_id.clone());
         self.executors.insert(executor, container.id.clone());
@@ -24,47 +24,47 @@ impl Table {
             .insert(container.id.clone(), (framework.clone(), container));
     }
 
-    /// A task is in this container.
-    pub fn place(&mut self, framework: &FrameworkId, task: &TaskId, container: &ContainerId) {
+    /// Assigns a task to a container.
+    pub fn assign(&mut self, framework: &FrameworkId, task: &TaskId, container: &ContainerId) {
         self.tasks
             .insert((framework.clone(), task.clone()), container.clone());
     }
 
-    /// A task has been acknowledged to its end.
-    pub fn unplace(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<ContainerId> {
+    /// Removes an acknowledged task.
+    pub fn remove_task(&mut self, framework: &FrameworkId, task: &TaskId) -> Option<ContainerId> {
         self.tasks.remove(&(framework.clone(), task.clone()))
     }
 
-    /// The container itself.
+    /// Looks up a container.
     pub fn get(&self, id: &ContainerId) -> Option<&Container> {
         self.containers.get(id).map(|(_, container)| container)
     }
 
-    /// The container itself, to be changed.
+    /// Looks up a container, mutably.
     pub fn get_mut(&mut self, id: &ContainerId) -> Option<&mut Container> {
         self.containers.get_mut(id).map(|(_, container)| container)
     }
 
-    /// The container with its framework.
+    /// A container with its framework.
     pub fn entry(&self, id: &ContainerId) -> Option<(&FrameworkId, &Container)> {
         self.containers
             .get(id)
             .map(|(framework, container)| (framework, container))
     }
 
-    /// Which container a task is in.
+    /// The container of a task.
     pub fn of_task(&self, framework: &FrameworkId, task: &TaskId) -> Option<ContainerId> {
         self.tasks.get(&(framework.clone(), task.clone())).cloned()
     }
 
-    /// Which container an executor runs in at present.
+    /// The current container of an executor.
     pub fn current(&self, framework: &FrameworkId, executor: &ExecutorId) -> Option<ContainerId> {
         self.executors
             .get(&(framework.clone(), executor.clone()))
             .cloned()
     }
 
-    /// The executor has ended: its name may be used again. Gives its framework.
+    /// Frees the executor's id. Returns its framework.
     pub fn executor_ended(&mut self, id: &ContainerId) -> Option<FrameworkId> {
         let (framework, container) = self.containers.get(id)?;
         let name = (framework.clone(), container.executor.executor_id.clone());
@@ -74,7 +74,7 @@ impl Table {
         Some(name.0)
     }
 
-    /// Forgets a container with all its tasks.
+    /// Removes a container and its tasks.
     pub fn remove(&mut self, id: &ContainerId) {
         self.executor_ended(id);
         if let Some((framework, container)) = self.containers.remove(id) {
@@ -85,7 +85,7 @@ impl Table {
         }
     }
 
-    /// Whether some container belongs to this framework.
+    /// Whether a framework has containers.
     pub fn has_framework(&self, framework: &FrameworkId) -> bool {
         self.containers
             .values()

@@ -1,7 +1,8 @@
-//! Unplaced: the tasks that were told to this agent and never came into a container, until their ends are acknowledged.
+//! Unplaced tasks: launched on this agent but never put into a container, until their ends are
+//! acknowledged.
 //!
-//! Remembers what a master is told of them: like a task that has ended in its container, each is held until its framework has the end in hand. A new master
-//! that knew nothing of it would call it gone to whoever asks, and pass on another end after that. It is not on the disk: nor is the update that tells the end.
+//! They are part of the inventory. Otherwise a new master would answer a reconciliation with "gone"
+//! and later forward another end. Not on disk, like their updates.
 
 use std::collections::BTreeMap;
 
@@ -17,20 +18,20 @@ use runtime::prelude::*;
 use super::Containerizer;
 use crate::status::Forward;
 
-/// Those tasks, each with how it ended.
+/// The tasks with their terminal states.
 #[derive(Debug, Default)]
-pub(super) struct Unplaced {
+pub(super) struct UnplacedTasks {
     tasks: BTreeMap<(FrameworkId, TaskId), (TaskInfo, TaskState)>,
 }
 
-impl Unplaced {
-    /// This one has ended so on this agent. What was said first of its id stands until it is acknowledged.
+impl UnplacedTasks {
+    /// Adds a task. The first state of an id stays until acknowledged.
     fn note(&mut self, framework: &FrameworkId, agent: &AgentId, task: TaskInfo, state: TaskState) {
         let mut task = TaskInfo {
             agent_id: agent.clone(),
             ..task
         };
-        // Masters refuse agents that say what they have of tasks which cannot be.
+        // Masters refuse an inventory with an invalid task.
         if task.command.is_some() == task.executor.is_some() {
             (task.command, task.executor) = (Some(CommandInfo::shell("")), None);
         }
@@ -38,17 +39,17 @@ impl Unplaced {
         self.tasks.entry(key).or_insert((task, state));
     }
 
-    /// Its framework has the end in hand, or nobody wants to hear of it.
+    /// The end is acknowledged, or the task is disowned.
     pub(super) fn forget(&mut self, framework: &FrameworkId, task: &TaskId) {
         self.tasks.remove(&(framework.clone(), task.clone()));
     }
 
-    /// The framework is no more.
+    /// Removes a framework's tasks.
     pub(super) fn forget_framework(&mut self, framework: &FrameworkId) {
         self.tasks.retain(|(owner, _), _| owner != framework);
     }
 
-    /// As a master is told of them.
+    /// The tasks as part of the inventory.
     pub(super) fn held(&self) -> impl Iterator<Item = RunningTask> {
         let held = self.tasks.iter();
         held.map(|((framework_id, _), (info, state))| RunningTask {
@@ -59,8 +60,8 @@ impl Unplaced {
     }
 }
 
-/// All that is known of a task that should end and was never here.
-pub(super) fn only_named(kill: &KillTask, agent: AgentId) -> TaskInfo {
+/// A placeholder for a task that a kill names and that was never here.
+pub(super) fn placeholder(kill: &KillTask, agent: AgentId) -> TaskInfo {
     TaskInfo {
         name: kill.task_id.to_string(),
         task_id: kill.task_id.clone(),
@@ -75,7 +76,7 @@ pub(super) fn only_named(kill: &KillTask, agent: AgentId) -> TaskInfo {
 }
 
 impl Containerizer {
-    /// A status of a task that never came into a container.
+    /// Reports the end of a task that was not put into a container.
     pub(super) fn report_unplaced(
         &mut self,
         framework_id: &FrameworkId,
@@ -87,7 +88,7 @@ impl Containerizer {
     ) {
         let at = ctx.clock().wall();
         let mut status = TaskStatus::new(task.task_id.clone(), state, Source::Agent, at)
-            .because(reason, problem);
+            .with_reason(reason, problem);
         status.agent_id = self.agent.id.clone();
         status.uuid = Some(Uuid(ctx.node().fresh_uuid()));
         self.counts.note(state);

@@ -1,4 +1,5 @@
-//! Reservations and volumes as containers use them: a task may use what the agent has, and finds its volumes in its sandbox (SPEC 3.5).
+//! Reservations and volumes of containers: checks that the agent has them, and links volumes into
+//! sandboxes.
 
 use protocol::{ContainerId, ExecutorInfo, FrameworkId, TaskInfo};
 use resources::Resources;
@@ -8,15 +9,15 @@ use super::Containerizer;
 use super::machine::Phase;
 use crate::operations::volumes::{self, Mount};
 
-/// Which volumes has this run of an executor, or had it? None once it is forgotten.
+/// Requests the volumes of an executor run. Empty once it is forgotten.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "Vec<Mount>")]
 pub struct VolumesOf {
-    /// Whose executor's.
+    /// Framework id.
     pub framework: String,
-    /// Which executor's.
+    /// Executor id.
     pub executor: String,
-    /// Which run of it.
+    /// Container id.
     pub run: String,
 }
 
@@ -52,7 +53,7 @@ impl Handler<VolumesOf> for Containerizer {
 }
 
 impl Containerizer {
-    /// Whether the agent has the reservations and volumes that a task is to use.
+    /// Checks that the agent has the reservations and volumes of a task.
     pub(super) fn has(&self, task: &TaskInfo) -> Result<(), String> {
         let executor = task.executor.as_ref();
         let all = executor.map(|executor| &executor.resources);
@@ -70,7 +71,7 @@ impl Containerizer {
         Ok(())
     }
 
-    /// Lets the sandbox of a new container lead to the volumes of its executor and of all its tasks so far.
+    /// Links the volumes of the executor and its tasks into a new sandbox.
     pub(super) fn link_all_volumes(&self, id: &ContainerId) -> Result<(), String> {
         match self.containers.get(id) {
             Some(container) => self.link(id, &container.allocated()),
@@ -78,7 +79,7 @@ impl Containerizer {
         }
     }
 
-    /// Lets the sandbox of a container lead to the volumes of a further task. One that has no sandbox yet gets them with it.
+    /// Links the volumes of a further task. If the sandbox is not ready they follow with it.
     pub(super) fn link_volumes(
         &self,
         id: &ContainerId,

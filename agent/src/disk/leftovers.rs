@@ -1,7 +1,8 @@
-//! Leftovers: the sandboxes of ended executors and what was set aside in `meta`. Finds them when the agent starts, and removes them.
+//! Leftovers: finds and removes the sandboxes of ended executors and directories set aside in
+//! `meta`.
 //!
-//! Blocking functions. No link is followed and no mount is entered, so that the volume which a sandbox links to stays, and so does a file
-//! system that is mounted in one. Decides nothing: see [`super::schedule`].
+//! Blocking. Follows no links and enters no mounts, so linked volumes and mounted file systems
+//! stay. Removal times are decided in [`super::schedule`].
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -22,17 +23,19 @@ use runtime::Timestamp;
 
 use crate::sandbox::LATEST;
 
-/// How many directories are open at a time while a tree is removed. Deeper ones are moved up first: a task chooses the depth.
+/// Maximum open directories while a tree is removed. Tasks choose the depth; deeper directories are
+/// moved up first.
 const DEPTH_MAX: usize = 32;
-/// How many directories lead from `slaves` to a sandbox: agent, `frameworks`, framework, `executors`, executor, `runs`.
+/// Directories from `slaves` to a sandbox: agent, `frameworks`, framework, `executors`, executor,
+/// `runs`.
 const LEVELS: usize = 6;
 
-/// A directory that nothing uses any more.
+/// An unused directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leftover {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// How long ago it was last changed.
+    /// Time since its last change.
     pub age: Duration,
 }
 
@@ -41,8 +44,8 @@ fn slaves(work_dir: &Path) -> PathBuf {
     work_dir.join("slaves")
 }
 
-/// All sandboxes but those of `live` containers, of whichever agent id, and the directories that were set aside in `meta`. Parents of
-/// sandboxes that have none left are removed at once.
+/// All sandboxes except those of `live` containers, of any agent id, and the directories set aside
+/// in `meta`. Removes empty parents of sandboxes at once.
 pub fn find(work_dir: &Path, live: &BTreeSet<ContainerId>, now: Timestamp) -> Vec<Leftover> {
     let mut found = Vec::new();
     let mut leftover = |entry: &DirEntry| {
@@ -71,7 +74,7 @@ pub fn find(work_dir: &Path, live: &BTreeSet<ContainerId>, now: Timestamp) -> Ve
     found
 }
 
-/// The `runs` of all executors.
+/// The `runs` directories of all executors.
 fn runs_directories(work_dir: &Path) -> impl Iterator<Item = PathBuf> {
     let below = |path: PathBuf, name: &'static str| {
         let entries = directories(&path).into_iter();
@@ -82,7 +85,7 @@ fn runs_directories(work_dir: &Path) -> impl Iterator<Item = PathBuf> {
     executors.flat_map(move |path| below(path, "runs"))
 }
 
-/// The directories in this one, links to directories excluded. An unreadable directory has none.
+/// The subdirectories, without links. Empty if unreadable.
 fn directories(path: &Path) -> Vec<DirEntry> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -114,8 +117,8 @@ fn age(entry: &DirEntry, now: Timestamp) -> Duration {
     })
 }
 
-/// Removes these directories with all that is in them, and the parents of sandboxes that have none left. `layout` is held for reading by
-/// whoever makes a sandbox, so that its parents are not removed meanwhile. Gives the outcome of each.
+/// Removes these directories and empty parents of sandboxes; returns the result of each. Creators
+/// of sandboxes hold `layout` for reading, so that their parents are not removed.
 pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Result<(), String>> {
     let remove = |path: &PathBuf| match remove_tree(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
@@ -127,16 +130,16 @@ pub fn remove(work_dir: &Path, paths: &[PathBuf], layout: &RwLock<()>) -> Vec<Re
     paths.iter().map(remove).collect()
 }
 
-/// The age of this sandbox counts from now on.
+/// Restarts the age of this sandbox.
 pub fn touch(sandbox: &Path, now: Timestamp) -> io::Result<()> {
     let now = UNIX_EPOCH + Duration::from_nanos(now.as_nanos());
     File::open(sandbox)?.set_modified(now)
 }
 
-/// Removes a directory with all that is in it, whatever its depth.
+/// Removes a directory tree of any depth.
 fn remove_tree(path: &Path) -> io::Result<()> {
     let tree = Tree::open(path)?;
-    // Ends: each round removes what is at most `DEPTH_MAX` deep, and moves the rest up by so much.
+    // Terminates: each round removes up to `DEPTH_MAX` levels and moves the rest up as far.
     loop {
         let before = tree.moved.get();
         tree.empty(&tree.root, 0)?;
@@ -146,10 +149,10 @@ fn remove_tree(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A directory that is being removed.
+/// A directory tree being removed.
 struct Tree {
     root: File,
-    /// The mount that the root's parent is in. Nothing is removed in another one.
+    /// The mount of the root's parent. Other mounts are not entered.
     mount: String,
     moved: Cell<u64>,
 }
@@ -167,7 +170,7 @@ impl Tree {
         })
     }
 
-    /// Empties a directory of the tree, or moves what is too deep to its root.
+    /// Empties a directory, or moves entries that are too deep to the root.
     fn empty(&self, directory: &File, depth: usize) -> io::Result<()> {
         let opened = format!("/proc/self/fd/{}", directory.as_raw_fd());
         for entry in fs::read_dir(opened)? {
@@ -187,7 +190,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Moves an entry to the root of the tree, under the next name that is free there.
+    /// Moves an entry to the root of the tree, under the next free name.
     fn move_up(&self, directory: &File, name: &OsStr) -> io::Result<()> {
         loop {
             self.moved.update(|moved| moved + 1);
@@ -200,7 +203,7 @@ impl Tree {
     }
 }
 
-/// Opens the directory of this name in another one. A link is not followed, and a directory of another mount is an error.
+/// Opens a subdirectory. Does not follow links; another mount is an error.
 fn directory_in(parent: &File, name: &OsStr, expected: &str) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let directory = File::from(openat(parent.as_fd(), name, flags, Mode::empty())?);
@@ -213,7 +216,8 @@ fn directory_in(parent: &File, name: &OsStr, expected: &str) -> io::Result<File>
     Ok(directory)
 }
 
-/// The mount that a directory was opened in. Its id differs for bind mounts of one device too, and the kernel has told it since Linux 3.15.
+/// The mount id of a directory. Distinguishes bind mounts of one device; available since Linux
+/// 3.15.
 fn mount(directory: &File) -> io::Result<String> {
     let facts = fs::read_to_string(format!("/proc/self/fdinfo/{}", directory.as_raw_fd()))?;
     let id = facts.lines().find(|line| line.starts_with("mnt_id:"));
@@ -234,7 +238,7 @@ fn remove_parents(work_dir: &Path, sandbox: &Path, layout: &RwLock<()>) {
     remove_empty(runs);
 }
 
-/// Removes the parents of sandboxes from `runs` upwards, as far as they are empty.
+/// Removes empty parents of sandboxes, from `runs` upwards.
 fn remove_empty(runs: &Path) {
     let mut parents = runs.ancestors().take(LEVELS);
     while parents
@@ -345,7 +349,7 @@ mod tests {
         assert_eq!(fixture.remove(&second), Ok(()), "it is gone already");
         let left = fs::read_dir(slaves(fixture.work_dir())).unwrap();
         assert_eq!(left.count(), 0);
-        assert!(fixture.sandbox("s", "e", "c3").is_dir(), "made anew");
+        assert!(fixture.sandbox("s", "e", "c3").is_dir(), "created again");
     }
 
     #[test]
@@ -392,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_of_a_touched_sandbox_counts_from_then() {
+    fn age_of_a_touched_sandbox_restarts() {
         let fixture = Fixture::new();
         let path = fixture.sandbox("s", "e", "c");
         let now = Timestamp::from_nanos(1_000_000_000_000);

@@ -1,9 +1,10 @@
-//! Disk watch: removes the leftovers of ended executors, bounds the output of live ones, and notices a work directory that takes no writes.
+//! Disk watch: removes leftovers of ended executors, bounds the output of live ones, and detects a
+//! work directory that takes no writes.
 //!
-//! Handles [`RunEnded`] and [`WriteFailed`] from the containerizer; asks it for the sandboxes in use. Reports to the agent whether the work
-//! directory takes writes, once for each change. Keeps the [`RemovalSchedule`], which the next process makes anew from the directories it
-//! finds, so nothing of it is stored. Decides nothing about tasks: a sandbox is a leftover once its executor has ended and every terminal
-//! update is acknowledged.
+//! Handles [`RunEnded`] and [`WriteFailed`] from the containerizer and asks it for the sandboxes in
+//! use. Reports each change of the work directory's state to the agent. Owns the
+//! [`RemovalSchedule`], which each process rebuilds from the directories that it finds. A sandbox
+//! is a leftover once its executor has ended and every terminal update is acknowledged.
 
 pub mod leftovers;
 pub mod output;
@@ -25,23 +26,25 @@ use crate::container::Containerizer;
 use crate::container::events::SandboxesInUse;
 use crate::sandboxes::Sandboxes;
 
-/// Directories removed in one go.
+/// Directories removed in one blocking job.
 const REMOVALS_AT_ONCE: usize = 64;
-/// Time between two looks at the output of live executors: a task may exceed its bound by what it writes in this time.
+/// Interval of output checks; a task may exceed its bound in between.
 const OUTPUT_INTERVAL: Duration = Duration::from_secs(5);
-/// Time between two test writes while they fail, and the least time between two that failed sandboxes give rise to.
+/// Interval of test writes while they fail, and minimum interval of those requested by failed
+/// sandboxes.
 const TEST_INTERVAL: Duration = Duration::from_secs(1);
-/// A look that takes so many intervals, or as many of this least one, has failed: a disk that hangs takes no writes.
-const LOOK_INTERVALS_MAX: u32 = 3;
-const LOOK_INTERVAL_LEAST: Duration = Duration::from_secs(10);
+/// A test write that takes this many intervals, of at least this length, has failed: the disk
+/// hangs.
+const CHECK_INTERVALS_MAX: u32 = 3;
+const CHECK_INTERVAL_MIN: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// This run of an executor is over: its sandbox is a leftover.
+/// An executor run is over; its sandbox is a leftover.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct RunEnded(pub PathBuf);
 
-/// Something could not be written to the work directory.
+/// A write to the work directory failed.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
 pub struct WriteFailed;
@@ -53,29 +56,29 @@ pub struct ReportWrites(pub Handle<Agent>);
 
 /// Requests the counts of removals.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "DiskFigures")]
+#[rtype(result = "DiskMetrics")]
 pub struct CountRemovals;
 
 /// Counts for metrics.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DiskFigures {
-    /// Leftovers removed.
+pub struct DiskMetrics {
+    /// Removed leftovers.
     pub removals_succeeded: u64,
-    /// Leftovers that could not be removed; they are tried again by the next process.
+    /// Failed removals; the next process retries them.
     pub removals_failed: u64,
-    /// Leftovers that wait for their age.
+    /// Leftovers that are not due.
     pub removals_pending: u64,
-    /// The greatest age of a leftover at present.
+    /// The present maximum age of a leftover.
     pub max_age: Duration,
 }
 
-/// The actor.
+/// The disk watch actor.
 pub struct DiskWatch {
     work_dir: PathBuf,
     gc_delay: Duration,
     headroom: f64,
     watch_interval: Duration,
-    /// In bytes; zero is no bound.
+    /// In bytes; zero for no bound.
     output_max: u64,
     sandboxes: Arc<dyn Sandboxes>,
     containerizer: Handle<Containerizer>,
@@ -86,22 +89,22 @@ pub struct DiskWatch {
     succeeded: u64,
     failed: u64,
     is_removing: bool,
-    /// Ended runs whose sandboxes are to be touched.
+    /// Ended runs that need a new modification time.
     ended: Vec<PathBuf>,
     is_touching: bool,
-    /// Whether a look at the disk is under way.
-    is_looking: bool,
-    looked: Option<Instant>,
-    /// Whether a look at the output is under way.
+    /// Whether a disk check is running.
+    is_checking: bool,
+    checked: Option<Instant>,
+    /// Whether an output check is running.
     is_bounding: bool,
-    /// Why the work directory takes no writes, if it takes none.
+    /// Why the work directory takes no writes, if so.
     write_error: Option<String>,
-    /// Whether the next test write is scheduled while they fail.
+    /// Whether the next test write is scheduled.
     is_retesting: bool,
 }
 
 impl DiskWatch {
-    /// A disk watch that begins with these leftovers.
+    /// A disk watch with these initial leftovers.
     pub fn new(
         config: &Config,
         sandboxes: Arc<dyn Sandboxes>,
@@ -126,45 +129,47 @@ impl DiskWatch {
             is_removing: false,
             ended: Vec::new(),
             is_touching: false,
-            is_looking: false,
-            looked: None,
+            is_checking: false,
+            checked: None,
             is_bounding: false,
             write_error: None,
             is_retesting: false,
         }
     }
 
-    /// Looks how full the disk is and whether it takes writes, and has old leftovers removed.
-    fn look(&mut self, ctx: &mut Context<Self>) {
+    /// Checks disk usage and writability, then removes leftovers that are due.
+    fn check(&mut self, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
-        if std::mem::replace(&mut self.is_looking, true) {
-            if is_hanging(self.looked, now, self.watch_interval) {
-                self.note_write(Err("a test write does not end".to_owned()), ctx);
+        if std::mem::replace(&mut self.is_checking, true) {
+            if is_hanging(self.checked, now, self.watch_interval) {
+                self.record_write(Err("a test write hangs".to_owned()), ctx);
             }
             return;
         }
-        self.looked = Some(now);
+        self.checked = Some(now);
         let (sandboxes, work_dir) = (self.sandboxes.clone(), self.work_dir.clone());
-        let look = move || {
+        let check = move || {
             let written = sandboxes.test_write(&work_dir);
             (sandboxes.usage(&work_dir), written)
         };
-        let looked = ctx.node().blocking(look);
-        ctx.then(looked, |this, looked, ctx| {
-            this.is_looking = false;
-            let Ok((usage, written)) = looked else { return };
+        let checked = ctx.node().blocking(check);
+        ctx.then(checked, |this, checked, ctx| {
+            this.is_checking = false;
+            let Ok((usage, written)) = checked else {
+                return;
+            };
             match usage {
                 Ok(usage) => this.max_age = max_age(this.gc_delay, this.headroom, usage),
                 Err(error) => tracing::warn!(%error, "disk usage of the work directory unknown"),
             }
             this.schedule.expire(this.max_age, ctx.clock().now());
             this.remove(ctx);
-            this.note_write(written.map_err(|error| error.to_string()), ctx);
+            this.record_write(written.map_err(|error| error.to_string()), ctx);
         });
     }
 
     /// Reports whether the work directory takes writes, if that has changed.
-    fn note_write(&mut self, written: Result<(), String>, ctx: &mut Context<Self>) {
+    fn record_write(&mut self, written: Result<(), String>, ctx: &mut Context<Self>) {
         let work_dir = self.work_dir.display();
         match (&written, &self.write_error) {
             (Err(error), None) => {
@@ -183,7 +188,7 @@ impl DiskWatch {
         if self.write_error.is_some() && !std::mem::replace(&mut self.is_retesting, true) {
             ctx.after(TEST_INTERVAL, |this, ctx| {
                 this.is_retesting = false;
-                this.look(ctx);
+                this.check(ctx);
             });
         }
     }
@@ -194,7 +199,7 @@ impl DiskWatch {
         }
     }
 
-    /// Removes what is due, some at a time.
+    /// Removes due leftovers in batches.
     fn remove(&mut self, ctx: &mut Context<Self>) {
         if self.is_removing {
             return;
@@ -229,7 +234,7 @@ impl DiskWatch {
         });
     }
 
-    /// Has the ages of ended runs count from their end, also for the next process.
+    /// Sets the modification time of ended runs, from which their age counts.
     fn touch(&mut self, ctx: &mut Context<Self>) {
         if self.ended.is_empty() || std::mem::replace(&mut self.is_touching, true) {
             return;
@@ -238,7 +243,7 @@ impl DiskWatch {
         let ended = std::mem::take(&mut self.ended);
         let touch = move || {
             for sandbox in ended {
-                // One that cannot be touched is as old as its last change.
+                // On failure the age counts from the last change.
                 let _ = sandboxes.touch(&sandbox, now);
             }
         };
@@ -249,7 +254,7 @@ impl DiskWatch {
         });
     }
 
-    /// Keeps the output of live executors within its bound.
+    /// Bounds the output of live executors.
     fn bound_output(&mut self, ctx: &mut Context<Self>) {
         if std::mem::replace(&mut self.is_bounding, true) {
             return;
@@ -272,9 +277,9 @@ impl DiskWatch {
     }
 }
 
-/// Whether a look that began then, and is still under way, has failed.
+/// Whether a disk check that is still running has taken too long.
 fn is_hanging(began: Option<Instant>, now: Instant, interval: Duration) -> bool {
-    let patience = interval.max(LOOK_INTERVAL_LEAST) * LOOK_INTERVALS_MAX;
+    let patience = interval.max(CHECK_INTERVAL_MIN) * CHECK_INTERVALS_MAX;
     began.is_some_and(|began| now - began >= patience)
 }
 
@@ -286,8 +291,8 @@ impl Actor for DiskWatch {
         for Leftover { path, age } in std::mem::take(&mut self.found) {
             self.schedule.add(path, age, now);
         }
-        self.look(ctx);
-        ctx.every(self.watch_interval, Self::look);
+        self.check(ctx);
+        ctx.every(self.watch_interval, Self::check);
         if self.output_max > 0 {
             ctx.every(OUTPUT_INTERVAL, Self::bound_output);
         }
@@ -312,10 +317,10 @@ impl Handler<WriteFailed> for DiskWatch {
     fn handle(&mut self, _: WriteFailed, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
         if self
-            .looked
-            .is_none_or(|looked| now - looked >= TEST_INTERVAL)
+            .checked
+            .is_none_or(|checked| now - checked >= TEST_INTERVAL)
         {
-            self.look(ctx);
+            self.check(ctx);
         }
     }
 }
@@ -333,7 +338,7 @@ impl Handler<ReportWrites> for DiskWatch {
 impl Handler<CountRemovals> for DiskWatch {
     type Result = MessageResult<CountRemovals>;
     fn handle(&mut self, _: CountRemovals, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(DiskFigures {
+        MessageResult(DiskMetrics {
             removals_succeeded: self.succeeded,
             removals_failed: self.failed,
             removals_pending: self.schedule.pending() as u64,

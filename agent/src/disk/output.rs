@@ -1,8 +1,9 @@
-//! Output: keeps a task's `stdout` and `stderr` within their bound, as `logrotate` with `copytruncate` does.
+//! Output: bounds a task's `stdout` and `stderr`, like `logrotate` with `copytruncate`.
 //!
-//! Blocking functions. Of a file beyond the bound its last bytes, as many as the bound, are copied to `stdout.1`, which replaces the one
-//! before, and the file is then empty: tasks append to it through a descriptor of their own. Lines written between the two steps are lost.
-//! The directory is the task's, so no link in it is followed, and a file with a second name elsewhere is left alone.
+//! Blocking. When a file exceeds the bound, its last bytes are copied to `stdout.1` and the file is
+//! truncated, since tasks append through their own descriptor. Lines written between the two steps
+//! are lost. The directory belongs to the task, so links are not followed and files with several
+//! names are left alone.
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,12 +16,13 @@ use nix::fcntl::{OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
-/// The bounded files and where their older part goes.
+/// The bounded files and their rotated copies.
 const FILES: [(&str, &str); 2] = [("stdout", "stdout.1"), ("stderr", "stderr.1")];
-/// The older part while it is being written.
+/// A rotated copy while it is being written.
 const UNFINISHED: &str = ".output.unfinished";
 
-/// Keeps each output file of this sandbox within `max` bytes. An absent one is no error, and an error with one leaves no other unbounded.
+/// Bounds each output file of this sandbox to `max` bytes. Absent files are no error, and an error
+/// with one file does not stop the others.
 pub fn bound(sandbox: &Path, max: u64) -> io::Result<()> {
     let directory = match File::open(sandbox) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -34,7 +36,7 @@ fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()>
     let flags = OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let file = match openat(directory.as_fd(), name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
-        // Removed, or no file of the agent's any more.
+        // Removed or replaced by the task.
         Err(Errno::ENOENT | Errno::ELOOP | Errno::EISDIR | Errno::ENXIO) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
@@ -43,12 +45,13 @@ fn rotate(directory: &File, name: &str, older: &str, max: u64) -> io::Result<()>
         return Ok(());
     }
     let copied = copy(directory, &file, older, max);
-    // Whether or not the older part could be kept: the bound holds.
+    // Even if the copy failed: the bound comes first.
     file.set_len(0)?;
     copied
 }
 
-/// Copies the last `max` bytes: the length is the task's to choose, and a file of a petabyte may take no room at all.
+/// Copies the last `max` bytes. The task chooses the length, and a sparse file may claim a
+/// petabyte.
 fn copy(directory: &File, mut file: &File, older: &str, max: u64) -> io::Result<()> {
     let metadata = file.metadata()?;
     let remove = || unlinkat(directory.as_fd(), UNFINISHED, UnlinkatFlags::NoRemoveDir);
@@ -139,7 +142,7 @@ mod tests {
         fs::hard_link(&precious, sandbox.path().join("stderr")).unwrap();
         bound(sandbox.path(), 1).unwrap();
         assert_eq!(fs::read(&precious).unwrap(), b"0123456789");
-        // The place of the older part is a link as well.
+        // The rotated copy's name is a link too.
         fs::remove_file(sandbox.path().join("stderr")).unwrap();
         fs::write(sandbox.path().join("stderr"), "own").unwrap();
         symlink(&precious, sandbox.path().join("stderr.1")).unwrap();
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_left_alone() {
+    fn non_files_are_left_alone() {
         let sandbox = sandbox();
         nix::unistd::mkfifo(&sandbox.path().join("stdout"), Mode::S_IRWXU).unwrap();
         fs::remove_file(sandbox.path().join("stderr")).unwrap();

@@ -1,7 +1,7 @@
-//! Removal schedule: the leftovers that are to be removed, each at the end of its age.
+//! Removal schedule: when each leftover is removed.
 //!
-//! Pure. Ages are bounded by `--gc_delay`, by less where the disk is full, and their number by `--max_completed_sandboxes`. Never touches a
-//! file.
+//! Pure. Ages are bounded by `--gc_delay`, less when the disk is full; their number by
+//! `--max_completed_sandboxes`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use std::time::Duration;
 
 use runtime::Instant;
 
-/// The greatest age of a leftover while `usage` of the disk (0 to 1) is in use: Mesos' rule.
+/// Maximum age of a leftover at this disk usage (0 to 1), by Mesos' formula.
 pub fn max_age(gc_delay: Duration, headroom: f64, usage: f64) -> Duration {
     let share = (1.0 - headroom - usage).clamp(0.0, 1.0);
     gc_delay.mul_f64(share)
 }
 
-/// The leftovers, and those among them whose removal has begun.
+/// Waiting and due leftovers.
 #[derive(Debug)]
 pub struct RemovalSchedule {
     gc_delay: Duration,
     leftovers_max: usize,
-    /// By the time at which each reaches `gc_delay`, then by its number: oldest first.
+    /// Keyed by the time at which each reaches `gc_delay`, then by number: oldest first.
     waiting: BTreeMap<(Instant, u64), PathBuf>,
     next: u64,
     due: VecDeque<PathBuf>,
@@ -38,7 +38,7 @@ impl RemovalSchedule {
         }
     }
 
-    /// A leftover of this age. Of too many the oldest are due.
+    /// Adds a leftover of this age. If there are too many, the oldest are due.
     pub fn add(&mut self, path: PathBuf, age: Duration, now: Instant) {
         let at = now + self.gc_delay.saturating_sub(age);
         self.waiting.insert((at, self.next), path);
@@ -50,7 +50,7 @@ impl RemovalSchedule {
         }
     }
 
-    /// All that are at least this old are due.
+    /// Makes leftovers of at least this age due.
     pub fn expire(&mut self, max_age: Duration, now: Instant) {
         let latest = now + self.gc_delay.saturating_sub(max_age);
         while let Some(oldest) = self.waiting.first_entry()
@@ -60,13 +60,13 @@ impl RemovalSchedule {
         }
     }
 
-    /// The next leftovers to remove, at most so many.
+    /// Takes up to `at_most` due leftovers.
     pub fn take_due(&mut self, at_most: usize) -> Vec<PathBuf> {
         let count = at_most.min(self.due.len());
         self.due.drain(..count).collect()
     }
 
-    /// How many have not been taken.
+    /// Number of leftovers not yet taken.
     pub fn pending(&self) -> usize {
         self.waiting.len() + self.due.len()
     }
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(due(&mut schedule), Vec::<String>::new());
         schedule.expire(hour, at(1800));
         assert_eq!(due(&mut schedule), ["old"]);
-        // Under pressure: whatever is at least half an hour old.
+        // Under disk pressure: everything at least half an hour old.
         schedule.expire(hour / 2, at(1800));
         assert_eq!(
             (due(&mut schedule), schedule.pending()),

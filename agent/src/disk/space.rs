@@ -1,6 +1,6 @@
-//! Space: how full the disk of the work directory is, and whether it takes writes.
+//! Space: usage of the work directory's disk, and whether it takes writes.
 //!
-//! Blocking functions. Decides nothing.
+//! Blocking.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -8,10 +8,11 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 
-/// The bytes of a test write: enough for the records of a few tasks.
+/// Bytes of a test write: enough for the checkpoints of a few tasks.
 const TEST_WRITE: usize = 1 << 20;
 
-/// The share in use of the disk with this directory, 0 to 1: of its bytes or of its inodes, whichever is greater.
+/// The used share of the disk with this directory, 0 to 1: of its bytes or inodes, whichever is
+/// greater.
 pub fn usage(path: &Path) -> io::Result<f64> {
     let disk = statvfs(path)?;
     let share = |total: u64, free: u64| match total {
@@ -22,10 +23,10 @@ pub fn usage(path: &Path) -> io::Result<f64> {
     Ok(bytes.max(share(disk.files(), disk.files_free())))
 }
 
-/// Writes a file in this directory, has it on the disk, and removes it.
+/// Writes, syncs and removes a file in this directory.
 pub fn test_write(directory: &Path) -> io::Result<()> {
     let path = directory.join(".write-test");
-    // Of an earlier process, or a stranger's link: a new file is made in any case, which follows none.
+    // Left by an earlier process, or a foreign link. `create_new` follows no link.
     let _ = fs::remove_file(&path);
     let write = || {
         let mut file = File::create_new(&path)?;
@@ -33,7 +34,7 @@ pub fn test_write(directory: &Path) -> io::Result<()> {
         file.sync_data()
     };
     let written = write();
-    // What was written of it takes room.
+    // Even after a failed write, to free its space.
     let removed = fs::remove_file(&path);
     written.and(removed)
 }
@@ -55,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_takes_writes_keeps_nothing_of_the_test() {
+    fn test_write_leaves_nothing_behind() {
         let directory = tempfile::tempdir().unwrap();
         test_write(directory.path()).unwrap();
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);

@@ -1,12 +1,12 @@
-//! Answers to what tools ask of an agent over the operator API (SPEC 2.7).
+//! Answers of the agent's operator API.
 //!
-//! Pure: functions of the agent's state, of a survey of its containers, of what they use and of its operations. Of what has ended and is acknowledged
-//! the newest is in the lists of what is completed.
+//! Pure: functions of the agent's state, its containers, their usage and its operations.
+//! Acknowledged ends are in the lists of completed items.
 
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
-use v1::convert::{Contained, discovery, known_operation, other_labels, write_resources};
+use v1::convert::{HostContainer, discovery, known_operation, other_labels, write_resources};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
@@ -18,19 +18,19 @@ use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Draining, Survey};
 use crate::container::machine::Phase;
 use crate::operations::KnownOperation;
-use crate::sight;
+use crate::visibility;
 
-/// Who it is, with its resources as far as `roles` are seen, and whether it is being drained.
+/// The agent's description, with the resources of visible `roles`, and its drain.
 pub(super) fn agent(
     state: &AgentState,
     drain: Option<Draining>,
     roles: &Approver,
 ) -> ResponseGetAgent {
     let mut info = state.info.clone();
-    info.resources = sight::resources(&info.resources, roles);
+    info.resources = visibility::visible_resources(&info.resources, roles);
     ResponseGetAgent {
         agent_info: Some(Box::new((&info).into())),
-        // Whether it is to be gone afterwards its master knows alone.
+        // Only the master knows whether it is marked gone afterwards.
         drain_config: drain.map(|drain| DrainConfig {
             max_grace_period: drain.max_grace_period.map(Into::into),
             mark_gone: None,
@@ -48,7 +48,7 @@ pub(super) fn state(survey: &Survey) -> ResponseGetState {
     }
 }
 
-/// The frameworks with something here, and those that had.
+/// Present and completed frameworks.
 pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
     let one = |info| ResponseGetFrameworksFramework {
         framework_info: schema::FrameworkInfo::from(info),
@@ -59,7 +59,7 @@ pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
     }
 }
 
-/// The executors that live, and those that are over: remembered ones first, then those whose tasks' ends are not acknowledged yet.
+/// Live and ended executors: completed ones first, then those with unacknowledged tasks.
 pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&ContainerView>) {
     let all = survey.containers.iter();
     let (over, living): (Vec<_>, Vec<_>) = all.partition(|container| is_over(container));
@@ -67,7 +67,7 @@ pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&Container
     (living, remembered.chain(over).collect())
 }
 
-/// The same in the schema's words.
+/// Likewise, as a v1 message.
 pub(super) fn all_executors(survey: &Survey) -> ResponseGetExecutors {
     let (living, completed) = executors(survey);
     ResponseGetExecutors {
@@ -80,10 +80,11 @@ fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
     let mut executor_info = schema::ExecutorInfo::from(&container.executor);
     executor_info.framework_id = Some((&container.framework_id).into());
     if container.is_command {
-        // It is the agent's own, and nobody has said a type. The rest is the task's, or counted for every command.
+        // The agent's own command executor has no declared type. The other fields come from its
+        // task, or are the fixed overhead.
         executor_info.r#type = None;
         executor_info.command = Some(Box::new(command_executor(&container.executor.command)));
-        executor_info.resources = write_resources(&container.own_share());
+        executor_info.resources = write_resources(&container.executor_overhead());
         executor_info.source = Some(container.executor.executor_id.to_string());
         executor_info.labels = other_labels(executor_labels(container)).message();
         executor_info.discovery = discovery(executor_labels(container)).map(Box::new);
@@ -91,7 +92,8 @@ fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
     ResponseGetExecutorsExecutor { executor_info }
 }
 
-/// How a command's executor is started, as Mesos shows it: the program, with the environment and the user of the command.
+/// A command executor's command as Mesos shows it: the program, with the environment and user of
+/// the task's command.
 fn command_executor(command: &CommandInfo) -> schema::CommandInfo {
     let name = "mesos-executor".to_owned();
     schema::CommandInfo {
@@ -102,14 +104,14 @@ fn command_executor(command: &CommandInfo) -> schema::CommandInfo {
     }
 }
 
-/// The tasks. None is pending: each is in a container as soon as the agent has heard of it.
+/// The tasks. None is pending: each is in a container as soon as it arrives.
 pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
     let mut all = ResponseGetTasks::default();
     for container in &survey.containers {
         for (info, state) in &container.tasks {
             let list = match state {
                 state if state.is_terminal() => &mut all.terminated_tasks,
-                TaskState::Staging if !is_heard(container) => &mut all.queued_tasks,
+                TaskState::Staging if !has_subscribed(container) => &mut all.queued_tasks,
                 _ => &mut all.launched_tasks,
             };
             list.push(task(container, info, *state));
@@ -125,18 +127,20 @@ pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
 }
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
-    let told = container.told.get(&info.task_id).into_iter().flatten();
-    let newest = told.clone().next_back();
+    let statuses = container.statuses.get(&info.task_id).into_iter().flatten();
+    let newest = statuses.clone().next_back();
     Task {
         name: info.name.clone(),
         task_id: (&info.task_id).into(),
         framework_id: (&container.framework_id).into(),
-        // A command's executor stands in no task, as in Mesos.
+        // A command executor's tasks have no executor id, as in Mesos.
         executor_id: (!container.is_command).then(|| (&container.executor.executor_id).into()),
         agent_id: (&info.agent_id).into(),
         state: state.into(),
         resources: write_resources(&info.resources),
-        statuses: told.map(|told| status(container, info, told)).collect(),
+        statuses: statuses
+            .map(|statuses| status(container, info, statuses))
+            .collect(),
         status_update_state: newest.map(|newest| newest.state.into()),
         status_update_uuid: newest
             .and_then(|newest| newest.uuid)
@@ -149,13 +153,13 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
     }
 }
 
-/// What was told of a task. What that does not say of its container is known here.
+/// A status, with missing fields filled in from its container.
 pub(super) fn status(
     container: &ContainerView,
     info: &TaskInfo,
-    told: &protocol::TaskStatus,
+    statuses: &protocol::TaskStatus,
 ) -> TaskStatus {
-    let mut status = TaskStatus::from(told);
+    let mut status = TaskStatus::from(statuses);
     status.agent_id = Some((&info.agent_id).into());
     status.executor_id = Some((&container.executor.executor_id).into());
     let own = container_status(container);
@@ -168,16 +172,16 @@ pub(super) fn status(
     status
 }
 
-/// The user that a task runs as, where it says so.
+/// The user that a task names, if any.
 pub(super) fn user_of(info: &TaskInfo) -> Option<&String> {
     let own = info.executor.as_ref().map(|executor| &executor.command);
     let command = info.command.as_ref().or(own);
     command.and_then(|command| command.user.as_ref())
 }
 
-/// How a container is. There is nothing to say of its cgroups: none has a network class.
+/// A container's status. Without cgroup information: no network class is set.
 pub(super) fn container_status(container: &ContainerView) -> ContainerStatus {
-    let contained = Contained {
+    let contained = HostContainer {
         id: Some(&container.id),
         address: container.address,
     };
@@ -201,7 +205,7 @@ pub(super) fn operations(known: &[KnownOperation]) -> ResponseGetOperations {
     }
 }
 
-/// The containers that run, with what was measured of them last.
+/// The live containers with their latest statistics.
 pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetContainers {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
@@ -219,7 +223,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetC
     }
 }
 
-/// What was measured of a container.
+/// The statistics of a container.
 pub(super) fn measured<'a>(
     container: &ContainerView,
     usage: &'a ResourceUsage,
@@ -229,13 +233,13 @@ pub(super) fn measured<'a>(
     own.statistics.as_ref()
 }
 
-/// The notes of an executor: those of its task, if it is a command's.
+/// An executor's labels; for a command executor those of its task.
 pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Labels {
     let task = container.command_task();
     task.map_or(&container.executor.labels, |task| &task.labels)
 }
 
-/// The limits that statistics show: what a container holds, with what is counted for its executor itself.
+/// The limits in statistics: a container's resources with the command executor's overhead.
 pub(super) struct Limits {
     pub cpus: f64,
     pub mem_bytes: u64,
@@ -243,7 +247,7 @@ pub(super) struct Limits {
 
 impl Limits {
     pub fn of(container: &ContainerView, measured: &ResourceStatistics) -> Self {
-        let own = container.own_share();
+        let own = container.executor_overhead();
         let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
         Self {
             cpus: measured.cpus_limit + own.cpus().as_f64(),
@@ -272,13 +276,13 @@ fn statistics(
     }
 }
 
-/// Whether nothing of a container runs any more.
+/// Whether a container's processes are gone.
 pub(super) fn is_over(container: &ContainerView) -> bool {
     container.phase == Phase::Terminated
 }
 
 /// Whether a container's executor has subscribed.
-pub(super) fn is_heard(container: &ContainerView) -> bool {
+pub(super) fn has_subscribed(container: &ContainerView) -> bool {
     !matches!(
         container.phase,
         Phase::Preparing | Phase::Launching | Phase::Registering

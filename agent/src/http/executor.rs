@@ -1,7 +1,7 @@
-//! `POST /api/v1/executor`: executors written for Mesos speak with the agent (SPEC 2.5).
+//! `POST /api/v1/executor`: the v1 executor API.
 //!
-//! Reads calls and hands them to the containerizer, which decides, about the token before more than the head is read. A subscription is
-//! answered with a stream of events, everything else with 202. Remembers nothing.
+//! Decodes calls and passes them to the containerizer. The token is checked before the body is
+//! read. A subscription is answered with an event stream, other calls with 202. Has no state.
 
 use std::collections::BTreeSet;
 
@@ -9,33 +9,35 @@ use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use http::api::{Asked, Bounds, Refusal};
+use http::api::{Bounds, ReceivedCall, Refusal};
 use protocol::{TaskId, TaskStatus};
 use resources::Invalid;
-use v1::convert::executor::{Said, said};
+use v1::convert::executor::{DecodedExecutorCall, decode};
 use v1::schema::executor::Call;
 
 use super::{Pages, unavailable};
-use crate::container::callers::{
-    Caller, NotHeard, Proof, Prove, Speak, SubscribeStream, Words, check_update,
+use crate::container::http_executors::{
+    CallRejected, CheckToken, ExecutorCall, ExecutorCalled, ExecutorCaller, ExecutorToken,
+    SubscribeStream, check_update,
 };
 use crate::container::stream::ExecutorStream;
 
-/// How an executor shows who it is; the realm is Mesos' own.
+/// The authentication scheme and realm of Mesos.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Bearer realm=\"mesos-agent-executor\"");
-/// The name of an executor's stream among the actors. They run on the thread of the pages.
+/// Name of stream actors. They run on the thread of the pages.
 const NAME: &str = "http_executor";
-/// The most tasks, and the most statuses, that a SUBSCRIBE may name: each status may be told on, in the same turn, to an actor that has room for 65,536.
+/// Maximum tasks and maximum updates in a SUBSCRIBE: all updates may be forwarded in one turn to an
+/// actor whose mailbox holds 65,536 messages.
 const UNACKNOWLEDGED_MAX: usize = 50_000;
 
 /// Serves a call.
 pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Response {
-    match heard(&pages, request).await {
+    match handle(&pages, request).await {
         Ok(response) => response,
         Err(refusal) => {
-            let unproved = refusal.status == StatusCode::UNAUTHORIZED;
+            let unauthenticated = refusal.status == StatusCode::UNAUTHORIZED;
             let mut response = refusal.into_response();
-            if unproved {
+            if unauthenticated {
                 let headers = response.headers_mut();
                 headers.insert(WWW_AUTHENTICATE, CHALLENGE);
             }
@@ -44,44 +46,48 @@ pub(super) async fn call(State(pages): State<Pages>, request: Request) -> Respon
     }
 }
 
-async fn heard(pages: &Pages, request: Request) -> Result<Response, Refusal> {
-    let proof = proof(request.headers())?;
-    let prove = Prove {
-        proof: proof.clone(),
+async fn handle(pages: &Pages, request: Request) -> Result<Response, Refusal> {
+    let token = token(request.headers())?;
+    let check_token = CheckToken {
+        token: token.clone(),
     };
-    let proved = pages.agent.prove(prove).await;
-    proved.map_err(unavailable)?.map_err(refused)?;
-    let asked: Asked<Call> = Asked::read(&pages.node, request).await?;
-    bounded(&asked.call)?;
-    let (asked, (framework_id, executor_id, said)) = asked.meaning(&pages.node, said).await?;
-    let caller = Caller {
+    let checked = pages.agent.check_token(check_token).await;
+    checked.map_err(unavailable)?.map_err(rejection)?;
+    let received: ReceivedCall<Call> = ReceivedCall::read(&pages.node, request).await?;
+    check_bounds(&received.call)?;
+    let (received, (framework_id, executor_id, decoded)) =
+        received.meaning(&pages.node, decode).await?;
+    let caller = ExecutorCaller {
         framework_id,
         executor_id,
-        proof,
+        token,
     };
-    let words = match said {
-        Said::Subscribe { tasks, updates } => {
+    let call = match decoded {
+        DecodedExecutorCall::Subscribe { tasks, updates } => {
             for (place, status) in updates.iter().enumerate() {
                 let at = format!("subscribe.unacknowledged_updates[{place}]");
                 check(status, &caller, &at)?;
             }
             let tasks = tasks.into_iter().map(|task| task.task_id).collect();
-            return subscribe(pages, &asked, caller, tasks, updates).await;
+            return subscribe(pages, &received, caller, tasks, updates).await;
         }
-        Said::Update(updated) => {
+        DecodedExecutorCall::Update(updated) => {
             check(&updated.status, &caller, "update")?;
-            Words::Update(Box::new(updated.status))
+            ExecutorCall::Update(Box::new(updated.status))
         }
-        Said::Message(data) => Words::Message(data),
-        Said::Heartbeat => Words::Heartbeat,
+        DecodedExecutorCall::Message(data) => ExecutorCall::Message(data),
+        DecodedExecutorCall::Heartbeat => ExecutorCall::Heartbeat,
     };
-    let said = pages.agent.speak(Speak { caller, words }).await;
-    said.map_err(unavailable)?.map_err(refused)?;
+    let handled = pages
+        .agent
+        .executor_called(ExecutorCalled { caller, call })
+        .await;
+    handled.map_err(unavailable)?.map_err(rejection)?;
     Ok(StatusCode::ACCEPTED.into_response())
 }
 
-/// Refuses what would be one long turn of the containerizer.
-fn bounded(call: &Call) -> Result<(), Refusal> {
+/// Rejects a SUBSCRIBE that would block the containerizer.
+fn check_bounds(call: &Call) -> Result<(), Refusal> {
     let Some(subscribe) = &call.subscribe else {
         return Ok(());
     };
@@ -100,15 +106,15 @@ fn bounded(call: &Call) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Opens a stream, and closes it again if the containerizer does not want it.
+/// Opens a stream; closes it if the containerizer rejects the subscription.
 async fn subscribe(
     pages: &Pages,
-    asked: &Asked<Call>,
-    caller: Caller,
+    received: &ReceivedCall<Call>,
+    caller: ExecutorCaller,
     tasks: BTreeSet<TaskId>,
     updates: Vec<TaskStatus>,
 ) -> Result<Response, Refusal> {
-    let content = asked.accept_stream()?;
+    let content = received.accept_stream()?;
     let (events, response) = pages.streams.open(content, Bounds::default());
     let stream = pages
         .node
@@ -120,10 +126,10 @@ async fn subscribe(
         updates,
         stream: stream.clone(),
     };
-    let heard = pages.agent.subscribe_stream(subscribe).await;
-    match heard
+    let handle = pages.agent.subscribe_stream(subscribe).await;
+    match handle
         .map_err(unavailable)
-        .and_then(|heard| heard.map_err(refused))
+        .and_then(|handle| handle.map_err(rejection))
     {
         Ok(()) => Ok(response),
         Err(refusal) => {
@@ -133,8 +139,8 @@ async fn subscribe(
     }
 }
 
-/// The token of a request, if it has one.
-fn proof(headers: &HeaderMap) -> Result<Option<Proof>, Refusal> {
+/// The token in the request's headers, if any.
+fn token(headers: &HeaderMap) -> Result<Option<ExecutorToken>, Refusal> {
     let Some(value) = headers.get(AUTHORIZATION) else {
         return Ok(None);
     };
@@ -143,28 +149,28 @@ fn proof(headers: &HeaderMap) -> Result<Option<Proof>, Refusal> {
         .ok()
         .and_then(|value| value.trim().split_once(' '))
         .unwrap_or_default();
-    let proof = match scheme.eq_ignore_ascii_case("Bearer") {
-        true => Proof::read(token.trim()),
+    let token = match scheme.eq_ignore_ascii_case("Bearer") {
+        true => ExecutorToken::read(token.trim()),
         false => None,
     };
-    proof.map(Some).ok_or_else(|| {
+    token.map(Some).ok_or_else(|| {
         let problem =
             "Authorization: expected `Bearer` and the value of MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
         Refusal::new(StatusCode::UNAUTHORIZED, problem)
     })
 }
 
-fn check(status: &TaskStatus, caller: &Caller, at: &str) -> Result<(), Refusal> {
+fn check(status: &TaskStatus, caller: &ExecutorCaller, at: &str) -> Result<(), Refusal> {
     check_update(status, &caller.executor_id).map_err(|bad| Refusal::bad(format!("{at}.{bad}")))
 }
 
-fn refused(not_heard: NotHeard) -> Refusal {
-    let status = match &not_heard {
-        NotHeard::Unproved { .. } => StatusCode::UNAUTHORIZED,
-        NotHeard::Another { .. } | NotHeard::Native { .. } | NotHeard::NotNow { .. } => {
-            StatusCode::FORBIDDEN
-        }
-        NotHeard::Unknown { .. } => StatusCode::BAD_REQUEST,
+fn rejection(rejected: CallRejected) -> Refusal {
+    let status = match &rejected {
+        CallRejected::Unauthenticated { .. } => StatusCode::UNAUTHORIZED,
+        CallRejected::WrongToken { .. }
+        | CallRejected::CommandExecutor { .. }
+        | CallRejected::NotAllowed { .. } => StatusCode::FORBIDDEN,
+        CallRejected::Unknown { .. } => StatusCode::BAD_REQUEST,
     };
-    Refusal::new(status, not_heard)
+    Refusal::new(status, rejected)
 }

@@ -1,6 +1,7 @@
-//! `POST /api/v1`: tools ask an agent (SPEC 2.7). What it has no answer to is refused by its name.
+//! `POST /api/v1`: the agent's operator API. Unsupported calls are rejected by name.
 //!
-//! Reads a call, asks those who know, and writes what [`answers`] makes of it. Changes nothing but how much is logged.
+//! Decodes a call, queries the actors and encodes the result of [`answers`]. Changes nothing but
+//! the log level.
 
 use std::time::Duration;
 
@@ -8,9 +9,9 @@ use authority::{Action, Subject};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use http::api::{Asked, Refusal, answer};
+use http::api::{ReceivedCall, Refusal, answer};
 use http::build;
-use http::files::{Entry, FileError, Place, browse, read};
+use http::files::{DirectoryEntry, FileError, RootedPath, browse, read};
 use v1::schema::agent::{
     Call, CallListFiles, CallReadFile, CallType, Response as Answer, ResponseGetFlags,
     ResponseGetHealth, ResponseGetLoggingLevel, ResponseGetMetrics, ResponseGetResourceProviders,
@@ -19,14 +20,14 @@ use v1::schema::agent::{
 use v1::schema::{FileInfo, Flag, Metric, TimeInfo};
 
 use super::{PATIENCE, Pages, answers, unavailable};
-use crate::sight;
+use crate::visibility;
 
 /// Serves a call.
 pub(super) async fn call(
     State(pages): State<Pages>,
     request: Request,
 ) -> Result<Response, Refusal> {
-    let asked: Asked<Call> = Asked::read_first(&pages.node, request).await?;
+    let asked: ReceivedCall<Call> = ReceivedCall::read_first(&pages.node, request).await?;
     match asked.call.r#type.unwrap_or_default() {
         CallType::Unknown | CallType::AttachContainerInput => {}
         other => asked.expect_one(other)?,
@@ -35,23 +36,24 @@ pub(super) async fn call(
         return pages.set_logging_level(&asked.call, &asked.subject);
     }
     if asked.call.r#type == Some(CallType::PruneImages) {
-        let acls = pages.acls.now();
+        let acls = pages.acls.current();
         let allowed = acls.check(&asked.subject, Action::PruneImages, None);
         allowed.map_err(Refusal::forbidden)?;
-        // There are no images, so none is left over.
+        // There are no images.
         return Ok(StatusCode::OK.into_response());
     }
     let form = asked.accept();
     let found = pages.answer(&asked.call, &asked.subject).await;
     match (form, found) {
-        // By its name, in whatever form its answer was wanted: most of what nobody serves would be a stream.
+        // Unsupported calls are reported before an unacceptable `Accept`: most of them would be
+        // streams.
         (_, Err(refusal)) if refusal.is_not_served() => Err(refusal),
         (form, found) => Ok(answer(form?, &found?)),
     }
 }
 
 impl Pages {
-    async fn answer(&self, call: &Call, who: &Subject) -> Result<Answer, Refusal> {
+    async fn answer(&self, call: &Call, subject: &Subject) -> Result<Answer, Refusal> {
         let mut answer = Answer::default();
         let kind = call.r#type.unwrap_or_default();
         answer.r#type = Some(match kind {
@@ -65,7 +67,7 @@ impl Pages {
                 ResponseType::GetHealth
             }
             CallType::GetFlags => {
-                let flags = self.flags(who)?.into_iter();
+                let flags = self.flags(subject)?.into_iter();
                 let flag = |(name, value)| Flag {
                     name,
                     value: Some(value),
@@ -82,11 +84,11 @@ impl Pages {
                 ResponseType::GetVersion
             }
             CallType::GetMetrics => {
-                // As the page that shows the same.
-                let seen = self
-                    .acls
-                    .now()
-                    .check(who, Action::GetEndpoints, "/metrics/snapshot");
+                // The same permission as for the page.
+                let seen =
+                    self.acls
+                        .current()
+                        .check(subject, Action::GetEndpoints, "/metrics/snapshot");
                 seen.map_err(Refusal::forbidden)?;
                 answer.get_metrics = Some(self.metrics(patience(call)).await);
                 ResponseType::GetMetrics
@@ -102,63 +104,67 @@ impl Pages {
                     .list_files
                     .as_ref()
                     .ok_or_else(|| absent("list_files"))?;
-                answer.list_files = Some(self.list_files(asked, who).await?);
+                answer.list_files = Some(self.list_files(asked, subject).await?);
                 ResponseType::ListFiles
             }
             CallType::ReadFile => {
                 let asked = call.read_file.as_ref().ok_or_else(|| absent("read_file"))?;
-                answer.read_file = Some(self.read_file(asked, who).await?);
+                answer.read_file = Some(self.read_file(asked, subject).await?);
                 ResponseType::ReadFile
             }
             CallType::GetState => {
-                answer.get_state = Some(Box::new(answers::state(&self.survey(who).await?)));
+                answer.get_state = Some(Box::new(answers::state(&self.survey(subject).await?)));
                 ResponseType::GetState
             }
             CallType::GetContainers => {
-                let (survey, usage) = (self.containers(who).await?, self.usage().await?);
+                let (survey, usage) = (self.containers(subject).await?, self.usage().await?);
                 answer.get_containers = Some(answers::containers(&survey, &usage));
                 ResponseType::GetContainers
             }
             CallType::GetFrameworks => {
-                answer.get_frameworks = Some(answers::frameworks(&self.survey(who).await?));
+                answer.get_frameworks = Some(answers::frameworks(&self.survey(subject).await?));
                 ResponseType::GetFrameworks
             }
             CallType::GetExecutors => {
-                answer.get_executors = Some(answers::all_executors(&self.survey(who).await?));
+                answer.get_executors = Some(answers::all_executors(&self.survey(subject).await?));
                 ResponseType::GetExecutors
             }
             CallType::GetTasks => {
-                answer.get_tasks = Some(Box::new(answers::tasks(&self.survey(who).await?)));
+                answer.get_tasks = Some(Box::new(answers::tasks(&self.survey(subject).await?)));
                 ResponseType::GetTasks
             }
             CallType::GetAgent => {
-                let roles = self.acls.now().approver(who, Action::ViewRoles);
-                let (state, survey) = (self.state().await?, self.survey(who).await?);
+                let roles = self.acls.current().approver(subject, Action::ViewRoles);
+                let (state, survey) = (self.state().await?, self.survey(subject).await?);
                 answer.get_agent = Some(answers::agent(&state, survey.drain, &roles));
                 ResponseType::GetAgent
             }
             CallType::GetOperations => {
                 let known = self.agent.operations().await.map_err(unavailable)?;
                 let survey = self.agent.survey().await.map_err(unavailable)?;
-                let seen = sight::operations(known, &survey, &self.acls.now(), who);
+                let seen =
+                    visibility::visible_operations(known, &survey, &self.acls.current(), subject);
                 answer.get_operations = Some(answers::operations(&seen));
                 ResponseType::GetOperations
             }
-            // Disks of resource providers are not served, so there are none.
+            // Resource providers are not supported, so there are none.
             CallType::GetResourceProviders => {
                 answer.get_resource_providers = Some(ResponseGetResourceProviders::default());
                 ResponseType::GetResourceProviders
             }
             other => {
-                let problem = format!("{other} is not served by this agent yet");
+                let problem = format!("{other} is not supported by this agent");
                 return Err(Refusal::not_served(problem));
             }
         });
         Ok(answer)
     }
 
-    fn set_logging_level(&self, call: &Call, who: &Subject) -> Result<Response, Refusal> {
-        let allowed = self.acls.now().check(who, Action::SetLogLevel, None);
+    fn set_logging_level(&self, call: &Call, subject: &Subject) -> Result<Response, Refusal> {
+        let allowed = self
+            .acls
+            .current()
+            .check(subject, Action::SetLogLevel, None);
         allowed.map_err(Refusal::forbidden)?;
         let asked = call.set_logging_level.as_ref();
         let asked = asked.ok_or_else(|| absent("set_logging_level"))?;
@@ -166,7 +172,7 @@ impl Pages {
         Ok(StatusCode::OK.into_response())
     }
 
-    /// The runtime's counters, and the agent's own if they come in time.
+    /// The runtime's metrics, and the agent's if they arrive in time.
     async fn metrics(&self, patience: Duration) -> ResponseGetMetrics {
         let counters = http::metrics::collect(&self.node, &self.counters, patience).await;
         let metric = |(name, value): (String, f64)| Metric {
@@ -181,9 +187,9 @@ impl Pages {
     async fn list_files(
         &self,
         asked: &CallListFiles,
-        who: &Subject,
+        subject: &Subject,
     ) -> Result<ResponseListFiles, Refusal> {
-        let entries = self.at(&asked.path, who, browse).await?;
+        let entries = self.at(&asked.path, subject, browse).await?;
         let listed = entries.into_iter().map(|entry| info(&asked.path, entry));
         Ok(ResponseListFiles {
             file_infos: listed.collect(),
@@ -193,32 +199,32 @@ impl Pages {
     async fn read_file(
         &self,
         asked: &CallReadFile,
-        who: &Subject,
+        subject: &Subject,
     ) -> Result<ResponseReadFile, Refusal> {
         let (offset, length) = (asked.offset, asked.length);
-        let piece = move |place: &Place| read(place, offset, length);
-        let piece = self.at(&asked.path, who, piece).await?;
+        let piece = move |place: &RootedPath| read(place, offset, length);
+        let piece = self.at(&asked.path, subject, piece).await?;
         Ok(ResponseReadFile {
             size: piece.size,
             data: piece.data.into(),
         })
     }
 
-    /// Does this with a file, on the blocking pool.
+    /// Runs `act` on a file, on the blocking pool.
     async fn at<T: Send + 'static>(
         &self,
         path: &str,
-        who: &Subject,
-        act: impl FnOnce(&Place) -> Result<T, FileError> + Send + 'static,
+        subject: &Subject,
+        act: impl FnOnce(&RootedPath) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let place = (self.files)(path.to_owned(), who.clone()).await?;
+        let place = (self.files)(path.to_owned(), subject.clone()).await?;
         let done = self.node.blocking(move || act(&place)).await;
         let failed = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error);
         Ok(done.map_err(failed)??)
     }
 }
 
-fn info(directory: &str, entry: Entry) -> FileInfo {
+fn info(directory: &str, entry: DirectoryEntry) -> FileInfo {
     let path = std::path::Path::new(directory).join(&entry.name);
     FileInfo {
         path: path.to_string_lossy().into_owned(),
@@ -234,14 +240,14 @@ fn info(directory: &str, entry: Entry) -> FileInfo {
 }
 
 fn absent(field: &str) -> Refusal {
-    let expected = "expected what is said, as `type` says";
+    let expected = "expected the field named by `type`";
     Refusal::bad(format!("{field} is `absent`: {expected}"))
 }
 
-/// How long metrics are waited for.
+/// The timeout for metrics.
 fn patience(call: &Call) -> Duration {
     let asked = call.get_metrics.as_ref();
-    let asked = http::metrics::patience(asked.and_then(|asked| asked.timeout.as_ref()));
+    let asked = http::metrics::timeout(asked.and_then(|asked| asked.timeout.as_ref()));
     asked.unwrap_or(PATIENCE)
 }
 
@@ -251,7 +257,7 @@ mod tests {
     use v1::schema::DurationInfo;
     use v1::schema::agent::CallGetMetrics;
 
-    /// As by Mesos any time is taken; the wait itself is bounded.
+    /// Any timeout is accepted, as in Mesos; the actual wait is bounded.
     #[test]
     fn metrics_are_waited_for_as_long_as_asked() {
         let wait = |nanoseconds| {

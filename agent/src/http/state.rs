@@ -1,7 +1,7 @@
-//! `/state`, `/containers` and `/monitor/statistics` of an agent, in the forms Mesos' tools know (SPEC 3.12, 5.7; keys verbatim).
+//! `/state`, `/containers` and `/monitor/statistics` of an agent, with the JSON keys of Mesos.
 //!
-//! Pure. Of a build nothing is known but its version; the other fields are there, and empty. What an agent has not at all (`log_dir`) is left out,
-//! as by Mesos, and so is what it does not know (its master) or is not (drained).
+//! Pure. Of the build fields only version and time are set, the others are empty. Features that do
+//! not exist (`log_dir`), an unknown master and an absent drain are left out, as in Mesos.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,31 +14,31 @@ use protocol::{FrameworkInfo, TaskInfo, TaskState, TaskStatus};
 use resources::Resources;
 use resources::json::{attributes_object, resources_object};
 use serde_json::{Value, json};
-use v1::convert::older::in_both_forms;
+use v1::convert::legacy::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
 use v1::v0::{self, LabelList, StatusEntry, role};
 
 use super::answers::{
-    self, Limits, container_status, executor_labels, executors, is_heard, is_over, measured,
+    self, Limits, container_status, executor_labels, executors, has_subscribed, is_over, measured,
     user_of,
 };
 use crate::agent::{AgentState, VERSION};
 use crate::container::events::{ContainerView, Survey};
-use crate::sight;
+use crate::visibility;
 
-/// What containers hold.
+/// The total allocation of live containers.
 pub(super) fn allocated(survey: &Survey) -> Resources {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
     let mut sum = Resources::new();
     for container in living {
-        sum += &container.counted().unallocate();
+        sum += &container.allocated_with_overhead().unallocate();
     }
     sum
 }
 
-/// `/state`, without the flags. Of what is reserved, that for `roles` that are seen; the sums of the agent stay whole.
+/// `/state` without the flags. Reservations are filtered by `roles`; totals are not.
 pub(super) fn whole(
     state: &AgentState,
     survey: &Survey,
@@ -46,8 +46,8 @@ pub(super) fn whole(
     roles: &Approver,
 ) -> Value {
     let info = &state.info;
-    let seen = sight::resources(&info.resources, roles);
-    let seen_allocated = sight::resources(allocated, roles);
+    let visible = visibility::visible_resources(&info.resources, roles);
+    let visible_allocated = visibility::visible_resources(allocated, roles);
     let frameworks = survey.frameworks.iter();
     let frameworks = frameworks.map(|framework| self::framework(framework, survey));
     let completed = survey.completed_frameworks.iter();
@@ -68,13 +68,13 @@ pub(super) fn whole(
         "port": info.port,
         "capabilities": AGENT_CAPABILITIES,
         "resources": resources(&info.resources),
-        "reserved_resources": reserved(&seen),
-        "reserved_resources_full": by_role(&seen, full),
-        "reserved_resources_allocated": reserved(&seen_allocated),
+        "reserved_resources": reserved(&visible),
+        "reserved_resources_full": by_role(&visible, full),
+        "reserved_resources_allocated": reserved(&visible_allocated),
         "unreserved_resources": resources(&info.resources.unreserved()),
         "unreserved_resources_full": full(&info.resources.unreserved()),
         "unreserved_resources_allocated": resources(&allocated.unreserved()),
-        "oversubscribed_resources": resources(&state.figures.oversubscribed),
+        "oversubscribed_resources": resources(&state.metrics.oversubscribed),
         "resource_providers": [],
         "attributes": attributes_object(&info.attributes),
         "frameworks": frameworks.collect::<Vec<_>>(),
@@ -87,7 +87,7 @@ pub(super) fn whole(
         json["domain"] = v0::domain(domain);
     }
     if let Some(drain) = survey.drain {
-        // Whether it is to be gone afterwards its master knows alone.
+        // Only the master knows whether it is marked gone afterwards.
         let grace = drain.max_grace_period;
         let nanoseconds = |grace: Duration| i64::try_from(grace.as_nanos()).unwrap_or(i64::MAX);
         let grace = grace.map(|grace| json!({ "nanoseconds": nanoseconds(grace) }));
@@ -112,14 +112,14 @@ fn reserved(resources: &Resources) -> Value {
     by_role(resources, self::resources)
 }
 
-/// What is reserved, by role.
+/// Reserved resources by role.
 fn by_role(resources: &Resources, show: impl Fn(&Resources) -> Value) -> Value {
     let reservations = resources.reservations().into_iter();
     let shown = reservations.map(|(role, reserved)| (role.to_string(), show(&reserved)));
     json!(shown.collect::<BTreeMap<_, _>>())
 }
 
-/// Whole resource objects, in both forms.
+/// Resource objects, in the old and new format.
 fn full(resources: &Resources) -> Value {
     let mut all = write_resources(resources);
     in_both_forms(&mut all);
@@ -130,7 +130,7 @@ fn full(resources: &Resources) -> Value {
         .into()
 }
 
-/// Notes, but for what is shown in a place of its own.
+/// Labels, without those shown in fields of their own.
 fn labels(labels: &Labels) -> Value {
     json!(LabelList(other_labels(labels)))
 }
@@ -172,14 +172,14 @@ fn executor(container: &ContainerView) -> Value {
     };
     let completed = container.completed.iter();
     let completed = completed.map(|(info, state)| task(container, info, *state));
-    let is_queued = |state| state == TaskState::Staging && !is_heard(container);
+    let is_queued = |state| state == TaskState::Staging && !has_subscribed(container);
     let mut json = json!({
         "id": container.executor.executor_id,
         "name": container.executor.name,
         "source": source(container),
         "container": container.id,
         "directory": container.directory,
-        "resources": resources(&container.counted()),
+        "resources": resources(&container.allocated_with_overhead()),
         "role": role(&container.allocated),
         "labels": labels(executor_labels(container)),
         "tasks": tasks(&|state| !state.is_terminal() && !is_queued(state)),
@@ -196,20 +196,20 @@ fn executor(container: &ContainerView) -> Value {
 }
 
 fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
-    let told = container.told.get(&info.task_id).into_iter().flatten();
+    let statuses = container.statuses.get(&info.task_id).into_iter().flatten();
     let mut json = json!({
         "id": info.task_id,
         "name": info.name,
         "framework_id": container.framework_id,
-        // A command's executor stands in no task, as in Mesos.
+        // A command executor's tasks have no executor id, as in Mesos.
         "executor_id": if container.is_command { "" } else { container.executor.executor_id.as_str() },
         "slave_id": info.agent_id,
         "state": state.name(),
         "resources": resources(&info.resources),
-        // A task may use its resources and no more.
+        // Tasks have no limits above their resources.
         "limits": {},
         "role": role(&info.resources),
-        "statuses": told.map(|told| status(container, info, told)).collect::<Vec<_>>(),
+        "statuses": statuses.map(|statuses| status(container, info, statuses)).collect::<Vec<_>>(),
         "labels": labels(&info.labels),
     });
     if let Some(user) = user_of(info) {
@@ -221,16 +221,17 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
     json
 }
 
-/// What was told of a task, with the keys that masters' pages have.
-fn status(container: &ContainerView, info: &TaskInfo, told: &TaskStatus) -> Value {
-    let shown = answers::status(container, info, told);
+/// A status, with the same keys as on the master's pages.
+fn status(container: &ContainerView, info: &TaskInfo, statuses: &TaskStatus) -> Value {
+    let shown = answers::status(container, info, statuses);
     json!(StatusEntry {
-        status: told,
+        status: statuses,
         container: shown.container_status.as_deref().map(|own| Json(own)),
     })
 }
 
-/// What statistics are put down to: the task of a command executor, as Mesos says it. What an executor of a framework's own would say of it is passed over.
+/// The source of statistics: the task of a command executor, as in Mesos. Empty for custom
+/// executors.
 fn source(container: &ContainerView) -> &str {
     match container.is_command {
         true => container.executor.executor_id.as_str(),
@@ -259,7 +260,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
     living.map(one).collect::<Vec<_>>().into()
 }
 
-/// `/monitor/statistics`: what was measured of each executor in the survey.
+/// `/monitor/statistics`: the latest statistics of each executor.
 pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
     let one = |executor: &ExecutorUsage| {
         let measured = executor.statistics.as_ref()?;

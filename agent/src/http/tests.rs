@@ -1,4 +1,4 @@
-//! The answers and pages of an agent with three containers, as plain functions of what is known.
+//! Tests of the agent's answers and pages, as pure functions of three containers.
 
 mod containers;
 mod history;
@@ -20,13 +20,13 @@ use resources::{Attributes, Conversion, Reservation, Resources, Role};
 use runtime::Timestamp;
 use serde_json::{Value, json};
 
-use super::{answers, places, state};
+use super::{answers, sandbox_paths, state};
 use crate::agent::AgentState;
 use crate::container::events::{ContainerView, Draining, Survey};
 use crate::container::machine::Phase;
-use crate::metrics::AgentFigures;
+use crate::metrics::AgentMetrics;
 use crate::operations::KnownOperation;
-use crate::sight;
+use crate::visibility;
 
 mod operations;
 
@@ -54,9 +54,9 @@ fn agent() -> AgentState {
         address: Some([10, 0, 0, 7].into()),
         master: Some("m:5050".into()),
         started: Timestamp::from_nanos(90_000_000_000),
-        figures: AgentFigures {
+        metrics: AgentMetrics {
             uptime_secs: 10.0,
-            ..AgentFigures::default()
+            ..AgentMetrics::default()
         },
     }
 }
@@ -65,7 +65,7 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
     let labels = BTreeMap::from([
         ("tier".to_owned(), "web".to_owned()),
         (
-            protocol::marks::DISCOVERY.to_owned(),
+            protocol::reserved_labels::DISCOVERY.to_owned(),
             r#"{"visibility":"CLUSTER"}"#.to_owned(),
         ),
     ]);
@@ -105,28 +105,31 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         allocated: allocated("cpus:1.1"),
         tasks: tasks.iter().enumerate().map(task).collect(),
         completed: Vec::new(),
-        told: BTreeMap::from([(
+        statuses: BTreeMap::from([(
             TaskId::new("runs-0").unwrap(),
-            vec![Arc::new(told(TaskState::Starting, 1)), Arc::new(running())],
+            vec![
+                Arc::new(statuses(TaskState::Starting, 1)),
+                Arc::new(running()),
+            ],
         )]),
     }
 }
 
-fn told(state: TaskState, half_seconds: u64) -> TaskStatus {
+fn statuses(state: TaskState, half_seconds: u64) -> TaskStatus {
     let (id, at) = (
         TaskId::new("runs-0").unwrap(),
         Timestamp::from_nanos(half_seconds * 500_000_000),
     );
     TaskStatus {
-        container_id: Some(ContainerId::new("c-runs").unwrap()), // As each has that is told.
+        container_id: Some(ContainerId::new("c-runs").unwrap()), // Set in every status.
         ..TaskStatus::new(id, state, Source::Executor, at)
     }
 }
 
-/// The newest result of a check, as executors say it.
+/// The newest check result, as executors send it.
 const CHECK: &str = r#"{"type":"HTTP","http":{"status_code":200}}"#;
 
-/// With all that an executor may say.
+/// A status with all optional fields.
 fn running() -> TaskStatus {
     TaskStatus {
         message: "as it should".into(),
@@ -135,9 +138,12 @@ fn running() -> TaskStatus {
         uuid: Some(Uuid([7; 16])),
         labels: BTreeMap::from([
             ("tier".to_owned(), "web".to_owned()),
-            (protocol::marks::CHECK_STATUS.to_owned(), CHECK.to_owned()),
+            (
+                protocol::reserved_labels::CHECK_STATUS.to_owned(),
+                CHECK.to_owned(),
+            ),
         ]),
-        ..told(TaskState::Running, 3)
+        ..statuses(TaskState::Running, 3)
     }
 }
 
@@ -186,7 +192,7 @@ fn usage() -> ResourceUsage {
     }
 }
 
-/// What bob sees of roles.
+/// The roles that bob can see.
 fn roles(acls: &str) -> Approver {
     let acls = Acls::parse(acls).unwrap();
     acls.approver(&Subject::named("bob"), Action::ViewRoles)
@@ -203,7 +209,7 @@ fn json_of(message: &dyn v1::Message) -> Value {
 
 /// SPEC 2.7.
 #[test]
-fn tasks_stand_where_they_are_in_their_lives() {
+fn tasks_are_listed_by_their_phase() {
     let tasks = json_of(&answers::tasks(&survey()));
     let ids = |list: &str| -> Vec<String> {
         let list = tasks[list].as_array().into_iter().flatten();
@@ -228,7 +234,7 @@ fn tasks_stand_where_they_are_in_their_lives() {
 
 /// SPEC 2.7: as in Mesos' JSON, where clients index them.
 #[test]
-fn lists_of_an_agents_state_are_there_when_they_are_empty() {
+fn empty_lists_of_state_are_present() {
     let state = json_of(&answers::state(&Survey::default()));
     for (field, lists) in [
         (
@@ -255,7 +261,7 @@ fn lists_of_an_agents_state_are_there_when_they_are_empty() {
 
 /// SPEC 2.7.
 #[test]
-fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words() {
+fn answers_follow_the_v1_schema() {
     let state = json_of(&answers::state(&survey()));
     let executors = &state["get_executors"];
     assert_eq!(executors["executors"].as_array().map(Vec::len), Some(2));
@@ -292,7 +298,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 
     let containers = json_of(&answers::containers(&survey(), &usage()));
     let containers = containers["containers"].as_array().unwrap().clone();
-    assert_eq!(containers.len(), 2, "what is over is no container");
+    assert_eq!(containers.len(), 2, "an ended container is not listed");
     assert!(containers[0].get("resource_statistics").is_none());
     let runs = &containers[1];
     assert_eq!(runs["container_id"]["value"], "c-runs");
@@ -341,7 +347,7 @@ fn executors_frameworks_containers_and_the_agent_are_told_in_the_schemas_words()
 
 /// SPEC 3.12: the keys of an agent's state, verbatim.
 #[test]
-fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
+fn state_has_the_keys_of_mesos() {
     let json = whole(&roles("{}"));
     for key in [
         "meros_version",
@@ -382,7 +388,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(full["reservations"][0]["role"], "ads");
     assert_eq!(full["role"], "ads", "in both forms");
     assert_eq!(json["unreserved_resources"]["cpus"], 4.0);
-    // With 0.1 cpus that are counted for the command's executor.
+    // Includes 0.1 cpus of overhead for the command executor.
     assert_eq!(json["unreserved_resources_allocated"]["cpus"], 2.3);
     assert_eq!(json["attributes"], json!({ "rack": "abc" }));
     assert_eq!(json["domain"]["fault_domain"]["zone"]["name"], "z");
@@ -432,7 +438,7 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(early["role"], "ads");
     let runs = &framework["executors"][1];
     assert!(runs.get("type").is_none(), "of a command executor");
-    // Its task holds 1.1 cpus, and 0.1 cpus and 32 MB are counted for itself, as in Mesos.
+    // Its task has 1.1 cpus; the overhead is 0.1 cpus and 32 MB, as in Mesos.
     let resources = &runs["resources"];
     assert_eq!(
         (&resources["cpus"], &resources["mem"]),
@@ -479,9 +485,9 @@ fn the_state_of_an_agent_has_the_keys_that_tools_rely_on() {
     assert_eq!(framework["completed_executors"][0]["id"], "over");
 }
 
-/// SPEC 3.12: what is not known has no key, as in Mesos.
+/// SPEC 3.12: unknown values have no key, as in Mesos.
 #[test]
-fn what_an_agent_does_not_know_is_left_out_and_nothing_is_null() {
+fn unknown_values_are_absent_not_null() {
     let shown = |agent: &AgentState, survey: &Survey| {
         let allocated = state::allocated(survey);
         state::whole(agent, survey, &allocated, &roles("{}"))
@@ -505,9 +511,9 @@ fn what_an_agent_does_not_know_is_left_out_and_nothing_is_null() {
     );
 }
 
-/// SPEC 3.12: how an agent is drained, while it is.
+/// SPEC 3.12: the drain, while there is one.
 #[test]
-fn an_agent_that_is_being_drained_says_how_and_since_when() {
+fn draining_agent_shows_policy_and_start() {
     let shown = |drain| {
         let survey = Survey { drain, ..survey() };
         let allocated = state::allocated(&survey);
@@ -532,7 +538,7 @@ fn an_agent_that_is_being_drained_says_how_and_since_when() {
 
 /// SPEC 5.7, 5.11.
 #[test]
-fn containers_and_what_they_use_are_shown_under_mesos_names() {
+fn containers_and_usage_have_mesos_names() {
     let has_keys = |object: &Value, keys: &str| {
         for key in keys.split_whitespace() {
             assert!(object.get(key).is_some(), "{key} in {object}");
@@ -558,7 +564,7 @@ fn containers_and_what_they_use_are_shown_under_mesos_names() {
     assert_eq!(monitored[0]["statistics"]["cpus_soft_limit"], 0.1);
     assert_eq!(monitored[0]["statistics"]["mem_soft_limit_bytes"], 32 << 20);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
-    // What was measured of a container that is gone by now is nobody's.
+    // Statistics of a removed container are dropped.
     let unseen = Survey {
         containers: Vec::new(),
         ..survey()
@@ -566,12 +572,13 @@ fn containers_and_what_they_use_are_shown_under_mesos_names() {
     assert_eq!(state::monitored(&unseen, &usage()), json!([]));
 }
 
-/// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`, `access_sandboxes`.
+/// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`,
+/// `access_sandboxes`.
 #[test]
-fn nobody_sees_more_than_the_acls_let_them_see() {
+fn acls_filter_every_answer() {
     let bob = Subject::named("bob");
     let seen = |acls: &str| {
-        let survey = sight::seen(survey(), &Acls::parse(acls).unwrap(), &bob);
+        let survey = visibility::visible(survey(), &Acls::parse(acls).unwrap(), &bob);
         let tasks = survey.containers.iter().map(|one| one.tasks.len());
         let tasks: usize = tasks.sum();
         (survey.frameworks.len(), survey.containers.len(), tasks)
@@ -593,11 +600,11 @@ fn nobody_sees_more_than_the_acls_let_them_see() {
     assert_eq!(seen(r#"{"permissive": false}"#), (0, 0, 0));
 
     let enters = |path: &str, acls: &str| {
-        let sandbox = places::find(Path::new("/w"), path).unwrap();
+        let sandbox = sandbox_paths::find(Path::new("/w"), path).unwrap();
         let (survey, acls) = (survey(), Acls::parse(acls).unwrap());
         let (framework, executor) = (&sandbox.framework, &sandbox.executor);
-        let owner = sight::owner(&survey, framework, executor, &sandbox.run);
-        sight::may_enter(owner, &acls, &bob).is_ok()
+        let owner = visibility::owner(&survey, framework, executor, &sandbox.run);
+        visibility::check_sandbox_access(owner, &acls, &bob).is_ok()
     };
     let runs = "/frameworks/f/executors/runs/runs/c-runs/stdout";
     let strict = |acls: String| acls.replace("\"permissive\":true", "\"permissive\":false");
@@ -605,7 +612,7 @@ fn nobody_sees_more_than_the_acls_let_them_see() {
     assert!(enters(runs, "{}") && enters(runs, &alices));
     assert!(!enters(runs, &strict(only("access_sandboxes", "carol"))));
     assert!(!enters(runs, &none("access_sandboxes")));
-    // Nobody knows whose these were, even where those who are known are alice's.
+    // Their framework is unknown, even where the known ones are alice's.
     let not_carols = json!({ "permissive": true, "access_sandboxes": [
         {"principals": {"type": "NONE"}, "users": {"values": ["carol"]}},
     ]});
@@ -627,7 +634,7 @@ fn nobody_sees_more_than_the_acls_let_them_see() {
 
 /// SPEC 3.7: `view_roles`.
 #[test]
-fn what_is_reserved_for_roles_that_are_not_seen_is_not_shown_but_the_sums_stay_whole() {
+fn invisible_roles_are_hidden_but_totals_stay() {
     let acls = r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#;
     let roles = roles(acls);
     let json = whole(&roles);

@@ -1,7 +1,7 @@
-//! How an agent comes by its zygote: it starts one, or goes on with the one that an earlier agent has left.
+//! Starts a zygote, or resumes the one of an earlier agent.
 //!
-//! Blocking functions. A zygote that was left is no child of this agent; the kernel says which process it is. Never takes one that is
-//! another user's, or that speaks otherwise.
+//! Blocking. A resumed zygote is no child of this agent; its process is identified by the socket's
+//! peer credentials. Refuses the zygote of another user or with another protocol version.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -14,56 +14,56 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags, UnixCredentials, getsockopt, sockopt::PeerCredentials};
 
 use super::ZygoteError;
-use crate::sys::HeldProcess;
-use crate::zygote::wire::{self, FORM, Left, Report, Request, SOCKET};
+use crate::sys::ProcessHandle;
+use crate::zygote::wire::{self, FORM, LeftContainer, Report, Request, SOCKET};
 
-/// How long a zygote may take to be ready; it may have to end what an earlier agent left behind.
+/// How long a zygote may take to be ready; it may have to kill leftovers first.
 const READY_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How a zygote is started, and where.
+/// How to start a zygote, and its work directory.
 #[derive(Clone)]
-pub(super) struct Recipe {
+pub(super) struct ZygoteCommand {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) work_dir: PathBuf,
-    /// How long what outlives the agent may be without one.
+    /// How long checkpointed executors may run without an agent.
     pub(super) patience: Duration,
 }
 
 /// A zygote that is ready.
 pub(super) struct Zygote {
-    pub(super) body: Body,
+    pub(super) process: ZygoteProcess,
     pub(super) socket: UnixStream,
-    /// What it has said already beside that it is ready.
-    pub(super) arrived: Vec<u8>,
-    /// What an earlier agent has left with it.
-    pub(super) left: Vec<Left>,
+    /// Bytes received after its first report.
+    pub(super) received: Vec<u8>,
+    /// Containers of an earlier agent.
+    pub(super) left: Vec<LeftContainer>,
 }
 
 /// The zygote's process.
-pub(super) enum Body {
-    /// Ours.
+pub(super) enum ZygoteProcess {
+    /// A child of this process.
     Child(Child),
-    /// An earlier agent's.
-    Left(HeldProcess),
+    /// Started by an earlier agent.
+    Resumed(ProcessHandle),
 }
 
-impl Body {
-    /// Ends it, whatever state it is in, and all executors with it.
+impl ZygoteProcess {
+    /// Kills the zygote, and with it all executors.
     pub(super) fn end(&mut self) {
         match self {
             Self::Child(child) => {
                 let _ = child.kill();
                 let _ = child.wait();
             }
-            Self::Left(process) => {
+            Self::Resumed(process) => {
                 let _ = process.kill(); // It may have ended.
             }
         }
     }
 }
 
-impl Recipe {
+impl ZygoteCommand {
     /// Starts a zygote and waits until it is ready.
     pub(super) fn start(&self) -> Result<Zygote, ZygoteError> {
         let start = |source| ZygoteError::Start {
@@ -72,25 +72,26 @@ impl Recipe {
         };
         let (ours, theirs) = UnixStream::pair().map_err(start)?;
         let mut command = Command::new(&self.program);
-        // Executors and tasks of this user can read a zygote's environment: it has none of the agent's.
+        // Executors and tasks of the same user can read a zygote's environment, so it gets none of
+        // the agent's.
         command
             .args(&self.arguments)
             .env_clear()
             .stdin(Stdio::from(OwnedFd::from(theirs)));
         let child = command.spawn().map_err(start)?;
-        // The command holds the zygote's end; without it the zygote's death shows.
+        // Drops the zygote's end of the socket, so that its death closes the connection.
         drop(command);
-        let mut body = Body::Child(child);
+        let mut process = ZygoteProcess::Child(child);
         let serve = Request::Serve {
             work_dir: self.work_dir.clone(),
             patience: self.patience,
         };
-        let problem = match greet(&ours, &serve) {
-            Ok((Report::Ready, arrived)) => {
+        let problem = match handshake(&ours, &serve) {
+            Ok((Report::Ready, received)) => {
                 return Ok(Zygote {
-                    body,
+                    process,
                     socket: ours,
-                    arrived,
+                    received,
                     left: Vec::new(),
                 });
             }
@@ -98,11 +99,11 @@ impl Recipe {
             Ok((other, _)) => ZygoteError::Silent(unexpected(&other)),
             Err(error) => ZygoteError::Silent(error),
         };
-        body.end();
+        process.end();
         Err(problem)
     }
 
-    /// Goes on with the zygote that an earlier agent has left; `None` if there is none.
+    /// Resumes the zygote of an earlier agent; `None` if there is none.
     pub(super) fn resume(&self) -> Result<Option<Zygote>, ZygoteError> {
         let Ok(socket) = UnixStream::connect(self.work_dir.join(SOCKET)) else {
             return Ok(None);
@@ -111,7 +112,7 @@ impl Recipe {
             work_dir: self.work_dir.display().to_string(),
             problem,
         };
-        let (peer, process) = match hold(&socket) {
+        let (peer, process) = match pin_peer(&socket) {
             Ok(held) => held,
             Err(error) if is_gone(&error) => return Ok(None),
             Err(error) => return Err(foreign(error.to_string())),
@@ -123,61 +124,62 @@ impl Recipe {
             form: FORM,
             patience: self.patience,
         };
-        match greet(&socket, &resume) {
-            Ok((Report::Resumed { left }, arrived)) => {
+        match handshake(&socket, &resume) {
+            Ok((Report::Resumed { left }, received)) => {
                 tracing::info!(
                     containers = left.len(),
                     pid = peer.pid(),
-                    "the executor launcher of an earlier agent goes on"
+                    "resuming the executor launcher of an earlier agent"
                 );
                 Ok(Some(Zygote {
-                    body: Body::Left(process),
+                    process: ZygoteProcess::Resumed(process),
                     socket,
-                    arrived,
+                    received,
                     left,
                 }))
             }
             Ok((Report::Unable { reason }, _)) => Err(foreign(reason)),
             Ok((other, _)) => Err(foreign(unexpected(&other).to_string())),
-            // It had nothing to wait with and is ending; the next one waits for that.
+            // It had no waiting containers and is ending; a new zygote waits for that.
             Err(error) if is_gone(&error) => Ok(None),
             Err(error) => Err(foreign(error.to_string())),
         }
     }
 
-    /// Ends what an earlier agent has left in the work directory, with its zygote. Gives how many containers that were.
+    /// Kills the zygote of an earlier agent and its leftovers. Returns the number of its
+    /// containers.
     pub(super) fn clean_up(&self) -> Result<usize, ZygoteError> {
         let left = match self.resume() {
             Ok(Some(mut zygote)) => {
-                zygote.body.end();
+                zygote.process.end();
                 zygote.left.len()
             }
             Ok(None) => 0,
-            // It cannot be spoken with, but it can be ended.
+            // It cannot be resumed, but it can be killed.
             Err(error) => {
-                tracing::warn!(%error, "ended without a word");
+                tracing::warn!(%error, "cannot resume the executor launcher; killing it");
                 let socket = UnixStream::connect(self.work_dir.join(SOCKET));
-                if let Ok((_, process)) = socket.and_then(|socket| hold(&socket)) {
-                    Body::Left(process).end();
+                if let Ok((_, process)) = socket.and_then(|socket| pin_peer(&socket)) {
+                    ZygoteProcess::Resumed(process).end();
                 }
                 0
             }
         };
-        // A new one begins by ending whatever else is left, and ends with its agent.
+        // A new zygote first kills all leftovers, and ends with its agent.
         let zygote = self.start()?;
         drop(zygote.socket);
-        if let Body::Child(mut child) = zygote.body {
+        if let ZygoteProcess::Child(mut child) = zygote.process {
             let _ = child.wait();
         }
         Ok(left)
     }
 }
 
-/// The process that has the other end of this socket.
-fn hold(socket: &UnixStream) -> io::Result<(UnixCredentials, HeldProcess)> {
+/// The peer process of this socket, pinned by a pidfd.
+fn pin_peer(socket: &UnixStream) -> io::Result<(UnixCredentials, ProcessHandle)> {
     let peer = getsockopt(socket, PeerCredentials)?;
-    let process = HeldProcess::of(peer.pid())?;
-    // It still has that end, so it lives, and it was the one with this number when that was held.
+    let process = ProcessHandle::of(peer.pid())?;
+    // The connection is still open, so the process with this pid lived when the pidfd was opened.
     let mut byte = [0];
     let flags = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
     match socket::recv(socket.as_raw_fd(), &mut byte, flags) {
@@ -198,21 +200,21 @@ fn unexpected(report: &Report) -> io::Error {
     io::Error::other(format!("unexpected first report {report:?}"))
 }
 
-/// Says the first thing to a zygote, and waits for its answer; what it says after that is given too, be it whole or not.
-fn greet(mut socket: &UnixStream, first: &Request) -> io::Result<(Report, Vec<u8>)> {
+/// Sends the first request and waits for its answer. Also returns the bytes received after it.
+fn handshake(mut socket: &UnixStream, first: &Request) -> io::Result<(Report, Vec<u8>)> {
     let bytes = wire::encode(first).map_err(io::Error::other)?;
     socket.set_read_timeout(Some(READY_PATIENCE))?;
     socket.write_all(&bytes)?;
-    let mut arrived = Vec::new();
-    // Ends: each round reads something, has the whole answer, or fails.
+    let mut received = Vec::new();
+    // Terminates: each round reads bytes, returns the answer, or fails.
     loop {
         let mut buffer = [0; 4096];
         match socket.read(&mut buffer)? {
             0 => return Err(ErrorKind::UnexpectedEof.into()),
-            count => arrived.extend_from_slice(&buffer[..count]),
+            count => received.extend_from_slice(&buffer[..count]),
         }
-        if let Some(report) = wire::decode::<Report>(&mut arrived).map_err(io::Error::other)? {
-            return Ok((report, arrived));
+        if let Some(report) = wire::decode::<Report>(&mut received).map_err(io::Error::other)? {
+            return Ok((report, received));
         }
     }
 }
@@ -222,15 +224,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_the_other_end_is_held_and_nobody_when_that_is_closed() {
+    fn peer_is_pinned_only_while_connected() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (peer, _) = hold(&ours).unwrap();
+        let (peer, _) = pin_peer(&ours).unwrap();
         assert_eq!(peer.pid(), std::process::id() as i32);
         theirs.write_all(b"a word").unwrap();
-        assert!(hold(&ours).is_ok());
+        assert!(pin_peer(&ours).is_ok());
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        let gone = hold(&ours).map(|_| ()).unwrap_err();
+        let gone = pin_peer(&ours).map(|_| ()).unwrap_err();
         assert!(is_gone(&gone), "{gone}");
     }
 }

@@ -1,15 +1,15 @@
-//! The ledger: keeps on the disk what the next process of the agent must know to go on with what runs (SPEC 5.3).
+//! The ledger: writes the checkpoints by which the next agent process recovers.
 //!
-//! Hears from the containerizer what containers and tasks are, before it starts anything, and from the status updates what is on its way, before
-//! it is sent. Says when it is on the disk, in the order in which it was asked. Remembers what waits to be written: all of it is the next
-//! write, so that a slow disk costs each asker one write and not one each. What the disk has refused is remembered too, and written before
-//! anything later: so the next process of the agent finds what was so at one moment, and nothing of later without what was before it. Never
-//! reads: that was done before the agent began ([`plan`]).
+//! Receives containers and tasks from the containerizer before they start, and updates from the
+//! status updates before they are sent. Confirms each write in the order of requests. All pending
+//! requests form one write, so a slow disk costs each caller one write. Entries that failed are
+//! retried before later ones, so a recovering process sees a consistent prefix. Never reads:
+//! recovery is done before the agent starts ([`plan`]).
 
-pub mod book;
 pub mod plan;
 pub mod reconfiguration;
 pub mod record;
+pub mod store;
 #[cfg(test)]
 mod tests;
 
@@ -18,201 +18,204 @@ use std::time::Duration;
 
 use runtime::prelude::*;
 
-use self::book::Book;
 use self::record::Entry;
+use self::store::CheckpointStore;
 
-/// How many may wait; one more is refused.
+/// Maximum pending requests; further ones are refused.
 const WAITING_MAX: usize = 65_536;
-/// How many entries that the disk has refused are remembered; while there are more, nothing new is taken.
-const REFUSED_MAX: usize = 65_536;
-/// How long after a write that failed it is tried again, if nobody has asked for another one.
-pub(crate) const AGAIN_AFTER: Duration = Duration::from_secs(1);
-/// Bytes that are written at once, about.
-const TURN_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum failed entries kept for retry; above it, new requests are refused.
+const FAILED_MAX: usize = 65_536;
+/// Delay before a failed write is retried, unless another request comes first.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Approximate bytes per write.
+const WRITE_BYTES: usize = 4 * 1024 * 1024;
 
-/// What is called with the outcome once it is on the disk, or cannot be: also if the ledger falls before, or does not even hear.
-pub struct Then(Option<Continuation>);
+/// A completion callback. Called with an error if the ledger ends or refuses the request.
+pub struct OnWritten(Option<Continuation>);
 
-type Continuation = Box<dyn FnOnce(Result<(), Unwritten>) + Send>;
+type Continuation = Box<dyn FnOnce(Result<(), LedgerError>) + Send>;
 
-/// Why something is not on the disk.
+/// Why an entry is not on disk.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum Unwritten {
-    /// The disk has refused it, and will be asked again before anything later is written.
+pub enum LedgerError {
+    /// The write failed and will be retried before later ones.
     #[error("{0}")]
-    Refused(String),
-    /// It has not been taken, and will not be written.
+    WriteFailed(String),
+    /// Refused; it will not be written.
     #[error("{0}")]
-    NotTaken(String),
+    NotAccepted(String),
 }
 
-impl Then {
-    /// Calls this.
-    pub fn new(then: impl FnOnce(Result<(), Unwritten>) + Send + 'static) -> Self {
-        Self(Some(Box::new(then)))
+impl OnWritten {
+    /// A callback.
+    pub fn new(on_written: impl FnOnce(Result<(), LedgerError>) + Send + 'static) -> Self {
+        Self(Some(Box::new(on_written)))
     }
 
-    fn tell(mut self, outcome: Result<(), Unwritten>) {
-        if let Some(then) = self.0.take() {
-            then(outcome);
+    fn tell(mut self, outcome: Result<(), LedgerError>) {
+        if let Some(on_written) = self.0.take() {
+            on_written(outcome);
         }
     }
 }
 
-impl Drop for Then {
+impl Drop for OnWritten {
     fn drop(&mut self) {
-        if let Some(then) = self.0.take() {
-            let problem = "the agent's ledger has fallen".to_owned();
-            then(Err(Unwritten::NotTaken(problem)));
+        if let Some(on_written) = self.0.take() {
+            let problem = "the ledger has failed".to_owned();
+            on_written(Err(LedgerError::NotAccepted(problem)));
         }
     }
 }
 
-/// Keep this, and forget that, in this order. Nothing at all is on the disk once all that was to be kept before is.
+/// Writes these entries in order. Without entries, waits for earlier writes.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Keep {
-    /// What.
+pub struct WriteEntries {
+    /// The entries.
     pub entries: Vec<Entry>,
-    /// Who wants to know when it is on the disk.
-    pub then: Option<Then>,
+    /// Called when they are on disk.
+    pub on_written: Option<OnWritten>,
 }
 
-/// Forget everything: the agent will not come back as itself. What is to be kept from now on is not, and whoever wants that hears when everything
-/// is forgotten. Answered with what the disk says to it: as long as it has not agreed, a next process may find what was kept.
+/// Deletes all checkpoints: the agent will not return under its id. Later requests are not written;
+/// they complete once everything is deleted. Answered with the result: until it is `Ok`, a next
+/// process may find the checkpoints.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Result<(), Unwritten>")]
-pub struct ForgetEverything;
+#[rtype(result = "Result<(), LedgerError>")]
+pub struct DeleteCheckpoints;
 
-/// All is written that was to be written. Answered once that is so.
+/// Waits until all pending writes are done.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "()")]
-pub struct AllWritten;
+pub struct FlushLedger;
 
-/// The actor.
+/// The ledger actor.
 pub struct Ledger {
-    /// Away while it is written.
-    book: Option<Book>,
-    waiting: VecDeque<Keep>,
-    /// What the disk has refused, or may have: the beginning of the next write.
-    refused: Vec<Entry>,
-    /// Whether that is to be written although nothing else is.
-    again: bool,
-    /// Whether a timer runs that sees to that.
-    timer_runs: bool,
-    /// Whether everything is to be forgotten before anything else is written.
-    to_forget: bool,
-    forgotten: bool,
-    /// Who waits until the disk has, or has refused.
-    forgetting: Vec<Promise<Result<(), Unwritten>>>,
-    /// Who wanted something kept meanwhile: what that follows from would be found by a next process that finds what was kept before.
-    let_go: Vec<Then>,
-    idle: Vec<Promise<()>>,
+    /// Taken while a write is running.
+    store: Option<CheckpointStore>,
+    waiting: VecDeque<WriteEntries>,
+    /// Entries of failed or uncertain writes. Written first next time.
+    failed: Vec<Entry>,
+    /// Whether to write them even without new requests.
+    retry: bool,
+    /// Whether a retry is scheduled.
+    retry_scheduled: bool,
+    /// Whether to delete all checkpoints before the next write.
+    delete_pending: bool,
+    deleting: bool,
+    /// Waiting for the deletion.
+    delete_waiters: Vec<Promise<Result<(), LedgerError>>>,
+    /// Callbacks of requests since. They wait for the deletion: until then, a next process could
+    /// find the older checkpoints without these.
+    waiting_for_delete: Vec<OnWritten>,
+    flush_waiters: Vec<Promise<()>>,
 }
 
 impl Ledger {
-    /// A ledger that writes into this book.
-    pub fn new(book: Book) -> Self {
+    /// A ledger that writes to this store.
+    pub fn new(store: CheckpointStore) -> Self {
         Self {
-            book: Some(book),
+            store: Some(store),
             waiting: VecDeque::new(),
-            refused: Vec::new(),
-            again: false,
-            timer_runs: false,
-            to_forget: false,
-            forgotten: false,
-            forgetting: Vec::new(),
-            let_go: Vec::new(),
-            idle: Vec::new(),
+            failed: Vec::new(),
+            retry: false,
+            retry_scheduled: false,
+            delete_pending: false,
+            deleting: false,
+            delete_waiters: Vec::new(),
+            waiting_for_delete: Vec::new(),
+            flush_waiters: Vec::new(),
         }
     }
 
-    /// Writes what waits, unless something is being written.
+    /// Writes the pending requests, unless a write is running.
     fn write(&mut self, ctx: &mut Context<Self>) {
-        let Some(mut book) = self.book.take() else {
+        let Some(mut store) = self.store.take() else {
             return;
         };
-        let again = std::mem::take(&mut self.again);
-        let forget = self.to_forget && (again || !self.waiting.is_empty());
-        let (mut fresh, mut told, mut bytes) = (Vec::new(), Vec::new(), 0);
-        while bytes < TURN_BYTES
-            && let Some(keep) = self.waiting.pop_front()
+        let retry = std::mem::take(&mut self.retry);
+        let delete = self.delete_pending && (retry || !self.waiting.is_empty());
+        let (mut fresh, mut callbacks, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while bytes < WRITE_BYTES
+            && let Some(request) = self.waiting.pop_front()
         {
             let size = |entry: &Entry| match entry {
                 Entry::Put(_, value) => value.len(),
                 Entry::Remove(_) => 0,
             };
-            bytes += keep.entries.iter().map(size).sum::<usize>() + 1;
-            fresh.extend(keep.entries);
-            told.extend(keep.then);
+            bytes += request.entries.iter().map(size).sum::<usize>() + 1;
+            fresh.extend(request.entries);
+            callbacks.extend(request.on_written);
         }
-        let anew = again && !self.refused.is_empty();
-        if bytes == 0 && !forget && !anew {
-            self.book = Some(book);
-            for idle in self.idle.drain(..) {
-                idle.answer(());
+        let retry_failed = retry && !self.failed.is_empty();
+        if bytes == 0 && !delete && !retry_failed {
+            self.store = Some(store);
+            for waiter in self.flush_waiters.drain(..) {
+                waiter.answer(());
             }
             return;
         }
-        let forgetting = match forget {
-            true => std::mem::take(&mut self.forgetting),
+        let delete_waiters = match delete {
+            true => std::mem::take(&mut self.delete_waiters),
             false => Vec::new(),
         };
-        let mut entries = std::mem::take(&mut self.refused);
+        let mut entries = std::mem::take(&mut self.failed);
         entries.append(&mut fresh);
         let written = ctx.node().blocking(move || {
-            let written = match forget {
-                true => book.clear(),
+            let written = match delete {
+                true => store.clear(),
                 false => Ok(()),
             };
-            let written = written.and_then(|()| book.write(&entries));
-            let refused = |error: storage::StoreError| Unwritten::Refused(error.to_string());
-            (book, entries, written.map_err(refused))
+            let written = written.and_then(|()| store.write(&entries));
+            let failed = |error: storage::StoreError| LedgerError::WriteFailed(error.to_string());
+            (store, entries, written.map_err(failed))
         });
         ctx.then(written, move |this, written, ctx| {
             let outcome = match written {
-                Ok((book, entries, outcome)) => {
-                    this.book = Some(book);
+                Ok((store, entries, outcome)) => {
+                    this.store = Some(store);
                     match &outcome {
-                        Ok(()) => this.to_forget &= !forget,
-                        Err(_) => this.write_again(entries, ctx),
+                        Ok(()) => this.delete_pending &= !delete,
+                        Err(_) => this.keep_failed(entries, ctx),
                     }
                     outcome
                 }
-                Err(interrupted) => Err(Unwritten::NotTaken(interrupted.to_string())),
+                Err(interrupted) => Err(LedgerError::NotAccepted(interrupted.to_string())),
             };
             if let Err(problem) = &outcome {
                 tracing::error!(
                     %problem,
-                    "what runs is not kept for the next process of this agent"
+                    "cannot write checkpoints"
                 );
             }
-            if forget {
-                told.append(&mut this.let_go);
+            if delete {
+                callbacks.append(&mut this.waiting_for_delete);
             }
-            for then in told {
-                then.tell(outcome.clone());
+            for on_written in callbacks {
+                on_written.tell(outcome.clone());
             }
-            for asked in forgetting {
-                asked.answer(outcome.clone());
+            for waiter in delete_waiters {
+                waiter.answer(outcome.clone());
             }
-            match this.book {
+            match this.store {
                 Some(_) => this.write(ctx),
-                // The book is lost for good, and with this actor ends its agent.
+                // The store is lost with its interrupted job. The ledger ends, and its agent with
+                // it.
                 None => ctx.stop(),
             }
         });
     }
 
-    /// What the disk has not taken is the beginning of the next write, which comes before long.
-    fn write_again(&mut self, entries: Vec<Entry>, ctx: &mut Context<Self>) {
-        // Whatever was to be kept before everything is forgotten need not be.
-        if !self.forgotten {
-            self.refused = entries;
+    /// Keeps failed entries for the next write and schedules it.
+    fn keep_failed(&mut self, entries: Vec<Entry>, ctx: &mut Context<Self>) {
+        // After `DeleteCheckpoints` nothing needs to be written.
+        if !self.deleting {
+            self.failed = entries;
         }
-        if !std::mem::replace(&mut self.timer_runs, true) {
-            ctx.after(AGAIN_AFTER, |this, ctx| {
-                (this.timer_runs, this.again) = (false, true);
+        if !std::mem::replace(&mut self.retry_scheduled, true) {
+            ctx.after(RETRY_AFTER, |this, ctx| {
+                (this.retry_scheduled, this.retry) = (false, true);
                 this.write(ctx);
             });
         }
@@ -225,49 +228,53 @@ impl Actor for Ledger {
 
 impl Process for Ledger {}
 
-impl Handler<Keep> for Ledger {
+impl Handler<WriteEntries> for Ledger {
     type Result = ();
-    fn handle(&mut self, keep: Keep, ctx: &mut Context<Self>) {
-        if self.forgotten && !self.to_forget {
-            return keep.then.into_iter().for_each(|then| then.tell(Ok(())));
+    fn handle(&mut self, request: WriteEntries, ctx: &mut Context<Self>) {
+        if self.deleting && !self.delete_pending {
+            return request
+                .on_written
+                .into_iter()
+                .for_each(|on_written| on_written.tell(Ok(())));
         }
-        let waiting = self.waiting.len() + self.let_go.len();
-        if waiting >= WAITING_MAX || self.refused.len() >= REFUSED_MAX {
-            let problem = Unwritten::NotTaken("too much waits for the agent's disk".to_owned());
-            let told = keep.then.into_iter();
-            return told.for_each(|then| then.tell(Err(problem.clone())));
+        let waiting = self.waiting.len() + self.waiting_for_delete.len();
+        if waiting >= WAITING_MAX || self.failed.len() >= FAILED_MAX {
+            let problem = LedgerError::NotAccepted("too many pending checkpoint writes".to_owned());
+            let callbacks = request.on_written.into_iter();
+            return callbacks.for_each(|on_written| on_written.tell(Err(problem.clone())));
         }
-        if self.forgotten {
-            return self.let_go.extend(keep.then);
+        if self.deleting {
+            return self.waiting_for_delete.extend(request.on_written);
         }
-        self.waiting.push_back(keep);
+        self.waiting.push_back(request);
         self.write(ctx);
     }
 }
 
-impl Handler<ForgetEverything> for Ledger {
-    type Result = Reply<Result<(), Unwritten>>;
-    fn handle(&mut self, _: ForgetEverything, ctx: &mut Context<Self>) -> Self::Result {
+impl Handler<DeleteCheckpoints> for Ledger {
+    type Result = Reply<Result<(), LedgerError>>;
+    fn handle(&mut self, _: DeleteCheckpoints, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        self.forgetting.push(promise);
-        self.forgotten = true;
-        self.to_forget = true;
-        self.again = true;
-        self.refused.clear();
+        self.delete_waiters.push(promise);
+        self.deleting = true;
+        self.delete_pending = true;
+        self.retry = true;
+        self.failed.clear();
         let waiting = self.waiting.drain(..);
-        self.let_go.extend(waiting.filter_map(|keep| keep.then));
+        self.waiting_for_delete
+            .extend(waiting.filter_map(|request| request.on_written));
         self.write(ctx);
         reply
     }
 }
 
-impl Handler<AllWritten> for Ledger {
+impl Handler<FlushLedger> for Ledger {
     type Result = Reply<()>;
-    fn handle(&mut self, _: AllWritten, ctx: &mut Context<Self>) -> Reply<()> {
+    fn handle(&mut self, _: FlushLedger, ctx: &mut Context<Self>) -> Reply<()> {
         let (promise, reply) = promise();
-        self.idle.push(promise);
-        // Once more, what was refused too; then it is as it is.
-        self.again = true;
+        self.flush_waiters.push(promise);
+        // One more attempt for failed entries; then the result stands.
+        self.retry = true;
         self.write(ctx);
         reply
     }

@@ -1,57 +1,59 @@
-//! What an agent makes of what an earlier process of it has left: who it is, which executors to wait for, which tasks are over. Pure.
+//! The recovery plan: which containers of an earlier agent process continue, and which are over.
+//! Pure.
 //!
-//! The launcher knows for certain which containers still live: it is the parent of their executors, and has outlived the earlier agent. What it
-//! does not have is over, be it that the machine was started anew.
+//! The launcher knows reliably which containers still live, since its zygote is the parent of their
+//! executors and outlived the earlier agent. All others are over, for example after a reboot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{AgentInfo, ContainerId, FrameworkId, StatusUpdate, TaskId};
 
 use super::reconfiguration::{Incompatible, ReconfigurationPolicy};
-use super::record::{AgentRecord, Entry, Found, FoundContainer, Key};
-use crate::launcher::Left;
+use super::record::{AgentRecord, Entry, Key, StoredContainer, StoredRecords};
+use crate::launcher::LeftContainer;
 
 /// Why a container is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
-    /// Its processes are gone, nobody knows how.
+pub enum EndCause {
+    /// Its processes ended; their exit status is unknown.
     Ended,
-    /// Its machine was started anew.
+    /// The machine was rebooted.
     Rebooted,
 }
 
-/// What is to be done with a container.
+/// The decision for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// Its executor should subscribe again; this is its first process, if that still lives. If not, its end is told next.
+pub enum RecoveryAction {
+    /// Wait for its executor to subscribe again. The session leader, if it lives; its exit is
+    /// reported next otherwise.
     Await(Option<i32>),
     /// Its live tasks have ended.
-    Lost(Lost),
+    Ended(EndCause),
 }
 
-/// What an agent goes on with.
+/// The result of recovery.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Who the agent is, with its id; `None` if it begins anew.
+    /// The agent's description with its id; `None` to start as a new agent.
     pub agent: Option<AgentInfo>,
-    /// What is to be written of it before it goes on, since it is described otherwise than it was: whoever comes after it is compared with
-    /// what it was told to be last, whether or not it has started anything.
+    /// The agent record to write first because the description has changed. The next process is
+    /// compared with this one, even if nothing was launched.
     pub rewrite: Option<AgentRecord>,
-    /// Containers with their tasks, and what is to be done with each.
-    pub containers: Vec<(ContainerId, FoundContainer, Fate)>,
-    /// Containers that run and that nothing is known of: they must end.
-    pub strangers: Vec<ContainerId>,
-    /// Updates that are not acknowledged, in the order in which they came.
+    /// Containers with their tasks and decisions.
+    pub containers: Vec<(ContainerId, StoredContainer, RecoveryAction)>,
+    /// Running containers without a checkpoint: they are killed.
+    pub unknown: Vec<ContainerId>,
+    /// Unacknowledged updates, in order of arrival.
     pub updates: BTreeMap<u64, StatusUpdate>,
-    /// Records that nobody needs any more.
+    /// Records to remove.
     pub forget: Vec<Entry>,
 }
 
-/// What to go on with, of what was found, what the launcher has, the machine's boot id and how the agent is described now, which may
-/// differ from what it was by this policy.
+/// Builds the plan from the checkpoints, the launcher's containers, the boot id and the agent's
+/// present description, which may differ from the earlier one as `policy` allows.
 pub fn plan(
-    found: Found,
-    left: &[Left],
+    found: StoredRecords,
+    left: &[LeftContainer],
     boot: &str,
     described: &AgentInfo,
     policy: ReconfigurationPolicy,
@@ -61,7 +63,7 @@ pub fn plan(
         .map(|left| (&left.container_id, left.pid))
         .collect();
     let known = |id: &ContainerId| found.containers.contains_key(id);
-    let strangers: Vec<ContainerId> = living
+    let unknown: Vec<ContainerId> = living
         .keys()
         .filter(|id| !known(id))
         .map(|&id| id.clone())
@@ -79,24 +81,25 @@ pub fn plan(
     let agent = match (found.agent, differs) {
         (_, Some(differs)) if lives => return Err(differs),
         (Some(agent), None) => agent,
-        // Nothing runs any more: it begins anew, and its master says of the old tasks that they are gone.
+        // No container lives: start as a new agent. The master will report the old tasks as gone.
         (_, _) => {
             let containers = found.containers.iter();
-            let of_containers = containers.flat_map(|(id, container)| everything(id, container));
+            let of_containers =
+                containers.flat_map(|(id, container)| container_keys(id, container));
             let updates = found.updates.keys().map(|&number| Key::Update(number));
-            let all = of_containers.chain(updates).chain(found.loose);
+            let all = of_containers.chain(updates).chain(found.orphaned);
             return Ok(Plan {
-                strangers,
+                unknown,
                 forget: all.chain(own).map(Entry::Remove).collect(),
                 ..Plan::default()
             });
         }
     };
     let lost = match agent.boot == boot {
-        true => Lost::Ended,
-        false => Lost::Rebooted,
+        true => EndCause::Ended,
+        false => EndCause::Rebooted,
     };
-    let mut forget = found.loose;
+    let mut forget = found.orphaned;
     let ends: BTreeSet<(FrameworkId, TaskId)> = found
         .updates
         .values()
@@ -106,7 +109,7 @@ pub fn plan(
     let mut containers = Vec::new();
     for (id, mut container) in found.containers {
         let framework = container.record.framework.id.clone();
-        // Its end was acknowledged, which was not written any more.
+        // The acknowledgement was received but its removal not written.
         let (kept, closed): (Vec<_>, Vec<_>) =
             container.tasks.into_iter().partition(|(info, state)| {
                 let key = framework.clone().map(|id| (id, info.task_id.clone()));
@@ -117,21 +120,21 @@ pub fn plan(
             forget.push(Key::State(id.clone(), info.task_id));
         }
         container.tasks = kept;
-        let fate = match living.get(&id) {
-            Some(&pid) => Fate::Await(pid),
+        let action = match living.get(&id) {
+            Some(&pid) => RecoveryAction::Await(pid),
             None if container.tasks.is_empty() => {
                 forget.push(Key::Container(id));
                 continue;
             }
-            None => Fate::Lost(lost),
+            None => RecoveryAction::Ended(lost),
         };
-        containers.push((id, container, fate));
+        containers.push((id, container, action));
     }
     let is = AgentInfo {
         id: agent.info.id.clone(),
         ..described.clone()
     };
-    // With the boot id of the containers' machine: they are over, or not, by that.
+    // Keeps the boot id of the containers' machine, which decides whether they are over.
     let rewrite = (is != agent.info).then(|| AgentRecord {
         info: is.clone(),
         boot: agent.boot,
@@ -140,16 +143,16 @@ pub fn plan(
         agent: Some(is),
         rewrite,
         containers,
-        strangers,
+        unknown,
         updates: found.updates,
         forget: forget.into_iter().map(Entry::Remove).collect(),
     })
 }
 
 /// All keys of a container.
-fn everything<'a>(
+fn container_keys<'a>(
     id: &'a ContainerId,
-    container: &'a FoundContainer,
+    container: &'a StoredContainer,
 ) -> impl Iterator<Item = Key> + 'a {
     let of_task = |(info, _): &'a (protocol::TaskInfo, _)| {
         let task = info.task_id.clone();
@@ -171,14 +174,14 @@ mod tests {
 
     const EQUAL: ReconfigurationPolicy = ReconfigurationPolicy::Equal;
 
-    fn left(name: &str, pid: Option<i32>) -> Left {
-        Left {
+    fn left(name: &str, pid: Option<i32>) -> LeftContainer {
+        LeftContainer {
             container_id: id(name),
             pid,
         }
     }
 
-    fn with(tasks: &[(&str, TaskState)]) -> FoundContainer {
+    fn with(tasks: &[(&str, TaskState)]) -> StoredContainer {
         let tasks = tasks.iter().map(|&(name, state)| {
             let state = StateRecord {
                 state,
@@ -186,20 +189,20 @@ mod tests {
             };
             (task(name), state)
         });
-        FoundContainer {
+        StoredContainer {
             record: container(),
             tasks: tasks.collect(),
         }
     }
 
-    fn found(containers: &[(&str, FoundContainer)]) -> Found {
+    fn found(containers: &[(&str, StoredContainer)]) -> StoredRecords {
         let containers = containers.iter();
-        Found {
+        StoredRecords {
             agent: Some(agent("boot")),
             containers: containers
                 .map(|(name, container)| (id(name), container.clone()))
                 .collect(),
-            ..Found::default()
+            ..StoredRecords::default()
         }
     }
 
@@ -210,17 +213,20 @@ mod tests {
         }
     }
 
-    fn fates(plan: &Plan) -> Vec<(&str, Fate)> {
-        let of = |(id, _, fate): &(ContainerId, FoundContainer, Fate)| (id.clone(), *fate);
-        let all: Vec<(ContainerId, Fate)> = plan.containers.iter().map(of).collect();
-        let name =
-            |(at, (_, fate)): (usize, (ContainerId, Fate))| (plan.containers[at].0.as_str(), fate);
+    fn actions(plan: &Plan) -> Vec<(&str, RecoveryAction)> {
+        let of = |(id, _, action): &(ContainerId, StoredContainer, RecoveryAction)| {
+            (id.clone(), *action)
+        };
+        let all: Vec<(ContainerId, RecoveryAction)> = plan.containers.iter().map(of).collect();
+        let name = |(at, (_, action)): (usize, (ContainerId, RecoveryAction))| {
+            (plan.containers[at].0.as_str(), action)
+        };
         all.into_iter().enumerate().map(name).collect()
     }
 
     /// SPEC 5.3.
     #[test]
-    fn who_lives_is_awaited_and_who_does_not_has_ended() {
+    fn living_containers_are_awaited_and_others_ended() {
         let running = with(&[("t", TaskState::Running)]);
         let all = ["ended", "gone", "living"].map(|name| (name, running.clone()));
         let left = [
@@ -231,26 +237,29 @@ mod tests {
         let plan = plan(found(&all), &left, "boot", &described(), EQUAL).unwrap();
         assert_eq!(plan.agent, Some(agent("").info));
         let expected = [
-            ("ended", Fate::Await(None)),
-            ("gone", Fate::Lost(Lost::Ended)),
-            ("living", Fate::Await(Some(42))),
+            ("ended", RecoveryAction::Await(None)),
+            ("gone", RecoveryAction::Ended(EndCause::Ended)),
+            ("living", RecoveryAction::Await(Some(42))),
         ];
-        assert_eq!(fates(&plan), expected);
-        assert_eq!(plan.strangers, [id("stranger")]);
+        assert_eq!(actions(&plan), expected);
+        assert_eq!(plan.unknown, [id("stranger")]);
         assert_eq!(plan.forget, []);
     }
 
     /// SPEC 5.3: after a reboot nothing lives, and the agent keeps its id.
     #[test]
-    fn after_a_reboot_all_executors_are_gone_and_the_id_is_kept() {
+    fn reboot_loses_executors_but_keeps_the_id() {
         let all = [("c", with(&[("t", TaskState::Running)]))];
         let plan = plan(found(&all), &[], "another boot", &described(), EQUAL).unwrap();
-        assert_eq!(fates(&plan), [("c", Fate::Lost(Lost::Rebooted))]);
+        assert_eq!(
+            actions(&plan),
+            [("c", RecoveryAction::Ended(EndCause::Rebooted))]
+        );
         assert_eq!(plan.agent.unwrap().id, agent("").info.id);
     }
 
     #[test]
-    fn an_end_that_was_acknowledged_is_forgotten_and_one_that_was_not_is_told_again() {
+    fn unacknowledged_ends_are_recovered_and_others_removed() {
         let both = [("closed", TaskState::Finished), ("open", TaskState::Failed)];
         let mut found = found(&[
             ("c", with(&both)),
@@ -259,7 +268,10 @@ mod tests {
         let failed = update("open", TaskState::Failed, 1);
         found.updates.insert(9, failed.clone());
         let plan = plan(found, &[], "boot", &described(), EQUAL).unwrap();
-        assert_eq!(fates(&plan), [("c", Fate::Lost(Lost::Ended))]);
+        assert_eq!(
+            actions(&plan),
+            [("c", RecoveryAction::Ended(EndCause::Ended))]
+        );
         let names: Vec<String> = plan.containers[0]
             .1
             .tasks
@@ -288,7 +300,7 @@ mod tests {
 
     /// SPEC 5.3, `--reconfiguration_policy=equal`.
     #[test]
-    fn an_agent_that_is_described_otherwise_does_not_take_over_what_runs() {
+    fn equal_policy_refuses_a_changed_agent() {
         let all = [("c", with(&[("t", TaskState::Running)]))];
         let check = |change: &dyn Fn(&mut AgentInfo), field: &str| {
             let mut info = described();
@@ -297,7 +309,7 @@ mod tests {
                 plan(found(&all), &[left("c", Some(1))], "boot", &info, EQUAL).unwrap_err();
             assert_eq!(refused.field, field);
             assert!(refused.to_string().contains("--recover=cleanup"));
-            // Nothing lives: it begins anew.
+            // No container lives: starts as a new agent.
             let anew = plan(found(&all), &[], "boot", &info, EQUAL).unwrap();
             assert_eq!((anew.agent, anew.containers.len()), (None, 0));
             assert_eq!(anew.forget.len(), 4);
@@ -320,7 +332,7 @@ mod tests {
 
     /// SPEC 5.3, `--reconfiguration_policy=additive`.
     #[test]
-    fn an_agent_that_has_more_than_before_goes_on_with_it_if_that_is_wanted() {
+    fn additive_policy_accepts_a_larger_agent() {
         let all = [("c", with(&[("t", TaskState::Running)]))];
         let left = [left("c", Some(1))];
         let more = AgentInfo {
@@ -351,10 +363,10 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_kept_nothing_begins_anew_and_ends_what_it_does_not_know() {
+    fn without_checkpoints_unknown_containers_are_killed() {
         let left = [left("c", Some(1))];
-        let plan = plan(Found::default(), &left, "boot", &described(), EQUAL).unwrap();
+        let plan = plan(StoredRecords::default(), &left, "boot", &described(), EQUAL).unwrap();
         assert_eq!((plan.agent, plan.containers), (None, Vec::new()));
-        assert_eq!(plan.strangers, [id("c")]);
+        assert_eq!(plan.unknown, [id("c")]);
     }
 }

@@ -1,38 +1,38 @@
-//! Reconfiguration: whether an agent that is described otherwise than an earlier process of it may go on for that one (SPEC 5.3,
-//! `--reconfiguration_policy`). Pure.
+//! Reconfiguration: whether a changed agent description is compatible with recovery
+//! (`--reconfiguration_policy`). Pure.
 
 use std::collections::VecDeque;
 
 use protocol::AgentInfo;
 use resources::{Attribute, AttributeValue, Attributes};
 
-/// The agent is not the one whose executors still run.
+/// The description is incompatible with the executors that still run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "executors still run that an earlier agent has started, and {field} was {was} for it, but is {is}: start it as it was, or end what runs with --recover=cleanup"
+    "{field} was {was} for the executors that still run, but is {is}: restore it, or kill them with --recover=cleanup"
 )]
 pub struct Incompatible {
-    /// What differs.
+    /// The field.
     pub field: &'static str,
-    /// Its value then.
+    /// Its earlier value.
     pub was: String,
-    /// Its value now.
+    /// Its present value.
     pub is: String,
 }
 
-/// How an agent may differ from the earlier process for which it goes on.
+/// Which changes of the description are allowed at recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReconfigurationPolicy {
-    /// Not at all.
+    /// None.
     #[default]
     Equal,
-    /// It may have more than before: larger amounts, more numbers and items, resources and attributes of other names, and a domain if it
-    /// had none.
+    /// Additions: larger scalars, supersets of ranges and sets, new resources and attributes, and a
+    /// domain if there was none.
     Additive,
 }
 
 impl ReconfigurationPolicy {
-    /// Its name, as operators write it.
+    /// Its flag value.
     pub fn name(self) -> &'static str {
         match self {
             Self::Equal => "equal",
@@ -40,7 +40,7 @@ impl ReconfigurationPolicy {
         }
     }
 
-    /// The first thing in which the agent is not as it was and should be. Its masters and its executors know it as it was.
+    /// The first field whose change is not allowed. Masters and executors know the earlier values.
     pub(super) fn difference(self, was: &AgentInfo, is: &AgentInfo) -> Option<Incompatible> {
         let domain = |info: &AgentInfo| {
             let domain = info.domain.as_ref();
@@ -94,15 +94,17 @@ impl ReconfigurationPolicy {
     }
 }
 
-/// Whether these attributes say all that the others do, or more of it: for each of the others there is one of its own that covers it.
+/// Whether each attribute of `others` is covered by its own attribute of `all` (a bipartite
+/// matching).
 fn has_all(all: &Attributes, others: &Attributes) -> bool {
     let (all, others): (Vec<_>, Vec<_>) = (all.iter().collect(), others.iter().collect());
-    // Which one of `all` each of the others has.
+    // The index in `all` assigned to each of the others.
     let mut has = vec![None; others.len()];
     (0..others.len()).all(|other| find_one(other, &all, &others, &mut has))
 }
 
-/// Finds one of `all` for `first`, for which those that have one may change to another. `false`: there are too few.
+/// Assigns an attribute of `all` to `first`, reassigning others along an augmenting path. `false`
+/// if there is none.
 fn find_one(
     first: usize,
     all: &[&Attribute],
@@ -115,7 +117,7 @@ fn find_one(
             *slot = Some(other);
         }
     }
-    // Who would take each, as far as has been looked.
+    // Breadth-first search: which other claims each attribute.
     let mut taker = vec![None; all.len()];
     let mut without = VecDeque::from([first]);
     while let Some(other) = without.pop_front() {
@@ -169,9 +171,10 @@ mod tests {
         }
     }
 
-    /// SPEC 5.3: scalars may grow, ranges and sets be supersets; existing texts are equal; what is new is allowed.
+    /// SPEC 5.3: scalars may grow, ranges and sets be supersets; existing texts are equal; new ones
+    /// are allowed.
     #[test]
-    fn more_of_everything_is_additive_and_less_or_other_of_anything_is_not() {
+    fn additive_policy_allows_only_additions() {
         let was = info("cpus:4;ports:[1-9]", "rack:r1;load:2;os:{a,b}", None);
         let differs = |is: &AgentInfo| {
             let found = ReconfigurationPolicy::Additive.difference(&was, is);
@@ -226,13 +229,13 @@ mod tests {
         );
         let words = moved.unwrap().to_string();
         assert!(
-            words.contains("--domain was `r/z` for it, but is `r/y`"),
+            words.contains("--domain was `r/z` for the executors that still run, but is `r/y`"),
             "{words}"
         );
     }
 
     #[test]
-    fn of_two_attributes_of_one_name_each_must_still_be_there() {
+    fn attributes_of_one_name_are_matched_one_to_one() {
         let parse = |text: &str| Attributes::parse(text).unwrap();
         let has = |all: &str, others: &str| has_all(&parse(all), &parse(others));
         assert!(
@@ -242,7 +245,7 @@ mod tests {
         assert!(!has("rack:a;rack:b", "rack:a;rack:a"));
         assert!(has("rack:b;rack:c;rack:a", "rack:a;rack:b"), "in any order");
         assert!(has("load:2;load:3", "load:1;load:3"));
-        // The first to be looked at has to leave the larger ones to the others.
+        // Augmenting: the first must leave the larger ones to the others.
         assert!(has(
             "os:{a,b,c};os:{a,b};os:{a}",
             "os:{a};os:{a,b};os:{a,b,c}"

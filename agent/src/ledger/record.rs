@@ -1,7 +1,8 @@
-//! What an agent keeps of what runs on it, so that the next process of the agent can go on: the records, their keys and their bytes.
+//! Checkpoint records: their keys and encoding.
 //!
-//! Pure. A record begins with [`FORM`], which must change when the layout of anything in it does: there is no schema evolution here, and a
-//! record that cannot be read is named. One that is too large for the store is cut into pieces.
+//! Pure. Each record starts with [`FORM`], which must change with any change of layout: there is no
+//! schema evolution, and unreadable records are listed. Records too large for one value of the
+//! store are split.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +14,15 @@ use runtime::codec::{self, Garbled};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The first byte of each record.
+/// The first byte of each record: the format version.
 pub const FORM: u8 = 1;
-/// Digits of a piece's number.
+/// Digits of a piece number.
 const PIECE_DIGITS: usize = 6;
 
-/// Who the agent is, and during which run of its machine this was written.
+/// The agent's description and the boot id at the time of writing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRecord {
-    /// With its id.
+    /// Includes its id.
     pub info: AgentInfo,
     /// The machine's boot id.
     pub boot: String,
@@ -30,22 +31,22 @@ pub struct AgentRecord {
 /// A container. Written before its executor is started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ContainerRecord {
-    /// Whose; with its id.
+    /// Its framework, with id.
     pub framework: FrameworkInfo,
     /// Its executor.
     pub executor: ExecutorInfo,
-    /// Whether the executor is our own command executor.
+    /// Whether it runs the command executor.
     pub is_command: bool,
-    /// What its executor must show to subscribe.
+    /// The secret with which its executor subscribes.
     pub token: String,
 }
 
-/// How a task is. Written with each update, before that is sent.
+/// A task's state. Written with each update, before the update is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StateRecord {
     /// Its newest state.
     pub state: TaskState,
-    /// The newest statuses that its executor has given, so that they are known when they come again.
+    /// UUIDs of the newest updates received, to detect repeated ones.
     pub given: Vec<Uuid>,
 }
 
@@ -58,23 +59,23 @@ impl Default for StateRecord {
     }
 }
 
-/// What a record is of.
+/// The key of a record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The agent.
     Agent,
     /// A container.
     Container(ContainerId),
-    /// What a task is.
+    /// A task's description.
     Task(ContainerId, TaskId),
-    /// How a task is.
+    /// A task's state.
     State(ContainerId, TaskId),
-    /// An update that no framework has acknowledged, by its number in the order in which they came.
+    /// An unacknowledged update, numbered in order of arrival.
     Update(u64),
 }
 
 impl Key {
-    /// The key in the store, without the number of the piece. No id has a slash in it.
+    /// The key in the store, without a piece number. Ids contain no slash.
     pub fn text(&self) -> String {
         match self {
             Self::Agent => "agent".to_owned(),
@@ -97,22 +98,22 @@ impl Key {
             "update" => Self::Update(parts.next()?.parse().ok()?),
             _ => return None,
         };
-        // Exactly as it is written: it could not be removed under another spelling.
+        // Only the canonical spelling: a record under another one could not be removed.
         (key.text() == text).then_some(key)
     }
 }
 
-/// The key of one piece of a record.
+/// The store key of one piece of a record.
 pub fn piece(key: &str, number: usize) -> Vec<u8> {
     format!("{key}#{number:0PIECE_DIGITS$}").into_bytes()
 }
 
-/// What is to be kept, or to be forgotten.
+/// A change of the store.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
-    /// This is the record under the key from now on.
+    /// Inserts or replaces a record.
     Put(Key, Vec<u8>),
-    /// There is none from now on.
+    /// Removes a record.
     Remove(Key),
 }
 
@@ -123,23 +124,23 @@ impl Entry {
         Ok(Self::Put(key, bytes))
     }
 
-    /// Who the agent is.
+    /// The agent's record.
     pub fn agent(record: &AgentRecord) -> Result<Self, Garbled> {
         Self::put(Key::Agent, record)
     }
 
-    /// What a container is.
+    /// A container's record.
     pub fn container(id: &ContainerId, record: &ContainerRecord) -> Result<Self, Garbled> {
         Self::put(Key::Container(id.clone()), record)
     }
 
-    /// What a task is.
+    /// A task's description.
     pub fn task(container: &ContainerId, info: &TaskInfo) -> Result<Self, Garbled> {
         let key = Key::Task(container.clone(), info.task_id.clone());
         Self::put(key, info)
     }
 
-    /// How a task is.
+    /// A task's state.
     pub fn state(
         container: &ContainerId,
         task: &TaskId,
@@ -148,38 +149,38 @@ impl Entry {
         Self::put(Key::State(container.clone(), task.clone()), record)
     }
 
-    /// An update on its way.
+    /// An unacknowledged update.
     pub fn update(number: u64, update: &StatusUpdate) -> Result<Self, Garbled> {
         Self::put(Key::Update(number), update)
     }
 }
 
-/// A container as it was found.
+/// A container read from the store.
 #[derive(Clone, Debug, PartialEq)]
-pub struct FoundContainer {
-    /// What it is.
+pub struct StoredContainer {
+    /// Its record.
     pub record: ContainerRecord,
-    /// Its tasks, in the order of their ids.
+    /// Its tasks, ordered by id.
     pub tasks: Vec<(TaskInfo, StateRecord)>,
 }
 
-/// All that an earlier process of the agent has kept.
+/// All checkpoints of an earlier agent process.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
-    /// Who it was; `None` if it kept nothing.
+pub struct StoredRecords {
+    /// The agent's record; `None` if there is none.
     pub agent: Option<AgentRecord>,
-    /// Its containers.
-    pub containers: BTreeMap<ContainerId, FoundContainer>,
-    /// Updates that are not acknowledged, in the order in which they came.
+    /// The containers.
+    pub containers: BTreeMap<ContainerId, StoredContainer>,
+    /// Unacknowledged updates, in order of arrival.
     pub updates: BTreeMap<u64, StatusUpdate>,
-    /// Keys of records that belong to nothing.
-    pub loose: Vec<Key>,
-    /// What cannot be read: the key, and why.
+    /// Keys of tasks and states without a container.
+    pub orphaned: Vec<Key>,
+    /// Unreadable records: key and reason.
     pub unreadable: Vec<(String, String)>,
 }
 
-impl Found {
-    /// Puts together what the store has, piece by piece in the order of the keys.
+impl StoredRecords {
+    /// Assembles records from the store's pieces, which are in order of their keys.
     pub fn read(pieces: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) -> Self {
         let mut whole: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for (key, value) in pieces {
@@ -191,11 +192,11 @@ impl Found {
         let (mut tasks, mut states) = (BTreeMap::new(), BTreeMap::new());
         for (name, bytes) in whole {
             let sorted = match Key::read(&name) {
-                None => Err("it is no key of this version".to_owned()),
+                None => Err("unknown key".to_owned()),
                 Some(Key::Agent) => decode(&bytes).map(|agent| found.agent = Some(agent)),
                 Some(Key::Container(id)) => decode(&bytes).map(|record| {
                     let tasks = Vec::new();
-                    let container = FoundContainer { record, tasks };
+                    let container = StoredContainer { record, tasks };
                     found.containers.insert(id, container);
                 }),
                 Some(Key::Task(container, task)) => {
@@ -227,14 +228,14 @@ impl Found {
                 Some(container) => container.tasks.push((info, state.unwrap_or_default())),
                 None => {
                     let states = state.map(|_| Key::State(id.clone(), task.clone()));
-                    found.loose.extend(states);
-                    found.loose.push(Key::Task(id, task));
+                    found.orphaned.extend(states);
+                    found.orphaned.push(Key::Task(id, task));
                 }
             }
         }
         let states = states.into_keys();
         found
-            .loose
+            .orphaned
             .extend(states.map(|(id, task)| Key::State(id, task)));
         found
     }
@@ -357,8 +358,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_put_together_again() {
-        let found = Found::read(stored(all()));
+    fn records_are_assembled_from_pieces() {
+        let found = StoredRecords::read(stored(all()));
         assert_eq!(found.agent, Some(agent("boot")));
         let container = &found.containers[&id("c")];
         assert_eq!(container.record, super::tests::container());
@@ -366,20 +367,20 @@ pub(crate) mod tests {
         assert_eq!(container.tasks[0].0, task("t"));
         assert_eq!(container.tasks[0].1.given, [Uuid([7; 16])]);
         assert_eq!(found.updates[&3], update("t", TaskState::Running, 7));
-        assert_eq!((found.loose, found.unreadable), (vec![], vec![]));
+        assert_eq!((found.orphaned, found.unreadable), (vec![], vec![]));
     }
 
     #[test]
-    fn what_belongs_to_nothing_or_cannot_be_read_is_named() {
+    fn orphaned_and_unreadable_records_are_listed() {
         let mut kept = stored(all());
         kept.retain(|(key, _)| !key.starts_with(b"container/"));
         kept.push((piece(&Key::Update(4).text(), 0), vec![FORM + 1, 1]));
         kept.push((piece(&Key::Update(5).text(), 0), vec![FORM, 255]));
         kept.push((piece("other/5", 0), vec![]));
-        let found = Found::read(kept);
+        let found = StoredRecords::read(kept);
         let task = TaskId::new("t").unwrap();
-        let loose = [Key::State(id("c"), task.clone()), Key::Task(id("c"), task)];
-        assert_eq!(found.loose, loose);
+        let orphaned = [Key::State(id("c"), task.clone()), Key::Task(id("c"), task)];
+        assert_eq!(found.orphaned, orphaned);
         let named: Vec<&str> = found.unreadable.iter().map(|(key, _)| &**key).collect();
         let (fourth, fifth) = (Key::Update(4).text(), Key::Update(5).text());
         assert_eq!(named, ["other/5", &fourth, &fifth]);
@@ -389,15 +390,16 @@ pub(crate) mod tests {
         );
     }
 
-    /// It would be acknowledged and forgotten under the name in it, and be found again at each start.
+    /// Otherwise its acknowledgement would remove the key of the task named in it, and it would be
+    /// found again at each start.
     #[test]
-    fn a_task_under_the_key_of_another_is_named_and_not_taken_for_it() {
+    fn task_under_another_key_is_unreadable() {
         let mut kept = stored(all());
         for (key, _) in &mut kept {
             let text = String::from_utf8(std::mem::take(key)).unwrap();
             *key = text.replace("task/c/t#", "task/c/u#").into_bytes();
         }
-        let found = Found::read(kept);
+        let found = StoredRecords::read(kept);
         assert_eq!(found.containers[&id("c")].tasks, []);
         let problem = "task_id is `t`, expected `u`, as in its key";
         let named = ("task/c/u".to_owned(), problem.to_owned());
@@ -430,10 +432,10 @@ pub(crate) mod tests {
         }
     }
 
-    /// A record that an earlier version wrote must be read as what it was, or be refused: whoever changes a word of `protocol` that is in
-    /// here changes `FORM` too, and these numbers.
+    /// A record of an earlier version must be decoded correctly or refused: a change of any
+    /// `protocol` type used here requires a new `FORM` and new sums.
     #[test]
-    fn the_layout_of_records_is_that_of_their_form() {
+    fn record_layout_matches_form() {
         let sums: Vec<u32> = all()
             .iter()
             .map(|entry| match entry {
@@ -451,7 +453,7 @@ pub(crate) mod tests {
         assert_eq!((FORM, sums.as_slice()), (1, expected.as_slice()));
     }
 
-    /// Any sum of the bytes that notices a change.
+    /// A checksum of the bytes.
     fn crc(bytes: &[u8]) -> u32 {
         bytes.iter().fold(1, |sum, &byte| {
             sum.wrapping_mul(16_777_619) ^ u32::from(byte)

@@ -1,58 +1,59 @@
-//! What becomes of what the disk has refused.
+//! Tests of failed writes.
 
 use std::sync::{Arc, Mutex};
 
-use runtime::rehearsal::rehearse;
-use storage::forgetful::{Failure, ForgetfulDisk};
+use runtime::testing::simulate;
+use storage::simulated::{Failure, SimulatedDisk};
 
 use super::record::tests::{agent, container, id, task};
-use super::record::{Found, Key};
+use super::record::{Key, StoredRecords};
 use super::*;
 
-struct Story {
+struct Fixture {
     node: Node,
-    disk: ForgetfulDisk,
+    disk: SimulatedDisk,
     ledger: Handle<Ledger>,
-    told: Arc<Mutex<Vec<bool>>>,
+    outcomes: Arc<Mutex<Vec<bool>>>,
 }
 
-impl Story {
+impl Fixture {
     fn begin(node: Node) -> Self {
-        let disk = ForgetfulDisk::new();
-        let ledger = Ledger::new(Self::book(&disk));
+        let disk = SimulatedDisk::new();
+        let ledger = Ledger::new(Self::store(&disk));
         Self {
             ledger: node.spawn("ledger", ledger).unwrap(),
             node,
             disk,
-            told: Arc::default(),
+            outcomes: Arc::default(),
         }
     }
 
-    fn book(disk: &ForgetfulDisk) -> Book {
+    fn store(disk: &SimulatedDisk) -> CheckpointStore {
         let disk = disk.clone();
-        Book::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+        CheckpointStore::simulated(Arc::new(move || Ok(Box::new(disk.open()?))))
     }
 
     async fn keep(&self, entry: Entry) {
-        let told = self.told.clone();
-        let then = Then::new(move |outcome| told.lock().unwrap().push(outcome.is_ok()));
-        let keep = Keep {
+        let outcomes = self.outcomes.clone();
+        let on_written =
+            OnWritten::new(move |outcome| outcomes.lock().unwrap().push(outcome.is_ok()));
+        let keep = WriteEntries {
             entries: vec![entry],
-            then: Some(then),
+            on_written: Some(on_written),
         };
         self.ledger.tell(keep).unwrap();
         self.node.clock().settle().await;
     }
 
-    fn told(&self) -> Vec<bool> {
-        self.told.lock().unwrap().clone()
+    fn outcomes(&self) -> Vec<bool> {
+        self.outcomes.lock().unwrap().clone()
     }
 
     /// What the next process finds.
-    async fn found(self) -> Found {
+    async fn found(self) -> StoredRecords {
         self.node.shutdown().await;
         self.disk.crash();
-        Self::book(&self.disk).read().unwrap()
+        Self::store(&self.disk).read().unwrap()
     }
 }
 
@@ -64,45 +65,45 @@ fn its_task() -> Entry {
     Entry::task(&id("c"), &task("t")).unwrap()
 }
 
-/// SPEC 5.3: a task without its container would be forgotten, and its executor ended as a stranger.
+/// SPEC 5.3: a task without its container would be removed, and its executor killed as unknown.
 #[test]
-fn what_the_disk_has_refused_is_written_before_anything_later() {
+fn failed_entries_are_written_before_later_ones() {
     let failures = [
         Failure::Refuse("not now".to_owned()),
         Failure::Full,
         Failure::Sync("the disk did not answer".to_owned()),
     ];
     for failure in failures {
-        rehearse(|node| async move {
-            let story = Story::begin(node);
-            story.disk.fail_next(failure);
-            story.keep(its_container()).await;
-            story.keep(its_task()).await;
-            assert_eq!(story.told(), [false, true]);
-            let found = story.found().await;
+        simulate(|node| async move {
+            let fixture = Fixture::begin(node);
+            fixture.disk.fail_next(failure);
+            fixture.keep(its_container()).await;
+            fixture.keep(its_task()).await;
+            assert_eq!(fixture.outcomes(), [false, true]);
+            let found = fixture.found().await;
             assert_eq!(found.containers[&id("c")].tasks.len(), 1);
-            assert_eq!(found.loose, []);
+            assert_eq!(found.orphaned, []);
         });
     }
 }
 
 #[test]
-fn what_the_disk_has_refused_is_tried_again_every_second_and_told_once() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
+fn failed_entries_are_retried_every_second() {
+    simulate(|node| async move {
+        let fixture = Fixture::begin(node);
         for _ in 0..3 {
-            story.disk.fail_next(Failure::Full);
+            fixture.disk.fail_next(Failure::Full);
         }
-        story.keep(its_container()).await;
-        story.keep(Entry::agent(&agent("boot")).unwrap()).await;
-        story.node.clock().advance(AGAIN_AFTER).await;
-        assert_eq!(story.disk.syncs(), 0);
-        story.node.clock().advance(AGAIN_AFTER).await;
-        assert_eq!(story.disk.syncs(), 1);
-        story.node.clock().advance(AGAIN_AFTER * 3).await;
-        assert_eq!(story.disk.syncs(), 1, "once is enough");
-        assert_eq!(story.told(), [false, false]);
-        let found = story.found().await;
+        fixture.keep(its_container()).await;
+        fixture.keep(Entry::agent(&agent("boot")).unwrap()).await;
+        fixture.node.clock().advance(RETRY_AFTER).await;
+        assert_eq!(fixture.disk.syncs(), 0);
+        fixture.node.clock().advance(RETRY_AFTER).await;
+        assert_eq!(fixture.disk.syncs(), 1);
+        fixture.node.clock().advance(RETRY_AFTER * 3).await;
+        assert_eq!(fixture.disk.syncs(), 1, "once is enough");
+        assert_eq!(fixture.outcomes(), [false, false]);
+        let found = fixture.found().await;
         assert_eq!(
             (found.containers.len(), found.agent),
             (1, Some(agent("boot")))
@@ -111,23 +112,23 @@ fn what_the_disk_has_refused_is_tried_again_every_second_and_told_once() {
 }
 
 #[test]
-fn an_end_of_everything_that_the_disk_has_refused_is_one_all_the_same() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
-        story.keep(its_container()).await;
-        story.disk.fail_next(Failure::Full);
-        story.keep(its_task()).await;
-        story.disk.fail_next(Failure::Full);
-        story.disk.fail_next(Failure::Full);
-        let refused = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+fn failed_deletion_is_retried_until_done() {
+    simulate(|node| async move {
+        let fixture = Fixture::begin(node);
+        fixture.keep(its_container()).await;
+        fixture.disk.fail_next(Failure::Full);
+        fixture.keep(its_task()).await;
+        fixture.disk.fail_next(Failure::Full);
+        fixture.disk.fail_next(Failure::Full);
+        let refused = fixture.ledger.ask(DeleteCheckpoints, RETRY_AFTER).await;
         assert!(refused.unwrap().is_err(), "it may be found again");
-        story.disk.fail_next(Failure::Full);
-        let forgotten = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+        fixture.disk.fail_next(Failure::Full);
+        let forgotten = fixture.ledger.ask(DeleteCheckpoints, RETRY_AFTER).await;
         assert!(forgotten.unwrap().is_err());
-        story.node.clock().advance(AGAIN_AFTER).await;
-        let forgotten = story.ledger.ask(ForgetEverything, AGAIN_AFTER).await;
+        fixture.node.clock().advance(RETRY_AFTER).await;
+        let forgotten = fixture.ledger.ask(DeleteCheckpoints, RETRY_AFTER).await;
         assert!(forgotten.unwrap().is_ok());
-        story.keep(Entry::Remove(Key::Agent)).await;
-        assert_eq!(story.found().await, Found::default());
+        fixture.keep(Entry::Remove(Key::Agent)).await;
+        assert_eq!(fixture.found().await, StoredRecords::default());
     });
 }

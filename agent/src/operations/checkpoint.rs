@@ -1,7 +1,7 @@
-//! What an agent keeps of operations on its disk, and the directories of its volumes (SPEC 5.1).
+//! The checkpoint of operations, and the directories of volumes.
 //!
-//! Blocking functions: call them beside the mailbox. The store is opened when there is something to keep, so that an agent without
-//! operations has none. What is kept is one value, cut to the size of a record; it is written as a whole, all or nothing.
+//! Blocking. The store is created at the first write, so an agent without operations has none. The
+//! checkpoint is one value, split into records and written atomically.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,24 +16,24 @@ use storage::{Changes, Store, StoreError, VALUE_BYTES_MAX};
 
 use super::volumes;
 
-/// The first byte of what is kept.
+/// The first byte of a checkpoint: its format version.
 const FORM: u8 = 2;
-/// The first byte of what was kept before operations had serials.
+/// The format before operations had serials.
 const FORM_WITHOUT_SERIALS: u8 = 1;
 const PREFIX: &[u8] = b"resources/";
 
-/// What outlives an agent's process.
+/// State of operations that survives a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// What operations have made: volumes, and what is dynamically reserved.
+    /// Resources made by operations: volumes and dynamic reservations.
     pub made: Resources,
-    /// The statuses of operations that their frameworks have not acknowledged.
+    /// Operation statuses that their frameworks have not acknowledged.
     pub unacknowledged: Vec<OperationUpdate>,
-    /// The serial of the newest operation that is over; 0 before the first.
+    /// The serial of the newest finished operation; 0 before the first.
     pub settled: u64,
 }
 
-/// [`Checkpoint`] as it was before operations had serials.
+/// [`Checkpoint`] before operations had serials.
 #[derive(Deserialize)]
 struct WithoutSerials {
     made: Resources,
@@ -53,59 +53,59 @@ impl From<WithoutSerials> for Checkpoint {
 /// Why a checkpoint cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
-    /// The store refuses.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// What is there was not written by this program.
+    /// The content is invalid.
     #[error("the checkpointed resources cannot be read: {0}")]
     Garbled(String),
 }
 
-/// What came of [`Keeper::replace`]. What went wrong is a sentence for people.
+/// The result of [`OperationStore::replace`], with an error text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Replaced {
-    /// The new is on the disk.
-    Done,
-    /// What was there before is.
-    Not(String),
-    /// One of the two is: what was there before must be written until that succeeds.
+pub enum ReplaceOutcome {
+    /// The new checkpoint is on disk.
+    Replaced,
+    /// The old checkpoint is on disk.
+    Unchanged(String),
+    /// Unknown: either may be on disk. The old one must be rewritten until that succeeds.
     InDoubt(String),
 }
 
 /// Opens the store of a simulated disk.
 pub type OpenStore = Arc<dyn Fn() -> Result<Box<dyn Store>, StoreError> + Send + Sync>;
 
-/// The store of an agent with this work directory.
+/// The store's directory.
 pub fn directory(work_dir: &Path) -> PathBuf {
     work_dir.join("meta").join("resources")
 }
 
-/// Where an agent keeps what must outlive it.
-pub struct Keeper {
-    place: Place,
+/// The store of the checkpoint.
+pub struct OperationStore {
+    location: Location,
     store: Option<Box<dyn Store>>,
 }
 
-enum Place {
+enum Location {
     /// In this work directory.
     Disk(PathBuf),
-    /// On a simulated disk, where volumes have no directories.
-    Rehearsed(OpenStore),
+    /// On a simulated disk, without volume directories.
+    Simulated(OpenStore),
 }
 
-impl Keeper {
-    /// Keeps it in this work directory.
+impl OperationStore {
+    /// A store in this work directory.
     pub fn on_disk(work_dir: &Path) -> Self {
         Self {
-            place: Place::Disk(work_dir.to_owned()),
+            location: Location::Disk(work_dir.to_owned()),
             store: None,
         }
     }
 
-    /// Keeps it in a store that is opened by this, and makes no directories.
-    pub fn rehearsed(open: OpenStore) -> Self {
+    /// A store on a simulated disk; creates no directories.
+    pub fn simulated(open: OpenStore) -> Self {
         Self {
-            place: Place::Rehearsed(open),
+            location: Location::Simulated(open),
             store: None,
         }
     }
@@ -113,17 +113,17 @@ impl Keeper {
     fn store(&mut self) -> Result<&mut Box<dyn Store>, StoreError> {
         let store = match self.store.take() {
             Some(store) => store,
-            None => match &self.place {
-                Place::Disk(work_dir) => Box::new(SledStore::open(directory(work_dir))?),
-                Place::Rehearsed(open) => open()?,
+            None => match &self.location {
+                Location::Disk(work_dir) => Box::new(SledStore::open(directory(work_dir))?),
+                Location::Simulated(open) => open()?,
             },
         };
         Ok(self.store.insert(store))
     }
 
-    /// What was kept last; nothing if nothing ever was.
+    /// Reads the checkpoint. Empty if there is none.
     pub fn read(&mut self) -> Result<Checkpoint, CheckpointError> {
-        if let (None, Place::Disk(work_dir)) = (&self.store, &self.place)
+        if let (None, Location::Disk(work_dir)) = (&self.store, &self.location)
             && !directory(work_dir).exists()
         {
             return Ok(Checkpoint::default());
@@ -146,27 +146,27 @@ impl Keeper {
         }
     }
 
-    /// Keeps this from now on. It is on the disk when this returns.
+    /// Writes the checkpoint; durable on return.
     pub fn write(&mut self, checkpoint: &Checkpoint) -> Result<(), CheckpointError> {
         let written = self.try_write(checkpoint);
         if written.is_err() {
-            // A store that failed is closed: the next time it is opened anew, and all is written again.
+            // Closes a failed store. The next write opens it anew and writes everything.
             self.store = None;
         }
         written
     }
 
-    /// Keeps `after` in place of `before`. Where that fails, nobody knows which of them is on the disk: `before` is written once more, so
-    /// that what is said to have failed is not found by the next process.
-    pub fn replace(&mut self, before: &Checkpoint, after: &Checkpoint) -> Replaced {
+    /// Replaces `before` by `after`. After a failure either may be on disk, so `before` is
+    /// rewritten: an operation reported as failed must not be found by the next process.
+    pub fn replace(&mut self, before: &Checkpoint, after: &Checkpoint) -> ReplaceOutcome {
         let Err(error) = self.write(after) else {
-            return Replaced::Done;
+            return ReplaceOutcome::Replaced;
         };
         match self.write(before) {
-            Ok(()) => Replaced::Not(error.to_string()),
+            Ok(()) => ReplaceOutcome::Unchanged(error.to_string()),
             Err(again) => {
-                tracing::error!(%error, %again, "nobody knows what is kept of operations, until it can be written again");
-                Replaced::InDoubt(error.to_string())
+                tracing::error!(%error, %again, "checkpoint of operations in doubt until it can be rewritten");
+                ReplaceOutcome::InDoubt(error.to_string())
             }
         }
     }
@@ -188,23 +188,24 @@ impl Keeper {
         Ok(store.commit(changes)?)
     }
 
-    /// Makes the directories of the volumes that this creates. What lies in their way is from a volume that ended.
+    /// Creates the directories of created volumes. Replaces leftovers of an earlier volume.
     pub fn before(&self, conversion: &Conversion) -> Result<(), String> {
-        match (conversion, &self.place) {
-            (Conversion::Create { volumes }, Place::Disk(work_dir)) => volumes
+        match (conversion, &self.location) {
+            (Conversion::Create { volumes }, Location::Disk(work_dir)) => volumes
                 .iter()
                 .try_for_each(|volume| volumes::make(work_dir, volume)),
             _ => Ok(()),
         }
     }
 
-    /// Removes the directories of the volumes that this has destroyed. What cannot be removed is logged: it is nobody's any more.
+    /// Removes the directories of destroyed volumes. Failures are only logged.
     pub fn after(&self, conversion: &Conversion) {
-        if let (Conversion::Destroy { volumes }, Place::Disk(work_dir)) = (conversion, &self.place)
+        if let (Conversion::Destroy { volumes }, Location::Disk(work_dir)) =
+            (conversion, &self.location)
         {
             for volume in volumes {
                 if let Err(problem) = volumes::remove(work_dir, volume) {
-                    tracing::error!(problem, "a volume that was destroyed is still there");
+                    tracing::error!(problem, "cannot delete a destroyed volume");
                 }
             }
         }
@@ -223,7 +224,7 @@ fn key(number: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use resources::Reservation;
-    use storage::forgetful::{Failure, ForgetfulDisk};
+    use storage::simulated::{Failure, SimulatedDisk};
 
     fn checkpoint(reservations: usize) -> Checkpoint {
         let one = |number: usize| {
@@ -240,8 +241,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_before_operations_had_serials_is_read() {
-        let disk = ForgetfulDisk::new();
+    fn checkpoint_without_serials_is_readable() {
+        let disk = SimulatedDisk::new();
         let kept = checkpoint(2);
         let mut bytes = vec![FORM_WITHOUT_SERIALS];
         let older = (kept.made.clone(), kept.unacknowledged.clone());
@@ -250,56 +251,62 @@ mod tests {
         changes.put(key(0), bytes);
         disk.open().unwrap().commit(changes).unwrap();
         let open: OpenStore = Arc::new(move || Ok(Box::new(disk.open()?)));
-        let mut keeper = Keeper::rehearsed(open);
+        let mut store = OperationStore::simulated(open);
         let expected = Checkpoint {
             settled: 0,
             ..kept.clone()
         };
-        assert_eq!(keeper.read().unwrap(), expected);
-        keeper.write(&kept).unwrap();
-        assert_eq!(keeper.read().unwrap(), kept);
+        assert_eq!(store.read().unwrap(), expected);
+        store.write(&kept).unwrap();
+        assert_eq!(store.read().unwrap(), kept);
     }
 
     #[test]
-    fn what_is_kept_is_found_by_the_next_process_whether_it_is_large_or_small() {
+    fn checkpoints_of_any_size_are_found_again() {
         let work_dir = tempfile::tempdir().unwrap();
         for reservations in [4_000, 3, 0] {
-            let mut keeper = Keeper::on_disk(work_dir.path());
-            keeper.write(&checkpoint(reservations)).unwrap();
-            drop(keeper);
-            let mut next = Keeper::on_disk(work_dir.path());
+            let mut store = OperationStore::on_disk(work_dir.path());
+            store.write(&checkpoint(reservations)).unwrap();
+            drop(store);
+            let mut next = OperationStore::on_disk(work_dir.path());
             assert_eq!(next.read().unwrap(), checkpoint(reservations));
         }
     }
 
     #[test]
-    fn what_could_not_be_kept_is_not_found_by_the_next_process() {
-        let disk = ForgetfulDisk::new();
+    fn failed_checkpoint_is_not_found_by_the_next_process() {
+        let disk = SimulatedDisk::new();
         let opened = disk.clone();
         let open: OpenStore = Arc::new(move || Ok(Box::new(opened.open()?)));
-        let mut keeper = Keeper::rehearsed(open.clone());
+        let mut store = OperationStore::simulated(open.clone());
         let (before, after) = (checkpoint(1), checkpoint(2));
-        keeper.write(&before).unwrap();
-        // It is written, and nobody knows.
+        store.write(&before).unwrap();
+        // Written, but the sync failed.
         disk.fail_next(Failure::Sync("the disk did not answer".to_owned()));
-        let replaced = keeper.replace(&before, &after);
-        assert!(matches!(replaced, Replaced::Not(_)), "{replaced:?}");
-        drop(keeper);
-        let mut next = Keeper::rehearsed(open);
+        let replaced = store.replace(&before, &after);
+        assert!(
+            matches!(replaced, ReplaceOutcome::Unchanged(_)),
+            "{replaced:?}"
+        );
+        drop(store);
+        let mut next = OperationStore::simulated(open);
         assert_eq!(next.read().unwrap(), before);
-        // Nor can it be put back.
+        // The rewrite fails too.
         let sync = || Failure::Sync("the disk did not answer".to_owned());
         disk.fail_next(sync());
         disk.fail_next(Failure::Full);
         let replaced = next.replace(&before, &after);
-        assert!(matches!(replaced, Replaced::InDoubt(_)), "{replaced:?}");
+        assert!(
+            matches!(replaced, ReplaceOutcome::InDoubt(_)),
+            "{replaced:?}"
+        );
     }
 
     #[test]
-    fn an_agent_without_operations_keeps_nothing() {
+    fn agent_without_operations_stores_nothing() {
         let work_dir = tempfile::tempdir().unwrap();
-        let mut keeper = Keeper::on_disk(work_dir.path());
-        assert_eq!(keeper.read().unwrap(), Checkpoint::default());
+        let mut store = OperationStore::on_disk(work_dir.path());
+        assert_eq!(store.read().unwrap(), Checkpoint::default());
         assert!(!work_dir.path().join("meta").exists());
     }
 }

@@ -1,13 +1,15 @@
-//! Operations: keeps what they have made of the agent's resources, on the disk before anybody is told (SPEC 3.5, 5.3).
+//! Operations: applies reservations and volumes to the agent's resources, on disk before they are
+//! reported.
 //!
-//! Hears operations, masters and acknowledgements from the agent. Remembers [`held::Held`]; what must outlive the process is in a
-//! [`checkpoint::Keeper`]. The agent waits for each operation, so that a task never comes before the volume it uses; hence there is one at a
-//! time. One that failed is said to have failed once it is certain that the next process of the agent will not find it on the disk: while the disk
-//! leaves that open, what was there before is written again and again. It never decides whether an operation is allowed to its asker: the
-//! master did.
+//! Handles operations, master changes and acknowledgements from the agent. State is in
+//! [`resource_state::ResourceState`], its checkpoint in a [`checkpoint::OperationStore`].
+//! Operations are applied one at a time, since a task may need the volume created before it. An
+//! operation is reported as failed only when the next process cannot find it on disk; while the
+//! disk leaves that open, the old checkpoint is rewritten until it succeeds. Does not authorize:
+//! the master did.
 
 pub mod checkpoint;
-pub mod held;
+pub mod resource_state;
 #[cfg(test)]
 mod tests;
 pub mod volumes;
@@ -24,88 +26,94 @@ use resources::{Conversion, Resources};
 use runtime::prelude::*;
 use runtime::{Instant, Interrupted};
 
-use self::checkpoint::{Checkpoint, Keeper, Replaced};
-use self::held::{Held, Key, Prepared, Refused};
+use self::checkpoint::{Checkpoint, OperationStore, ReplaceOutcome};
+use self::resource_state::{Key, Prepared, Refused, ResourceState};
 use crate::container::Containerizer;
-use crate::container::events::Checkpointed;
-use crate::status::MasterIs;
+use crate::container::events::ResourcesCheckpointed;
+use crate::status::MasterChanged;
 
 /// How long an operation may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many operations may wait while it is not known what is on the disk. Their agent waits [`PATIENCE`] for each.
+/// Operations that may wait while the disk's state is unknown. The agent waits [`PATIENCE`] for
+/// each.
 const WAITING_MAX: usize = 1_000;
 
-/// How long after a failed attempt it is tried again to put back what was on the disk before an operation.
-const PUT_BACK_EVERY: Duration = Duration::from_secs(1);
+/// Interval of attempts to restore the old checkpoint.
+const RESTORE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Do this; answered with what the agent has then, whether it was done or not.
+/// Applies an operation. Answered with the agent's resources afterwards, whether it was applied or
+/// not.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "Resources")]
 pub struct Apply(pub ApplyOperation);
 
-/// What is a master to be told when the agent registers? Whatever masters have sent before is stale then.
+/// The report for a registration. Operations sent before are stale afterwards.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "AgentResources")]
-pub struct Report {
-    /// As whom it comes: the statuses of any other agent that it was are forgotten, since their frameworks have been told what became of that
-    /// one. `None` if it comes as a new one.
+pub struct ReportResources {
+    /// The id under which the agent registers; `None` as a new agent. Statuses of another id are
+    /// dropped: its frameworks were told that it is gone.
     pub agent_id: Option<AgentId>,
 }
 
-/// Which named operations does the agent know? The one that it is at, and those whose statuses are not acknowledged.
+/// Lists the named operations that are being applied or have unacknowledged statuses.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "Vec<KnownOperation>")]
 pub struct ListOperations;
 
-/// An operation that a framework has named.
+/// An operation named by a framework.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownOperation {
-    /// Whose it is, and how it is.
+    /// Its framework and status.
     pub update: OperationUpdate,
-    /// What was to become of what; `None` of one that an earlier process of the agent has done.
+    /// Its conversion; `None` if an earlier agent process applied it.
     pub conversion: Option<Conversion>,
 }
 
-/// A framework has this status.
+/// A framework has acknowledged this status.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Acknowledged(pub AcknowledgeOperation);
+pub struct OperationAcknowledged(pub AcknowledgeOperation);
 
-/// An operation that could not be kept, or may have been.
-struct Doubt {
+/// An operation with a failed checkpoint write, which may be on disk.
+struct UncertainOperation {
     apply: ApplyOperation,
-    /// What went wrong.
+    /// The error.
     problem: String,
-    /// What is to be on the disk.
+    /// The checkpoint to restore.
     before: Checkpoint,
     promise: Promise<Resources>,
 }
 
-/// The actor.
+/// The operations actor.
 pub struct Operations {
-    held: Held,
-    /// Away while it writes, and while nobody knows what is on the disk.
-    keeper: Option<Keeper>,
-    /// What comes meanwhile.
+    resource_state: ResourceState,
+    /// Taken during a write, and while the disk's state is unknown.
+    store: Option<OperationStore>,
+    /// Queued operations.
     waiting: VecDeque<(ApplyOperation, Promise<Resources>)>,
     containerizer: Handle<Containerizer>,
     master: Option<(AgentId, Pid)>,
-    /// Who the agent is, if it was registered.
+    /// The agent's id, once registered.
     agent_id: Option<AgentId>,
-    /// Whether there is something else than a master was told last, which no master could be told.
+    /// Resources changed since the last report, and no master was connected to receive it.
     unreported: bool,
-    timer: Option<(Instant, Errand)>,
-    /// What the named operations are that this process has begun and whose statuses are not acknowledged.
+    timer: Option<(Instant, TimerHandle)>,
+    /// Conversions of named operations started by this process, until acknowledged.
     conversions: BTreeMap<Key, Conversion>,
 }
 
 impl Operations {
-    /// Goes on from what was kept.
-    pub fn new(held: Held, keeper: Keeper, containerizer: Handle<Containerizer>) -> Self {
+    /// Continues from a checkpoint.
+    pub fn new(
+        resource_state: ResourceState,
+        store: OperationStore,
+        containerizer: Handle<Containerizer>,
+    ) -> Self {
         Self {
-            held,
-            keeper: Some(keeper),
+            resource_state,
+            store: Some(store),
             waiting: VecDeque::new(),
             containerizer,
             master: None,
@@ -123,95 +131,108 @@ impl Operations {
         prepared: Prepared,
         ctx: &mut Context<Self>,
     ) {
-        tracing::info!(operation = apply.conversion.name(), converted = %prepared.step.converted.brief(), "an operation is applied");
-        self.held.settle(apply, prepared);
-        self.tell_containerizer();
-        if !self.held.is_current(apply) {
-            // It took so long that a master was told meanwhile what there was before it.
+        tracing::info!(operation = apply.conversion.name(), converted = %prepared.step.converted.brief(), "operation applied");
+        self.resource_state.settle(apply, prepared);
+        self.update_containerizer();
+        if !self.resource_state.is_current(apply) {
+            // A report made during the write did not include this operation.
             self.report(ctx);
         }
         if let Some(update) = update {
-            self.give(update, ctx);
+            self.deliver(update, ctx);
         }
-        self.tell_settled(apply, ctx);
+        self.report_settled(apply, ctx);
     }
 
-    /// The master believes something else than there is: it is told.
+    /// Reports the present resources, since the master assumed others.
     fn refused(&mut self, apply: &ApplyOperation, refused: Refused, ctx: &mut Context<Self>) {
         let Refused { state, message } = refused;
-        tracing::warn!(operation = apply.conversion.name(), %state, message, "an operation is not applied");
-        self.held.give_up(apply);
-        // Whoever sent a stale one has been told what there is, or is about to be.
+        tracing::warn!(operation = apply.conversion.name(), %state, message, "operation not applied");
+        self.resource_state.finish_failed(apply);
+        // The sender of a stale operation has a newer report, or gets one with its registration.
         if state != OperationState::Dropped {
             self.report(ctx);
         }
         if let Some(key) = apply.feedback.clone() {
-            self.remember(apply);
+            self.store_conversion(apply);
             let uuid = Uuid(ctx.node().fresh_uuid());
-            let mut update = held::update(key, state, message, Resources::new(), uuid);
+            let mut update = resource_state::update(key, state, message, Resources::new(), uuid);
             update.status.agent_id = self.agent_id.clone();
-            self.give(update, ctx);
+            self.deliver(update, ctx);
         }
-        self.tell_settled(apply, ctx);
+        self.report_settled(apply, ctx);
     }
 
-    /// Tells the master what is over, after how it went.
-    fn tell_settled(&self, apply: &ApplyOperation, ctx: &Context<Self>) {
+    /// Reports the newest finished serial, after the status.
+    fn report_settled(&self, apply: &ApplyOperation, ctx: &Context<Self>) {
         let (Some((agent_id, master)), Some(_)) = (&self.master, apply.serial) else {
             return;
         };
         let settled = OperationsSettled {
             agent_id: agent_id.clone(),
-            serial: self.held.settled(),
+            serial: self.resource_state.settled(),
         };
         if let Err(error) = ctx.node().tell(master, settled) {
-            tracing::debug!(%error, "not told what is over; it is when the agent registers again");
+            tracing::debug!(%error, "finished operations not reported until the next registration");
         }
     }
 
-    /// Puts back what was on the disk, and then says that the operation has failed.
-    fn put_back(&mut self, mut keeper: Keeper, doubt: Doubt, ctx: &mut Context<Self>) {
-        let before = doubt.before.clone();
+    /// Restores the old checkpoint, then reports the operation as failed.
+    fn restore(
+        &mut self,
+        mut store: OperationStore,
+        uncertain: UncertainOperation,
+        ctx: &mut Context<Self>,
+    ) {
+        let before = uncertain.before.clone();
         let written = ctx.node().blocking(move || {
-            let written = keeper.write(&before);
-            (keeper, written)
+            let written = store.write(&before);
+            (store, written)
         });
         ctx.then(written, |this, written, ctx| match written {
-            Ok((keeper, Ok(()))) => {
-                this.keeper = Some(keeper);
-                this.fail(&doubt.apply, doubt.problem, ctx);
-                doubt.promise.answer(this.held.total().clone());
-                this.go_on(ctx);
+            Ok((store, Ok(()))) => {
+                this.store = Some(store);
+                this.fail(&uncertain.apply, uncertain.problem, ctx);
+                uncertain
+                    .promise
+                    .answer(this.resource_state.total().clone());
+                this.apply_next(ctx);
             }
-            Ok((keeper, Err(error))) => {
-                tracing::warn!(%error, "it is still not known what is kept of operations");
-                this.put_back_later(keeper, doubt, ctx);
+            Ok((store, Err(error))) => {
+                tracing::warn!(%error, "checkpoint of operations still in doubt");
+                this.restore_later(store, uncertain, ctx);
             }
             Err(interrupted) => Self::end(&interrupted, ctx),
         });
     }
 
-    fn put_back_later(&mut self, keeper: Keeper, doubt: Doubt, ctx: &mut Context<Self>) {
-        ctx.after(PUT_BACK_EVERY, move |this, ctx| {
-            this.put_back(keeper, doubt, ctx)
+    fn restore_later(
+        &mut self,
+        store: OperationStore,
+        uncertain: UncertainOperation,
+        ctx: &mut Context<Self>,
+    ) {
+        ctx.after(RESTORE_INTERVAL, move |this, ctx| {
+            this.restore(store, uncertain, ctx)
         });
     }
 
-    /// The next process of the agent will not find it.
+    /// Fails an operation that the next process will not find.
     fn fail(&mut self, apply: &ApplyOperation, message: String, ctx: &mut Context<Self>) {
         let state = OperationState::Failed;
         self.refused(apply, Refused { state, message }, ctx);
     }
 
-    /// What is on the disk is known to nobody, nor can it be written any more: with this actor ends its agent, and the next finds out.
+    /// The store is lost with its interrupted job. Ends this actor and so the agent; the next
+    /// process reads the disk.
     fn end(interrupted: &Interrupted, ctx: &mut Context<Self>) {
-        tracing::error!(%interrupted, "what is kept of operations is lost to this process");
+        tracing::error!(%interrupted, "checkpoint store of operations lost");
         ctx.stop();
     }
 
-    /// Tells the master what there is, under a new version.
+    /// Sends the resources to the master under a new version.
     fn report(&mut self, ctx: &mut Context<Self>) {
-        let resources = self.held.report(Uuid(ctx.node().fresh_uuid()));
+        let resources = self.resource_state.report(Uuid(ctx.node().fresh_uuid()));
         let Some((agent_id, master)) = &self.master else {
             self.unreported = true;
             return;
@@ -221,28 +242,28 @@ impl Operations {
             resources,
         };
         if let Err(error) = ctx.node().tell(master, report) {
-            tracing::debug!(%error, "resources not reported; they are when the agent registers again");
+            tracing::debug!(%error, "resources not reported until the next registration");
         }
     }
 
-    /// Remembers what a named operation is until its status is acknowledged.
-    fn remember(&mut self, apply: &ApplyOperation) {
+    /// Stores a named operation's conversion until its status is acknowledged.
+    fn store_conversion(&mut self, apply: &ApplyOperation) {
         if let Some(key) = &apply.feedback {
             let conversion = apply.conversion.allocated(None);
             self.conversions.insert(key.clone(), conversion);
         }
     }
 
-    fn tell_containerizer(&self) {
-        let made = self.held.total().checkpointed();
-        self.containerizer.tell_always(Checkpointed(made));
+    fn update_containerizer(&self) {
+        let made = self.resource_state.total().checkpointed();
+        self.containerizer.tell_always(ResourcesCheckpointed(made));
     }
 
-    fn give(&mut self, update: OperationUpdate, ctx: &mut Context<Self>) {
-        self.held
+    fn deliver(&mut self, update: OperationUpdate, ctx: &mut Context<Self>) {
+        self.resource_state
             .await_acknowledgement(update.clone(), ctx.clock().now());
         self.send(update, ctx);
-        self.keep_time(ctx);
+        self.set_timer(ctx);
     }
 
     fn send(&self, mut update: OperationUpdate, ctx: &Context<Self>) {
@@ -253,13 +274,13 @@ impl Operations {
         let agent_id = agent_id.clone();
         let updated = OperationUpdated { agent_id, update };
         if let Err(error) = ctx.node().tell(master, updated) {
-            tracing::debug!(%error, "an operation's status is not sent; it will be again");
+            tracing::debug!(%error, "operation status not sent; it will be resent");
         }
     }
 
-    /// Keeps one timer running while anything waits.
-    fn keep_time(&mut self, ctx: &mut Context<Self>) {
-        let due = self.held.next_due();
+    /// Keeps one timer set to the earliest resend.
+    fn set_timer(&mut self, ctx: &mut Context<Self>) {
+        let due = self.resource_state.next_due();
         match self.timer.take() {
             Some((at, timer)) if Some(at) == due => {
                 self.timer = Some((at, timer));
@@ -271,10 +292,10 @@ impl Operations {
         let Some(due) = due else { return };
         let timer = ctx.after(due - ctx.clock().now(), |this, ctx| {
             this.timer = None;
-            for update in this.held.overdue(ctx.clock().now()) {
+            for update in this.resource_state.overdue(ctx.clock().now()) {
                 this.send(update, ctx);
             }
-            this.keep_time(ctx);
+            this.set_timer(ctx);
         });
         self.timer = Some((due, timer));
     }
@@ -284,7 +305,7 @@ impl Actor for Operations {
     type Context = Context<Self>;
 
     fn started(&mut self, _: &mut Self::Context) {
-        self.tell_containerizer();
+        self.update_containerizer();
     }
 }
 
@@ -299,45 +320,46 @@ impl Handler<Apply> for Operations {
             let message = format!("{WAITING_MAX} operations wait for the agent's storage already");
             match apply.serial {
                 None => self.fail(&apply, message, ctx),
-                // Those that wait come before it, so it cannot be over: its master, which hears what there is, asks once more.
+                // Queued operations precede this one, so it is not finished: the report makes the
+                // master resend it.
                 Some(serial) => {
-                    tracing::warn!(serial, message, "an operation is not taken");
+                    tracing::warn!(serial, message, "operation queue full");
                     self.report(ctx);
                 }
             }
-            promise.answer(self.held.total().clone());
+            promise.answer(self.resource_state.total().clone());
         } else {
             self.waiting.push_back((apply, promise));
-            self.go_on(ctx);
+            self.apply_next(ctx);
         }
         reply
     }
 }
 
 impl Operations {
-    /// Begins what waits, unless one is under way: then it is called again at its end.
-    fn go_on(&mut self, ctx: &mut Context<Self>) {
-        while let Some(keeper) = self.keeper.take() {
+    /// Applies queued operations unless one is under way, which calls this again when it ends.
+    fn apply_next(&mut self, ctx: &mut Context<Self>) {
+        while let Some(store) = self.store.take() {
             let Some((apply, promise)) = self.waiting.pop_front() else {
-                self.keeper = Some(keeper);
+                self.store = Some(store);
                 return;
             };
-            if self.held.is_in_vain(&apply) {
+            if self.resource_state.is_obsolete(&apply) {
                 let (serial, version) = (apply.serial, apply.version);
-                tracing::debug!(?serial, %version, "an operation is said in vain");
-                self.keeper = Some(keeper);
-                if apply.serial <= Some(self.held.settled()) {
-                    self.tell_settled(&apply, ctx);
+                tracing::debug!(?serial, %version, "ignoring an obsolete operation");
+                self.store = Some(store);
+                if apply.serial <= Some(self.resource_state.settled()) {
+                    self.report_settled(&apply, ctx);
                 }
-                promise.answer(self.held.total().clone());
+                promise.answer(self.resource_state.total().clone());
                 continue;
             }
-            match self.held.prepare(&apply) {
-                Ok(prepared) => self.apply(apply, prepared, keeper, promise, ctx),
+            match self.resource_state.prepare(&apply) {
+                Ok(prepared) => self.apply(apply, prepared, store, promise, ctx),
                 Err(refused) => {
-                    self.keeper = Some(keeper);
+                    self.store = Some(store);
                     self.refused(&apply, refused, ctx);
-                    promise.answer(self.held.total().clone());
+                    promise.answer(self.resource_state.total().clone());
                 }
             }
         }
@@ -347,74 +369,80 @@ impl Operations {
         &mut self,
         apply: ApplyOperation,
         prepared: Prepared,
-        mut keeper: Keeper,
+        mut store: OperationStore,
         promise: Promise<Resources>,
         ctx: &mut Context<Self>,
     ) {
-        self.remember(&apply);
+        self.store_conversion(&apply);
         let update = apply.feedback.clone().map(|key| {
             let uuid = Uuid(ctx.node().fresh_uuid());
             let converted = prepared.step.converted.clone();
             let finished = OperationState::Finished;
-            let mut update = held::update(key, finished, String::new(), converted, uuid);
+            let mut update = resource_state::update(key, finished, String::new(), converted, uuid);
             update.status.agent_id = self.agent_id.clone();
             update
         });
-        let checkpoint = self.held.checkpoint(&apply, &prepared, update.as_ref());
-        let before = self.held.checkpoint_before();
+        let checkpoint = self
+            .resource_state
+            .checkpoint(&apply, &prepared, update.as_ref());
+        let before = self.resource_state.checkpoint_before();
         let conversion = apply.conversion.clone();
         let on_disk = before.clone();
         let kept = ctx.node().blocking(move || {
-            let kept = match keeper.before(&conversion) {
-                Ok(()) => keeper.replace(&before, &checkpoint),
-                Err(problem) => Replaced::Not(problem),
+            let kept = match store.before(&conversion) {
+                Ok(()) => store.replace(&before, &checkpoint),
+                Err(problem) => ReplaceOutcome::Unchanged(problem),
             };
-            if kept == Replaced::Done {
-                keeper.after(&conversion);
+            if kept == ReplaceOutcome::Replaced {
+                store.after(&conversion);
             }
-            (keeper, kept)
+            (store, kept)
         });
         ctx.then(kept, move |this, kept, ctx| {
-            let (keeper, replaced) = match kept {
+            let (store, replaced) = match kept {
                 Ok(kept) => kept,
                 Err(interrupted) => return Self::end(&interrupted, ctx),
             };
             let problem = match replaced {
-                Replaced::Done => {
-                    this.keeper = Some(keeper);
+                ReplaceOutcome::Replaced => {
+                    this.store = Some(store);
                     this.done(&apply, update, prepared, ctx);
-                    promise.answer(this.held.total().clone());
-                    return this.go_on(ctx);
+                    promise.answer(this.resource_state.total().clone());
+                    return this.apply_next(ctx);
                 }
-                Replaced::Not(problem) => {
-                    this.keeper = Some(keeper);
+                ReplaceOutcome::Unchanged(problem) => {
+                    this.store = Some(store);
                     this.fail(&apply, problem, ctx);
-                    promise.answer(this.held.total().clone());
-                    return this.go_on(ctx);
+                    promise.answer(this.resource_state.total().clone());
+                    return this.apply_next(ctx);
                 }
-                Replaced::InDoubt(problem) => problem,
+                ReplaceOutcome::InDoubt(problem) => problem,
             };
-            let doubt = Doubt {
+            let uncertain = UncertainOperation {
                 apply,
                 problem,
                 before: on_disk,
                 promise,
             };
-            this.put_back_later(keeper, doubt, ctx);
+            this.restore_later(store, uncertain, ctx);
         });
     }
 }
 
-impl Handler<Report> for Operations {
-    type Result = MessageResult<Report>;
+impl Handler<ReportResources> for Operations {
+    type Result = MessageResult<ReportResources>;
 
-    fn handle(&mut self, Report { agent_id }: Report, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(
+        &mut self,
+        ReportResources { agent_id }: ReportResources,
+        ctx: &mut Context<Self>,
+    ) -> Self::Result {
         self.unreported = false;
-        for key in self.held.forget_others(agent_id.as_ref()) {
+        for key in self.resource_state.remove_others(agent_id.as_ref()) {
             self.conversions.remove(&key);
         }
         self.agent_id = agent_id;
-        MessageResult(self.held.report(Uuid(ctx.node().fresh_uuid())))
+        MessageResult(self.resource_state.report(Uuid(ctx.node().fresh_uuid())))
     }
 }
 
@@ -422,7 +450,10 @@ impl Handler<ListOperations> for Operations {
     type Result = Vec<KnownOperation>;
 
     fn handle(&mut self, _: ListOperations, _: &mut Context<Self>) -> Self::Result {
-        let begun = self.conversions.keys().filter(|key| !self.held.awaits(key));
+        let begun = self
+            .conversions
+            .keys()
+            .filter(|key| !self.resource_state.is_unacknowledged(key));
         let begun = begun.map(|key| {
             let (framework_id, id) = key.clone();
             let status = OperationStatus::new(id, OperationState::Pending, "");
@@ -432,7 +463,7 @@ impl Handler<ListOperations> for Operations {
             };
             (key, update)
         });
-        let over = self.held.unacknowledged();
+        let over = self.resource_state.unacknowledged();
         let all = begun.chain(over.map(|(key, update)| (key, update.clone())));
         let agent = self.master.as_ref().map(|(agent, _)| agent);
         let known = all.map(|(key, mut update)| {
@@ -446,33 +477,37 @@ impl Handler<ListOperations> for Operations {
     }
 }
 
-impl Handler<Acknowledged> for Operations {
+impl Handler<OperationAcknowledged> for Operations {
     type Result = ();
 
-    fn handle(&mut self, Acknowledged(call): Acknowledged, ctx: &mut Context<Self>) {
+    fn handle(
+        &mut self,
+        OperationAcknowledged(call): OperationAcknowledged,
+        ctx: &mut Context<Self>,
+    ) {
         let key = (call.framework_id, call.operation_id);
-        self.held.acknowledge(&key, call.uuid);
-        if !self.held.awaits(&key) {
+        self.resource_state.acknowledge(&key, call.uuid);
+        if !self.resource_state.is_unacknowledged(&key) {
             self.conversions.remove(&key);
         }
-        self.keep_time(ctx);
+        self.set_timer(ctx);
     }
 }
 
-impl Handler<MasterIs> for Operations {
+impl Handler<MasterChanged> for Operations {
     type Result = ();
 
-    fn handle(&mut self, MasterIs(master): MasterIs, ctx: &mut Context<Self>) {
+    fn handle(&mut self, MasterChanged(master): MasterChanged, ctx: &mut Context<Self>) {
         self.master = master;
         if let Some((agent_id, _)) = &self.master {
             self.agent_id = Some(agent_id.clone());
             if std::mem::take(&mut self.unreported) {
                 self.report(ctx);
             }
-            for update in self.held.all(ctx.clock().now()) {
+            for update in self.resource_state.all(ctx.clock().now()) {
                 self.send(update, ctx);
             }
-            self.keep_time(ctx);
+            self.set_timer(ctx);
         }
     }
 }

@@ -1,13 +1,13 @@
-//! What becomes of an operation whose disk fails.
+//! Tests of operations on a failing disk.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use protocol::message::operator::FilePiece;
+use protocol::message::operator::FileChunk;
 use protocol::{ContainerId, FrameworkId, OperationId};
 use resources::{Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Scalar};
-use runtime::rehearsal::rehearse;
-use storage::forgetful::{Failure, ForgetfulDisk};
+use runtime::testing::simulate;
+use storage::simulated::{Failure, SimulatedDisk};
 
 use super::*;
 use crate::detect::Host;
@@ -16,7 +16,7 @@ use crate::sandbox::ReadError;
 use crate::status::StatusUpdates;
 use crate::{Launcher, Sandboxes, Settings};
 
-/// Where nothing is ever launched.
+/// Launches nothing.
 struct Nowhere;
 
 impl Launcher for Nowhere {
@@ -35,12 +35,12 @@ impl Sandboxes for Nowhere {
         Ok(())
     }
 
-    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FilePiece, ReadError> {
+    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FileChunk, ReadError> {
         Err(ReadError::NotFound)
     }
 }
 
-/// Writes down which operations it hears of, and how they went, which serials are over, and what is reported.
+/// Records operation statuses, finished serials and reports.
 #[derive(Clone, Default)]
 struct Listener(
     Arc<Mutex<Vec<(String, OperationState)>>>,
@@ -53,10 +53,10 @@ impl Actor for Listener {
 }
 
 impl Process for Listener {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<OperationUpdated>();
-        ears.hear_local::<OperationsSettled>();
-        ears.hear_local::<ResourcesReported>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<OperationUpdated>();
+        handlers.accept_local::<OperationsSettled>();
+        handlers.accept_local::<ResourcesReported>();
     }
 }
 
@@ -64,8 +64,8 @@ impl Handler<OperationUpdated> for Listener {
     type Result = ();
     fn handle(&mut self, updated: OperationUpdated, _: &mut Context<Self>) {
         let status = updated.update.status;
-        let heard = (status.operation_id.to_string(), status.state);
-        self.0.lock().unwrap().push(heard);
+        let statuses = (status.operation_id.to_string(), status.state);
+        self.0.lock().unwrap().push(statuses);
     }
 }
 
@@ -99,38 +99,38 @@ fn volume(size: u32) -> Resource {
 }
 
 /// An agent's operations on a disk, and a master.
-struct Story {
+struct Fixture {
     node: Node,
-    disk: ForgetfulDisk,
+    disk: SimulatedDisk,
     operations: Handle<Operations>,
     master: Listener,
     pid: Pid,
 }
 
-fn keeper(disk: &ForgetfulDisk) -> Keeper {
+fn store(disk: &SimulatedDisk) -> OperationStore {
     let disk = disk.clone();
-    Keeper::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+    OperationStore::simulated(Arc::new(move || Ok(Box::new(disk.open()?))))
 }
 
-impl Story {
-    fn begin(node: Node) -> Self {
-        let disk = ForgetfulDisk::new();
-        Self::over(node, "cpus:4", disk.clone(), keeper(&disk))
+impl Fixture {
+    fn start(node: Node) -> Self {
+        let disk = SimulatedDisk::new();
+        Self::over(node, "cpus:4", disk.clone(), store(&disk))
     }
 
-    /// Of an operation that was told with the serial 1, and of which nobody knows whether it is on the disk.
+    /// An operation with serial 1 whose checkpoint may be on disk.
     async fn in_doubt(node: Node) -> Self {
-        let story = Self::begin(node);
+        let fixture = Self::start(node);
         for _ in 0..2 {
-            story.disk.fail_next(sync());
+            fixture.disk.fail_next(sync());
         }
-        let version = story.report().await.version;
-        story.tell("doubtful", version, Some(1)).await;
-        story
+        let version = fixture.report().await.version;
+        fixture.send_reservation("doubtful", version, Some(1)).await;
+        fixture
     }
 
-    /// Of an agent that has this, and keeps it there.
-    fn over(node: Node, described: &str, disk: ForgetfulDisk, keeper: Keeper) -> Self {
+    /// An agent with these resources and this checkpoint store.
+    fn over(node: Node, described: &str, disk: SimulatedDisk, store: OperationStore) -> Self {
         let host = Host {
             name: "h".into(),
             cores: 4,
@@ -145,14 +145,15 @@ impl Story {
         let containerizer = node.spawn("containerizer", containerizer).unwrap();
         let described = Resources::parse(described).unwrap();
         let (version, now) = (Uuid([1; 16]), node.clock().now());
-        let held = Held::recovered(&described, Checkpoint::default(), version, now).unwrap();
-        let operations = Operations::new(held, keeper, containerizer);
+        let resource_state =
+            ResourceState::recovered(&described, Checkpoint::default(), version, now).unwrap();
+        let operations = Operations::new(resource_state, store, containerizer);
         let operations = node.spawn("operations", operations).unwrap();
         let master = Listener::default();
         let pid = node.spawn("master", master.clone()).unwrap().pid();
         let agent_id = AgentId::new("s").unwrap();
         operations
-            .tell(MasterIs(Some((agent_id, pid.clone()))))
+            .tell(MasterChanged(Some((agent_id, pid.clone()))))
             .unwrap();
         Self {
             node,
@@ -169,10 +170,10 @@ impl Story {
         self.apply(name, Conversion::Reserve { resources }).await;
     }
 
-    /// Does this, as the master asks which knows what there is.
+    /// Applies an operation for the present version.
     async fn apply(&self, name: &str, conversion: Conversion) {
         let version = self.report().await.version;
-        self.say(name, conversion, version, None).await;
+        self.send(name, conversion, version, None).await;
     }
 
     async fn report(&self) -> AgentResources {
@@ -180,18 +181,18 @@ impl Story {
     }
 
     async fn report_as(&self, agent_id: Option<AgentId>) -> AgentResources {
-        let report = Report { agent_id };
+        let report = ReportResources { agent_id };
         self.operations.ask(report, PATIENCE).await.unwrap()
     }
 
-    /// Tells it to reserve a core, by that serial and for that version.
-    async fn tell(&self, name: &str, version: Uuid, serial: Option<u64>) {
+    /// Sends a reservation of a core with this version and serial.
+    async fn send_reservation(&self, name: &str, version: Uuid, serial: Option<u64>) {
         let resources = reserved("cpus:1");
         let conversion = Conversion::Reserve { resources };
-        self.say(name, conversion, version, serial).await;
+        self.send(name, conversion, version, serial).await;
     }
 
-    async fn say(&self, name: &str, conversion: Conversion, version: Uuid, serial: Option<u64>) {
+    async fn send(&self, name: &str, conversion: Conversion, version: Uuid, serial: Option<u64>) {
         let framework = FrameworkId::new("f").unwrap();
         let apply = ApplyOperation {
             feedback: Some((framework, OperationId::new(name).unwrap())),
@@ -205,10 +206,10 @@ impl Story {
     }
 
     async fn advance(&self) {
-        self.node.clock().advance(PUT_BACK_EVERY).await;
+        self.node.clock().advance(RESTORE_INTERVAL).await;
     }
 
-    /// What it says that it knows: of each the name, the kind and how it is.
+    /// The listed operations: name, kind and state.
     async fn listed(&self) -> Vec<(String, &'static str, OperationState)> {
         let known = self.operations.ask(ListOperations, PATIENCE).await.unwrap();
         let known = known.into_iter().map(|one| {
@@ -222,15 +223,15 @@ impl Story {
         known.collect()
     }
 
-    fn heard(&self) -> Vec<(String, OperationState)> {
+    fn statuses(&self) -> Vec<(String, OperationState)> {
         self.master.0.lock().unwrap().clone()
     }
 
-    /// How many operations the next process finds done.
+    /// How many operations the next process finds.
     async fn found(self) -> usize {
         self.node.shutdown().await;
         self.disk.crash();
-        keeper(&self.disk).read().unwrap().unacknowledged.len()
+        store(&self.disk).read().unwrap().unacknowledged.len()
     }
 }
 
@@ -238,56 +239,56 @@ fn sync() -> Failure {
     Failure::Sync("the disk did not answer".to_owned())
 }
 
-/// SPEC 5.1: what is said to have failed is not there after a restart.
+/// SPEC 5.1: an operation reported as failed is not there after a restart.
 #[test]
-fn an_operation_has_failed_only_once_it_is_certain_that_it_is_not_on_the_disk() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
+fn failure_is_reported_only_once_certain() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node);
         for _ in 0..3 {
-            story.disk.fail_next(sync());
+            fixture.disk.fail_next(sync());
         }
-        story.reserve("doubtful").await;
-        assert_eq!(story.heard(), [], "it may be there");
-        story.advance().await;
-        assert_eq!(story.heard(), [], "it still may");
-        story.advance().await;
+        fixture.reserve("doubtful").await;
+        assert_eq!(fixture.statuses(), [], "it may be there");
+        fixture.advance().await;
+        assert_eq!(fixture.statuses(), [], "it still may");
+        fixture.advance().await;
         let failed = ("doubtful".to_owned(), OperationState::Failed);
-        assert_eq!(story.heard(), std::slice::from_ref(&failed));
-        story.reserve("next").await;
+        assert_eq!(fixture.statuses(), std::slice::from_ref(&failed));
+        fixture.reserve("next").await;
         let finished = ("next".to_owned(), OperationState::Finished);
-        assert_eq!(story.heard(), [failed, finished]);
-        assert_eq!(story.found().await, 2);
+        assert_eq!(fixture.statuses(), [failed, finished]);
+        assert_eq!(fixture.found().await, 2);
     });
 }
 
 #[test]
-fn another_operation_meanwhile_waits_and_is_not_built_upon_what_failed() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
-        story.disk.fail_next(sync());
-        story.disk.fail_next(sync());
-        story.reserve("doubtful").await;
-        story.reserve("meanwhile").await;
-        assert_eq!(story.heard(), []);
-        story.advance().await;
-        let told = |name: &str, state| (name.to_owned(), state);
+fn later_operation_waits_for_an_uncertain_one() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node);
+        fixture.disk.fail_next(sync());
+        fixture.disk.fail_next(sync());
+        fixture.reserve("doubtful").await;
+        fixture.reserve("meanwhile").await;
+        assert_eq!(fixture.statuses(), []);
+        fixture.advance().await;
+        let sent = |name: &str, state| (name.to_owned(), state);
         let expected = [
-            told("doubtful", OperationState::Failed),
-            told("meanwhile", OperationState::Dropped),
+            sent("doubtful", OperationState::Failed),
+            sent("meanwhile", OperationState::Dropped),
         ];
-        assert_eq!(story.heard(), expected);
-        assert_eq!(story.found().await, 0);
+        assert_eq!(fixture.statuses(), expected);
+        assert_eq!(fixture.found().await, 0);
     });
 }
 
 /// SPEC 3.5: GROW_VOLUME and SHRINK_VOLUME, on a real disk.
 #[test]
-fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_size() {
+fn resized_volume_keeps_its_files_and_size() {
     let work_dir = tempfile::tempdir().unwrap();
     let path = work_dir.path().to_owned();
-    rehearse(move |node| async move {
-        let keeper = Keeper::on_disk(&path);
-        let story = Story::over(node, "disk:100", ForgetfulDisk::new(), keeper);
+    simulate(move |node| async move {
+        let store = OperationStore::on_disk(&path);
+        let fixture = Fixture::over(node, "disk:100", SimulatedDisk::new(), store);
         let grow = |size: u32, by: u32| Conversion::GrowVolume {
             volume: volume(size),
             addition: reserved(&format!("disk:{by}")).into_iter().next().unwrap(),
@@ -298,10 +299,12 @@ fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_s
         };
         let resources = reserved("disk:60");
         let volumes = Resources::from(volume(10));
-        story
+        fixture
             .apply("reserve", Conversion::Reserve { resources })
             .await;
-        story.apply("create", Conversion::Create { volumes }).await;
+        fixture
+            .apply("create", Conversion::Create { volumes })
+            .await;
         let file = path.join("volumes/roles/ads/v/file");
         std::fs::write(&file, "content").unwrap();
         for (name, resized) in [
@@ -311,56 +314,56 @@ fn a_volume_that_is_resized_keeps_what_is_in_it_and_the_next_process_knows_its_s
             ("too small", shrink(35, 35)),
             ("not its size", shrink(40, 5)),
         ] {
-            story.apply(name, resized).await;
+            fixture.apply(name, resized).await;
             assert_eq!(std::fs::read_to_string(&file).unwrap(), "content", "{name}");
         }
         let done = |name: &str| (name.to_owned(), OperationState::Finished);
         let failed = |name: &str| (name.to_owned(), OperationState::Failed);
         let mut expected = ["reserve", "create", "grow", "shrink"].map(done).to_vec();
         expected.extend(["too large", "too small", "not its size"].map(failed));
-        assert_eq!(story.heard(), expected);
-        story.node.shutdown().await;
-        drop(story);
-        let kept = Keeper::on_disk(&path).read().unwrap();
+        assert_eq!(fixture.statuses(), expected);
+        fixture.node.shutdown().await;
+        drop(fixture);
+        let kept = OperationStore::on_disk(&path).read().unwrap();
         assert_eq!(kept.made, reserved("disk:25") + Resources::from(volume(35)));
     });
 }
 
-/// SPEC 2.7, GET_OPERATIONS.
-/// A machine that was called gone and comes back is a new agent: of what the old one has done its frameworks have heard the end.
+/// SPEC 2.7, GET_OPERATIONS. A machine that was declared gone and returns is a new agent; the
+/// frameworks have received the ends of the old one's operations.
 #[test]
-fn who_comes_back_as_a_new_agent_keeps_its_resources_and_tells_no_more_of_the_old_one() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
-        story.reserve("old").await;
-        assert_eq!(story.report().await.operations.len(), 1, "it is itself");
-        let new = story.report_as(None).await;
+fn new_agent_id_keeps_resources_and_drops_statuses() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node);
+        fixture.reserve("old").await;
+        assert_eq!(fixture.report().await.operations.len(), 1, "it is itself");
+        let new = fixture.report_as(None).await;
         assert_eq!(new.operations, []);
         assert!(new.total.contains(&reserved("cpus:1")), "{}", new.total);
-        assert_eq!(story.listed().await, []);
-        let told = story.heard().len();
-        story.advance().await;
-        assert_eq!(story.heard().len(), told);
+        assert_eq!(fixture.listed().await, []);
+        let sent = fixture.statuses().len();
+        fixture.advance().await;
+        assert_eq!(fixture.statuses().len(), sent);
     });
 }
 
 #[test]
-fn an_operation_is_listed_from_its_beginning_until_its_status_is_acknowledged() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
-        assert_eq!(story.listed().await, []);
-        story.disk.fail_next(sync());
-        story.disk.fail_next(sync());
-        story.reserve("doubtful").await;
+fn operation_is_listed_until_acknowledged() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node);
+        assert_eq!(fixture.listed().await, []);
+        fixture.disk.fail_next(sync());
+        fixture.disk.fail_next(sync());
+        fixture.reserve("doubtful").await;
         let doubtful = |state| ("doubtful".to_owned(), "reserve", state);
-        assert_eq!(story.listed().await, [doubtful(OperationState::Pending)]);
-        story.advance().await;
-        assert_eq!(story.listed().await, [doubtful(OperationState::Failed)]);
-        story.reserve("done").await;
+        assert_eq!(fixture.listed().await, [doubtful(OperationState::Pending)]);
+        fixture.advance().await;
+        assert_eq!(fixture.listed().await, [doubtful(OperationState::Failed)]);
+        fixture.reserve("done").await;
         let done = ("done".to_owned(), "reserve", OperationState::Finished);
         let both = [done.clone(), doubtful(OperationState::Failed)];
-        assert_eq!(story.listed().await, both);
-        let known = story
+        assert_eq!(fixture.listed().await, both);
+        let known = fixture
             .operations
             .ask(ListOperations, PATIENCE)
             .await
@@ -371,69 +374,79 @@ fn an_operation_is_listed_from_its_beginning_until_its_status_is_acknowledged() 
             operation_id: OperationId::new("doubtful").unwrap(),
             uuid: known[1].update.status.uuid.unwrap(),
         };
-        let told = story.operations.ask(Acknowledged(acknowledged), PATIENCE);
-        told.await.unwrap();
-        assert_eq!(story.listed().await, [done]);
+        let sent = fixture
+            .operations
+            .ask(OperationAcknowledged(acknowledged), PATIENCE);
+        sent.await.unwrap();
+        assert_eq!(fixture.listed().await, [done]);
     });
 }
 
-/// SPEC 3.5: a new master says again what its registry has.
+/// SPEC 3.5: a new master resends the operations of its registry.
 #[test]
-fn what_is_said_again_is_done_once_also_by_the_next_process() {
-    rehearse(|node| async move {
-        let story = Story::begin(node);
-        let version = story.report().await.version;
-        story.tell("first", version, Some(1)).await;
-        story.tell("first", version, Some(1)).await;
-        story.tell("stale", Uuid([7; 16]), Some(2)).await;
+fn resent_operation_is_applied_once() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node);
+        let version = fixture.report().await.version;
+        fixture.send_reservation("first", version, Some(1)).await;
+        fixture.send_reservation("first", version, Some(1)).await;
+        fixture
+            .send_reservation("stale", Uuid([7; 16]), Some(2))
+            .await;
         let finished = ("first".to_owned(), OperationState::Finished);
         assert_eq!(
-            story.heard(),
+            fixture.statuses(),
             std::slice::from_ref(&finished),
             "the rest is in vain"
         );
-        let over = || story.master.1.lock().unwrap().clone();
-        assert_eq!(over(), [1, 1], "who says it again hears that it is over");
-        let now = story.report().await;
+        let over = || fixture.master.1.lock().unwrap().clone();
+        assert_eq!(over(), [1, 1], "a repetition is answered as finished");
+        let now = fixture.report().await;
         assert_eq!(now.settled, Some(1));
-        story.tell("again", now.version, Some(2)).await;
+        fixture
+            .send_reservation("again", now.version, Some(2))
+            .await;
         assert_eq!(over(), [1, 1, 2]);
-        story.node.shutdown().await;
-        story.disk.crash();
-        assert_eq!(keeper(&story.disk).read().unwrap().settled, 2);
+        fixture.node.shutdown().await;
+        fixture.disk.crash();
+        assert_eq!(store(&fixture.disk).read().unwrap().settled, 2);
     });
 }
 
-/// It took so long that the agent told a master what there was before it, and that master has taken the agent in only since.
+/// The write took so long that a registration's report did not include the operation.
 #[test]
-fn what_changed_while_there_was_no_master_is_reported_to_the_next() {
-    rehearse(|node| async move {
-        let story = Story::in_doubt(node).await;
-        let told = story.report().await.version;
-        story.operations.tell(MasterIs(None)).unwrap();
-        story.advance().await;
-        assert_eq!(story.master.2.lock().unwrap().len(), 0);
-        let master = story.pid.clone();
+fn change_without_a_master_is_reported_later() {
+    simulate(|node| async move {
+        let fixture = Fixture::in_doubt(node).await;
+        let sent = fixture.report().await.version;
+        fixture.operations.tell(MasterChanged(None)).unwrap();
+        fixture.advance().await;
+        assert_eq!(fixture.master.2.lock().unwrap().len(), 0);
+        let master = fixture.pid.clone();
         let agent_id = AgentId::new("s").unwrap();
-        story
+        fixture
             .operations
-            .tell(MasterIs(Some((agent_id, master))))
+            .tell(MasterChanged(Some((agent_id, master))))
             .unwrap();
-        story.node.clock().settle().await;
-        let reported = story.master.2.lock().unwrap().clone();
-        assert!(reported.len() == 1 && reported[0].version != told);
+        fixture.node.clock().settle().await;
+        let reported = fixture.master.2.lock().unwrap().clone();
+        assert!(reported.len() == 1 && reported[0].version != sent);
         assert_eq!(reported[0].settled, Some(1));
     });
 }
 
 #[test]
-fn what_cannot_be_done_is_over_as_well() {
-    rehearse(|node| async move {
-        let story = Story::in_doubt(node).await;
-        assert_eq!(*story.master.1.lock().unwrap(), [0_u64; 0], "nobody knows");
-        story.advance().await;
-        assert_eq!(story.heard().len(), 1);
-        assert_eq!(*story.master.1.lock().unwrap(), [1]);
-        assert_eq!(story.report().await.settled, Some(1));
+fn failed_operation_is_finished_too() {
+    simulate(|node| async move {
+        let fixture = Fixture::in_doubt(node).await;
+        assert_eq!(
+            *fixture.master.1.lock().unwrap(),
+            [0_u64; 0],
+            "it is uncertain"
+        );
+        fixture.advance().await;
+        assert_eq!(fixture.statuses().len(), 1);
+        assert_eq!(*fixture.master.1.lock().unwrap(), [1]);
+        assert_eq!(fixture.report().await.settled, Some(1));
     });
 }

@@ -1,8 +1,9 @@
-//! The directories of persistent volumes, and how a sandbox leads to them (SPEC 3.5, 5.1).
+//! Directories of persistent volumes, and their links in sandboxes.
 //!
-//! Blocking functions. A volume on the root disk is at `volumes/roles/<role>/<id>` of the work directory, one on a PATH disk below its
-//! root in the same way, and one on a MOUNT disk is the mounted file system itself. A sandbox has a link to it, as Mesos' `filesystem/posix`
-//! makes it. No link that a task has put into its sandbox is followed.
+//! Blocking. A volume on the root disk is at `volumes/roles/<role>/<id>` of the work directory, on
+//! a PATH disk likewise below its root, and on a MOUNT disk it is the mounted file system. A
+//! sandbox gets a symbolic link, as from Mesos' `filesystem/posix`. Links that a task put into its
+//! sandbox are not followed.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -21,11 +22,11 @@ use crate::sandbox;
 /// A volume that a container uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where it is on the host.
+    /// Its path on the host.
     pub volume: PathBuf,
-    /// Where it appears, relative to the sandbox.
+    /// Its path relative to the sandbox.
     pub container_path: String,
-    /// Whether others use it as well, so that it belongs to nobody.
+    /// Whether it is shared, so that it gets no owner.
     pub shared: bool,
 }
 
@@ -42,7 +43,7 @@ pub fn mounts(work_dir: &Path, resources: &Resources) -> Vec<Mount> {
     resources.iter().filter_map(mount).collect()
 }
 
-/// Where a persistent volume is; `None` if it is none.
+/// The path of a persistent volume; `None` for other resources.
 pub fn path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
     let disk = volume.annotations().disk.as_ref()?;
     let id = &disk.persistence.as_ref()?.id;
@@ -54,7 +55,7 @@ pub fn path(work_dir: &Path, volume: &Resource) -> Option<PathBuf> {
         (Some(SourceKind::Mount), root) => return Some(work_dir.join(root?)),
         (Some(SourceKind::Block | SourceKind::Raw), _) => return None,
     };
-    // A role has no blanks, so that this is the role's alone; so does Mesos.
+    // Roles contain no blanks, so this is unambiguous. As in Mesos.
     let role = volume.role().as_str().replace('/', " ");
     Some(below.join("volumes").join("roles").join(role).join(id))
 }
@@ -65,7 +66,7 @@ fn is_mounted(volume: &Resource) -> bool {
     source.is_some_and(|source| source.kind == SourceKind::Mount)
 }
 
-/// Makes the directory of a volume, empty. A mounted disk is there already and stays as it is.
+/// Creates a volume's empty directory. A mounted disk stays as it is.
 pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
     let Some(path) = path(work_dir, volume) else {
         return Err(format!("{volume} cannot be a directory"));
@@ -78,8 +79,8 @@ pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
         };
     }
     discard(work_dir, &path).map_err(failed)?;
-    sandbox::make_way(&path).map_err(failed)?;
-    // A shared one belongs to no user, so all of them may look.
+    sandbox::create_with_parents(&path).map_err(failed)?;
+    // A shared volume has no owner, so all users may read it.
     let mode = if volume.is_shared() {
         0o755
     } else {
@@ -88,7 +89,7 @@ pub fn make(work_dir: &Path, volume: &Resource) -> Result<(), String> {
     fs::set_permissions(&path, Permissions::from_mode(mode)).map_err(failed)
 }
 
-/// Removes the directory of a volume with all that is in it; of a mounted disk only what is in it.
+/// Deletes a volume's directory; of a mounted disk only the content.
 pub fn remove(work_dir: &Path, volume: &Resource) -> Result<(), String> {
     let Some(path) = path(work_dir, volume) else {
         return Ok(());
@@ -100,7 +101,7 @@ pub fn remove(work_dir: &Path, volume: &Resource) -> Result<(), String> {
     removed.map_err(|error| format!("volume `{}` cannot be removed: {error}", path.display()))
 }
 
-/// Takes a directory out of the way in one step, then removes it: whoever comes next finds nothing half removed.
+/// Renames a directory, then deletes it, so that a partly deleted one is never seen.
 fn discard(work_dir: &Path, path: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(());
@@ -134,7 +135,7 @@ fn empty(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Lets a sandbox lead to a volume, which belongs to `owner` from now on unless it is shared.
+/// Links a volume into a sandbox. The volume becomes `owner`'s unless it is shared.
 pub fn link(sandbox: &Path, mount: &Mount, owner: Option<(u32, u32)>) -> io::Result<()> {
     if let Some((uid, gid)) = owner.filter(|_| !mount.shared) {
         std::os::unix::fs::lchown(&mount.volume, Some(uid), Some(gid))?;
@@ -164,12 +165,12 @@ pub fn link(sandbox: &Path, mount: &Mount, owner: Option<(u32, u32)>) -> io::Res
             .resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
         at = File::from(openat2(at.as_fd(), *part, how)?);
         if made {
-            // Whatever the umask: it is in a sandbox, whose user may look into it.
+            // Regardless of the umask: the sandbox's user may read it.
             at.set_permissions(Permissions::from_mode(0o755))?;
         }
     }
     match symlinkat(&volume, at.as_fd(), *name) {
-        // A further task of the same executor uses it as well.
+        // Linked already for another task of the same executor.
         Err(Errno::EEXIST) => match nix::fcntl::readlinkat(at.as_fd(), *name) {
             Ok(there) if Path::new(&there) == volume => Ok(()),
             _ => Err(io::Error::from(io::ErrorKind::AlreadyExists)),
@@ -216,11 +217,11 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_begins_empty_and_ends_with_what_is_in_it() {
+    fn volume_starts_empty_and_is_deleted_with_its_files() {
         let work_dir = tempfile::tempdir().unwrap();
         let volume = volume("eng", None);
         let path = path(work_dir.path(), &volume).unwrap();
-        sandbox::make_way(&path).unwrap();
+        sandbox::create_with_parents(&path).unwrap();
         fs::write(path.join("left"), "by a volume that ended").unwrap();
         make(work_dir.path(), &volume).unwrap();
         assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_leads_to_its_volume_and_no_link_of_a_task_is_followed() {
+    fn sandbox_links_to_its_volume_ignoring_task_links() {
         let (work_dir, sandbox) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let volume = volume("eng", None);
         make(work_dir.path(), &volume).unwrap();

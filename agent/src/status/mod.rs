@@ -1,14 +1,15 @@
-//! Status updates: takes each update into the agent's care and sends it to the master until its framework has it.
+//! Status updates: delivers each update to the master until its framework acknowledges it.
 //!
-//! Hears updates from the containerizer, acknowledgements and masters from the agent. Remembers one stream a task
-//! ([`stream::Streams`]). Confirms an update to its executor once it is in care; where the task outlives the agent, that is when it is in
-//! the ledger, and not before is it sent. What the ledger cannot take is sent, but not confirmed. Never judges a state.
+//! Handles updates from the containerizer, acknowledgements and master changes from the agent. Owns
+//! one stream per task ([`stream::Streams`]). Confirms an update to its executor once it is
+//! accepted; for a checkpointed task it is first written to the ledger, and only then sent and
+//! confirmed. If the write fails the update is sent, but not confirmed. Does not validate states.
 
 mod numbers;
 pub mod stream;
 #[cfg(test)]
 mod tests;
-mod unkept;
+mod unwritten;
 
 use std::collections::BTreeMap;
 
@@ -18,107 +19,109 @@ use protocol::{AgentId, ContainerId, FrameworkId, StatusUpdate, TaskId, Uuid};
 use runtime::Instant;
 use runtime::prelude::*;
 
-use self::numbers::Numbers;
+use self::numbers::UpdateNumbers;
 use self::stream::{Accepted, Acknowledged, Key, Streams};
-use self::unkept::{Again, Unkept};
+use self::unwritten::{OnRepeat, UnwrittenUpdates};
 use crate::ledger::record::{self, Entry, StateRecord};
-use crate::ledger::{self, Keep, Ledger, Then, Unwritten};
+use crate::ledger::{self, Ledger, LedgerError, OnWritten, WriteEntries};
 
-/// This update should reach its framework. With an executor, it is told once the update is in care.
+/// Delivers an update to its framework. The executor, if given, gets a confirmation once the update
+/// is accepted.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Forward {
-    /// The update; its uuid is set.
+    /// The update, with its uuid set.
     pub update: StatusUpdate,
-    /// Who waits for a confirmation.
+    /// Receives the confirmation.
     pub executor: Option<Pid>,
-    /// How the task is with it, for the ledger, if its container outlives the agent.
+    /// The task's state with this update, to checkpoint if its container is checkpointed.
     pub record: Option<(ContainerId, StateRecord)>,
 }
 
-/// The executor has said this before, or its task has ended: it is confirmed as soon as it need not be said once more.
+/// A repeated or late update: confirmed as soon as its executor need not keep it.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct Repeated(pub Forward);
+pub struct RepeatedUpdate(pub Forward);
 
-/// This update is in the ledger, or cannot be.
+/// The ledger has written an update, or failed to.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Kept {
+struct UpdateWritten {
     update: StatusUpdate,
     number: u64,
-    /// Whether it was on its way to its framework before, since it could not be kept then.
-    is_again: bool,
-    outcome: Result<(), Unwritten>,
+    /// Whether the update was sent before, when an earlier write had failed.
+    is_retry: bool,
+    outcome: Result<(), LedgerError>,
 }
 
-/// All that was to be kept when this was asked is on the disk, or is not yet.
+/// Whether the ledger's failed entries are on disk by now.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct CaughtUp(Result<(), Unwritten>);
+struct RetriesWritten(Result<(), LedgerError>);
 
-/// The framework has this update.
+/// The framework has acknowledged an update.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct Acknowledge {
-    /// Whose.
+    /// Framework and task.
     pub key: Key,
-    /// Which.
+    /// The update.
     pub uuid: Uuid,
 }
 
-/// The agent is registered with this master, or with none.
+/// The agent's master has changed; `None` without one.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct MasterIs(pub Option<(AgentId, Pid)>);
+pub struct MasterChanged(pub Option<(AgentId, Pid)>);
 
-/// This framework may have another scheduler, which may not have heard what it has not acknowledged.
+/// Resends a framework's updates: it may have a new scheduler that has not received them.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
-pub struct TellAgain(pub FrameworkId);
+pub struct ResendUpdates(pub FrameworkId);
 
-/// Nobody will acknowledge for this framework any more.
+/// Drops the updates of a removed framework.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct ForgetFramework(pub FrameworkId);
 
-/// Nobody wants to hear of this task any more.
+/// Drops the updates of a disowned task.
 #[derive(Message, Clone, Debug)]
 #[rtype(result = "()")]
 pub struct ForgetTask(pub Key);
 
-/// Ends of tasks that are acknowledged are told there.
+/// Sets the callback for acknowledged terminal updates.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct TellClosed(pub Box<dyn Fn(Key) + Send>);
+pub struct OnTaskClosed(pub Box<dyn Fn(Key) + Send>);
 
-/// Updates that are refused since too many of their task wait are told there: they must be taken when they come again.
+/// Sets the callback for updates refused because too many of their task are waiting. They are new
+/// when repeated.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct TellRefused(pub Box<dyn Fn(Key, Uuid) + Send>);
+pub struct OnUpdateRefused(pub Box<dyn Fn(Key, Uuid) + Send>);
 
-/// How many updates wait for an acknowledgement?
+/// Requests the number of unacknowledged updates.
 #[derive(Message, Clone, Copy, Debug)]
 #[rtype(result = "usize")]
-pub struct Waiting;
+pub struct CountUnacknowledged;
 
-/// The actor.
+/// The status updates actor.
 #[derive(Default)]
 pub struct StatusUpdates {
     streams: Streams,
     master: Option<(AgentId, Pid)>,
-    tell_closed: Option<Box<dyn Fn(Key) + Send>>,
-    tell_refused: Option<Box<dyn Fn(Key, Uuid) + Send>>,
-    timer: Option<(Instant, Errand)>,
+    on_task_closed: Option<Box<dyn Fn(Key) + Send>>,
+    on_update_refused: Option<Box<dyn Fn(Key, Uuid) + Send>>,
+    timer: Option<(Instant, TimerHandle)>,
     ledger: Option<Handle<Ledger>>,
-    /// The number that the next update has in the ledger.
+    /// The next update's number in the ledger.
     next: u64,
-    numbers: Numbers,
-    unkept: Unkept,
-    /// Executors to be told that the disk has taken an update which it had refused.
-    late: Vec<(Pid, TaskId, Uuid)>,
-    /// Whether it is being found out when it has.
-    catching_up: bool,
+    numbers: UpdateNumbers,
+    unwritten: UnwrittenUpdates,
+    /// Confirmations due once the ledger has written updates that it failed to write at first.
+    late_confirmations: Vec<(Pid, TaskId, Uuid)>,
+    /// Whether a check of that is scheduled.
+    check_scheduled: bool,
 }
 
 fn key_of(update: &StatusUpdate) -> Key {
@@ -126,8 +129,8 @@ fn key_of(update: &StatusUpdate) -> Key {
 }
 
 impl StatusUpdates {
-    /// Keeps in this ledger what outlives the agent, and goes on with the updates that an earlier process of it has left.
-    pub fn keeping(
+    /// Checkpoints updates in this ledger and continues with those of an earlier agent process.
+    pub fn with_ledger(
         ledger: Handle<Ledger>,
         left: BTreeMap<u64, StatusUpdate>,
         now: Instant,
@@ -141,24 +144,24 @@ impl StatusUpdates {
             if let Some(uuid) = update.status.uuid {
                 own.numbers.add(key_of(&update), uuid, number);
             }
-            // There is no master yet: what is in flight is sent to the first.
+            // There is no master yet; the first one receives them.
             let _ = own.streams.accept(update, now);
         }
         own
     }
 
-    /// Takes an update into care. `false` if too many of its task wait.
-    fn take(&mut self, update: StatusUpdate, ctx: &mut Context<Self>) -> bool {
+    /// Accepts an update into its stream. `false` if too many of its task are waiting.
+    fn accept(&mut self, update: StatusUpdate, ctx: &mut Context<Self>) -> bool {
         let (key, uuid) = (key_of(&update), update.status.uuid);
         match self.streams.accept(update, ctx.clock().now()) {
             Accepted::Send(update) => {
                 self.send(update, ctx);
-                self.keep_time(ctx);
+                self.set_timer(ctx);
             }
             Accepted::Queued | Accepted::Duplicate | Accepted::AfterEnd => {}
-            // Unconfirmed, so that the executor keeps it.
+            // Not confirmed, so the executor keeps it.
             Accepted::Full => {
-                if let (Some(tell), Some(uuid)) = (&self.tell_refused, uuid) {
+                if let (Some(tell), Some(uuid)) = (&self.on_update_refused, uuid) {
                     tell(key, uuid);
                 }
                 return false;
@@ -167,16 +170,16 @@ impl StatusUpdates {
         true
     }
 
-    /// The executor need not say this again.
+    /// Confirms an update to its executor.
     fn confirm(&self, executor: Option<Pid>, task_id: TaskId, uuid: Uuid, ctx: &Context<Self>) {
         if let Some(executor) = executor {
-            // One that has gone needs no confirmation.
+            // Fails only if the executor has ended.
             let _ = ctx.node().tell(&executor, UpdateStored { task_id, uuid });
         }
     }
 
-    /// Puts an update into the ledger, `again` under a number that it was to have; it comes back as [`Kept`].
-    fn keep(&mut self, forward: Forward, again: Option<u64>, ctx: &mut Context<Self>) {
+    /// Writes an update to the ledger, `retry` under an earlier number. [`UpdateWritten`] follows.
+    fn write(&mut self, forward: Forward, retry: Option<u64>, ctx: &mut Context<Self>) {
         let Forward {
             update,
             executor,
@@ -185,93 +188,95 @@ impl StatusUpdates {
         let (key, uuid) = (key_of(&update), update.status.uuid);
         let (Some(ledger), Some((container, mut state)), Some(uuid)) = (&self.ledger, record, uuid)
         else {
-            if let (true, Some(uuid)) = (self.take(update, ctx), uuid) {
+            if let (true, Some(uuid)) = (self.accept(update, ctx), uuid) {
                 self.confirm(executor, key.1, uuid, ctx);
             }
             return;
         };
-        // What was not kept is not known to the next process of the agent.
-        let unkept = &self.unkept;
-        let is_known = |given: &Uuid| *given == uuid || !unkept.has_failed(&key, *given);
+        // The next agent process must not treat an unwritten update as a duplicate.
+        let unwritten = &self.unwritten;
+        let is_known = |given: &Uuid| *given == uuid || !unwritten.has_failed(&key, *given);
         state.given.retain(is_known);
-        let number = again.unwrap_or(self.next);
+        let number = retry.unwrap_or(self.next);
         self.next = self.next.max(number + 1);
         let entries = [
             Entry::update(number, &update),
             Entry::state(&container, &key.1, &state),
         ];
         let entries: Result<Vec<Entry>, _> = entries.into_iter().collect();
-        self.unkept.write(key, uuid, executor);
-        let mut kept = Kept {
+        self.unwritten.write(key, uuid, executor);
+        let mut written = UpdateWritten {
             update,
             number,
-            is_again: again.is_some(),
+            is_retry: retry.is_some(),
             outcome: Ok(()),
         };
         let own = ctx.handle();
-        let tell = move |kept: Kept| own.tell_always(kept);
+        let tell = move |written: UpdateWritten| own.tell_always(written);
         match entries {
             Ok(entries) => {
-                let then = Then::new(move |outcome| {
-                    kept.outcome = outcome;
-                    tell(kept);
+                let on_written = OnWritten::new(move |outcome| {
+                    written.outcome = outcome;
+                    tell(written);
                 });
-                let keep = Keep {
+                let write = WriteEntries {
                     entries,
-                    then: Some(then),
+                    on_written: Some(on_written),
                 };
-                // What is not heard comes back as what cannot be kept.
-                if let Err(error) = ledger.tell(keep) {
-                    tracing::error!(%error, "the agent's ledger does not hear");
+                // On failure the callback reports the error.
+                if let Err(error) = ledger.tell(write) {
+                    tracing::error!(%error, "cannot reach the ledger");
                 }
             }
             Err(garbled) => {
-                kept.outcome = Err(Unwritten::NotTaken(garbled.to_string()));
-                tell(kept);
+                written.outcome = Err(LedgerError::NotAccepted(garbled.to_string()));
+                tell(written);
             }
         }
     }
 
-    /// Who waits until the disk has taken this update, which it had refused.
-    fn late_of(&mut self, task: &TaskId, uuid: Uuid) -> Option<&mut Pid> {
-        let mut late = self.late.iter_mut();
-        let found = late.find(|(_, of, own)| *own == uuid && of == task)?;
+    /// The pending late confirmation of an update.
+    fn late_confirmation(&mut self, task: &TaskId, uuid: Uuid) -> Option<&mut Pid> {
+        let mut late_confirmations = self.late_confirmations.iter_mut();
+        let found = late_confirmations.find(|(_, of, own)| *own == uuid && of == task)?;
         Some(&mut found.0)
     }
 
-    /// Asks the ledger before long whether the disk has taken what it had refused.
-    fn catch_up(&mut self, ctx: &mut Context<Self>) {
-        if self.late.is_empty() || std::mem::replace(&mut self.catching_up, true) {
+    /// Schedules a check whether the ledger has written its failed entries.
+    fn check_retries(&mut self, ctx: &mut Context<Self>) {
+        if self.late_confirmations.is_empty() || std::mem::replace(&mut self.check_scheduled, true)
+        {
             return;
         }
-        ctx.after(ledger::AGAIN_AFTER, |this, ctx| {
+        ctx.after(ledger::RETRY_AFTER, |this, ctx| {
             let Some(ledger) = &this.ledger else { return };
             let own = ctx.handle();
-            let keep = Keep {
+            let write = WriteEntries {
                 entries: Vec::new(),
-                then: Some(Then::new(move |outcome| {
-                    let _ = own.tell(CaughtUp(outcome)); // Or the executor says it again.
+                on_written: Some(OnWritten::new(move |outcome| {
+                    // The executor repeats the update if this is lost.
+                    let _ = own.tell(RetriesWritten(outcome));
                 })),
             };
-            let _ = ledger.tell(keep); // It ends with the agent.
+            let _ = ledger.tell(write); // The ledger ends only with the agent.
         });
     }
 
-    /// Nobody will acknowledge the updates of these numbers any more.
+    /// Removes updates from the ledger.
     fn forget(&self, numbers: impl IntoIterator<Item = u64>) {
         let keys = numbers.into_iter().map(record::Key::Update);
         let entries: Vec<Entry> = keys.map(Entry::Remove).collect();
         if let (Some(ledger), false) = (&self.ledger, entries.is_empty()) {
-            let keep = Keep {
+            let write = WriteEntries {
                 entries,
-                then: None,
+                on_written: None,
             };
-            let _ = ledger.tell(keep); // It ends with the agent.
+            let _ = ledger.tell(write); // The ledger ends only with the agent.
         }
     }
 
     fn send(&self, update: StatusUpdate, ctx: &Context<Self>) {
-        // Without a master it stays in flight: the next master gets it at once.
+        // Without a master it stays in flight; the next master receives it at once.
         let Some((agent_id, master)) = &self.master else {
             return;
         };
@@ -280,20 +285,20 @@ impl StatusUpdates {
             update,
         };
         if let Err(error) = ctx.node().tell(master, updated) {
-            tracing::debug!(%error, "status update not sent; it will be again");
+            tracing::debug!(%error, "status update not sent; it will be resent");
         }
     }
 
-    fn send_again(&mut self, updates: Vec<StatusUpdate>, ctx: &mut Context<Self>) {
+    fn resend(&mut self, updates: Vec<StatusUpdate>, ctx: &mut Context<Self>) {
         for update in updates {
             self.send(update, ctx);
         }
-        self.keep_time(ctx);
+        self.set_timer(ctx);
     }
 
-    /// Keeps one timer running while anything is in flight. What has just been put in flight is due after the shortest wait:
-    /// a timer that was set for something that waits longer would be late for it.
-    fn keep_time(&mut self, ctx: &mut Context<Self>) {
+    /// Keeps one timer set while updates are in flight. A new update is due after the shortest
+    /// wait, so a timer set for a longer one is replaced.
+    fn set_timer(&mut self, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
         match self.timer.take() {
             Some((due, timer)) if due <= now + stream::RESEND_MIN => {
@@ -309,10 +314,10 @@ impl StatusUpdates {
         let timer = ctx.after(due - now, |this, ctx| {
             this.timer = None;
             for update in this.streams.overdue(ctx.clock().now()) {
-                tracing::debug!(task = %update.status.task_id, state = %update.status.state, "status update sent again");
+                tracing::debug!(task = %update.status.task_id, state = %update.status.state, "status update resent");
                 this.send(update, ctx);
             }
-            this.keep_time(ctx);
+            this.set_timer(ctx);
         });
         self.timer = Some((due, timer));
     }
@@ -327,22 +332,25 @@ impl Process for StatusUpdates {}
 impl Handler<Forward> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, forward: Forward, ctx: &mut Context<Self>) {
-        self.keep(forward, None, ctx);
+        self.write(forward, None, ctx);
     }
 }
 
-impl Handler<Repeated> for StatusUpdates {
+impl Handler<RepeatedUpdate> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, Repeated(forward): Repeated, ctx: &mut Context<Self>) {
+    fn handle(&mut self, RepeatedUpdate(forward): RepeatedUpdate, ctx: &mut Context<Self>) {
         let key = key_of(&forward.update);
         let Some(uuid) = forward.update.status.uuid else {
             return;
         };
-        match self.unkept.again(&key, uuid, forward.executor.as_ref()) {
-            Again::Wait => {}
-            Again::Keep(number) => self.keep(forward, Some(number), ctx),
-            Again::Confirm => match (self.late_of(&key.1, uuid), forward.executor) {
-                // Its framework has it, and the next process of the agent would not know.
+        match self
+            .unwritten
+            .on_repeat(&key, uuid, forward.executor.as_ref())
+        {
+            OnRepeat::Wait => {}
+            OnRepeat::Write(number) => self.write(forward, Some(number), ctx),
+            OnRepeat::Confirm => match (self.late_confirmation(&key.1, uuid), forward.executor) {
+                // Acknowledged, but not yet on disk: the next agent process would not know it.
                 (Some(waiting), Some(executor)) => *waiting = executor,
                 (_, executor) => self.confirm(executor, key.1, uuid, ctx),
             },
@@ -350,58 +358,61 @@ impl Handler<Repeated> for StatusUpdates {
     }
 }
 
-impl Handler<Kept> for StatusUpdates {
+impl Handler<UpdateWritten> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, kept: Kept, ctx: &mut Context<Self>) {
-        let (update, number) = (kept.update, kept.number);
+    fn handle(&mut self, written: UpdateWritten, ctx: &mut Context<Self>) {
+        let (update, number) = (written.update, written.number);
         let key = key_of(&update);
         let Some(uuid) = update.status.uuid else {
             return;
         };
-        let executor = self.unkept.take(&key, uuid);
-        // One that is said again is in care already, or has been.
-        let is_taken = kept.is_again || self.take(update, ctx);
-        let in_care = self.streams.has(&key, uuid);
-        // What the disk has refused may come there later: it is to be forgotten like what is there.
-        if !in_care || !self.numbers.add(key.clone(), uuid, number) {
+        let executor = self.unwritten.take(&key, uuid);
+        // A repeated update has been accepted before.
+        let is_accepted = written.is_retry || self.accept(update, ctx);
+        let is_pending = self.streams.has(&key, uuid);
+        // A failed entry may be written later, so it is removed like a written one.
+        if !is_pending || !self.numbers.add(key.clone(), uuid, number) {
             self.forget([number]);
         }
-        if let Err(problem) = kept.outcome {
-            // Better heard now than never; its executor says it once more should the agent be started again.
-            tracing::error!(task = %key.1, %problem, "a status update is sent that is not kept");
-            let is_refused = matches!(problem, Unwritten::Refused(_));
+        if let Err(problem) = written.outcome {
+            // Delivery comes before durability; the executor repeats the update if the agent
+            // restarts.
+            tracing::error!(task = %key.1, %problem, "sending a status update without a checkpoint");
+            let is_refused = matches!(problem, LedgerError::WriteFailed(_));
             if let (true, Some(executor)) = (is_refused, executor.clone()) {
-                match self.late_of(&key.1, uuid) {
+                match self.late_confirmation(&key.1, uuid) {
                     Some(waiting) => *waiting = executor,
-                    None => self.late.push((executor, key.1.clone(), uuid)),
+                    None => self
+                        .late_confirmations
+                        .push((executor, key.1.clone(), uuid)),
                 }
-                self.catch_up(ctx);
+                self.check_retries(ctx);
             }
-            if in_care {
-                return self.unkept.fail(key, uuid, number);
+            if is_pending {
+                return self.unwritten.fail(key, uuid, number);
             }
             if is_refused {
                 return;
             }
         }
-        if is_taken {
+        if is_accepted {
             self.confirm(executor, key.1, uuid, ctx);
         }
     }
 }
 
-impl Handler<CaughtUp> for StatusUpdates {
+impl Handler<RetriesWritten> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, CaughtUp(outcome): CaughtUp, ctx: &mut Context<Self>) {
-        self.catching_up = false;
+    fn handle(&mut self, RetriesWritten(outcome): RetriesWritten, ctx: &mut Context<Self>) {
+        self.check_scheduled = false;
         match outcome {
-            // What was refused later is heard of later.
+            // Entries that failed later report later.
             Ok(()) => {
-                for (executor, task, uuid) in std::mem::take(&mut self.late) {
+                for (executor, task, uuid) in std::mem::take(&mut self.late_confirmations) {
                     self.confirm(Some(executor), task, uuid, ctx);
                 }
             }
-            Err(_) => self.catch_up(ctx),
+            Err(_) => self.check_retries(ctx),
         }
     }
 }
@@ -413,42 +424,42 @@ impl Handler<Acknowledge> for StatusUpdates {
         if acknowledged != Acknowledged::Stale {
             let number = self.numbers.take(&key, uuid);
             self.forget(number);
-            self.unkept.acknowledged(&key, uuid);
+            self.unwritten.acknowledged(&key, uuid);
         }
         match acknowledged {
             Acknowledged::Next(update) => {
                 self.send(update, ctx);
-                self.keep_time(ctx);
+                self.set_timer(ctx);
             }
             Acknowledged::Closed => {
-                if let Some(tell) = &self.tell_closed {
+                if let Some(tell) = &self.on_task_closed {
                     tell(key);
                 }
             }
             Acknowledged::Quiet => {}
             Acknowledged::Stale => {
-                tracing::debug!(task = %key.1, %uuid, "an acknowledgement that nothing waits for")
+                tracing::debug!(task = %key.1, %uuid, "ignoring a stale acknowledgement")
             }
         }
     }
 }
 
-impl Handler<MasterIs> for StatusUpdates {
+impl Handler<MasterChanged> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, MasterIs(master): MasterIs, ctx: &mut Context<Self>) {
+    fn handle(&mut self, MasterChanged(master): MasterChanged, ctx: &mut Context<Self>) {
         self.master = master;
         if self.master.is_some() {
             let all = self.streams.all_in_flight(ctx.clock().now());
-            self.send_again(all, ctx);
+            self.resend(all, ctx);
         }
     }
 }
 
-impl Handler<TellAgain> for StatusUpdates {
+impl Handler<ResendUpdates> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, TellAgain(framework): TellAgain, ctx: &mut Context<Self>) {
+    fn handle(&mut self, ResendUpdates(framework): ResendUpdates, ctx: &mut Context<Self>) {
         let own = self.streams.in_flight_of(&framework, ctx.clock().now());
-        self.send_again(own, ctx);
+        self.resend(own, ctx);
     }
 }
 
@@ -456,7 +467,7 @@ impl Handler<ForgetFramework> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetFramework(framework): ForgetFramework, _: &mut Context<Self>) {
         self.streams.forget_framework(&framework);
-        self.unkept.forget_framework(&framework);
+        self.unwritten.forget_framework(&framework);
         let numbers = self.numbers.take_framework(&framework);
         self.forget(numbers);
     }
@@ -466,29 +477,29 @@ impl Handler<ForgetTask> for StatusUpdates {
     type Result = ();
     fn handle(&mut self, ForgetTask(key): ForgetTask, _: &mut Context<Self>) {
         self.streams.forget(&key);
-        self.unkept.forget(&key);
+        self.unwritten.forget(&key);
         let numbers = self.numbers.take_task(&key);
         self.forget(numbers);
     }
 }
 
-impl Handler<TellClosed> for StatusUpdates {
+impl Handler<OnTaskClosed> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, TellClosed(tell): TellClosed, _: &mut Context<Self>) {
-        self.tell_closed = Some(tell);
+    fn handle(&mut self, OnTaskClosed(tell): OnTaskClosed, _: &mut Context<Self>) {
+        self.on_task_closed = Some(tell);
     }
 }
 
-impl Handler<TellRefused> for StatusUpdates {
+impl Handler<OnUpdateRefused> for StatusUpdates {
     type Result = ();
-    fn handle(&mut self, TellRefused(tell): TellRefused, _: &mut Context<Self>) {
-        self.tell_refused = Some(tell);
+    fn handle(&mut self, OnUpdateRefused(tell): OnUpdateRefused, _: &mut Context<Self>) {
+        self.on_update_refused = Some(tell);
     }
 }
 
-impl Handler<Waiting> for StatusUpdates {
+impl Handler<CountUnacknowledged> for StatusUpdates {
     type Result = usize;
-    fn handle(&mut self, _: Waiting, _: &mut Context<Self>) -> usize {
+    fn handle(&mut self, _: CountUnacknowledged, _: &mut Context<Self>) -> usize {
         self.streams.waiting()
     }
 }

@@ -1,4 +1,4 @@
-//! Which number an update has in the ledger, until it is acknowledged or nobody wants it any more. Pure.
+//! Ledger numbers of unacknowledged updates. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use protocol::{FrameworkId, Uuid};
 
 use super::stream::Key;
 
-/// The numbers.
+/// The numbers by task.
 #[derive(Debug, Default)]
-pub(super) struct Numbers(BTreeMap<Key, Vec<(Uuid, u64)>>);
+pub(super) struct UpdateNumbers(BTreeMap<Key, Vec<(Uuid, u64)>>);
 
-impl Numbers {
-    /// This update has this number. `false` if it has another already.
+impl UpdateNumbers {
+    /// Stores an update's number. `false` if it has another.
     pub(super) fn add(&mut self, key: Key, uuid: Uuid, number: u64) -> bool {
         let of_task = self.0.entry(key).or_default();
         match of_task.iter().find(|(own, _)| *own == uuid) {
@@ -23,7 +23,7 @@ impl Numbers {
         }
     }
 
-    /// Takes the number of one update.
+    /// Removes the number of one update.
     pub(super) fn take(&mut self, key: &Key, uuid: Uuid) -> Option<u64> {
         let of_task = self.0.get_mut(key)?;
         let at = of_task.iter().position(|(own, _)| *own == uuid)?;
@@ -34,13 +34,13 @@ impl Numbers {
         Some(number)
     }
 
-    /// Takes those of a task.
+    /// Removes the numbers of a task.
     pub(super) fn take_task(&mut self, key: &Key) -> Vec<u64> {
         let of_task = self.0.remove(key).unwrap_or_default();
         of_task.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// Takes those of all tasks of a framework.
+    /// Removes the numbers of a framework.
     pub(super) fn take_framework(&mut self, framework: &FrameworkId) -> Vec<u64> {
         let mut taken = Vec::new();
         self.0.retain(|(owner, _), of_task| {
@@ -60,13 +60,13 @@ mod tests {
     use protocol::TaskId;
 
     #[test]
-    fn a_number_is_taken_once_alone_or_with_its_task_or_framework() {
+    fn numbers_are_removed_by_update_task_or_framework() {
         let key = |framework: &str, task: &str| {
             let framework = FrameworkId::new(framework).unwrap();
             (framework, TaskId::new(task).unwrap())
         };
         let uuid = |number| Uuid([number; 16]);
-        let mut numbers = Numbers::default();
+        let mut numbers = UpdateNumbers::default();
         for (number, of) in [("f", "a"), ("f", "a"), ("f", "b"), ("g", "a"), ("g", "b")]
             .into_iter()
             .enumerate()

@@ -1,6 +1,6 @@
-//! The status updates of each task on their way to its framework: in order, one in flight, sent again until acknowledged.
+//! Status update streams: per task in order, one update in flight, resent until acknowledged.
 //!
-//! Pure (SPEC 5.3): no clock, no mailbox. A terminal acknowledgement closes a task's stream.
+//! Pure. The acknowledgement of a terminal update closes a task's stream.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,22 +14,23 @@ use protocol::task::labels_bytes;
 pub const RESEND_MIN: Duration = Duration::from_secs(10);
 /// The longest wait for an acknowledgement.
 pub const RESEND_MAX: Duration = Duration::from_secs(600);
-/// Updates that may wait in one task's stream; one more is refused, unless it is the task's end.
+/// Updates waiting in one stream; further ones are refused, except a terminal one.
 pub const WAITING_MAX: usize = 4096;
-/// Bytes of a task's waiting updates, likewise. The first one is never too large: [`STATUS_BYTES_MAX`] bounds it.
+/// Bytes of a stream's waiting updates, likewise. The first update always fits:
+/// [`STATUS_BYTES_MAX`] bounds it.
 pub const WAITING_BYTES_MAX: usize = 4 << 20;
-/// Bytes of one status: its data, message and labels.
+/// Bytes of one status: data, message and labels.
 pub const STATUS_BYTES_MAX: usize = 4 << 20;
 
-/// Bytes of what an executor chooses of a status.
+/// Bytes of the fields that an executor chooses.
 pub fn status_bytes(status: &TaskStatus) -> usize {
     status.data.len() + status.message.len() + labels_bytes(&status.labels)
 }
 
-/// Whose stream.
+/// Framework and task of a stream.
 pub type Key = (FrameworkId, TaskId);
 
-/// What became of an update that was given to its stream.
+/// The result of adding an update.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
@@ -38,30 +39,30 @@ pub type Key = (FrameworkId, TaskId);
 pub enum Accepted {
     /// Send it now.
     Send(StatusUpdate),
-    /// An earlier one is in flight; this one waits.
+    /// Queued behind an update in flight.
     Queued,
-    /// It is here already: it needs no more than a confirmation to whoever sent it.
+    /// Already in the stream: only confirm it to its sender.
     Duplicate,
-    /// The task has ended: nothing can follow. It must not be sent.
+    /// The task has ended: do not send it.
     AfterEnd,
-    /// Too many wait.
+    /// Too many are waiting.
     Full,
 }
 
-/// What an acknowledgement changes.
+/// The result of an acknowledgement.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(
     clippy::large_enum_variant,
     reason = "it lives for one match, and a box would cost more"
 )]
 pub enum Acknowledged {
-    /// Nothing: it is not for the update in flight.
+    /// Not for the update in flight.
     Stale,
-    /// The next update goes out now.
+    /// Send the next update now.
     Next(StatusUpdate),
-    /// All is acknowledged for now.
+    /// No update is waiting.
     Quiet,
-    /// The task's end is acknowledged: the stream is closed.
+    /// The terminal update is acknowledged; the stream is closed.
     Closed,
 }
 
@@ -69,7 +70,7 @@ pub enum Acknowledged {
 struct Stream {
     /// The first one is in flight.
     waiting: VecDeque<StatusUpdate>,
-    /// Of those that wait.
+    /// Bytes of the waiting updates.
     bytes: usize,
     latest: TaskState,
     wait: Duration,
@@ -83,7 +84,7 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Takes an update into the agent's care.
+    /// Adds an update.
     pub fn accept(&mut self, update: StatusUpdate, now: Instant) -> Accepted {
         let key = (update.framework_id.clone(), update.status.task_id.clone());
         let stream = self.open.entry(key).or_insert_with(|| Stream {
@@ -103,7 +104,8 @@ impl Streams {
         if stream.latest.is_terminal() && !stream.waiting.is_empty() {
             return Accepted::AfterEnd;
         }
-        // The end is never refused: nothing follows it, and whoever sent it holds the task for over already.
+        // A terminal update is never refused: it is the last one, and its sender regards the task
+        // as over.
         let bytes = status_bytes(&update.status);
         let is_full = stream.waiting.len() >= WAITING_MAX
             || (stream.bytes + bytes > WAITING_BYTES_MAX && !stream.waiting.is_empty());
@@ -119,14 +121,14 @@ impl Streams {
         stream.start(now).map_or(Accepted::Queued, Accepted::Send)
     }
 
-    /// Whether this update waits for its acknowledgement.
+    /// Whether this update is unacknowledged.
     pub fn has(&self, key: &Key, uuid: Uuid) -> bool {
         let stream = self.open.get(key);
         let mut waiting = stream.iter().flat_map(|stream| &stream.waiting);
         waiting.any(|update| update.status.uuid == Some(uuid))
     }
 
-    /// The framework has this update.
+    /// The framework has acknowledged this update.
     pub fn acknowledge(&mut self, key: &Key, uuid: Uuid, now: Instant) -> Acknowledged {
         let Some(stream) = self.open.get_mut(key) else {
             return Acknowledged::Stale;
@@ -146,7 +148,7 @@ impl Streams {
             .map_or(Acknowledged::Quiet, Acknowledged::Next)
     }
 
-    /// The updates whose acknowledgement is overdue, to be sent again; each waits twice as long next time.
+    /// Updates with an overdue acknowledgement, to resend; their wait doubles.
     pub fn overdue(&mut self, now: Instant) -> Vec<StatusUpdate> {
         let late = self
             .open
@@ -160,20 +162,20 @@ impl Streams {
         .collect()
     }
 
-    /// A new master: everything in flight is sent again at once, and the waits begin anew.
+    /// All updates in flight, to send to a new master; the waits restart.
     pub fn all_in_flight(&mut self, now: Instant) -> Vec<StatusUpdate> {
         let all = self.open.values_mut();
         all.filter_map(|stream| stream.start(now)).collect()
     }
 
-    /// A new scheduler: the same of what is its framework's.
+    /// A framework's updates in flight, to send to a new scheduler; the waits restart.
     pub fn in_flight_of(&mut self, framework: &FrameworkId, now: Instant) -> Vec<StatusUpdate> {
         let own = self.open.iter_mut();
         let own = own.filter(|((owner, _), _)| owner == framework);
         own.filter_map(|(_, stream)| stream.start(now)).collect()
     }
 
-    /// When something is next overdue.
+    /// The earliest resend time.
     pub fn next_due(&self) -> Option<Instant> {
         self.open
             .values()
@@ -182,17 +184,17 @@ impl Streams {
             .min()
     }
 
-    /// The framework is gone: nobody will acknowledge.
+    /// Drops a framework's streams.
     pub fn forget_framework(&mut self, framework: &FrameworkId) {
         self.open.retain(|(owner, _), _| owner != framework);
     }
 
-    /// The task is of no interest to anybody.
+    /// Drops a task's stream.
     pub fn forget(&mut self, key: &Key) {
         self.open.remove(key);
     }
 
-    /// Updates not yet acknowledged.
+    /// Number of unacknowledged updates.
     pub fn waiting(&self) -> usize {
         self.open.values().map(|stream| stream.waiting.len()).sum()
     }
@@ -206,7 +208,7 @@ impl Stream {
         self.front()
     }
 
-    /// The update in flight, with the newest state beside it so that resources are freed early.
+    /// The update in flight, with the newest state so that the master frees resources early.
     fn front(&self) -> Option<StatusUpdate> {
         let mut update = self.waiting.front()?.clone();
         update.latest_state = self.latest;
@@ -248,7 +250,7 @@ mod tests {
 
     /// SPEC 5.3.
     #[test]
-    fn one_update_is_in_flight_and_bears_the_newest_state() {
+    fn one_update_is_in_flight_with_the_newest_state() {
         let mut streams = Streams::default();
         let now = at(0);
         assert!(matches!(
@@ -296,7 +298,7 @@ mod tests {
 
     /// SPEC 5.3: 10 s doubling to 10 min.
     #[test]
-    fn an_unacknowledged_update_is_sent_again_after_ten_seconds_doubling_to_ten_minutes() {
+    fn resend_wait_doubles_from_ten_seconds_to_ten_minutes() {
         let mut streams = Streams::default();
         streams.accept(update(TaskState::Running, 1), at(0));
         let mut sent = Vec::new();
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_master_or_scheduler_gets_what_is_in_flight_at_once_and_the_waits_begin_anew() {
+    fn new_master_or_scheduler_gets_updates_at_once() {
         let mut streams = Streams::default();
         streams.accept(update(TaskState::Running, 1), at(0));
         streams.accept(update(TaskState::Finished, 2), at(0));
@@ -317,7 +319,7 @@ mod tests {
         let again = streams.all_in_flight(at(15));
         assert_eq!(states(&again), [(TaskState::Running, TaskState::Finished)]);
         assert_eq!(streams.next_due(), Some(at(25)));
-        // So does a new scheduler, of its own.
+        // Likewise for a new scheduler, with its own updates.
         let other = FrameworkId::new("other").unwrap();
         assert_eq!(streams.in_flight_of(&other, at(16)), []);
         assert_eq!(streams.next_due(), Some(at(25)));
@@ -326,7 +328,8 @@ mod tests {
         assert_eq!(streams.next_due(), Some(at(27)));
     }
 
-    /// SPEC 5.3: an end that is refused would be lost, because its executor is told that the task is over.
+    /// SPEC 5.3: a refused end would be lost, because its executor has been told that the task is
+    /// over.
     #[test]
     fn a_full_stream_refuses_all_but_the_end() {
         let mut streams = Streams::default();
@@ -345,9 +348,9 @@ mod tests {
         assert_eq!(streams.waiting(), WAITING_MAX + 1);
     }
 
-    /// An executor chooses the bytes of its updates, so not only their number is bounded.
+    /// An executor chooses the size of its updates, so their bytes are bounded too.
     #[test]
-    fn a_stream_of_many_bytes_is_full_until_one_is_acknowledged() {
+    fn stream_is_bounded_by_bytes() {
         let mut streams = Streams::default();
         let large = |state, number| {
             let mut update = update(state, number);

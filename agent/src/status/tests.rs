@@ -1,23 +1,23 @@
-//! What becomes of updates whose task outlives the agent, with a disk that is slow or fails.
+//! Tests of checkpointed updates on a slow or failing disk.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use protocol::{Source, TaskState, TaskStatus};
 use runtime::Timestamp;
-use runtime::rehearsal::rehearse;
-use storage::forgetful::{Failure, ForgetfulDisk};
+use runtime::testing::simulate;
+use storage::simulated::{Failure, SimulatedDisk};
 
 use super::*;
-use crate::ledger::book::Book;
 use crate::ledger::record::tests::id;
+use crate::ledger::store::CheckpointStore;
 
-/// Writes down what it hears.
+/// Records the received uuids.
 #[derive(Clone, Default)]
 struct Listener(Arc<Mutex<Vec<Uuid>>>);
 
 impl Listener {
-    fn heard(&self) -> Vec<Uuid> {
+    fn received(&self) -> Vec<Uuid> {
         self.0.lock().unwrap().clone()
     }
 }
@@ -27,9 +27,9 @@ impl Actor for Listener {
 }
 
 impl Process for Listener {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<UpdateStored>();
-        ears.hear_local::<TaskUpdated>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<UpdateStored>();
+        handlers.accept_local::<TaskUpdated>();
     }
 }
 
@@ -47,8 +47,8 @@ impl Handler<TaskUpdated> for Listener {
     }
 }
 
-/// Updates that are kept in some book, a master, and an executor which subscribes twice.
-struct Story {
+/// Checkpointed updates, a master, and an executor that subscribes twice.
+struct Fixture {
     node: Node,
     ledger: Handle<Ledger>,
     status: Handle<StatusUpdates>,
@@ -56,11 +56,11 @@ struct Story {
     executors: [(Listener, Pid); 2],
 }
 
-impl Story {
-    async fn begin(node: Node, book: Book) -> Self {
-        let ledger = node.spawn("ledger", Ledger::new(book)).unwrap();
+impl Fixture {
+    async fn start(node: Node, store: CheckpointStore) -> Self {
+        let ledger = node.spawn("ledger", Ledger::new(store)).unwrap();
         let now = node.clock().now();
-        let status = StatusUpdates::keeping(ledger.clone(), BTreeMap::new(), now);
+        let status = StatusUpdates::with_ledger(ledger.clone(), BTreeMap::new(), now);
         let status = node.spawn("status_updates", status).unwrap();
         let listener = |name: &str| {
             let listener = Listener::default();
@@ -69,7 +69,7 @@ impl Story {
         };
         let (master, pid) = listener("master");
         let agent_id = AgentId::new("s").unwrap();
-        status.tell(MasterIs(Some((agent_id, pid)))).unwrap();
+        status.tell(MasterChanged(Some((agent_id, pid)))).unwrap();
         let executors = ["first", "second"].map(listener);
         Self {
             node,
@@ -80,7 +80,7 @@ impl Story {
         }
     }
 
-    /// The end of a task, as the executor says it which has subscribed so often.
+    /// The end of a task, sent by the given subscription of its executor.
     fn end(&self, subscribed: usize) -> Forward {
         let task_id = TaskId::new("t").unwrap();
         let (state, time) = (TaskState::Finished, Timestamp::default());
@@ -103,121 +103,131 @@ impl Story {
     }
 
     fn confirmed(&self) -> [usize; 2] {
-        [0, 1].map(|of| self.executors[of].0.heard().len())
+        [0, 1].map(|of| self.executors[of].0.received().len())
     }
 }
 
 const UUID: Uuid = Uuid([1; 16]);
 
-/// SPEC 5.3: else it is lost when the agent falls before the master has it.
+/// SPEC 5.3: otherwise it is lost if the agent fails before the master has it.
 #[test]
-fn an_end_that_could_not_be_kept_is_sent_but_confirmed_only_once_it_is_kept() {
-    rehearse(|node| async move {
-        let story = Story::begin(node, Book::in_memory().failing_once()).await;
-        story.status.tell(story.end(0)).unwrap();
-        story.settle().await;
-        assert_eq!(story.master.heard(), [UUID]);
-        assert_eq!(story.confirmed(), [0, 0]);
-        story.status.tell(Repeated(story.end(1))).unwrap();
-        story.settle().await;
-        assert_eq!(story.confirmed(), [0, 1]);
-        assert_eq!(story.master.heard(), [UUID], "it was sent before");
+fn unwritten_update_is_sent_but_not_confirmed() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node, CheckpointStore::in_memory().failing_once()).await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.settle().await;
+        assert_eq!(fixture.master.received(), [UUID]);
+        assert_eq!(fixture.confirmed(), [0, 0]);
+        fixture.status.tell(RepeatedUpdate(fixture.end(1))).unwrap();
+        fixture.settle().await;
+        assert_eq!(fixture.confirmed(), [0, 1]);
+        assert_eq!(fixture.master.received(), [UUID], "it was sent before");
     });
 }
 
-/// SPEC 2.2: a scheduler that has just subscribed does not wait until it is time for what the one before was told.
+/// SPEC 2.2: a new scheduler does not wait for the resend of updates sent to the previous one.
 #[test]
-fn what_a_framework_has_not_acknowledged_is_sent_again_at_once_when_its_agent_is_asked_to() {
-    rehearse(|node| async move {
-        let story = Story::begin(node, Book::in_memory()).await;
-        story.status.tell(story.end(0)).unwrap();
-        story.settle().await;
-        let of = |framework: &str| TellAgain(FrameworkId::new(framework).unwrap());
+fn updates_are_resent_at_once_on_request() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node, CheckpointStore::in_memory()).await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.settle().await;
+        let of = |framework: &str| ResendUpdates(FrameworkId::new(framework).unwrap());
         for (framework, times) in [("other", 1), ("f", 2)] {
-            story.status.tell(of(framework)).unwrap();
-            story.settle().await;
-            assert_eq!(story.master.heard(), vec![UUID; times], "{framework}");
+            fixture.status.tell(of(framework)).unwrap();
+            fixture.settle().await;
+            assert_eq!(fixture.master.received(), vec![UUID; times], "{framework}");
         }
     });
 }
 
 #[test]
-fn what_is_said_again_while_it_is_written_is_confirmed_once_to_who_said_it_last() {
-    rehearse(|node| async move {
-        let story = Story::begin(node, Book::in_memory()).await;
-        story.status.tell(story.end(0)).unwrap();
-        story.status.tell(Repeated(story.end(1))).unwrap();
-        story.settle().await;
-        assert_eq!(story.confirmed(), [0, 1]);
-        assert_eq!(story.master.heard(), [UUID]);
-        story.status.tell(Repeated(story.end(1))).unwrap();
-        story.settle().await;
-        assert_eq!(story.confirmed(), [0, 2], "it is kept");
+fn update_repeated_during_the_write_is_confirmed_once() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node, CheckpointStore::in_memory()).await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.status.tell(RepeatedUpdate(fixture.end(1))).unwrap();
+        fixture.settle().await;
+        assert_eq!(fixture.confirmed(), [0, 1]);
+        assert_eq!(fixture.master.received(), [UUID]);
+        fixture.status.tell(RepeatedUpdate(fixture.end(1))).unwrap();
+        fixture.settle().await;
+        assert_eq!(fixture.confirmed(), [0, 2], "it is kept");
     });
 }
 
-/// Else the next process of the agent would say again what its framework has known for long.
+/// Otherwise the next agent process would resend an update acknowledged long ago.
 #[test]
-fn what_the_disk_had_refused_is_not_there_once_its_framework_has_it() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
-        let book = || {
+fn acknowledged_update_is_removed_after_a_late_write() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
+        let store = || {
             let disk = disk.clone();
-            Book::rehearsed(Arc::new(move || Ok(Box::new(disk.open()?))))
+            CheckpointStore::simulated(Arc::new(move || Ok(Box::new(disk.open()?))))
         };
         disk.fail_next(Failure::Full);
-        let story = Story::begin(node, book()).await;
-        story.status.tell(story.end(0)).unwrap();
-        story.settle().await;
-        let key = key_of(&story.end(0).update);
-        story.status.tell(Acknowledge { key, uuid: UUID }).unwrap();
-        assert_eq!(story.confirmed(), [0, 0], "its executor may have to say it");
-        story.node.clock().advance(Duration::from_secs(5)).await;
-        assert_eq!(story.confirmed(), [1, 0], "the disk knows of it now");
-        story.node.shutdown().await;
+        let fixture = Fixture::start(node, store()).await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.settle().await;
+        let key = key_of(&fixture.end(0).update);
+        fixture
+            .status
+            .tell(Acknowledge { key, uuid: UUID })
+            .unwrap();
+        assert_eq!(
+            fixture.confirmed(),
+            [0, 0],
+            "its executor may have to repeat it"
+        );
+        fixture.node.clock().advance(Duration::from_secs(5)).await;
+        assert_eq!(fixture.confirmed(), [1, 0], "the disk knows of it now");
+        fixture.node.shutdown().await;
         disk.crash();
-        assert_eq!(book().read().unwrap().updates, BTreeMap::new());
+        assert_eq!(store().read().unwrap().updates, BTreeMap::new());
     });
 }
 
-/// Else the next process of the agent, which knows nothing of the end, would make up another one.
+/// Otherwise the next agent process, which does not know the end, would report another one.
 #[test]
-fn what_its_framework_has_and_the_disk_has_not_is_not_confirmed_however_often_it_is_said() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+fn acknowledged_update_is_not_confirmed_before_it_is_written() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let open = disk.clone();
-        let book = Book::rehearsed(Arc::new(move || Ok(Box::new(open.open()?))));
+        let store = CheckpointStore::simulated(Arc::new(move || Ok(Box::new(open.open()?))));
         disk.fail_next(Failure::Full);
-        let story = Story::begin(node, book).await;
-        story.status.tell(story.end(0)).unwrap();
-        story.settle().await;
-        let key = key_of(&story.end(0).update);
-        story.status.tell(Acknowledge { key, uuid: UUID }).unwrap();
-        // With its framework's word the container has forgotten the task.
+        let fixture = Fixture::start(node, store).await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.settle().await;
+        let key = key_of(&fixture.end(0).update);
+        fixture
+            .status
+            .tell(Acknowledge { key, uuid: UUID })
+            .unwrap();
+        // The acknowledgement has removed the task from its container.
         let record = None;
         for of in [0, 1] {
-            let said = Forward {
+            let repeated = Forward {
                 record: record.clone(),
-                ..story.end(of)
+                ..fixture.end(of)
             };
-            story.status.tell(Repeated(said)).unwrap();
-            story.settle().await;
-            assert_eq!(story.confirmed(), [0, 0]);
+            fixture.status.tell(RepeatedUpdate(repeated)).unwrap();
+            fixture.settle().await;
+            assert_eq!(fixture.confirmed(), [0, 0]);
         }
-        story.node.clock().advance(Duration::from_secs(5)).await;
-        assert_eq!(story.confirmed(), [0, 1], "who said it last");
+        fixture.node.clock().advance(Duration::from_secs(5)).await;
+        assert_eq!(fixture.confirmed(), [0, 1], "the newest sender");
     });
 }
 
 #[test]
-fn what_a_fallen_ledger_does_not_hear_is_sent_and_not_confirmed() {
-    rehearse(|node| async move {
-        let story = Story::begin(node, Book::in_memory()).await;
-        story.ledger.stop();
-        story.settle().await;
-        story.status.tell(story.end(0)).unwrap();
-        story.settle().await;
-        assert_eq!(story.master.heard(), [UUID]);
-        assert_eq!(story.confirmed(), [0, 0]);
+fn update_without_a_ledger_is_sent_but_not_confirmed() {
+    simulate(|node| async move {
+        let fixture = Fixture::start(node, CheckpointStore::in_memory()).await;
+        fixture.ledger.stop();
+        fixture.settle().await;
+        fixture.status.tell(fixture.end(0)).unwrap();
+        fixture.settle().await;
+        assert_eq!(fixture.master.received(), [UUID]);
+        assert_eq!(fixture.confirmed(), [0, 0]);
     });
 }

@@ -1,16 +1,20 @@
-//! The zygote: a small process with one thread beside each agent, which starts executors and sees them end.
+//! The zygote: a small single-threaded process beside each agent that starts executors and reports
+//! their exits.
 //!
-//! Hears [`wire::Request`]s over its standard input, a socket, and tells [`wire::Report`]s over the same. It forks command
-//! executors without an exec, so it must stay small: it is executed afresh and never grows. It remembers its children only.
-//! When the agent goes, executors that do not outlive it have their grace period: each sees by itself that its agent is gone, and ends
-//! its tasks. The zygote kills those that run longer. With the rest it waits for the next agent, which finds it by a socket in the
-//! work directory; being the parent of all executors, it knows for certain which of them still live and how the others have ended. If
-//! no agent has come in time, the rest is ended in the same way. The zygote ends last. It never decides what runs, and never
-//! reads a task's output. It has nothing of the agent's environment and none of its descriptors but the socket, so that no process of a
-//! task can read them there.
+//! Handles [`wire::Request`]s from its standard input, a socket, and sends [`wire::Report`]s over
+//! it. It forks command executors without exec, so it must stay small: it is executed afresh and
+//! keeps only its process table.
+//!
+//! When the agent ends, executors without a checkpoint get their grace period: each notices the end
+//! by itself and stops its tasks; the zygote kills those that take longer. With the other executors
+//! it waits for the next agent, which connects through a socket in the work directory. As their
+//! parent it knows reliably which still live and how the others ended. If no agent connects in
+//! time, it ends the rest in the same way, and then itself. It never reads task output. It has no
+//! environment and no descriptors of the agent except the socket, so that tasks cannot read them
+//! from it.
 
-pub mod book;
-mod line;
+mod connection;
+pub mod process_table;
 pub mod wire;
 
 use std::collections::BTreeSet;
@@ -32,27 +36,27 @@ use nix::unistd::Pid;
 use protocol::{ContainerId, Termination, duration};
 use runtime::{Clock, Instant};
 
-use self::book::{Book, Child};
-use self::line::Line;
-use self::wire::{ExecutorProgram, FORM, LaunchRequest, Left, Report, Request};
-use crate::accounts::Own;
+use self::connection::AgentConnection;
+use self::process_table::{Child, ProcessTable};
+use self::wire::{ExecutorProgram, FORM, LaunchRequest, LeftContainer, Report, Request};
+use crate::accounts::OwnUser;
 use crate::sys::{self, Forked, Program};
 use crate::{command, procfs, sandbox};
 
-/// Milliseconds between two looks for strays that do not die at once.
+/// Milliseconds between sweeps while strays do not die.
 const SWEEP_INTERVAL: u8 = 20;
-/// Looks before the zygote gives up on processes that do not die, at its own end.
-const FAREWELL_MAX: u32 = 250;
-/// Requests handled before the next look at ended children.
+/// Attempts to kill remaining processes before the zygote gives up.
+const KILL_ATTEMPTS_MAX: u32 = 250;
+/// Requests handled before children are reaped again.
 const REQUESTS_A_TURN: usize = 16;
-/// Milliseconds between two looks whether the next agent can still come.
+/// Milliseconds between checks whether the next agent can still connect.
 const WAITING_INTERVAL: u16 = 1000;
-/// The file that a zygote holds locked while anything of its agent may run.
+/// Locked by the zygote while any process of its agent may run.
 const LOCK: &str = "launcher.lock";
-/// The grace period of an executor whose agent did not name one.
+/// Grace period of executors without one from their agent.
 const GRACE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// Runs the zygote until its agent is gone. Its standard input must be the agent's socket.
+/// Runs the zygote until its work is done. Its standard input must be the agent's socket.
 pub fn main() -> ExitCode {
     match serve() {
         Ok(()) => ExitCode::SUCCESS,
@@ -64,41 +68,41 @@ pub fn main() -> ExitCode {
 }
 
 fn serve() -> io::Result<()> {
-    // Comes first: every other descriptor that is open now was inherited from the starter of the agent.
+    // First: all other open descriptors were inherited from the agent's parent.
     sys::close_inherited()?;
-    // A signal to the whole group stops the agent too, and the executors end after it. A zygote that ended now would take them along
-    // at once. Executors that are forked inherit this, their tasks do not.
+    // A signal to the process group also stops the agent, and executors end after it; a zygote that
+    // ended now would take them along at once. Forked executors inherit this, their tasks do not.
     sys::ignore_ends()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
-    // A signal for the agent's group, for example from a terminal, must not end the zygote before its agent.
+    // Signals to the agent's group, for example from a terminal, must not end the zygote first.
     nix::unistd::setsid().or_else(|_| {
         nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map(|()| Pid::this())
     })?;
     nix::sys::prctl::set_child_subreaper(true)?;
     let mut zygote = Zygote {
-        line: Line::to(socket),
+        connection: AgentConnection::to(socket),
         signals: child_signals()?,
-        book: Book::default(),
+        processes: ProcessTable::default(),
         lock: None,
-        outliving: BTreeSet::new(),
+        checkpointed: BTreeSet::new(),
         patience: Duration::ZERO,
-        awaited: None,
+        wait_deadline: None,
         ending: Vec::new(),
-        own: Own::look_up().unwrap_or_else(|error| {
-            eprintln!("executor-zygote: its own user cannot be looked up: {error}");
-            Own::unnamed()
+        own: OwnUser::look_up().unwrap_or_else(|error| {
+            eprintln!("executor-zygote: cannot look up its own user: {error}");
+            OwnUser::unnamed()
         }),
         clock: Clock::real(),
     };
     command::warm_up()?;
     let served = zygote.run();
-    zygote.line.shut_door();
+    zygote.connection.stop_listening();
     zygote.kill_everything();
     served
 }
 
-/// Ended children as something to poll for.
+/// A descriptor that becomes readable when a child ends.
 pub(crate) fn child_signals() -> io::Result<SignalFd> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -109,13 +113,13 @@ pub(crate) fn child_signals() -> io::Result<SignalFd> {
     )?)
 }
 
-/// Reads away the signals that have arrived; they are counted by waiting for children.
+/// Drains pending signals; ended children are found by `waitpid`.
 pub(crate) fn forget_signals(signals: &SignalFd) {
-    // Ends: the descriptor does not block, and each round takes one signal off it.
+    // Terminates: the descriptor does not block, and each read consumes a signal.
     while let Ok(Some(_)) = signals.read_signal() {}
 }
 
-/// A child that has ended, if any; `Err` when there is no child at all.
+/// Reaps one ended child, if any; `Err` if there are no children.
 pub(crate) fn ended_child() -> Result<Option<(i32, Termination)>, nix::errno::Errno> {
     match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
         WaitStatus::Exited(pid, code) => Ok(Some((pid.as_raw(), Termination::Exited(code)))),
@@ -126,7 +130,7 @@ pub(crate) fn ended_child() -> Result<Option<(i32, Termination)>, nix::errno::Er
     }
 }
 
-/// Sends SIGKILL to each; one that is gone already is fine.
+/// Sends SIGKILL to each process. Ignores processes that have ended.
 pub(crate) fn kill_all(pids: &BTreeSet<i32>) {
     for &pid in pids {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -134,56 +138,57 @@ pub(crate) fn kill_all(pids: &BTreeSet<i32>) {
 }
 
 struct Zygote {
-    line: Line,
+    connection: AgentConnection,
     signals: SignalFd,
-    book: Book,
-    /// Held while anything of this agent may run, so that a new agent's zygote waits for it.
+    processes: ProcessTable,
+    /// Held while any process of this agent may run; the next agent's zygote waits for it.
     lock: Option<File>,
-    /// Containers that outlive the agent and whose end no agent knows.
-    outliving: BTreeSet<ContainerId>,
-    /// How long they may be without one.
+    /// Checkpointed containers with an exit that no agent has received.
+    checkpointed: BTreeSet<ContainerId>,
+    /// How long they may run without an agent.
     patience: Duration,
-    /// Until when the next agent is awaited, while there is none.
-    awaited: Option<Instant>,
-    /// Containers whose agent is gone for good, and when each is killed.
+    /// Deadline for the next agent, while there is none.
+    wait_deadline: Option<Instant>,
+    /// Containers to end because their agent is gone, with their deadlines.
     ending: Vec<(Instant, ContainerId)>,
-    /// The user of all that runs as the agent's own. Looked up once: executors that are forked have it already.
-    own: Own,
+    /// The agent's own user. Looked up once; forked executors inherit it.
+    own: OwnUser,
     clock: Clock,
 }
 
 impl Zygote {
-    /// Ends when the agent is gone, and nothing waits for the next or nobody comes.
+    /// Runs until the agent is gone and nothing waits for the next one, or the wait is over.
     fn run(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let (heard, reap) = self.look()?;
+            let (readable, reap) = self.wait_for_events()?;
             if reap {
                 self.reap();
             }
-            if self.book.must_sweep() {
+            if self.processes.must_sweep() {
                 self.sweep()?;
             }
             self.kill_overdue()?;
-            if heard && !self.line.has_agent() {
-                self.line.welcome();
-            } else if heard && (!self.line.hear(&mut buffer) || !self.handle_arrived()) {
-                self.lose_agent();
+            if readable && !self.connection.has_agent() {
+                self.connection.accept();
+            } else if readable && (!self.connection.receive(&mut buffer) || !self.handle_requests())
+            {
+                self.disconnect_agent();
             }
-            self.stop_waiting();
+            self.expire_wait();
             if self.is_over() {
                 return Ok(());
             }
         }
     }
 
-    /// Waits until somebody speaks or a child has ended, whichever it is.
-    fn look(&self) -> io::Result<(bool, bool)> {
+    /// Waits for input or an ended child. Returns whether there is either.
+    fn wait_for_events(&self) -> io::Result<(bool, bool)> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let ear = self.line.ear();
-        fds.extend(ear.map(|ear| PollFd::new(ear, PollFlags::POLLIN)));
+        let poll_fd = self.connection.poll_fd();
+        fds.extend(poll_fd.map(|poll_fd| PollFd::new(poll_fd, PollFlags::POLLIN)));
         let soonest = self.ending.iter().map(|(at, _)| *at).min();
-        let timeout = match (self.book.must_sweep(), soonest, self.awaited) {
+        let timeout = match (self.processes.must_sweep(), soonest, self.wait_deadline) {
             (true, _, _) => PollTimeout::from(SWEEP_INTERVAL),
             (false, Some(at), _) => {
                 let millis = (at - self.clock.now()).as_millis() + 1;
@@ -206,62 +211,65 @@ impl Zygote {
         }
     }
 
-    /// The agent is gone, or talks nonsense: what does not outlive it ends, and the next may come.
-    fn lose_agent(&mut self) {
-        self.line.hang_up();
+    /// Disconnects an agent that ended or sent an invalid request, and waits for the next one.
+    fn disconnect_agent(&mut self) {
+        self.connection.disconnect();
         let now = self.clock.now();
-        self.awaited.get_or_insert(now + self.patience);
+        self.wait_deadline.get_or_insert(now + self.patience);
         self.begin_ending(now);
     }
 
-    /// If no agent has come in time, the containers that wait for one end like the rest.
-    fn stop_waiting(&mut self) {
+    /// Ends the waiting containers if no agent connected in time.
+    fn expire_wait(&mut self) {
         let now = self.clock.now();
-        if self.awaited.is_some_and(|until| until <= now) && !self.outliving.is_empty() {
-            self.outliving.clear();
+        if self.wait_deadline.is_some_and(|until| until <= now) && !self.checkpointed.is_empty() {
+            self.checkpointed.clear();
             self.begin_ending(now);
         }
     }
 
-    /// Gives containers that do not outlive the agent their grace period, which begins once.
+    /// Starts the grace period of containers that are not checkpointed. Running periods continue.
     fn begin_ending(&mut self, now: Instant) {
-        let graces = self.book.graces();
+        let graces = self.processes.graces();
         let fresh: Vec<_> = graces
-            .filter(|(id, _)| !self.outliving.contains(id))
+            .filter(|(id, _)| !self.checkpointed.contains(id))
             .filter(|(id, _)| !self.ending.iter().any(|(_, known)| known == *id))
             .map(|(id, grace)| (now + grace, id.clone()))
             .collect();
         self.ending.extend(fresh);
     }
 
-    /// Kills containers whose grace period is over.
+    /// Kills containers after their grace period.
     fn kill_overdue(&mut self) -> io::Result<()> {
         if self.ending.is_empty() {
             return Ok(());
         }
         let now = self.clock.now();
         let due = self.ending.extract_if(.., |(at, _)| *at <= now);
-        let leaders: Vec<i32> = due.filter_map(|(_, id)| self.book.leader(&id)).collect();
+        let leaders: Vec<i32> = due
+            .filter_map(|(_, id)| self.processes.leader(&id))
+            .collect();
         kill_trees(&leaders)
     }
 
-    /// Whether there is nothing more to do.
+    /// Whether the zygote can end.
     fn is_over(&self) -> bool {
-        if self.awaited.is_none() {
+        if self.wait_deadline.is_none() {
             return false;
         }
-        if !self.line.can_be_found() {
+        if !self.connection.is_reachable() {
             return true;
         }
-        // An agent that comes while no container waits for it starts another zygote, and the remaining processes here are killed.
-        self.outliving.is_empty() && (self.book.is_idle() || self.line.has_agent())
+        // An agent that connects when no container waits starts another zygote, and the remaining
+        // processes here are killed.
+        self.checkpointed.is_empty() && (self.processes.is_idle() || self.connection.has_agent())
     }
 
-    /// Does what the agent wants. `false` if that cannot be understood.
-    fn handle_arrived(&mut self) -> bool {
+    /// Handles the received requests. `false` on a protocol error.
+    fn handle_requests(&mut self) -> bool {
         let mut handled = 0;
         loop {
-            match self.line.request() {
+            match self.connection.request() {
                 Ok(None) => return true,
                 Ok(Some(request)) => {
                     if !self.handle(request) {
@@ -269,7 +277,7 @@ impl Zygote {
                     }
                 }
                 Err(error) => {
-                    eprintln!("executor-zygote: the agent is not understood: {error}");
+                    eprintln!("executor-zygote: invalid request: {error}");
                     return false;
                 }
             }
@@ -280,26 +288,26 @@ impl Zygote {
         }
     }
 
-    /// `false` if the agent must go.
+    /// `false` if the agent must be disconnected.
     fn handle(&mut self, request: Request) -> bool {
         match request {
             Request::Serve { work_dir, patience } => self.serve(&work_dir, patience),
             Request::Resume { form, patience } => self.resume(form, patience),
-            // It has not said that it is the next: what it wants is nobody's wish.
-            _ if self.awaited.is_some() => false,
+            // Not resumed: a new connection has to identify itself first.
+            _ if self.wait_deadline.is_some() => false,
             Request::KeepNothing => {
-                self.outliving.clear();
+                self.checkpointed.clear();
                 true
             }
             Request::Launch(request) => {
                 let report = self.launch(*request);
-                self.tell(report);
+                self.send(report);
                 true
             }
             Request::Kill { container_id } => {
-                let leader = self.book.leader(&container_id);
+                let leader = self.processes.leader(&container_id);
                 if let Err(error) = kill_trees(leader.as_slice()) {
-                    eprintln!("executor-zygote: {container_id} is not killed: {error}");
+                    eprintln!("executor-zygote: {container_id} cannot be killed: {error}");
                 }
                 true
             }
@@ -308,42 +316,42 @@ impl Zygote {
 
     fn serve(&mut self, work_dir: &Path, patience: Duration) -> bool {
         if self.lock.is_some() {
-            return false; // It serves already.
+            return false; // Already serving.
         }
         let taken = take_over(work_dir).and_then(|lock| {
-            self.line.open_door(work_dir)?;
+            self.connection.listen(work_dir)?;
             Ok(lock)
         });
         match taken {
             Ok(lock) => {
                 (self.lock, self.patience) = (Some(lock), patience);
-                self.tell(Report::Ready);
+                self.send(Report::Ready);
                 true
             }
             Err(error) => {
                 let reason = format!("{}: {error}", work_dir.display());
-                self.tell(Report::Unable { reason });
+                self.send(Report::Unable { reason });
                 true
             }
         }
     }
 
-    /// Goes on for another agent, unless that speaks otherwise.
+    /// Continues for another agent if it uses the same protocol version.
     fn resume(&mut self, form: u32, patience: Duration) -> bool {
         if form != FORM {
-            let reason = format!("it speaks form {form}, expected {FORM}");
-            self.line.tell(&Report::Unable { reason });
+            let reason = format!("protocol version {form}, expected {FORM}");
+            self.connection.send(&Report::Unable { reason });
             return false;
         }
-        (self.patience, self.awaited) = (patience, None);
-        let left = self.outliving.iter().map(|container_id| Left {
+        (self.patience, self.wait_deadline) = (patience, None);
+        let left = self.checkpointed.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
-            pid: self.book.leader(container_id),
+            pid: self.processes.leader(container_id),
         });
         let left = left.collect();
-        self.tell(Report::Resumed { left });
-        for report in self.line.take_untold() {
-            self.tell(report);
+        self.send(Report::Resumed { left });
+        for report in self.connection.take_undelivered() {
+            self.send(report);
         }
         true
     }
@@ -352,7 +360,7 @@ impl Zygote {
         let container_id = request.container_id.clone();
         let cleans_up = request.program == ExecutorProgram::Command;
         if request.outlives {
-            self.outliving.insert(container_id.clone());
+            self.checkpointed.insert(container_id.clone());
         }
         let started = match &request.program {
             ExecutorProgram::Command => self.fork_command_executor(&request),
@@ -365,14 +373,14 @@ impl Zygote {
                     cleans_up,
                     grace: grace(&request),
                 };
-                self.book.started(pid.as_raw(), child);
+                self.processes.started(pid.as_raw(), child);
                 Report::Started {
                     container_id,
                     pid: pid.as_raw(),
                 }
             }
             Err(reason) => {
-                self.outliving.remove(&container_id);
+                self.checkpointed.remove(&container_id);
                 Report::Failed {
                     container_id,
                     reason,
@@ -383,7 +391,7 @@ impl Zygote {
 
     fn fork_command_executor(&mut self, request: &LaunchRequest) -> Result<Pid, String> {
         let own = nix::unistd::getpid();
-        // The files are opened here, so that a sandbox that is not there is a failure of the launch.
+        // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
         match sys::fork().map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => Ok(child),
@@ -400,7 +408,7 @@ impl Zygote {
         }
     }
 
-    /// Turns the forked child into the first process of a container: nothing of the zygote's is left in it.
+    /// Turns the forked child into a session leader and drops the zygote's state.
     fn become_executor(
         &mut self,
         zygote: Pid,
@@ -417,14 +425,14 @@ impl Zygote {
         nix::unistd::dup2_stdout(&out)?;
         nix::unistd::dup2_stderr(&error)?;
         std::env::set_current_dir(sandbox)?;
-        let null = File::open("/dev/null")?;
-        // The numbers of the zygote's descriptors are given other meanings before anything else can take them.
-        let nobody = UnixStream::from(null.as_fd().try_clone_to_owned()?);
-        self.line.cut(nobody);
+        let dev_null = File::open("/dev/null")?;
+        // Releases the zygote's descriptors before others take their numbers.
+        let null = UnixStream::from(dev_null.as_fd().try_clone_to_owned()?);
+        self.connection.detach(null);
         self.lock = None;
-        // Freeing them would copy every page that they are on, for as many containers as there are.
-        std::mem::forget(std::mem::take(&mut self.book));
-        std::mem::forget(std::mem::take(&mut self.outliving));
+        // Freeing these would copy all their pages in each container.
+        std::mem::forget(std::mem::take(&mut self.processes));
+        std::mem::forget(std::mem::take(&mut self.checkpointed));
         std::mem::forget(std::mem::take(&mut self.ending));
         self.signals = child_signals()?;
         Ok(())
@@ -432,39 +440,40 @@ impl Zygote {
 
     fn reap(&mut self) {
         forget_signals(&self.signals);
-        // Ends: each round takes one ended child away.
+        // Terminates: each round reaps one child.
         while let Ok(Some((pid, termination))) = ended_child() {
-            if let Some(report) = self.book.reaped(pid, termination) {
-                self.tell(report);
+            if let Some(report) = self.processes.reaped(pid, termination) {
+                self.send(report);
             }
         }
     }
 
     fn sweep(&mut self) -> io::Result<()> {
         let strays = self
-            .book
+            .processes
             .strays(&procfs::processes()?, nix::unistd::getpid().as_raw());
         kill_all(&strays);
-        for report in self.book.swept(strays.len()) {
-            self.tell(report);
+        for report in self.processes.swept(strays.len()) {
+            self.send(report);
         }
         Ok(())
     }
 
-    /// Tells the agent; an end that it does not hear is kept for the next. That it is gone shows when it is listened to.
-    fn tell(&mut self, report: Report) {
-        let told = self.line.tell(&report);
-        match line::whose_end(&report, &self.outliving).cloned() {
-            Some(ended) if told => drop(self.outliving.remove(&ended)),
-            Some(_) => self.line.keep(report),
+    /// Sends a report. Exits that cannot be delivered are stored for the next agent; the closed
+    /// connection is noticed at the next read.
+    fn send(&mut self, report: Report) {
+        let sent = self.connection.send(&report);
+        match connection::exited_container(&report, &self.checkpointed).cloned() {
+            Some(ended) if sent => drop(self.checkpointed.remove(&ended)),
+            Some(_) => self.connection.store(report),
             None => {}
         }
     }
 
-    /// The end: no process of any container is left when the zygote goes, save those that the kernel will not let die.
+    /// Kills all remaining processes before the zygote ends, except those stuck in the kernel.
     fn kill_everything(&mut self) {
         let own = nix::unistd::getpid().as_raw();
-        for _ in 0..FAREWELL_MAX {
+        for _ in 0..KILL_ATTEMPTS_MAX {
             let Ok(processes) = procfs::processes() else {
                 return;
             };
@@ -483,7 +492,7 @@ impl Zygote {
     }
 }
 
-/// Kills these processes with all their descendants.
+/// Kills these processes and their descendants.
 fn kill_trees(leaders: &[i32]) -> io::Result<()> {
     if !leaders.is_empty() {
         let mut all = procfs::descendants(&procfs::processes()?, leaders);
@@ -493,7 +502,7 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
     Ok(())
 }
 
-/// Waits for an earlier agent's zygote to finish, and ends what was left behind if that was killed.
+/// Waits for an earlier zygote to end, and kills its leftovers if it was killed.
 fn take_over(work_dir: &Path) -> io::Result<File> {
     let lock = OpenOptions::new()
         .create(true)
@@ -505,7 +514,7 @@ fn take_over(work_dir: &Path) -> io::Result<File> {
     while let Err(error) = lock.try_lock() {
         attempts += 1;
         match error {
-            std::fs::TryLockError::WouldBlock if attempts < FAREWELL_MAX => pause(),
+            std::fs::TryLockError::WouldBlock if attempts < KILL_ATTEMPTS_MAX => pause(),
             std::fs::TryLockError::WouldBlock => {
                 return Err(io::Error::other(
                     "an earlier agent's launcher still holds launcher.lock",
@@ -514,7 +523,7 @@ fn take_over(work_dir: &Path) -> io::Result<File> {
             std::fs::TryLockError::Error(error) => return Err(error),
         }
     }
-    for _ in 0..FAREWELL_MAX {
+    for _ in 0..KILL_ATTEMPTS_MAX {
         let leftovers = leftovers(work_dir)?;
         if leftovers.is_empty() {
             return Ok(lock);
@@ -523,12 +532,12 @@ fn take_over(work_dir: &Path) -> io::Result<File> {
         pause();
     }
     Err(io::Error::other(format!(
-        "processes of an earlier agent do not die: {:?}",
+        "cannot kill processes of an earlier agent: {:?}",
         leftovers(work_dir)?
     )))
 }
 
-/// Processes whose environment says that they belong to a container in this work directory, with their descendants.
+/// Processes with a container of this work directory in their environment, and their descendants.
 fn leftovers(work_dir: &Path) -> io::Result<BTreeSet<i32>> {
     let processes = procfs::processes()?;
     let of_this_agent = |pid: i32| {
@@ -547,7 +556,7 @@ fn leftovers(work_dir: &Path) -> io::Result<BTreeSet<i32>> {
     Ok(all)
 }
 
-/// Whether nothing of any agent runs in this work directory: its zygote has ended, or there never was one.
+/// Whether no process of any agent runs in this work directory.
 pub fn is_over(work_dir: &Path) -> bool {
     match File::open(work_dir.join(LOCK)) {
         Ok(lock) => !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
@@ -555,7 +564,7 @@ pub fn is_over(work_dir: &Path) -> bool {
     }
 }
 
-/// The grace period of this executor, from its own environment.
+/// The executor's grace period, from its environment.
 fn grace(request: &LaunchRequest) -> Duration {
     let text = request.environment.get(variable::SHUTDOWN_GRACE_PERIOD);
     let grace = text.and_then(|text| duration::parse(text).ok());
@@ -579,8 +588,8 @@ fn open_output(sandbox: &Path) -> Result<(File, File), String> {
     Ok((open("stdout")?, open("stderr")?))
 }
 
-/// Starts a framework's own executor.
-fn start_custom(request: &LaunchRequest, own: &Own) -> Result<Pid, String> {
+/// Starts a custom executor.
+fn start_custom(request: &LaunchRequest, own: &OwnUser) -> Result<Pid, String> {
     let ExecutorProgram::Custom(executor) = &request.program else {
         return Err("a command executor is forked, not executed".into());
     };

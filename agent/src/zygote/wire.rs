@@ -1,8 +1,7 @@
-//! What an agent and its zygote say to each other: JSON behind a length, over a pair of connected sockets.
+//! Protocol between an agent and its zygote: length-prefixed JSON over a socket.
 //!
-//! Pure: turns messages into bytes and back. The zygote answers every `Launch` with `Started` or `Failed`, and every
-//! `Started` is followed by one `Exited`. An agent may be followed by another, be it of another version: what is in here changes
-//! only together with [`FORM`].
+//! Pure. Each `Launch` is answered by `Started` or `Failed`, and each `Started` is followed by one
+//! `Exited`. The next agent may have another version, so any change here requires a new [`FORM`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,131 +10,133 @@ use std::time::Duration;
 use protocol::{CommandInfo, ContainerId, Termination};
 use serde::{Deserialize, Serialize};
 
-/// The longest message, in bytes: a task's command and environment fit many times.
+/// Maximum message length in bytes, far above a task's command and environment.
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
-/// The form of these messages. A zygote outlives its agent, so the two may be of different versions.
+/// Protocol version. A zygote outlives its agent, so the two may differ.
 pub const FORM: u32 = 1;
 
-/// Where a zygote hears the next agent, in the work directory.
+/// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
 
-/// What runs the tasks of a container.
+/// The program of a container's executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecutorProgram {
-    /// Our own command executor, which runs one task's command.
+    /// The command executor, which runs one task's command.
     Command,
-    /// The framework's own.
+    /// A custom executor.
     Custom(CommandInfo),
 }
 
 /// An executor to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRequest {
-    /// The container it is the first process of.
+    /// The container that it leads.
     pub container_id: ContainerId,
-    /// What to start.
+    /// The program.
     pub program: ExecutorProgram,
-    /// Its directory, which exists; `stdout` and `stderr` in it are appended to.
+    /// Its working directory, which exists; `stdout` and `stderr` in it are appended to.
     pub sandbox: PathBuf,
-    /// Variables that the agent sets for it.
+    /// Environment variables set by the agent.
     pub environment: BTreeMap<String, String>,
-    /// The user it runs as, if another than the agent's; for a command executor, the user of its task.
+    /// The user it runs as, if not the agent's; for a command executor, the user of its task.
     pub user: Option<String>,
-    /// Whether it lives on when its agent ends, until the next one comes.
+    /// Whether it is checkpointed and waits for the next agent.
     pub outlives: bool,
 }
 
-/// A container that an earlier agent has left.
+/// A container of an earlier agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Left {
-    /// Which.
+pub struct LeftContainer {
+    /// The container.
     pub container_id: ContainerId,
-    /// Its first process; `None` if it has ended, which is told next.
+    /// Its session leader; `None` if it has ended, which is reported next.
     pub pid: Option<i32>,
 }
 
-/// What an agent wants of its zygote.
+/// A request of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Comes first: end what an earlier agent left behind in this work directory, then be ready.
+    /// The first request of a new agent: kill leftovers in this work directory, then report
+    /// `Ready`.
     Serve {
         /// The agent's work directory.
         work_dir: PathBuf,
-        /// How long what outlives the agent may be without one.
+        /// How long checkpointed executors may run without an agent.
         patience: Duration,
     },
-    /// Comes first from an agent that follows another: go on for me.
+    /// The first request of a recovering agent: continue for it.
     Resume {
-        /// The form in which the new agent speaks, [`FORM`].
+        /// The agent's protocol version, [`FORM`].
         form: u32,
-        /// How long what outlives the agent may be without one.
+        /// How long checkpointed executors may run without an agent.
         patience: Duration,
     },
-    /// Nothing outlives this agent: it leaves for good.
+    /// The agent leaves for good: treat no executor as checkpointed.
     KeepNothing,
     /// Start an executor.
     Launch(Box<LaunchRequest>),
     /// Kill all processes of a container.
     Kill {
-        /// Which.
+        /// The container.
         container_id: ContainerId,
     },
 }
 
-/// What a zygote tells its agent.
+/// A report of a zygote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
-    /// It can launch; nothing of an earlier agent runs any more.
+    /// Ready to launch; no process of an earlier agent runs.
     Ready,
-    /// It goes on for the new agent; this is what it has, and what has ended meanwhile is told next.
+    /// Continues for the new agent. Exits since the last agent follow.
     Resumed {
         /// Containers of the earlier agent.
-        left: Vec<Left>,
+        left: Vec<LeftContainer>,
     },
-    /// It cannot do what comes first: work in this directory (then it ends), or understand this agent.
+    /// The first request failed: the work directory cannot be used (then the zygote ends), or the
+    /// version differs.
     Unable {
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The executor runs.
+    /// The executor was started.
     Started {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
         /// Its process, which leads the container's session.
         pid: i32,
     },
-    /// The executor could not be started; there is no process of it.
+    /// The executor could not be started.
     Failed {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
-        /// The step and the system's answer.
+        /// The failed step and the system error.
         reason: String,
     },
-    /// The executor has ended, and nothing it started is left.
+    /// The executor and all processes it started have ended.
     Exited {
-        /// In which container.
+        /// Its container.
         container_id: ContainerId,
-        /// How.
+        /// Its exit status or signal.
         termination: Termination,
     },
 }
 
-/// Bytes that are no message.
+/// An invalid message.
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
-    /// The length is beyond [`LENGTH_MAX`].
-    #[error("a message of {length} bytes, expected at most {LENGTH_MAX}")]
+    /// Longer than [`LENGTH_MAX`].
+    #[error("message of {length} bytes: expected at most {LENGTH_MAX}")]
     TooLong {
-        /// As announced.
+        /// The announced length.
         length: usize,
     },
-    /// The body is not what was expected.
-    #[error("a message that is not understood: {0}")]
+    /// The body cannot be decoded.
+    #[error("invalid message: {0}")]
     Garbled(#[from] serde_json::Error),
 }
 
-/// The message as bytes, with its length in front.
+/// Encodes a message with its length prefix.
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     let mut bytes = vec![0; 4];
     serde_json::to_writer(&mut bytes, message)?;
@@ -147,7 +148,7 @@ pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     Ok(bytes)
 }
 
-/// Takes the first whole message off the front of `bytes`; `None` while it is not whole.
+/// Removes the first complete message from `bytes`; `None` if it is incomplete.
 pub fn decode<M: for<'de> Deserialize<'de>>(bytes: &mut Vec<u8>) -> Result<Option<M>, WireError> {
     let Some(prefix) = bytes.first_chunk::<4>() else {
         return Ok(None);
@@ -169,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_cross_in_pieces_and_in_order() {
+    fn messages_are_decoded_from_pieces_in_order() {
         let first = Request::Serve {
             work_dir: "/w".into(),
             patience: Duration::from_secs(900),
@@ -188,9 +189,9 @@ mod tests {
         assert_eq!(read, [first, second]);
     }
 
-    /// The next agent may be of another version than this zygote: this much it must always be able to say.
+    /// The next agent may have another version; these two messages must stay readable.
     #[test]
-    fn the_first_words_of_a_following_agent_stay_as_they_are() {
+    fn handshake_encoding_is_stable() {
         let resume = Request::Resume {
             form: FORM,
             patience: Duration::from_secs(900),

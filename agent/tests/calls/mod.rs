@@ -1,21 +1,22 @@
-//! The calls of `POST /api/v1` to an agent: each is served or refused by its name, and no bytes change anything.
+//! Calls of `POST /api/v1`: each is served or rejected by name, and invalid bytes have no effect.
 
 use v1::message::Enum;
 use v1::schema::agent::CallType;
 
 use super::*;
 
-/// SPEC 2.7: whoever adds a call to the schema says here whether it is served; one that is not is refused by its name.
+/// SPEC 2.7: each call of the schema is listed here as served or not; those not served are rejected
+/// by name.
 #[test]
-fn no_call_of_an_agent_is_forgotten() {
-    world(Cast::default(), |world| async move {
+fn every_call_of_an_agent_is_tested() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, _, _executor) = running(&world).await;
         let (mut served, mut refused) = (0, 0);
         for (_, _, name) in CallType::VALUES.iter().skip(1) {
             let body = json!({ "type": name }).to_string();
-            let (status, text) = said(&routes, request("POST", "/api/v1", JSON, body)).await;
+            let (status, text) = fetch(&routes, request("POST", "/api/v1", JSON, body)).await;
             let right = match status {
-                // A call that changes something has no answer but that it is done.
+                // The answer of a call that changes something is empty.
                 200 => text.contains(name) || *name == "PRUNE_IMAGES",
                 501 => text.contains(name),
                 400 => text.contains("expected"),
@@ -29,10 +30,11 @@ fn no_call_of_an_agent_is_forgotten() {
     });
 }
 
-/// SPEC 2.7: tools ask for streams, and one of them sends one: they hear which call it is that nobody serves, not what their headers lack.
+/// SPEC 2.7: an unsupported call is named even where the `Accept` header would not allow its
+/// answer.
 #[test]
-fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
-    world(Cast::default(), |world| async move {
+fn unsupported_call_is_named_for_any_accept_header() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, _, _executor) = running(&world).await;
         let record = |text: &str| format!("{}\n{text}", text.len());
         let attach = |what: &str| json!({ "type": format!("ATTACH_CONTAINER_{what}") }).to_string();
@@ -98,7 +100,7 @@ fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
                     request.headers_mut().insert(name, value.parse().unwrap());
                 }
             }
-            let (status, text) = said(&routes, request).await;
+            let (status, text) = fetch(&routes, request).await;
             assert!(
                 status == expected.0 && text.contains(expected.1),
                 "{status} {text}"
@@ -109,10 +111,10 @@ fn a_call_that_is_not_served_is_named_in_whatever_form_it_is_asked() {
 
 /// SPEC 2.1, 2.5, 2.7.
 #[test]
-fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {
-    world(Cast::default(), |world| async move {
+fn invalid_calls_are_rejected_without_effect() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, _, _executor) = running(&world).await;
-        let state = async || said(&routes, request("GET", "/state", JSON, "")).await;
+        let state = async || fetch(&routes, request("GET", "/state", JSON, "")).await;
         let before = state().await;
         let read = [r#"{"type":"READ_FILE","read_file":{"path":["#, "]}}"];
         let update = [
@@ -126,7 +128,7 @@ fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {
             ("/api/v1/executor", update),
             ("/slave(1)/api/v1/executor", update),
         ] {
-            wrong.extend(takes(&routes, "POST", path, hostile_calls(list)).await);
+            wrong.extend(wrong_answers(&routes, "POST", path, hostile_calls(list)).await);
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         for (path, body, words) in [
@@ -157,7 +159,7 @@ fn whatever_is_sent_to_an_agent_is_refused_in_words_and_changes_nothing() {
             ("/api/v1/executor", of_executor("HEARTBEAT"), "framework"),
         ] {
             let asked = request("POST", path, JSON, body.to_string());
-            let (status, text) = said(&routes, asked).await;
+            let (status, text) = fetch(&routes, asked).await;
             assert!(
                 status == 400 && text.contains(words),
                 "{path} {body}: {status} {text}"

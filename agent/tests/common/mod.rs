@@ -1,5 +1,5 @@
-//! What the agent's tests share: a master that writes down what it hears, modules that say what they are told to, and a launcher
-//! without processes.
+//! Shared by the agent's tests: a master that records its messages, scripted modules, and a
+//! launcher without processes.
 #![allow(dead_code, reason = "each test target uses its own part")]
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use meros_agent::launcher::{Events, LaunchError, LaunchRequest, Left};
+use meros_agent::launcher::{Events, LaunchError, LaunchRequest, LeftContainer};
 use meros_agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
 use module_api::qos_controller::{Corrections, InitializeQos, QosControllerRef};
 use module_api::resource_estimator::{InitializeEstimator, Oversubscribable, ResourceEstimatorRef};
@@ -36,42 +36,42 @@ use resources::Resources;
 use runtime::Instant;
 use runtime::prelude::*;
 
-/// Everything the master has heard, with the time since the node's start.
+/// Everything that the master has received, with the time since the node's start.
 #[derive(Default)]
-pub struct Heard {
-    /// Those that tell all.
+pub struct Received {
+    /// Registrations with a full inventory.
     pub registrations: Vec<(Duration, RegisterAgent)>,
-    /// Those that tell a summary.
+    /// Registrations with a summary.
     pub returns: Vec<ReregisterAgent>,
-    /// Those of them that wait for the test to answer.
+    /// Summaries that wait for the test's answer.
     pub waiting: Vec<Promise<Result<Reregistered, RegistrationRefused>>>,
     pub updates: Vec<(Duration, StatusUpdate)>,
     pub exited: Vec<ExecutorExited>,
     pub oversubscribed: Vec<Resources>,
-    /// Each suspension with its reason, and each resumption.
+    /// Each suspension with its reason, and `None` for each resumption.
     pub suspensions: Vec<Option<String>>,
     pub messages: Vec<FrameworkMessage>,
     pub terms_seen: Vec<u64>,
     pub left: bool,
 }
 
-/// How the master behaves.
+/// The master's behaviour.
 #[derive(Clone)]
-pub struct Manners {
+pub struct MasterBehavior {
     /// Whether it acknowledges each update at once.
     pub acknowledges: bool,
-    /// How many registrations it answers with "not now".
+    /// Number of registrations to answer with "not now".
     pub not_now: usize,
     pub total_ping_timeout: Duration,
-    /// Under which term it leads.
+    /// The term in which it leads.
     pub term: u64,
-    /// What it launches, before its answer is on its way, on an agent that is new.
+    /// Tasks launched on a new agent before the answer to its registration is sent.
     pub launches_first: Vec<TaskInfo>,
-    /// Whether the test answers summaries; else they are answered by that nothing is known.
+    /// Whether the test answers summaries; otherwise the answer is "unknown".
     pub compares_by_hand: bool,
 }
 
-impl Default for Manners {
+impl Default for MasterBehavior {
     fn default() -> Self {
         Self {
             acknowledges: true,
@@ -85,37 +85,37 @@ impl Default for Manners {
 }
 
 pub struct FakeMaster {
-    heard: Arc<Mutex<Heard>>,
-    manners: Manners,
+    received: Arc<Mutex<Received>>,
+    behavior: MasterBehavior,
     agent: Option<Pid>,
 }
 
-/// The test's hold on the master.
+/// Controls the master.
 #[derive(Clone)]
 pub struct Master {
-    pub heard: Arc<Mutex<Heard>>,
+    pub received: Arc<Mutex<Received>>,
     pub node: Node,
     handle: Handle<FakeMaster>,
 }
 
 impl Master {
-    pub fn start(node: &Node, manners: Manners) -> Self {
-        let heard = Arc::<Mutex<Heard>>::default();
+    pub fn start(node: &Node, behavior: MasterBehavior) -> Self {
+        let received = Arc::<Mutex<Received>>::default();
         let actor = FakeMaster {
-            heard: heard.clone(),
-            manners,
+            received: received.clone(),
+            behavior,
             agent: None,
         };
         let handle = node.spawn("master", actor).unwrap();
         Self {
-            heard,
+            received,
             node: node.clone(),
             handle,
         }
     }
 
     pub fn agent(&self) -> Pid {
-        self.heard
+        self.received
             .lock()
             .unwrap()
             .registrations
@@ -157,12 +157,12 @@ impl Master {
             .await;
     }
 
-    /// The states of a task in the order in which they came first.
+    /// The distinct states of a task, in order of arrival.
     pub fn states(&self, task: &str) -> Vec<TaskState> {
-        let heard = self.heard.lock().unwrap();
+        let received = self.received.lock().unwrap();
         let mut seen = Vec::new();
         let mut states = Vec::new();
-        for (_, update) in heard
+        for (_, update) in received
             .updates
             .iter()
             .filter(|(_, update)| update.status.task_id == task_id(task))
@@ -176,8 +176,8 @@ impl Master {
     }
 
     pub fn last(&self, task: &str) -> Option<StatusUpdate> {
-        let heard = self.heard.lock().unwrap();
-        let own = heard
+        let received = self.received.lock().unwrap();
+        let own = received
             .updates
             .iter()
             .rev()
@@ -185,20 +185,20 @@ impl Master {
         own.map(|(_, update)| update.clone())
     }
 
-    /// Answers the oldest summary, and gives it.
+    /// Answers the oldest summary and returns it.
     pub fn answer(&self, answer: Reregistered) -> ReregisterAgent {
-        let mut heard = self.heard.lock().unwrap();
-        let at = heard.returns.len() - heard.waiting.len();
-        heard.waiting.remove(0).answer(Ok(answer));
-        heard.returns[at].clone()
+        let mut received = self.received.lock().unwrap();
+        let at = received.returns.len() - received.waiting.len();
+        received.waiting.remove(0).answer(Ok(answer));
+        received.returns[at].clone()
     }
 
     pub fn registrations(&self) -> usize {
-        self.heard.lock().unwrap().registrations.len()
+        self.received.lock().unwrap().registrations.len()
     }
 
     pub fn oversubscribed(&self) -> Vec<Resources> {
-        self.heard.lock().unwrap().oversubscribed.clone()
+        self.received.lock().unwrap().oversubscribed.clone()
     }
 }
 
@@ -207,35 +207,35 @@ impl Actor for FakeMaster {
 }
 
 impl Process for FakeMaster {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<RegisterAgent>(&[Role::Agent]);
-        ears.hear::<ReregisterAgent>(&[Role::Agent]);
-        ears.hear::<TaskUpdated>(&[Role::Agent]);
-        ears.hear::<ExecutorExited>(&[Role::Agent]);
-        ears.hear::<OversubscribedChanged>(&[Role::Agent]);
-        ears.hear::<AgentSuspended>(&[Role::Agent]);
-        ears.hear::<AgentResumed>(&[Role::Agent]);
-        ears.hear::<FrameworkMessage>(&[Role::Agent]);
-        ears.hear::<UnregisterAgent>(&[Role::Agent]);
-        ears.hear::<TermSeen>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<RegisterAgent>(&[Role::Agent]);
+        handlers.accept::<ReregisterAgent>(&[Role::Agent]);
+        handlers.accept::<TaskUpdated>(&[Role::Agent]);
+        handlers.accept::<ExecutorExited>(&[Role::Agent]);
+        handlers.accept::<OversubscribedChanged>(&[Role::Agent]);
+        handlers.accept::<AgentSuspended>(&[Role::Agent]);
+        handlers.accept::<AgentResumed>(&[Role::Agent]);
+        handlers.accept::<FrameworkMessage>(&[Role::Agent]);
+        handlers.accept::<UnregisterAgent>(&[Role::Agent]);
+        handlers.accept::<TermSeen>(&[Role::Agent]);
     }
 }
 
 impl Handler<RegisterAgent> for FakeMaster {
     type Result = Result<AgentRegistered, RegistrationRefused>;
     fn handle(&mut self, register: RegisterAgent, ctx: &mut Context<Self>) -> Self::Result {
-        let mut heard = self.heard.lock().unwrap();
+        let mut received = self.received.lock().unwrap();
         self.agent = Some(register.pid.clone());
         let id = register.agent.id.clone().unwrap_or_else(agent_id);
-        heard.registrations.push((since_start(ctx), register));
-        if heard.registrations.len() <= self.manners.not_now {
+        received.registrations.push((since_start(ctx), register));
+        if received.registrations.len() <= self.behavior.not_now {
             return Err(RegistrationRefused::NotNow {
                 reason: "the registry is busy".into(),
             });
         }
-        let first = std::mem::take(&mut self.manners.launches_first);
+        let first = std::mem::take(&mut self.behavior.launches_first);
         if let Some(agent) = self.agent.as_ref().filter(|_| !first.is_empty()) {
-            let framework = kept_framework();
+            let framework = checkpointing_framework();
             let run = RunTasks {
                 framework,
                 tasks: first,
@@ -249,11 +249,11 @@ impl Handler<RegisterAgent> for FakeMaster {
 impl Handler<ReregisterAgent> for FakeMaster {
     type Result = Reply<Result<Reregistered, RegistrationRefused>>;
     fn handle(&mut self, back: ReregisterAgent, _: &mut Context<Self>) -> Self::Result {
-        let mut heard = self.heard.lock().unwrap();
-        heard.returns.push(back);
+        let mut received = self.received.lock().unwrap();
+        received.returns.push(back);
         let (promise, reply) = promise();
-        match self.manners.compares_by_hand {
-            true => heard.waiting.push(promise),
+        match self.behavior.compares_by_hand {
+            true => received.waiting.push(promise),
             false => promise.answer(Ok(Reregistered::Unknown)),
         }
         reply
@@ -263,13 +263,13 @@ impl Handler<ReregisterAgent> for FakeMaster {
 impl FakeMaster {
     fn welcome(&self, agent_id: AgentId) -> AgentRegistered {
         let mut welcome = welcome(agent_id);
-        welcome.total_ping_timeout = self.manners.total_ping_timeout;
-        welcome.master.term = self.manners.term;
+        welcome.total_ping_timeout = self.behavior.total_ping_timeout;
+        welcome.master.term = self.behavior.term;
         welcome
     }
 }
 
-/// The answer to an agent that is admitted under this id.
+/// The answer that admits an agent under this id.
 pub fn welcome(agent_id: AgentId) -> AgentRegistered {
     AgentRegistered {
         agent_id,
@@ -294,7 +294,7 @@ impl Handler<TaskUpdated> for FakeMaster {
     type Result = ();
     fn handle(&mut self, TaskUpdated { agent_id, update }: TaskUpdated, ctx: &mut Context<Self>) {
         if let (true, Some(agent), Some(uuid)) =
-            (self.manners.acknowledges, &self.agent, update.status.uuid)
+            (self.behavior.acknowledges, &self.agent, update.status.uuid)
         {
             let acknowledge = AcknowledgeStatus {
                 framework_id: update.framework_id.clone(),
@@ -304,7 +304,7 @@ impl Handler<TaskUpdated> for FakeMaster {
             };
             ctx.node().tell(agent, acknowledge).unwrap();
         }
-        self.heard
+        self.received
             .lock()
             .unwrap()
             .updates
@@ -315,28 +315,28 @@ impl Handler<TaskUpdated> for FakeMaster {
 impl Handler<ExecutorExited> for FakeMaster {
     type Result = ();
     fn handle(&mut self, exited: ExecutorExited, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().exited.push(exited);
+        self.received.lock().unwrap().exited.push(exited);
     }
 }
 
 impl Handler<FrameworkMessage> for FakeMaster {
     type Result = ();
     fn handle(&mut self, message: FrameworkMessage, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().messages.push(message);
+        self.received.lock().unwrap().messages.push(message);
     }
 }
 
 impl Handler<TermSeen> for FakeMaster {
     type Result = ();
     fn handle(&mut self, TermSeen { term }: TermSeen, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().terms_seen.push(term);
+        self.received.lock().unwrap().terms_seen.push(term);
     }
 }
 
 impl Handler<UnregisterAgent> for FakeMaster {
     type Result = ();
     fn handle(&mut self, _: UnregisterAgent, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().left = true;
+        self.received.lock().unwrap().left = true;
     }
 }
 
@@ -359,8 +359,8 @@ pub fn framework() -> FrameworkInfo {
     }
 }
 
-/// What it runs outlives its agent.
-pub fn kept_framework() -> FrameworkInfo {
+/// A framework with checkpointing.
+pub fn checkpointing_framework() -> FrameworkInfo {
     FrameworkInfo {
         checkpoint: true,
         ..framework()
@@ -381,7 +381,7 @@ pub fn task(id: &str, command: CommandInfo) -> TaskInfo {
     }
 }
 
-/// A module that answers what it was given, one after another, and then never again.
+/// A module that returns the given answers in order, and then none.
 pub struct FakeModule {
     pub estimates: VecDeque<Result<Resources, Fault>>,
     pub corrections: VecDeque<Result<Vec<QosCorrection>, Fault>>,
@@ -414,11 +414,11 @@ impl Actor for FakeModule {
 }
 
 impl Process for FakeModule {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<InitializeEstimator>();
-        ears.hear_local::<Oversubscribable>();
-        ears.hear_local::<InitializeQos>();
-        ears.hear_local::<Corrections>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<InitializeEstimator>();
+        handlers.accept_local::<Oversubscribable>();
+        handlers.accept_local::<InitializeQos>();
+        handlers.accept_local::<Corrections>();
     }
 }
 
@@ -462,21 +462,21 @@ impl Handler<Corrections> for FakeModule {
     }
 }
 
-/// What a fake launcher has been asked, and the way to make things happen.
+/// Records the requests to the fake launcher and triggers its events.
 #[derive(Clone, Default)]
-pub struct Stage {
+pub struct LauncherControl {
     pub launched: Arc<Mutex<Vec<LaunchRequest>>>,
     pub killed: Arc<Mutex<Vec<ContainerId>>>,
     events: Arc<Mutex<Option<Events>>>,
-    /// Whether a start is told at once, and a kill ends the executor at once.
+    /// Whether launches succeed at once and kills end executors at once.
     pub prompt: bool,
-    /// What an earlier agent has left.
-    pub left: Vec<Left>,
-    /// Whether nothing outlives the agent any more.
-    pub keeps_nothing: Arc<Mutex<bool>>,
+    /// Containers of an earlier agent.
+    pub left: Vec<LeftContainer>,
+    /// Whether checkpoints were discarded.
+    pub checkpoints_discarded: Arc<Mutex<bool>>,
 }
 
-impl Stage {
+impl LauncherControl {
     pub fn prompt() -> Self {
         Self {
             prompt: true,
@@ -484,16 +484,16 @@ impl Stage {
         }
     }
 
-    /// One whose launcher has this container of an earlier agent.
+    /// A launcher with this container of an earlier agent.
     pub fn with_left(container_id: ContainerId) -> Self {
         let pid = Some(1 << 22);
         Self {
-            left: vec![Left { container_id, pid }],
+            left: vec![LeftContainer { container_id, pid }],
             ..Self::prompt()
         }
     }
 
-    pub fn happens(&self, event: LauncherEvent) {
+    pub fn emit(&self, event: LauncherEvent) {
         let events = self.events.lock().unwrap().clone();
         events.expect("attached")(event);
     }
@@ -503,15 +503,15 @@ impl Stage {
     }
 }
 
-pub struct FakeLauncher(pub Stage);
+pub struct FakeLauncher(pub LauncherControl);
 
 impl Launcher for FakeLauncher {
-    fn left(&mut self) -> Vec<Left> {
+    fn left(&mut self) -> Vec<LeftContainer> {
         self.0.left.clone()
     }
 
-    fn keep_nothing(&mut self) {
-        *self.0.keeps_nothing.lock().unwrap() = true;
+    fn discard_checkpoints(&mut self) {
+        *self.0.checkpoints_discarded.lock().unwrap() = true;
     }
 
     fn attach(&mut self, events: Events) {
@@ -522,7 +522,7 @@ impl Launcher for FakeLauncher {
         let container_id = request.container_id.clone();
         self.0.launched.lock().unwrap().push(request);
         if self.0.prompt {
-            self.0.happens(LauncherEvent::Started {
+            self.0.emit(LauncherEvent::Started {
                 container_id,
                 pid: 1 << 22,
             });
@@ -534,7 +534,7 @@ impl Launcher for FakeLauncher {
         self.0.killed.lock().unwrap().push(container_id.clone());
         if self.0.prompt {
             let termination = protocol::Termination::Signaled(9);
-            self.0.happens(LauncherEvent::Exited {
+            self.0.emit(LauncherEvent::Exited {
                 container_id: container_id.clone(),
                 termination,
             });
@@ -542,7 +542,7 @@ impl Launcher for FakeLauncher {
     }
 }
 
-/// An agent on `node` with these parts.
+/// Starts an agent on `node` with these parts.
 pub fn start_agent(
     node: &Node,
     work_dir: &Path,
@@ -555,7 +555,7 @@ pub fn start_agent(
     start_agent_with(node, settings, launcher, estimator, controller)
 }
 
-/// The same with settings of its own.
+/// Likewise, with other settings.
 pub fn start_agent_with(
     node: &Node,
     settings: Settings,
@@ -574,7 +574,7 @@ pub fn start_agent_with(
     meros_agent::start(node, config, lock, launcher, modules).unwrap()
 }
 
-/// Waits, for at most so many seconds, until something holds.
+/// Waits up to this many seconds until a condition holds.
 pub async fn eventually(node: &Node, seconds: u64, what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..seconds * 100 {
         if holds() {

@@ -1,26 +1,26 @@
-//! Reports of agents about themselves, as the fake master handles them.
+//! The fake master's handling of agents' reports.
 
 use super::*;
 
 impl Handler<AgentSuspended> for FakeMaster {
     type Result = ();
     fn handle(&mut self, suspended: AgentSuspended, _: &mut Context<Self>) {
-        let mut heard = self.heard.lock().unwrap();
-        heard.suspensions.push(Some(suspended.reason));
+        let mut received = self.received.lock().unwrap();
+        received.suspensions.push(Some(suspended.reason));
     }
 }
 
 impl Handler<AgentResumed> for FakeMaster {
     type Result = ();
     fn handle(&mut self, _: AgentResumed, _: &mut Context<Self>) {
-        self.heard.lock().unwrap().suspensions.push(None);
+        self.received.lock().unwrap().suspensions.push(None);
     }
 }
 
 impl Handler<OversubscribedChanged> for FakeMaster {
     type Result = ();
     fn handle(&mut self, changed: OversubscribedChanged, _: &mut Context<Self>) {
-        self.heard
+        self.received
             .lock()
             .unwrap()
             .oversubscribed

@@ -1,4 +1,4 @@
-//! The pages of files of an agent that runs one task: names, answers and refusals.
+//! The file pages of an agent that runs one task: names, answers and rejections.
 
 use protocol::message::operation::ApplyOperation;
 use resources::{
@@ -7,13 +7,14 @@ use resources::{
 
 use super::*;
 
-/// SPEC 3.9: what is shown, and with which status each wrong question is refused, with the agent's name in front and without.
+/// SPEC 3.9: served paths, and the status of each invalid request, with and without the agent's
+/// name as prefix.
 #[test]
-fn files_of_sandboxes_are_shown_by_each_of_their_names_and_nothing_else_is() {
-    world(Cast::default(), |world| async move {
+fn sandbox_files_are_served_by_each_name() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, directory, _executor) = running(&world).await;
         std::fs::write(format!("{directory}/stdout"), "hello").unwrap();
-        let get = async |path: String| said(&routes, request("GET", &path, JSON, "")).await;
+        let get = async |path: String| fetch(&routes, request("GET", &path, JSON, "")).await;
         let (status, names) = get("/files/debug".to_owned()).await;
         assert_eq!(status, 200, "{names}");
         let names: Value = serde_json::from_str(&names).unwrap();
@@ -70,16 +71,16 @@ fn files_of_sandboxes_are_shown_by_each_of_their_names_and_nothing_else_is() {
     });
 }
 
-/// SPEC 2.1, 3.9: what no file can be named is the asker's mistake, in the pages as in the calls.
+/// SPEC 2.1, 3.9: an impossible file name is the client's error, on pages and in calls.
 #[test]
-fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_here() {
-    world(Cast::default(), |world| async move {
+fn malicious_file_requests_are_rejected() {
+    world(FixtureOptions::default(), |world| async move {
         let (routes, directory, _executor) = running(&world).await;
-        // Its own path would be too long to be listened at.
+        // The default socket path would be too long.
         let short = world.work_dir.path().join("s");
         let _socket = std::os::unix::net::UnixListener::bind(&short).unwrap();
         std::fs::rename(short, format!("{directory}/socket")).unwrap();
-        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let get = async |path: &str| fetch(&routes, request("GET", path, JSON, "")).await;
         let (name, path) = ("n".repeat(256), "n/".repeat(2_049));
         for (inside, status, words) in [
             ("a%00b", 400, "without NUL"),
@@ -87,7 +88,7 @@ fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_h
             ("%00/../stdout", 403, "leads out"),
             (&name, 400, "255 bytes at most"),
             (&path, 400, "4095 bytes in all"),
-            // Bytes that are no text name nothing.
+            // Invalid UTF-8 names no file.
             ("%ff", 404, "no such file"),
             ("%c0%ae%c0%ae/x", 404, "no such file"),
             ("socket", 400, "is not a regular file"),
@@ -113,7 +114,7 @@ fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_h
             let path = json!({ "path": format!("{directory}/{inside}"), "offset": 0 });
             for (kind, field) in [("LIST_FILES", "list_files"), ("READ_FILE", "read_file")] {
                 let call = json!({ "type": kind, field: path }).to_string();
-                let (found, text) = said(&routes, request("POST", "/api/v1", JSON, call)).await;
+                let (found, text) = fetch(&routes, request("POST", "/api/v1", JSON, call)).await;
                 assert!(
                     found == status && text.contains(words),
                     "{kind} {inside}: {found} {text}"
@@ -153,7 +154,7 @@ fn questions_that_nobody_means_well_are_refused_in_words_and_are_nobodys_fault_h
     });
 }
 
-/// Has the agent make a persistent volume, which containers have at `deep/data`.
+/// Creates a persistent volume, mounted at `deep/data`.
 async fn volume(world: &World) -> Resources {
     let reservation = Reservation::dynamic("ads".parse().unwrap(), None);
     let reserved = Resources::parse("disk:8").unwrap();
@@ -165,7 +166,7 @@ async fn volume(world: &World) -> Resources {
     };
     let volume = Resource::annotated(Name::Disk, Scalar::whole(8), annotations).unwrap();
     let volumes = Resources::from(volume);
-    let registered = world.master.heard.lock().unwrap().registrations[0]
+    let registered = world.master.received.lock().unwrap().registrations[0]
         .1
         .clone();
     let version = registered.resources.unwrap().version;
@@ -188,17 +189,17 @@ async fn volume(world: &World) -> Resources {
     volumes
 }
 
-/// SPEC 3.9: a sandbox leads to its volumes by links out of it, of which no other is followed.
+/// SPEC 3.9: links from a sandbox to its volumes are served; no other links are followed.
 #[test]
-fn what_is_in_a_volume_is_shown_below_its_path_in_the_sandbox_and_to_no_more_people() {
-    world(Cast::default(), |world| async move {
+fn volume_files_are_served_below_their_container_path() {
+    world(FixtureOptions::default(), |world| async move {
         let mut task = shell("the-task");
         task.resources += &volume(&world).await;
         world.master.run(vec![task]);
         world.settle().await;
         let (_executor, _) = world.executor(0).await;
         let routes = routes(&world);
-        let get = async |path: &str| said(&routes, request("GET", path, JSON, "")).await;
+        let get = async |path: &str| fetch(&routes, request("GET", path, JSON, "")).await;
         let (_, state) = get("/state").await;
         let state: Value = serde_json::from_str(&state).unwrap();
         let executor = &state["frameworks"][0]["executors"][0];
@@ -233,13 +234,13 @@ fn what_is_in_a_volume_is_shown_below_its_path_in_the_sandbox_and_to_no_more_peo
         }
         let files = json!({ "path": format!("{directory}/deep/data") });
         let list = json!({ "type": "LIST_FILES", "list_files": files }).to_string();
-        let (status, text) = said(&routes, request("POST", "/api/v1", JSON, list)).await;
+        let (status, text) = fetch(&routes, request("POST", "/api/v1", JSON, list)).await;
         assert!(
             status == 200 && text.contains("/deep/data/file"),
             "{status} {text}"
         );
         let nobody = lists(true, &[Action::AccessSandboxes], "NONE");
-        world.acls.renew(nobody);
+        world.acls.replace(nobody);
         let path = format!("/files/browse?path={directory}/deep/data");
         assert_eq!(get(&path).await.0, 403);
     });

@@ -1,12 +1,14 @@
-//! A turn of the log on a disk, beside the least that any log on this disk can do: the same bytes written and synced.
+//! The turns of the log on a disk, compared with the maximum for any log on this disk: the same bytes
+//! written and synced.
 //!
-//! A turn is one write of 1 or of 64 entries of 256 bytes, with the promises of the moment. The limits are a bare file that
-//! is overwritten, one that grows, and `fdatasync` after each write. They take turns in short rounds, so that whatever else
-//! uses the disk meanwhile hits all of them. Each figure is printed as one line of JSON: `figure` is ours per second,
-//! `limit` the overwritten file's, `ratio` the first by the second, and beside them the medians and the 99th percentiles in
-//! microseconds, and the bytes that were written for each turn, the log's own compaction included.
+//! A turn is one write of 1 or 64 entries of 256 bytes, with the current promises. The limits are a
+//! bare file that is overwritten, and one that grows, with `fdatasync` after each write. All three
+//! alternate in short rounds, so that other load on the disk affects them equally. Each result is
+//! one line of JSON: `figure` is the log's turns per second, `limit` those of the overwritten file,
+//! `ratio` the first divided by the second; then the medians and 99th percentiles in microseconds,
+//! and the bytes written per turn, including the log's compaction.
 //!
-//! Criterion runs the same turns first, for comparing one build with another.
+//! Criterion runs the same turns first, to compare one build with another.
 #![allow(missing_docs, clippy::unwrap_used)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a benchmark measures real time
 
@@ -25,11 +27,11 @@ const ENTRY_BYTES: usize = 256;
 /// Turns in one round, and rounds.
 const ROUND: usize = 100;
 const ROUNDS: usize = 30;
-/// Entries after which the log is compacted: half of them are kept, beside a snapshot.
+/// Entries before a compaction, which keeps half of them and a snapshot.
 const COMPACT: u64 = 20_000;
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
-/// A log that is written to, turn after turn.
+/// The log under test.
 struct Turns {
     log: StoredLog<SledStore>,
     entries: usize,
@@ -84,12 +86,12 @@ impl Turns {
     }
 }
 
-/// A bare file with a write and a sync for each turn.
+/// A bare file: one write and one sync per turn.
 struct Bare {
     file: File,
     bytes: Vec<u8>,
     at: u64,
-    /// Where it begins again; `None`: it grows.
+    /// The length at which it starts over; `None` if it grows.
     end: Option<u64>,
 }
 
@@ -126,7 +128,7 @@ impl Bare {
     }
 }
 
-/// What turns of one kind took.
+/// The durations of the turns of one kind.
 #[derive(Default)]
 struct Taken {
     each: Vec<Duration>,
@@ -155,7 +157,7 @@ impl Taken {
     }
 }
 
-/// Bytes that this process has handed to the system for writing; 0 where the system does not tell.
+/// Bytes written by this process; 0 if the system has no such counter.
 fn bytes_written() -> u64 {
     let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = io.lines().find_map(|line| line.strip_prefix("wchar: "));
@@ -197,7 +199,7 @@ fn measure(root: &Path, entries: usize) {
 }
 
 fn main() {
-    // On the disk that holds the build, which is a real one where the system's temporary folder may be memory.
+    // On the disk of the build: the system's temporary folder may be in memory.
     let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let mut criterion = Criterion::default()
         .sample_size(10)

@@ -1,10 +1,12 @@
-//! Raft, without I/O, clock or chance of its own: inputs go in, and a [`Turn`] says what is to be done.
+//! Raft without I/O, clock or randomness of its own: inputs go in, and a [`Turn`] lists the work
+//! for the driver.
 //!
-//! A driver feeds [`Core::tick`], [`Core::step`], [`Core::propose`] and the rest at any time, and goes through turns whenever it did: send
-//! what may leave, apply what is committed, begin the write if there is one, and say [`Core::persisted`] when it is synced. Only one write is
-//! under way at a time. What is put in meanwhile is in the log in memory and on its way to the followers, and is the next write (group commit);
-//! what would promise it waits for that. Remembers the log in memory.
-//! Never waits, never reads a clock, and never lets raft see a message that it would fall over.
+//! A driver calls [`Core::tick`], [`Core::step`], [`Core::propose`] and the others at any time,
+//! then takes turns: it sends the packets, applies the committed entries, starts the write if there
+//! is one, and calls [`Core::persisted`] once it is synced. Only one write is in progress at a
+//! time. Later inputs enter the log in memory, are sent to the followers, and form the next write
+//! (group commit); acknowledgements wait for that write. Holds the whole log in memory. Never
+//! passes the raft crate a message on which it would panic.
 
 mod apply;
 mod convert;
@@ -42,43 +44,43 @@ use crate::wire::NUMBER_MAX;
 pub use self::membership::{GroupView, MembershipChange, PeerView, Unsafe};
 pub use self::reads::ReadId;
 pub use self::rejected::Rejected;
-pub use self::settings::{Harmful, Settings};
+pub use self::settings::{InvalidSetting, Settings};
 pub use self::status::{Peer, PeerState, Role, RoleNow, Status};
 pub use self::turn::{Committed, Turn};
 
-/// One member's part in the group.
+/// One member's Raft state.
 pub struct Core {
     me: u64,
     settings: Settings,
     raw: RawNode<Memory>,
     rng: SmallRng,
     now: u64,
-    /// When each other member was heard last.
-    heard: BTreeMap<u64, u64>,
+    /// The tick of the last message of each other member.
+    last_received: BTreeMap<u64, u64>,
     proposals: Vec<RaftEntry>,
     proposals_bytes: usize,
-    /// They have waited long enough for the write under way.
+    /// Whether they have waited long enough for the write in progress.
     proposals_due: bool,
-    /// What this leader last told all others to be committed.
-    told_commit: u64,
+    /// The commit index of the leader's last broadcast.
+    broadcast_commit_index: u64,
     reads: Reads,
     lease: Lease,
     senders: BTreeMap<u64, Sender>,
     receiver: Receiver,
-    /// Complete and stepped, not in a write yet.
+    /// A received snapshot that is complete and stepped, but in no write yet.
     whole: Option<Snapshot>,
     members: Members,
     hard: HardState,
     hard_changed: bool,
     stash: Stash,
-    told: Option<RoleNow>,
+    reported_role: Option<RoleNow>,
     refused: u64,
-    /// How often a leader has tried to hand over since its disk hangs.
-    fled: usize,
+    /// The number of handovers that this leader tried because its disk hangs.
+    handover_attempts: usize,
 }
 
-/// What every first member of a new group writes before it starts, so that all begin alike: the members, and the content that
-/// the state machine begins with.
+/// The initial write of every founder of a group, the same on all: the members, and the state
+/// machine's initial content.
 pub fn bootstrap(members: Members, data: Bytes) -> Write {
     Write {
         snapshot: Some(Snapshot {
@@ -97,8 +99,8 @@ pub fn bootstrap(members: Members, data: Bytes) -> Write {
 }
 
 impl Core {
-    /// A member that goes on from what it had kept. What was loaded and contradicts itself is [`LogError::Damaged`]; settings
-    /// are as [`Settings::check`] found them harmless.
+    /// Continues from the loaded log. Inconsistent data is [`LogError::Damaged`]. The settings must
+    /// satisfy [`Settings::check`].
     pub fn new(
         settings: Settings,
         identity: Identity,
@@ -117,7 +119,7 @@ impl Core {
             )));
         }
         if let Some(found) = loaded.identity.filter(|found| *found != identity) {
-            return Err(LogError::Stranger { found });
+            return Err(LogError::NotOwner { found });
         }
         let memory = Memory::new(loaded)?;
         let (members, applied) = (memory.latest().members.clone(), memory.latest().index);
@@ -136,11 +138,11 @@ impl Core {
             raw,
             rng,
             now: 0,
-            heard: BTreeMap::new(),
+            last_received: BTreeMap::new(),
             proposals: Vec::new(),
             proposals_bytes: 0,
             proposals_due: false,
-            told_commit: 0,
+            broadcast_commit_index: 0,
             senders: BTreeMap::new(),
             receiver: Receiver::default(),
             whole: None,
@@ -148,25 +150,26 @@ impl Core {
             hard,
             hard_changed: false,
             stash,
-            told: None,
+            reported_role: None,
             refused: 0,
-            fled: 0,
+            handover_attempts: 0,
         })
     }
 
-    /// One tick has passed.
+    /// Advances the clock by one tick.
     pub fn tick(&mut self) {
         self.now += 1;
         self.draw_timeout();
         let raft = &self.raw.raft;
         let due = raft.state != StateRole::Leader
             && raft.election_elapsed + 1 >= raft.randomized_election_timeout();
-        // What is not on the disk must not win an election; the tick after the write will do.
+        // Entries that are not synced must not win an election; the tick after the write may start
+        // it.
         if !due || self.settled() {
             self.raw.tick();
         }
         self.proposals_due = true;
-        self.tell_commit();
+        self.broadcast_commit();
         let again = self.settings.election_ticks as u64;
         let given_up = self
             .reads
@@ -174,7 +177,7 @@ impl Core {
         let late = self.late();
         let given_up = given_up.into_iter().map(|id| (id, Err(late.clone())));
         self.stash.reads.extend(given_up);
-        self.flee_from_disk();
+        self.hand_over_from_hung_disk();
         self.receiver.tick(self.now, &self.settings);
         let stalled = |sender: &Sender| sender.stalled(self.now, &self.settings);
         let failed: Vec<u64> = self
@@ -186,27 +189,30 @@ impl Core {
         for peer in failed {
             self.end_transfer(peer, SnapshotStatus::Failure);
         }
-        self.look();
+        self.follow_role();
     }
 
-    /// Followers hear what is committed with the next entries. Where none have followed, they hear it now.
-    fn tell_commit(&mut self) {
+    /// Followers learn the commit index with the next entries. If there were none since the last
+    /// tick, broadcasts it.
+    fn broadcast_commit(&mut self) {
         let raft = &mut self.raw.raft;
         let committed = raft.raft_log.committed;
-        if raft.state == StateRole::Leader && committed != self.told_commit {
+        if raft.state == StateRole::Leader && committed != self.broadcast_commit_index {
             raft.bcast_append();
-            self.told_commit = committed;
+            self.broadcast_commit_index = committed;
         }
     }
 
-    /// Whether all of the log is on the disk. It must be, before this member may ask for votes: raft takes it for granted.
+    /// Whether the whole log is on the disk. The raft crate assumes this when a member requests
+    /// votes.
     fn settled(&self) -> bool {
         let log = &self.raw.raft.raft_log;
         log.persisted == log.last_index() && self.stash.log_is_on_disk()
     }
 
-    /// raft draws election timeouts from the thread's own chance. They are drawn far above what is allowed here (see
-    /// [`config`]), so one that raft has just drawn is known by its size, and gets a value from the seed before it is looked at.
+    /// The raft crate draws election timeouts from a thread-local generator. [`config`] makes its
+    /// range far larger than allowed here, so a freshly drawn one is recognized by its size and
+    /// replaced by one from the seed before it is used.
     fn draw_timeout(&mut self) {
         let base = self.settings.election_ticks;
         if self.raw.raft.randomized_election_timeout() >= 2 * base {
@@ -215,8 +221,8 @@ impl Core {
         }
     }
 
-    /// After every input: what depends on who leads.
-    fn look(&mut self) {
+    /// Updates state that depends on role and leader. Runs after every input.
+    fn follow_role(&mut self) {
         let now = status::role_now(&self.raw.raft);
         if self.stash.seen == Some(now) {
             return;
@@ -224,7 +230,8 @@ impl Core {
         self.stash.seen = Some(now);
         self.reads.ask_again();
         self.lease.begin();
-        // They were put up in another term, or by a leader: whoever did so must be able to tell by the term what became of them.
+        // These were proposed in another term or by a leader; the proposer must be able to decide
+        // their result by the term.
         self.proposals_bytes = 0;
         let dropped = self
             .proposals
@@ -249,13 +256,14 @@ fn config(settings: &Settings, id: u64, applied: u64) -> Config {
         pre_vote: true,
         min_election_tick: settings.election_ticks,
         max_election_tick: usize::MAX / 2,
-        // Its own lease lasts too long: see `lease`.
+        // The raft crate's lease lasts too long: see `lease`.
         read_only_option: ReadOnlyOption::Safe,
-        // See `tell_commit`.
+        // See `broadcast_commit`.
         skip_bcast_commit: true,
         batch_append: false,
         priority: 0,
-        // Never reached: `propose` has its own, smaller bound. Without one raft would not count.
+        // Never reached: `propose` has its own, smaller bound. Without a bound raft would not
+        // count.
         max_uncommitted_size: (settings.uncommitted_bytes_max + settings.waiting_bytes_max) as u64
             + settings.message_bytes_max,
         max_committed_size_per_ready: settings.turn_bytes_max,

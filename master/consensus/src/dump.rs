@@ -1,11 +1,14 @@
-//! A group's whole content in one file, and a new group of one member made from it: for the day on which the majority is lost.
+//! A group's whole content in one file, and a new group of one member made from it: for the loss of
+//! a majority.
 //!
-//! Called offline, by an operator's command. [`take`] reads one survivor's log, which nobody else has open, and changes
-//! nothing in it; the state machine's own code, handed in, makes the content. [`write_file`] and [`read_file`] keep it in
-//! a file that says what it is, and [`restore`] makes a directory of it for the first member of a new group.
+//! Called offline, by an operator's command. [`take`] reads a survivor's log without changing it;
+//! no other process may have it open. The state machine's own code, an argument, produces the
+//! content. [`write_file`] and [`read_file`] store it in a file, and [`restore`] makes the
+//! directory of a new group's first member.
 //!
-//! It never knows what the content means, never overwrites a file or a directory that holds anything, and never gives a
-//! restored member its old identity: the old group's members could not tell it from the one they knew.
+//! Never interprets the content, never overwrites a file or a directory with content, and never
+//! reuses an identity: members of the old group could not distinguish the restored member from the
+//! old one.
 
 mod file;
 
@@ -21,118 +24,119 @@ use crate::store::StoredLog;
 pub use file::{CONTENT_BYTES_MAX, NAMES_BYTES_MAX, read_file, replace_file, write_file};
 pub(crate) use file::{mend, read_bytes, write_bytes};
 
-/// What a group held at one index.
+/// A group's content at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
     /// The group that it was taken from.
     pub group: u64,
-    /// The last index that is in it.
+    /// The last index that it contains.
     pub index: u64,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: u64,
-    /// The members' names, in whatever form the caller gives them: for people to read. At most [`NAMES_BYTES_MAX`].
+    /// The members in readable form, in a format of the caller. At most [`NAMES_BYTES_MAX`].
     pub names: Bytes,
-    /// The state machine's content, as it writes its snapshots. At most [`CONTENT_BYTES_MAX`].
+    /// The state machine's content, as in its snapshots. At most [`CONTENT_BYTES_MAX`].
     pub content: Bytes,
 }
 
-/// How far into a survivor's log a dump reaches.
+/// How much of a survivor's log a dump contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reach {
-    /// Up to the last entry that this member knew to be committed. What the others had committed since is missing.
+    /// Up to the last entry that this member knew to be committed. Later commits of the others are
+    /// missing.
     #[default]
     Committed,
-    /// Everything that it holds: nothing that it acknowledged is missing, and operations may be in it whose proposers were
-    /// never told that they succeeded.
+    /// All entries. Contains everything that it acknowledged, and perhaps operations whose
+    /// proposers were never informed of success.
     Whole,
 }
 
-/// What the state machine makes of a survivor's log.
+/// The replayed log of a survivor.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its content after the last entry, in the form of its snapshots.
+    /// The machine's content after the last entry, as in its snapshots.
     pub content: Bytes,
-    /// The members' names.
+    /// The members in readable form.
     pub names: Bytes,
 }
 
-/// A dump, and what is not in it.
+/// A dump and the number of uncertain entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Taken {
-    /// What was taken.
+    /// The dump.
     pub dump: Dump,
-    /// Entries of the survivor's log that stand after the last one it knew to be committed: left out by
-    /// [`Reach::Committed`], in the dump by [`Reach::Whole`].
+    /// The entries after the last one that the survivor knew to be committed: excluded by
+    /// [`Reach::Committed`], included by [`Reach::Whole`].
     pub uncertain: u64,
 }
 
 /// Why a dump could not be taken, written, read or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum DumpError {
-    /// The survivor's log cannot be read, or the new one not be written.
+    /// The survivor's log cannot be read, or the new one cannot be written.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// There is nothing in this directory that a dump could be taken of.
-    #[error("there is no member's log here to take a dump of: it was never claimed by a member")]
-    Nobody,
-    /// The state machine cannot read its own snapshot or apply an entry.
+    /// The directory has no member's log.
+    #[error("there is no log of a member in this directory")]
+    NoLog,
+    /// The state machine cannot decode its own snapshot or apply an entry.
     #[error("the log cannot be replayed: {reason}")]
     Replay {
-        /// What it said.
+        /// The cause.
         reason: String,
     },
-    /// Too much for a dump.
+    /// The content is too large for a dump.
     #[error("{what} of {bytes} bytes: a dump holds at most {limit}")]
     TooLarge {
         /// `content` or `names`.
         what: &'static str,
-        /// What there is.
+        /// Its size.
         bytes: u64,
-        /// What is taken.
+        /// The bound.
         limit: u64,
     },
-    /// A file or a directory stands where a new one should be made: choose another place, or move it away.
-    #[error("{} holds something already ({found}): expected {expected}", path.display())]
+    /// The target already exists: choose another path, or move it away.
+    #[error("{} already exists ({found}): expected {expected}", path.display())]
     Taken {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What was found there.
+        /// The content found.
         found: String,
-        /// What was expected there.
+        /// The expected content.
         expected: &'static str,
     },
-    /// The identity for the new member cannot be used.
+    /// The new member's identity is invalid.
     #[error("the new member cannot have {field} {value:#x}: {reason}")]
     Identity {
         /// `raft id` or `group`.
         field: &'static str,
-        /// What was asked for.
+        /// The requested value.
         value: u64,
-        /// Why not.
+        /// The cause.
         reason: &'static str,
     },
     /// The file is not a dump that this program can read.
     #[error("{} is not a dump that can be used: {fault}", path.display())]
     File {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         fault: FileFault,
     },
     /// The disk or the path failed.
     #[error("{}: {reason}", path.display())]
     Disk {
-        /// Which file or directory.
+        /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         reason: String,
     },
 }
 
-/// What is wrong with a file that should be a dump.
+/// Why a file is not a valid dump.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FileFault {
-    /// It is something else.
+    /// It is another kind of file.
     #[error("it does not begin as a dump of a registry does")]
     Foreign,
     /// A newer program wrote it.
@@ -140,54 +144,54 @@ pub enum FileFault {
     Version {
         /// Its version.
         found: u16,
-        /// The newest version that is read.
+        /// The newest readable version.
         known: u16,
     },
-    /// Its first bytes are not as they were written.
+    /// Its header is damaged.
     #[error("its header is damaged: its checksum is {found:08x} and {stored:08x} was stored")]
     Header {
-        /// The checksum of what is there.
+        /// The computed checksum.
         found: u32,
         /// The checksum in the file.
         stored: u32,
     },
-    /// Its end is missing, or something follows it.
+    /// It is truncated, or has additional bytes.
     #[error("it has {found} bytes and should have {expected}")]
     Length {
         /// Its length.
         found: u64,
-        /// The length that its header tells.
+        /// The length according to its header.
         expected: u64,
     },
-    /// A length in its header is beyond what a dump may hold.
+    /// A length in its header exceeds the bound.
     #[error("its {what} would have {bytes} bytes, and at most {limit} are read")]
     TooLarge {
         /// `content` or `names`.
         what: &'static str,
-        /// What the header tells.
+        /// The length in the header.
         bytes: u64,
-        /// What is read.
+        /// The bound.
         limit: u64,
     },
-    /// Its content is not as it was written.
+    /// Its content is damaged.
     #[error("its content is damaged: its checksum is {found:08x} and {stored:08x} was stored")]
     Content {
-        /// The checksum of what is there.
+        /// The computed checksum.
         found: u32,
         /// The checksum in the file.
         stored: u32,
     },
 }
 
-/// Takes a dump of a member's log, which is read and not changed. `replay` is given the newest snapshot (index 0 and no
-/// content if there is none) and the entries after it, in order.
+/// Takes a dump of a member's log without changing it. `replay` gets the newest snapshot (index 0
+/// and no content if there is none) and the entries after it, in order.
 pub fn take(
     log: &mut impl LogStore,
     reach: Reach,
     replay: impl FnOnce(&Snapshot, &[Entry]) -> Result<Replayed, String>,
 ) -> Result<Taken, DumpError> {
     let loaded = log.load()?;
-    let identity = loaded.identity.ok_or(DumpError::Nobody)?;
+    let identity = loaded.identity.ok_or(DumpError::NoLog)?;
     let after = |index: u64| loaded.entries.partition_point(|entry| entry.index <= index);
     let from = after(loaded.snapshot.index);
     let committed = after(loaded.hard.commit).max(from);
@@ -215,11 +219,12 @@ pub fn take(
     Ok(Taken { dump, uncertain })
 }
 
-/// Makes a directory with the log of a new group's first and only member. The directory must not exist, or be empty; until
-/// all is synced it stands under another name beside it, so that a crash leaves either the whole log or none.
+/// Creates a directory with the log of a new group's first and only member. The directory must be
+/// empty or not exist. It has a temporary name until everything is synced, so a crash leaves either
+/// the whole log or none.
 pub fn restore(dir: &Path, dump: &Dump, identity: Identity) -> Result<(), DumpError> {
     check_free(dir)?;
-    let making = beside(dir)?;
+    let making = temporary_path(dir)?;
     if storage::in_use(&making) {
         return Err(DumpError::Taken {
             path: making,
@@ -238,7 +243,7 @@ pub fn restore(dir: &Path, dump: &Dump, identity: Identity) -> Result<(), DumpEr
     file::sync_parent(dir)
 }
 
-/// Writes a new group's first and only member into an empty log.
+/// Writes the log of a new group's first and only member into an empty log.
 pub fn fill(log: &mut impl LogStore, dump: &Dump, identity: Identity) -> Result<(), DumpError> {
     check_identity(dump, identity)?;
     let found = log.load()?;
@@ -249,7 +254,7 @@ pub fn fill(log: &mut impl LogStore, dump: &Dump, identity: Identity) -> Result<
             expected: "an empty one",
         });
     }
-    // A group that never applied anything has its content at index 1: 0 stands for no snapshot at all.
+    // A group that never applied anything gets index 1, because 0 means no snapshot.
     let index = dump.index.max(1);
     let term = dump.term.max(1);
     let snapshot = Snapshot {
@@ -293,7 +298,7 @@ fn check_identity(dump: &Dump, identity: Identity) -> Result<(), DumpError> {
     Ok(())
 }
 
-/// Is there nothing in this directory yet?
+/// Checks that the directory is empty or does not exist.
 fn check_free(dir: &Path) -> Result<(), DumpError> {
     let expected = "an empty directory, or none";
     let taken = |found: String| DumpError::Taken {
@@ -320,8 +325,8 @@ fn check_free(dir: &Path) -> Result<(), DumpError> {
     }
 }
 
-/// Where the directory is made before it gets its name.
-fn beside(dir: &Path) -> Result<PathBuf, DumpError> {
+/// The temporary name of the directory.
+fn temporary_path(dir: &Path) -> Result<PathBuf, DumpError> {
     match dir.file_name() {
         Some(name) => {
             let mut making = name.to_owned();

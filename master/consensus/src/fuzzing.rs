@@ -1,10 +1,11 @@
-//! The readers of the log's records, of a snapshot and of a dump's file, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
+//! Decoders of the log, of snapshots and of dump files, only for the fuzz test of the whole tree
+//! (`tests/fuzz.rs`).
 //!
-//! Their forms are this crate's own affair, and the test stands on another floor. Pure, but for a store in memory.
+//! The encodings are private to this crate. Pure, except for a store in memory.
 
 use bytes::Bytes;
 use runtime::codec::Garbled;
-use storage::forgetful::ForgetfulDisk;
+use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store};
 
 use crate::dump::{self, Dump, FileFault};
@@ -14,10 +15,10 @@ use crate::store::{StoredLog, fuzzing};
 
 pub use crate::store::fuzzing::{reread_chunk, reread_meta};
 
-/// The log that is found where these bodies stand under these keys, each sealed as if it had been written so: what is wrong with them is
-/// more than a checksum would tell. Keys that no log has are left out.
+/// Loads a log with these bodies under these keys, each with a valid checksum, so that only their
+/// content is wrong. Skips keys that are not a log's.
 pub fn load(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Loaded, LogError> {
-    let disk = ForgetfulDisk::new();
+    let disk = SimulatedDisk::new();
     let failed = |error: storage::StoreError| LogError::Disk {
         reason: error.to_string(),
     };
@@ -30,17 +31,17 @@ pub fn load(records: &[(Vec<u8>, Vec<u8>)]) -> Result<Loaded, LogError> {
         changes.put(key.clone(), sealed);
         store.commit(changes).map_err(failed)?;
     }
-    StoredLog::over(store).load()
+    StoredLog::new(store).load()
 }
 
-/// What a member's snapshot says, with this of its state machine: it has lately seen so many proposals.
+/// A member's snapshot with this many recent proposals and this state of the machine.
 pub fn write_snapshot(proposals: u64, machine: &[u8]) -> Result<Bytes, Garbled> {
     let mut seen = Seen::default();
     for sequence in 0..proposals {
-        let (member, life) = (1, 1);
+        let (member, incarnation) = (1, 1);
         let ticket = Ticket {
             member,
-            life,
+            incarnation,
             sequence,
         };
         seen.add(ticket, sequence + 1);
@@ -55,32 +56,33 @@ fn write(seen: &Seen, machine: &[u8]) -> Result<Bytes, Garbled> {
     })
 }
 
-/// Reads a member's snapshot but for what its state machine says, and gives the bytes of what was read, and those of the machine.
+/// Decodes a snapshot without the machine's part, and encodes it again. Returns the machine's bytes
+/// with it.
 pub fn reread_snapshot(bytes: &[u8]) -> Result<(Bytes, &[u8]), String> {
     let (seen, machine) = seen::unpack(bytes)?;
     let bytes = write(&seen, machine).map_err(|garbled| garbled.to_string())?;
     Ok((bytes, machine))
 }
 
-/// Reads the file of a dump, and gives the bytes of what was read.
+/// Decodes a dump file and encodes it again.
 pub fn reread_dump(bytes: &[u8]) -> Result<Vec<u8>, FileFault> {
     let dump = dump::read_bytes(bytes)?;
     Ok(write_dump(&dump))
 }
 
-/// The file of a dump, so that a test has one to spoil.
+/// The file of a dump, for tests that damage it.
 pub fn write_dump(dump: &Dump) -> Vec<u8> {
     let mut bytes = Vec::new();
     dump::write_bytes(&mut bytes, dump);
     bytes
 }
 
-/// Makes both checksums in the file of a dump those of what is there, as far as it has them.
+/// Corrects both checksums of a dump file, if it is long enough.
 pub fn mend_dump(bytes: &mut [u8]) {
     dump::mend(bytes);
 }
 
-/// The checksum that the log and dumps are kept with.
+/// The checksum of the log and of dumps.
 pub fn sum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
@@ -106,7 +108,7 @@ mod tests {
 
     /// It is damaged, or it would have them; but nobody asks for what counts no more.
     #[test]
-    fn a_turn_that_counts_no_more_costs_nothing_however_many_parts_it_claims() {
+    fn stale_turn_with_many_parts_is_cheap() {
         let records = [turn(2, 1, 0), turn(1, 2, u32::MAX)];
         let loaded = load(&records).unwrap();
         assert_eq!(loaded.entries.len(), 1);
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_that_was_changed_and_mended_is_read_as_what_it_is_now() {
+    fn corrected_checksums_make_a_dump_readable() {
         let mut bytes = write_dump(&Dump {
             group: 1,
             index: 2,

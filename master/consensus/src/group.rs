@@ -1,18 +1,18 @@
-//! A whole group in one thread, for tests: a network that loses, delays, doubles and divides; disks that forget; and checks that
-//! look on from outside. One seed, one run.
+//! A whole group in one thread, for tests: a network that loses, delays, duplicates and partitions;
+//! disks that lose unsynced data; and checks of the result. Deterministic for a seed.
 
 mod ask;
 mod drive;
 mod faults;
 mod hostile;
-mod laws;
 mod leases;
 mod ledger;
-mod life;
 mod membership;
+mod memory_log;
+mod normal;
+mod random_faults;
 mod slow;
 mod snapshots;
-mod twin;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 pub(crate) use self::ledger::Ledger;
-use self::twin::Twin;
+use self::memory_log::MemoryLog;
 use crate::core::{MembershipChange, ReadId, Rejected, Role, Settings, Status};
 use crate::log::{Identity, LogStore, Members};
 use crate::replica::{Done, Failed, Policy, Replica, Step, Ticket, bootstrap};
@@ -28,26 +28,26 @@ use crate::wire::Packet;
 
 const GROUP: u64 = 0xfeed;
 
-/// How bad the network and the disks are. Chances are in percent.
+/// Faults of the network and the disks. Probabilities are in percent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Weather {
+struct Faults {
     loss: u32,
     twice: u32,
-    /// A packet takes from 0 to so many ticks; packets may overtake each other.
+    /// The maximum transit time of a packet in ticks; packets may overtake each other.
     delay: u64,
-    /// A write takes from 0 to so many ticks.
+    /// The maximum duration of a write in ticks.
     disk: u64,
 }
 
-/// When it is synced, and its step's number.
+/// The tick of the sync, and the number of its step.
 type Writing = (u64, u64);
 
 struct Member {
     identity: Identity,
-    twin: Twin,
+    memory_log: MemoryLog,
     replica: Option<Replica<Ledger>>,
     writing: Option<Writing>,
-    lives: u64,
+    incarnations: u64,
 }
 
 struct Flight {
@@ -58,10 +58,10 @@ struct Flight {
     packet: Packet,
 }
 
-/// A read under way: what must be seen by it.
+/// A pending read, and the values that it must see.
 struct Asked {
     member: u64,
-    life: u64,
+    run: u64,
     id: ReadId,
     acknowledged: BTreeSet<u64>,
 }
@@ -69,8 +69,8 @@ struct Asked {
 struct Group {
     seed: u64,
     rng: SmallRng,
-    weather: Weather,
-    /// Whose writes take exactly so many ticks, whatever the weather.
+    faults: Faults,
+    /// Fixed write durations in ticks, by member.
     slow: BTreeMap<u64, u64>,
     settings: Settings,
     policy: Policy,
@@ -80,19 +80,19 @@ struct Group {
     now: u64,
     order: u64,
     next_value: u64,
-    /// Who led in which term.
+    /// The leader of each term.
     leaders: BTreeMap<u64, u64>,
-    /// The longest sequence that was applied anywhere.
+    /// The longest sequence applied anywhere.
     truth: Vec<u64>,
-    /// By ticket, the value; and what became of it.
+    /// Proposed values and results, by ticket.
     proposed: BTreeMap<Ticket, u64>,
     ends: BTreeMap<Ticket, Result<Done<usize>, Failed>>,
     acknowledged: BTreeSet<u64>,
     asked: Vec<Asked>,
     reads: Vec<Result<u64, Rejected>>,
     delivered: u64,
-    /// Counts down with every small action of a member; at zero that member falls.
-    fuse: Option<(u64, u64)>,
+    /// A countdown over the small actions of a member, which crashes at zero.
+    crash_countdown: Option<(u64, u64)>,
 }
 
 impl Group {
@@ -109,7 +109,7 @@ impl Group {
         let mut group = Self {
             seed,
             rng: SmallRng::seed_from_u64(seed),
-            weather: Weather::default(),
+            faults: Faults::default(),
             slow: BTreeMap::new(),
             settings,
             policy,
@@ -127,7 +127,7 @@ impl Group {
             asked: Vec::new(),
             reads: Vec::new(),
             delivered: 0,
-            fuse: None,
+            crash_countdown: None,
         };
         let members = Members {
             voters: (1..=size).collect(),
@@ -137,23 +137,23 @@ impl Group {
             group.put(id);
             let write = bootstrap(members.clone(), &Ledger::default()).unwrap();
             let member = group.members.get_mut(&id).unwrap();
-            member.twin.write(&write).unwrap();
+            member.memory_log.write(&write).unwrap();
             group.start(id);
         }
         group
     }
 
-    /// An empty directory for a member; it is not started.
+    /// Creates an empty directory for a member without starting it.
     fn put(&mut self, id: u64) {
         let identity = Identity { id, group: GROUP };
-        let mut twin = Twin::default();
-        twin.claim(identity).unwrap();
+        let mut memory_log = MemoryLog::default();
+        memory_log.claim(identity).unwrap();
         let member = Member {
             identity,
-            twin,
+            memory_log,
             replica: None,
             writing: None,
-            lives: 0,
+            incarnations: 0,
         };
         self.members.insert(id, member);
     }
@@ -161,9 +161,9 @@ impl Group {
     fn start(&mut self, id: u64) {
         let (settings, policy) = (self.settings.clone(), self.policy.clone());
         let member = self.members.get_mut(&id).unwrap();
-        member.lives += 1;
-        let rng = SmallRng::seed_from_u64(self.seed ^ (id << 32) ^ member.lives);
-        let loaded = member.twin.load().unwrap();
+        member.incarnations += 1;
+        let rng = SmallRng::seed_from_u64(self.seed ^ (id << 32) ^ member.incarnations);
+        let loaded = member.memory_log.load().unwrap();
         let replica = Replica::new(
             settings,
             policy,
@@ -175,19 +175,19 @@ impl Group {
         member.replica = Some(replica.unwrap());
     }
 
-    /// Power off: what was not synced is gone, and so is what was on its way from it.
-    fn fall(&mut self, id: u64) {
+    /// Power failure: unsynced data and packets in flight are lost.
+    fn power_off(&mut self, id: u64) {
         let member = self.members.get_mut(&id).unwrap();
         member.replica = None;
         member.writing = None;
-        member.twin.fall();
-        let life = member.lives;
+        member.memory_log.crash();
+        let run = member.incarnations;
         self.asked
-            .retain(|asked| (asked.member, asked.life) != (id, life));
+            .retain(|asked| (asked.member, asked.run) != (id, run));
     }
 
     fn restart(&mut self, id: u64) {
-        self.fall(id);
+        self.power_off(id);
         self.start(id);
     }
 
@@ -195,7 +195,7 @@ impl Group {
         self.members[&id].replica.is_some()
     }
 
-    fn up(&self) -> Vec<u64> {
+    fn running(&self) -> Vec<u64> {
         self.members
             .keys()
             .copied()
@@ -211,10 +211,10 @@ impl Group {
         self.members[&id].replica.as_ref().unwrap().status()
     }
 
-    /// The leader of the highest term, if one is up.
+    /// The running leader of the highest term, if any.
     fn leader(&self) -> Option<u64> {
         let leads = |id: &u64| self.status(*id).now.role == Role::Leader;
-        self.up()
+        self.running()
             .into_iter()
             .filter(leads)
             .max_by_key(|id| self.status(*id).now.term)
@@ -223,7 +223,7 @@ impl Group {
     fn tick(&mut self) {
         self.now += 1;
         self.deliver();
-        for id in self.up() {
+        for id in self.running() {
             if self.is_up(id) {
                 self.replica(id).tick();
                 self.pump(id);
@@ -238,7 +238,7 @@ impl Group {
         }
     }
 
-    /// Ticks until this holds; it must within so many.
+    /// Ticks until this holds; panics after `max` ticks.
     fn until(&mut self, what: &str, max: u64, holds: impl Fn(&mut Self) -> bool) {
         for _ in 0..max {
             if holds(self) {
@@ -249,12 +249,12 @@ impl Group {
         panic!("seed {}: not within {max} ticks: {what}", self.seed);
     }
 
-    /// All faults end: every member is up, and the network and the disks are good.
+    /// Ends all faults: every member runs, and network and disks are good.
     fn heal(&mut self) {
-        self.weather = Weather::default();
+        self.faults = Faults::default();
         self.slow.clear();
         self.cut.clear();
-        self.fuse = None;
+        self.crash_countdown = None;
         let down: Vec<u64> = self
             .members
             .keys()
@@ -266,7 +266,7 @@ impl Group {
         }
     }
 
-    /// After the faults: progress, all alike, and nothing that was acknowledged is lost.
+    /// After the faults: checks progress, agreement, and that no acknowledged value is lost.
     fn settle(&mut self) {
         self.heal();
         self.ticks(60);
@@ -300,7 +300,7 @@ impl Group {
         assert!(self.asked.is_empty(), "seed {}: a read hangs", self.seed);
     }
 
-    /// Cuts these off from the rest, both ways.
+    /// Isolates these from the rest, in both directions.
     fn isolate(&mut self, side: &[u64]) {
         let ids: Vec<u64> = self.members.keys().copied().collect();
         for one in &ids {

@@ -1,9 +1,13 @@
-//! A typed state machine that a majority of masters holds: raft on a synced log.
+//! A replicated state machine for masters: Raft on a synced log.
 //!
-//! [`log`] names what is kept, and the [`LogStore`](log::LogStore) that keeps it; [`store`] keeps it on a disk, and [`dump`]
-//! carries it through the loss of a majority. [`core`] is raft itself, without I/O, clock or chance of its own; [`wire`] is what
-//! one core says to another. [`machine`] is what a group replicates, and [`replica`] puts both together: typed proposals with
-//! answers, reads, snapshots. [`member`] is the actor around it all: with a clock, a disk, and a network of peers.
+//! - [`log`]: the stored data, and the [`LogStore`](log::LogStore) trait. [`store`] implements it
+//!   on a disk.
+//! - [`dump`]: export and restore of the state, for the loss of a majority.
+//! - [`core`]: Raft without I/O, clock or randomness of its own. [`wire`]: the packets between
+//!   cores.
+//! - [`machine`]: the replicated state machine. [`replica`]: core and machine together, with typed
+//!   proposals, reads and snapshots.
+//! - [`member`]: the actor around a replica, with a clock, a disk and a network of peers.
 
 pub mod core;
 pub mod dump;

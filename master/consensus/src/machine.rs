@@ -1,46 +1,49 @@
-//! What a group replicates: a state machine that all members drive through the same operations.
+//! The replicated state machine: all members apply the same operations.
 
 use bytes::{Bytes, BytesMut};
 use runtime::codec::{self, Garbled};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The form of operations with which every group begins.
-pub const FIRST_FORM: u16 = 1;
+/// The operation format of every new group.
+pub const FIRST_FORMAT: u16 = 1;
 
-/// A state that changes only by operations, each of which changes it in the same way on every member: no clock, no chance, no I/O,
-/// no order of a hash map.
+/// A state that changes only by operations, deterministically on every member: no clock, randomness
+/// or I/O, and no dependency on the order of a hash map.
 pub trait StateMachine {
-    /// What changes it. One that this version cannot read stops the member.
+    /// A change of the state. An operation that this version cannot decode stops the member.
     type Operation: Serialize + DeserializeOwned;
-    /// What the proposer is told. It is not replicated.
+    /// The answer to the proposer. Not replicated.
     type Answer;
 
-    /// The newest form of operations that this version writes and reads; it reads all before it as well. Forms count from [`FIRST_FORM`]. A new operation,
-    /// or one of other bytes or of another effect, is a new form: members of two versions must agree on every entry.
-    fn newest_form(&self) -> u16 {
-        FIRST_FORM
+    /// The newest operation format that this version writes and reads; it also reads all earlier
+    /// ones, from [`FIRST_FORMAT`] on. A new operation, or one with other bytes or another effect,
+    /// needs a new format: members of two versions must agree on every entry.
+    fn newest_format(&self) -> u16 {
+        FIRST_FORMAT
     }
 
-    /// The form in which operations are proposed now, which all members read. It is part of the state.
-    fn form(&self) -> u16 {
-        FIRST_FORM
+    /// The format in which operations are proposed now, which all members read. Part of the state.
+    fn format(&self) -> u16 {
+        FIRST_FORMAT
     }
 
-    /// An operation's bytes in this form, which is one up to the newest; an error says what the form lacks.
-    fn encode(&self, operation: &Self::Operation, form: u16) -> Result<Vec<u8>, Untranslatable> {
-        codec::encode(operation).map_err(|error| Untranslatable::new(form, error))
+    /// Encodes an operation in this format (at most the newest). The error names the missing
+    /// feature of the format.
+    fn encode(&self, operation: &Self::Operation, format: u16) -> Result<Vec<u8>, Untranslatable> {
+        codec::encode(operation).map_err(|error| Untranslatable::new(format, error))
     }
 
-    /// The operation of these bytes, in this form, which is one up to the newest.
-    fn decode(&self, bytes: &[u8], form: u16) -> Result<Self::Operation, Untranslatable> {
-        codec::decode(bytes).map_err(|error| Untranslatable::new(form, error))
+    /// Decodes an operation of this format (at most the newest).
+    fn decode(&self, bytes: &[u8], format: u16) -> Result<Self::Operation, Untranslatable> {
+        codec::decode(bytes).map_err(|error| Untranslatable::new(format, error))
     }
 
-    /// Carries out the operation at this index of the log. Never called twice for one proposal.
+    /// Applies the operation at this index of the log. Never called twice for one proposal.
     fn apply(&mut self, index: u64, operation: Self::Operation) -> Self::Answer;
 
-    /// Appends the whole state. If that cannot be, whatever was appended means nothing, and the log is kept as it is.
+    /// Appends the whole state. On an error the appended bytes are discarded, and the log is not
+    /// truncated.
     fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled>;
 
     /// The whole state.
@@ -54,28 +57,28 @@ pub trait StateMachine {
     fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore>;
 }
 
-/// An operation cannot be written in this form, or read as one of it.
+/// An operation cannot be encoded or decoded in this format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("in form {form}: {reason}")]
+#[error("in format {format}: {reason}")]
 pub struct Untranslatable {
-    /// Which form.
-    pub form: u16,
-    /// What is wrong.
+    /// The format.
+    pub format: u16,
+    /// The cause.
     pub reason: String,
 }
 
 impl Untranslatable {
-    /// For this reason.
-    pub fn new(form: u16, reason: impl ToString) -> Self {
+    /// Creates the error.
+    pub fn new(format: u16, reason: impl ToString) -> Self {
         let reason = reason.to_string();
-        Self { form, reason }
+        Self { format, reason }
     }
 }
 
-/// These bytes are no state that this version understands.
+/// The bytes are not a state that this version can decode.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the snapshot cannot be read: {reason}")]
 pub struct CannotRestore {
-    /// What is wrong with it.
+    /// The cause.
     pub reason: String,
 }

@@ -1,29 +1,33 @@
-//! A member of a group: the actor around a [`Replica`], on a node, with a clock, a disk and a network.
+//! A member of a Raft group: the actor around a [`Replica`], with a clock, a disk and a network.
 //!
-//! Hears its own node through a [`MemberHandle`], and other masters: [`PacketSent`], which is raft's talk, [`Arrived`], [`Dismissed`], and [`Acquaint`], by
-//! which an empty directory finds its seat (see [`founding`]); and operators (see [`operator`] and [`dumping`]). Remembers who waits for which answer, and how its peers are reached.
+//! Handles messages of its own node through a [`MemberHandle`]; [`PacketSent`] (Raft traffic),
+//! [`Arrived`], [`Dismissed`] and [`Introduce`] (see [`bootstrap`]) from other masters; and
+//! operators' requests (see [`operator`] and [`dumping`]).
 //!
-//! * One write is under way at a time, on the node's blocking seam. What is proposed and heard meanwhile gathers, and is the next write
-//!   (group commit). Nothing is answered, and nothing sent that says so, before the disk has it.
-//! * Packets are dropped rather than kept for a peer that is not reached: raft says it again.
-//! * Where a member sits, and which form of operations all members read, is replicated beside the machine ([`charter`]): addresses come with the log and its snapshots, so that a
-//!   member that is added later finds its peers, and with each packet, so that one without any log yet can answer.
-//! * A disk that fails ends it, for nobody knows what of a failed write will be found again: whoever waits is told, and so is whoever watches.
+//! - At most one write is in progress, on the node's blocking pool. Proposals and packets that
+//!   arrive meanwhile format the next write (group commit). No reply or packet that depends on a
+//!   write leaves before that write is synced.
+//! - Packets to an unreachable peer are dropped, not queued: Raft retransmits.
+//! - Member addresses and the operation format are replicated beside the machine ([`metadata`]), so
+//!   a member that is added later finds its peers. Each packet also carries its sender's address,
+//!   for receivers without a log.
+//! - A disk error ends the member, because the result of a failed write is unknown. Callers and
+//!   watchers get the reason.
 //!
-//! It never blocks its thread, never decides anything about raft itself, and never goes on after an error of its log.
+//! Never blocks its thread, makes no Raft decision itself, and never continues after a log error.
 
-pub mod charter;
+pub mod address_book;
+pub mod bootstrap;
 mod disk;
 pub mod dumping;
-pub mod founding;
 mod handle;
-mod hearing;
+mod handlers;
 mod joining;
+pub mod metadata;
 pub mod operator;
 mod peers;
-pub mod roster;
 pub mod settings;
-mod turning;
+mod turns;
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,51 +38,51 @@ use runtime::prelude::*;
 use runtime::{SpawnError, remote};
 use serde::{Deserialize, Serialize};
 
-use self::charter::Chartered;
-use self::dumping::{Kept, ReadDump, TakeDump};
-use self::founding::Acquaint;
+use self::address_book::AddressBook;
+use self::bootstrap::Introduce;
+use self::dumping::{ReadDump, RetainedDump, TakeDump};
 use self::handle::Watcher;
 use self::joining::Joining;
+use self::metadata::GroupMachine;
 use self::operator::{ChangeMasters, ViewMaster};
 use self::peers::Peers;
-use self::roster::Roster;
-use self::turning::Running;
+use self::turns::Running;
 use crate::log::LogStore;
-use crate::machine::{FIRST_FORM, StateMachine};
+use crate::machine::{FIRST_FORMAT, StateMachine};
 use crate::replica::Replica;
 use crate::wire::Packet;
 
 pub use self::handle::{Counts, Leader, Leadership, MemberHandle, MemberStatus, ProposeError};
-pub use self::settings::{Permits, Settings, Unusable, Wish};
+pub use self::settings::{AdminRequest, Permits, Settings, SettingsError};
 
-/// The name of a member's actor: where peers find it.
+/// The name of a member's actor, under which peers find it.
 pub const NAME: &str = "consensus";
 
-/// A peer says this to the member it is for.
+/// A Raft packet from one member to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketSent {
-    /// The group that both belong to.
+    /// The group of both members.
     pub group: u64,
-    /// Who says it, by raft id.
+    /// The sender's raft id.
     pub from: u64,
-    /// Where that member is reached.
+    /// The sender's address.
     pub address: String,
-    /// The newest form of operations that it reads.
+    /// The newest operation format that the sender reads.
     pub reads: u16,
-    /// What it says.
+    /// The content.
     pub packet: Packet,
 }
 
-/// As it was said before operations had forms.
+/// [`PacketSent`] before operations had formats.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PacketSentV1 {
-    /// The group that both belong to.
+    /// The group of both members.
     pub group: u64,
-    /// Who says it, by raft id.
+    /// The sender's raft id.
     pub from: u64,
-    /// Where that member is reached.
+    /// The sender's address.
     pub address: String,
-    /// What it says.
+    /// The content.
     pub packet: Packet,
 }
 
@@ -94,7 +98,7 @@ impl From<PacketSentV1> for PacketSent {
             group,
             from,
             address,
-            reads: FIRST_FORM,
+            reads: FIRST_FORMAT,
             packet,
         }
     }
@@ -111,23 +115,24 @@ impl From<&PacketSent> for PacketSentV1 {
     }
 }
 
-/// A member of this group has found you, and is there: look for it too, without waiting for anything to say.
+/// Announces a peer of this group that has just linked to the receiver. The receiver connects back
+/// at once, so that a link exists before the first vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrived {
-    /// The group that both belong to.
+    /// The group of both members.
     pub group: u64,
-    /// Who it is.
+    /// The peer's raft id.
     pub id: u64,
-    /// Where it is reached.
+    /// The peer's address.
     pub address: String,
 }
 
-/// This number belongs to the group no more, and never will again.
+/// The receiver's number was removed from the group, permanently.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dismissed {
-    /// Which group.
+    /// The group.
     pub group: u64,
-    /// Which number.
+    /// The removed number.
     pub id: u64,
 }
 
@@ -138,7 +143,7 @@ remote! {
     Dismissed = "consensus/dismissed" v1
 }
 
-/// A machine that an actor can hold.
+/// A state machine that an actor can own.
 pub trait Replicated:
     StateMachine<Operation: Send + 'static, Answer: Send + 'static> + Send + Unpin + 'static
 {
@@ -152,16 +157,17 @@ impl<M> Replicated for M where
 /// Why a member could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// A setting would do harm.
+    /// A setting is invalid.
     #[error(transparent)]
-    Settings(#[from] Unusable),
-    /// Its actor cannot run.
+    Settings(#[from] SettingsError),
+    /// The actor could not be spawned.
     #[error("the actor {NAME:?} cannot be started")]
     Spawn(#[from] SpawnError),
 }
 
-/// Starts a member on this node, as the actor [`NAME`]. The log is the member's alone; the machine is as it begins. What is wrong with
-/// the log is found later: [`MemberHandle::ended`] and its watchers tell.
+/// Starts a member on this node, as the actor [`NAME`]. The log belongs to the member alone; the
+/// machine is in its initial state. Errors of the log are found later, and reported by
+/// [`MemberHandle::ended`] and to the watchers.
 pub fn start<M: Replicated>(
     node: &Node,
     settings: Settings,
@@ -169,7 +175,7 @@ pub fn start<M: Replicated>(
     machine: M,
 ) -> Result<MemberHandle<M>, StartError> {
     settings.check()?;
-    // Members of one rehearsal have one seed; their elections must differ all the same.
+    // Members of one simulation share a seed; their election timeouts must differ.
     let own = u64::from(id_of(&settings.address)) << 32;
     let rng = SmallRng::seed_from_u64(node.rng().random::<u64>() ^ own);
     let ended = Arc::new(OnceLock::new());
@@ -178,14 +184,14 @@ pub fn start<M: Replicated>(
         ended: ended.clone(),
         rng,
         ticks: 0,
-        phase: Phase::Opening(Chartered::new(Roster::default(), machine)),
+        phase: Phase::Opening(GroupMachine::new(AddressBook::default(), machine)),
         store: Some(store),
         disk_bytes: 0,
         disk_hangs: false,
         disk_measured: u64::MAX,
         peers: Peers::default(),
         watchers: Vec::new(),
-        told: None,
+        published: None,
         counts: Counts::default(),
         dump: None,
     };
@@ -193,7 +199,7 @@ pub fn start<M: Replicated>(
     Ok(MemberHandle { member, ended })
 }
 
-/// The actor. It is reached through a [`MemberHandle`].
+/// The actor, reached through a [`MemberHandle`].
 pub struct Member<M: Replicated> {
     settings: Settings,
     ended: Arc<OnceLock<String>>,
@@ -203,32 +209,32 @@ pub struct Member<M: Replicated> {
     /// None while the disk works on it.
     store: Option<Box<dyn LogStore>>,
     disk_bytes: u64,
-    /// It was said that the disk hangs.
+    /// Whether the hanging disk was logged.
     disk_hangs: bool,
-    /// The tick in which the disk's bytes were asked for.
+    /// The tick of the newest measurement of the disk usage.
     disk_measured: u64,
     peers: Peers,
     watchers: Vec<Watcher>,
-    told: Option<Leadership>,
+    published: Option<Leadership>,
     counts: Counts,
-    /// What an operator reads.
-    dump: Option<Kept>,
+    /// The dump that an operator reads.
+    dump: Option<RetainedDump>,
 }
 
-/// How far it has come.
+/// The stage of a member's life.
 enum Phase<M: Replicated> {
-    /// It reads its directory.
-    Opening(Chartered<M>),
-    /// Its directory is empty, and it asks for a seat.
+    /// The directory is being read.
+    Opening(GroupMachine<M>),
+    /// The directory is empty; the member asks its peers for admission.
     Joining(Joining<M>),
-    /// It takes part.
+    /// The member takes part in the group.
     Running(Box<Running<M>>),
-    /// It has ended.
-    Over,
+    /// The member has ended.
+    Ended,
 }
 
-/// The replica of a member: the machine and the seats.
-type Part<M> = Replica<Chartered<M>>;
+/// The replica of a member: the machine and the group metadata.
+type Part<M> = Replica<GroupMachine<M>>;
 
 impl<M: Replicated> Actor for Member<M> {
     type Context = Context<Self>;
@@ -248,23 +254,23 @@ impl<M: Replicated> Actor for Member<M> {
 }
 
 impl<M: Replicated> Drop for Member<M> {
-    /// After a panic nobody else would tell those who wait and watch.
+    /// After a panic no other code notifies waiting callers and watchers.
     fn drop(&mut self) {
-        self.finish("it has fallen");
+        self.finish("its actor panicked");
     }
 }
 
 impl<M: Replicated> Process for Member<M> {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<PacketSent>(&[Role::Master]);
-        ears.hear_older::<PacketSentV1, PacketSent>(&[Role::Master]);
-        ears.hear::<Arrived>(&[Role::Master]);
-        ears.hear::<Dismissed>(&[Role::Master]);
-        ears.hear::<Acquaint>(&[Role::Master]);
-        ears.hear::<ViewMaster>(&[Role::Operator]);
-        ears.hear::<ChangeMasters>(&[Role::Operator]);
-        ears.hear::<TakeDump>(&[Role::Operator]);
-        ears.hear::<ReadDump>(&[Role::Operator]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<PacketSent>(&[Role::Master]);
+        handlers.accept_legacy::<PacketSentV1, PacketSent>(&[Role::Master]);
+        handlers.accept::<Arrived>(&[Role::Master]);
+        handlers.accept::<Dismissed>(&[Role::Master]);
+        handlers.accept::<Introduce>(&[Role::Master]);
+        handlers.accept::<ViewMaster>(&[Role::Operator]);
+        handlers.accept::<ChangeMasters>(&[Role::Operator]);
+        handlers.accept::<TakeDump>(&[Role::Operator]);
+        handlers.accept::<ReadDump>(&[Role::Operator]);
     }
 }
 
@@ -273,19 +279,19 @@ impl<M: Replicated> Member<M> {
         self.ticks += 1;
         self.dump.take_if(|dump| dump.is_stale(self.ticks));
         match &mut self.phase {
-            Phase::Opening(_) | Phase::Over => {}
-            Phase::Joining(_) => self.ask_around(ctx),
+            Phase::Opening(_) | Phase::Ended => {}
+            Phase::Joining(_) => self.ask_peers(ctx),
             Phase::Running(running) => {
                 running.replica.tick();
                 self.watch_disk();
-                self.do_chores();
+                self.run_housekeeping();
                 self.look_for_peers(ctx);
                 self.wake(ctx);
             }
         }
     }
 
-    /// Says once that the disk hangs, and once that it does not any more.
+    /// Logs once when the disk hangs, and once when it responds again.
     fn watch_disk(&mut self) {
         let Phase::Running(running) = &self.phase else {
             return;
@@ -297,37 +303,37 @@ impl<M: Replicated> Member<M> {
         self.disk_hangs = hangs.is_some();
         match hangs {
             Some(ticks) => tracing::error!("{}", self.hangs(ticks)),
-            None => tracing::info!("this master's disk answers again"),
+            None => tracing::info!("the disk responds again"),
         }
     }
 
-    /// What is said of a disk that has been silent for so many ticks.
+    /// The text for a disk that has not responded for this number of ticks.
     fn hangs(&self, ticks: u64) -> String {
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
         let silent = self.settings.tick.saturating_mul(ticks);
         format!("this master's disk has not answered for {silent:?}")
     }
 
-    /// Something is wrong with the log: nothing may be trusted from here on.
+    /// Ends the member after a log error: its state cannot be trusted any more.
     fn fail(&mut self, reason: &str, ctx: &mut Context<Self>) {
-        tracing::error!(%reason, "this member of the group ends");
+        tracing::error!(%reason, "stopping this member of the group");
         self.finish(reason);
         ctx.stop();
     }
 
-    /// Everybody who waits is told the end. The first reason counts.
+    /// Ends all waiting calls and notifies the watchers. The first reason is kept.
     fn finish(&mut self, reason: &str) {
         let _ = self.ended.set(reason.to_owned());
-        if let Phase::Running(running) = std::mem::replace(&mut self.phase, Phase::Over) {
+        if let Phase::Running(running) = std::mem::replace(&mut self.phase, Phase::Ended) {
             running.finish(reason);
         }
-        let last = handle::over(reason.to_owned());
+        let last = handle::end_of_leadership(reason.to_owned());
         for mut watcher in std::mem::take(&mut self.watchers) {
             watcher(&last);
         }
     }
 
-    /// Where a member is, as far as it is known.
+    /// The address of a member, if known.
     fn address_of(&self, id: u64) -> Option<String> {
         let Phase::Running(running) = &self.phase else {
             return None;
@@ -335,8 +341,8 @@ impl<M: Replicated> Member<M> {
         if id == running.identity.id {
             return Some(self.settings.address.clone());
         }
-        let seat = running.replica.machine().roster.address(id);
-        self.peers.heard_at(id).or(seat).map(str::to_owned)
+        let listed = running.replica.machine().address_book.address(id);
+        self.peers.sent_from(id).or(listed).map(str::to_owned)
     }
 
     fn leader(&self, id: u64) -> Leader {
@@ -347,8 +353,8 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    /// Tells all watchers if who leads is not as they know it.
-    fn tell_leadership(&mut self, ctx: &Context<Self>) {
+    /// Notifies all watchers if the leadership differs from the last one published.
+    fn publish_leadership(&mut self, ctx: &Context<Self>) {
         let Phase::Running(running) = &self.phase else {
             return;
         };
@@ -366,9 +372,9 @@ impl<M: Replicated> Member<M> {
             leader,
             ended: None,
         };
-        if self.told.as_ref() != Some(&leadership) {
+        if self.published.as_ref() != Some(&leadership) {
             self.watchers.retain_mut(|watcher| watcher(&leadership));
-            self.told = Some(leadership);
+            self.published = Some(leadership);
         }
     }
 
@@ -382,14 +388,14 @@ impl<M: Replicated> Member<M> {
             Phase::Opening(_) => status.waiting = Some("its directory is being read".to_owned()),
             Phase::Joining(joining) => status.waiting = Some(joining.waits_for.clone()),
             Phase::Running(running) => {
-                let seat = running.replica.status();
+                let raft = running.replica.status();
                 status.identity = Some(running.identity);
-                status.waiting = seat.disk_hangs.map(|ticks| self.hangs(ticks));
-                status.seat = Some(seat);
-                let charter = running.replica.machine();
-                (status.roster, status.form) = (charter.roster.clone(), charter.form);
+                status.waiting = raft.disk_hangs.map(|ticks| self.hangs(ticks));
+                status.raft = Some(raft);
+                let group = running.replica.machine();
+                (status.address_book, status.format) = (group.address_book.clone(), group.format);
             }
-            Phase::Over => status.waiting = self.ended.get().cloned(),
+            Phase::Ended => status.waiting = self.ended.get().cloned(),
         }
         status
     }

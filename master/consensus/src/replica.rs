@@ -1,8 +1,10 @@
-//! A state machine on the core: typed proposals with answers, reads, snapshots. Still pure: it is driven like the core.
+//! A state machine on the core: typed proposals with answers, reads, snapshots. Pure, and driven
+//! like the core.
 //!
-//! Remembers who waits for which answer, and which proposals were applied lately, so that one that was proposed again after a lost
-//! leadership is applied once. Every proposal and every read gets an end: an answer, a refusal, or that its fate is not known.
-//! Never writes or sends: a [`Step`] says what is to be done.
+//! Tracks pending proposals, and recently applied ones, so that an operation that was proposed
+//! again after a lost leadership is applied once. Every proposal and read ends: with an answer, a
+//! rejection, or [`Failed::Unknown`]. Never writes or sends: a [`Step`] lists the work for the
+//! driver.
 
 mod replay;
 pub(crate) mod seen;
@@ -23,14 +25,15 @@ use crate::core::{
     Committed, Core, MembershipChange, ReadId, Rejected, Role, RoleNow, Settings, Status, Turn,
 };
 use crate::log::{Identity, Loaded, Members, Snapshot, Write};
-use crate::machine::{CannotRestore, FIRST_FORM, StateMachine};
+use crate::machine::{CannotRestore, FIRST_FORMAT, StateMachine};
 use crate::wire::{Packet, Refused};
 
 pub use self::replay::{content, replay};
 pub use self::seen::{SEEN_MAX, Ticket};
 pub use self::step::{Compaction, Done, Failed, Policy, Step, Stop};
 
-/// What the first members of a group write before they start, all the same; the machine is as it begins.
+/// The initial snapshot that all founders of a group write before they start. The machine is in its
+/// initial state.
 pub fn bootstrap<M: StateMachine>(members: Members, machine: &M) -> Result<Write, Garbled> {
     let content = content(machine)?;
     Ok(crate::core::bootstrap(members, content))
@@ -43,22 +46,23 @@ pub struct Replica<M: StateMachine> {
     policy: Policy,
     seen: Seen,
     tickets: Tickets,
-    /// By the index that has to be applied: the reads, and when it was known.
+    /// Reads by the index that must be applied first, with the tick at which that index was known.
     reads: BTreeMap<u64, Vec<(ReadId, u64)>>,
     late_reads: Vec<ReadId>,
     now: u64,
     read_ticks_max: u64,
-    /// Index and term of what was applied last.
+    /// Index and term of the last applied entry.
     applied: (u64, u64),
     bytes_since: u64,
-    /// The place of which a snapshot could not be written.
+    /// The index of the last failed attempt at a snapshot.
     tried: u64,
     compacting: bool,
     wanted: bool,
 }
 
 impl<M: StateMachine> Replica<M> {
-    /// A member that goes on from what it had kept; the machine is as it begins. The chance must be another at every start.
+    /// Continues from the stored log; the machine is in its initial state. The random seed must
+    /// differ at every start.
     pub fn new(
         settings: Settings,
         policy: Policy,
@@ -67,13 +71,15 @@ impl<M: StateMachine> Replica<M> {
         mut rng: SmallRng,
         mut machine: M,
     ) -> Result<Self, Stop> {
-        // Two lives of a member must not draw the same tickets: what its log holds is mixed in, should the chance repeat itself.
+        // Two runs of a member must not draw the same tickets: the log's content is mixed in, in
+        // case the seed repeats.
         let last = loaded
             .entries
             .last()
             .map_or(loaded.snapshot.index, |entry| entry.index);
-        let life = rng.random::<u64>() ^ last.rotate_left(24) ^ loaded.hard.term.rotate_left(48);
-        let tickets = Tickets::new(identity.id, life);
+        let incarnation =
+            rng.random::<u64>() ^ last.rotate_left(24) ^ loaded.hard.term.rotate_left(48);
+        let tickets = Tickets::new(identity.id, incarnation);
         let read_ticks_max = settings.read_ticks_max;
         let core = Core::new(settings, identity, loaded, rng)?;
         let policy = policy.of_member(identity.id);
@@ -101,17 +107,17 @@ impl<M: StateMachine> Replica<M> {
         })
     }
 
-    /// The state as applied here. It may be old; [`read`](Self::read) says from when on it is not.
+    /// The locally applied state. It may be old; see [`read`](Self::read).
     pub fn machine(&self) -> &M {
         &self.machine
     }
 
-    /// The index of what was applied last.
+    /// The last applied index.
     pub fn applied(&self) -> u64 {
         self.applied.0
     }
 
-    /// How this member stands.
+    /// The status of this member.
     pub fn status(&self) -> Status {
         self.core.status()
     }
@@ -126,11 +132,11 @@ impl<M: StateMachine> Replica<M> {
         self.core.status_now()
     }
 
-    /// One tick has passed.
+    /// Advances the clock by one tick.
     pub fn tick(&mut self) {
         self.core.tick();
         self.tickets.tick(self.policy.answer_ticks_max);
-        // A member that was removed knows the index and never gets there.
+        // A removed member may know the index of a read and never reach it.
         self.now += 1;
         let (now, max) = (self.now, self.read_ticks_max);
         for reads in self.reads.values_mut() {
@@ -140,76 +146,77 @@ impl<M: StateMachine> Replica<M> {
         self.reads.retain(|_, reads| !reads.is_empty());
     }
 
-    /// A peer has said this.
+    /// Handles a packet from a peer.
     pub fn step(&mut self, from: u64, packet: Packet) -> Result<(), Refused> {
         self.core.step(from, packet)
     }
 
-    /// Proposes an operation. Its answer comes in a step, under this ticket.
+    /// Proposes an operation. A later step contains its answer, under this ticket.
     pub fn propose(&mut self, operation: &M::Operation) -> Result<Ticket, Rejected> {
-        let ticket = self.tickets.draw();
+        let ticket = self.tickets.issue();
         self.propose_as(ticket, operation)?;
         Ok(ticket)
     }
 
-    /// Proposes an operation that may have been proposed before under this ticket, here or at another member. It is applied once.
+    /// Proposes an operation that may have been proposed before under this ticket, here or at
+    /// another member. It is applied once.
     pub fn propose_as(&mut self, ticket: Ticket, operation: &M::Operation) -> Result<(), Rejected> {
-        let form = self.machine.form();
-        let data = encode(&self.machine, operation, form)?;
-        let context = Stamp { ticket, form }.to_context();
+        let format = self.machine.format();
+        let data = encode(&self.machine, operation, format)?;
+        let context = Stamp { ticket, format }.to_context();
         self.core.propose(context.clone(), data.clone())?;
         let term = self.core.status_now().term;
         self.tickets.add(ticket, term, Some((context, data)));
         Ok(())
     }
 
-    /// Changes the members, unless the group would not survive it.
+    /// Changes the members, unless the change is unsafe.
     pub fn change(&mut self, change: &MembershipChange) -> Result<Ticket, Rejected> {
-        let ticket = self.tickets.draw();
-        let form = FIRST_FORM;
+        let ticket = self.tickets.issue();
+        let format = FIRST_FORMAT;
         self.core
-            .change(Stamp { ticket, form }.to_context(), change)?;
+            .change(Stamp { ticket, format }.to_context(), change)?;
         self.tickets.add(ticket, self.core.status_now().term, None);
         Ok(ticket)
     }
 
-    /// Asks when the state here is as new as the moment of asking. When a step says so, read [`machine`](Self::machine).
+    /// Starts a linearizable read. Once a step lists it, read [`machine`](Self::machine).
     pub fn read(&mut self) -> Result<ReadId, Rejected> {
         self.core.read()
     }
 
-    /// Hands the leadership to this member.
+    /// Transfers the leadership to this member.
     pub fn transfer(&mut self, to: u64) -> Result<(), Rejected> {
         self.core.transfer(to)
     }
 
-    /// Hands the leadership to whoever is best for it; whether there is somebody.
+    /// Transfers the leadership to the best candidate. Returns whether there is one.
     pub fn hand_over(&mut self) -> bool {
         self.core.hand_over()
     }
 
-    /// For how many ticks the disk has been silent, if it seems to hang.
+    /// The number of ticks without a response of the disk, if it seems to hang.
     pub fn disk_hangs(&self) -> Option<u64> {
         self.core.disk_hangs()
     }
 
-    /// What was sent to this peer may be lost.
+    /// Packets sent to this peer may be lost.
     pub fn unreachable(&mut self, peer: u64) {
         self.core.unreachable(peer);
     }
 
-    /// The write of this step is on the disk.
+    /// The write of this step is synced.
     pub fn persisted(&mut self, step: u64) {
         self.core.persisted(step);
     }
 
-    /// A compaction is on the disk.
+    /// A compaction is synced.
     pub fn compacted(&mut self, done: Compaction) {
         self.compacting = false;
         self.core.compacted(done.snapshot, done.keep_from);
     }
 
-    /// What is to be done now; `None` if nothing is.
+    /// The next work for the driver, if any.
     pub fn turn(&mut self) -> Result<Option<Step<M::Answer>>, Stop> {
         let turn = match self.core.turn() {
             Some(turn) => turn,
@@ -226,7 +233,7 @@ impl<M: StateMachine> Replica<M> {
             members: None,
             role: turn.role,
             compaction: None,
-            not_kept: None,
+            snapshot_error: None,
         };
         self.wanted |= turn.snapshot_wanted;
         for (context, rejected) in turn.dropped {
@@ -250,8 +257,8 @@ impl<M: StateMachine> Replica<M> {
         self.seen = restore(&mut self.machine, &snapshot.data)?;
         self.applied = (snapshot.index, snapshot.term);
         self.bytes_since = 0;
-        for ticket in self.tickets.before(u64::MAX) {
-            let end = match self.seen.place(&ticket) {
+        for ticket in self.tickets.proposed_before(u64::MAX) {
+            let end = match self.seen.position(&ticket) {
                 Some(index) => Ok(Done::Before { index }),
                 None => Err(Failed::Unknown),
             };
@@ -263,7 +270,7 @@ impl<M: StateMachine> Replica<M> {
     }
 
     fn apply(&mut self, committed: Committed, step: &mut Step<M::Answer>) -> Result<(), Stop> {
-        let (index, term) = committed.place();
+        let (index, term) = committed.position();
         if term > self.applied.1 {
             self.lose(term, step);
         }
@@ -286,7 +293,7 @@ impl<M: StateMachine> Replica<M> {
         Ok(())
     }
 
-    /// Whose end an entry is that ends here, if somebody waits for it.
+    /// Removes and returns the pending ticket of this entry, if it is one of this member's.
     fn take_ticket(&mut self, context: &[u8]) -> Option<Ticket> {
         let ticket = Stamp::from_context(context)?.ticket;
         self.tickets.forget(&ticket).then_some(ticket)
@@ -302,7 +309,7 @@ impl<M: StateMachine> Replica<M> {
         self.bytes_since += data.len() as u64;
         let stamp = Stamp::from_context(context);
         let ticket = stamp.map(|stamp| stamp.ticket);
-        let before = ticket.and_then(|ticket| self.seen.place(&ticket));
+        let before = ticket.and_then(|ticket| self.seen.position(&ticket));
         let end = match before {
             Some(index) => Done::Before { index },
             None => {
@@ -324,10 +331,11 @@ impl<M: StateMachine> Replica<M> {
         Ok(())
     }
 
-    /// An entry of this term was applied: what was proposed in an earlier one and not applied by now never will be.
+    /// Handles the first applied entry of a new term: proposals of earlier terms that are not
+    /// applied by now never will be. A leader proposes them again.
     fn lose(&mut self, term: u64, step: &mut Step<M::Answer>) {
         let now = self.core.status_now();
-        for ticket in self.tickets.before(term) {
+        for ticket in self.tickets.proposed_before(term) {
             let again = match self.tickets.entry(&ticket) {
                 Some((context, data)) if now.role == Role::Leader => {
                     self.core.propose(context, data).is_ok()
@@ -335,7 +343,7 @@ impl<M: StateMachine> Replica<M> {
                 _ => false,
             };
             if again {
-                self.tickets.again(&ticket, now.term);
+                self.tickets.proposed_again(&ticket, now.term);
             } else {
                 self.tickets.forget(&ticket);
                 step.answers.push((ticket, Err(Failed::Lost)));
@@ -376,9 +384,10 @@ impl<M: StateMachine> Replica<M> {
         let data = match seen::pack(&self.seen, |into| self.machine.snapshot_into(into)) {
             Ok(data) => data,
             Err(garbled) => {
-                // Nothing is lost: the log holds it all. It is tried again when as much has come on top.
+                // No data is lost, because the log holds it all. The next attempt is after the same
+                // amount of new entries.
                 (self.tried, self.wanted, self.bytes_since) = (index, false, 0);
-                step.not_kept = Some(garbled);
+                step.snapshot_error = Some(garbled);
                 return None;
             }
         };
@@ -391,17 +400,17 @@ impl<M: StateMachine> Replica<M> {
     }
 }
 
-/// A follower that was heard within so many ticks is worth keeping entries for.
-const HEARD_TICKS: u64 = 20;
+/// The maximum silence of a follower, in ticks, for which entries are retained.
+const SILENCE_MAX_TICKS: u64 = 20;
 
-/// The oldest entry to be kept beside a snapshot at this index.
+/// The oldest entry to retain beside a snapshot at this index.
 fn keep_from(policy: &Policy, status: &Status, index: u64) -> u64 {
     let usual = (index + 1).saturating_sub(policy.keep_entries);
     let most = (index + 1).saturating_sub(policy.keep_entries.saturating_mul(4));
     let alive = status
         .peers
         .values()
-        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < HEARD_TICKS));
+        .filter(|peer| peer.silent.is_some_and(|ticks| ticks < SILENCE_MAX_TICKS));
     let needed = alive
         .map(|peer| peer.matched + 1)
         .filter(|needed| *needed >= most)
@@ -415,14 +424,15 @@ fn restore<M: StateMachine>(machine: &mut M, packed: &[u8]) -> Result<Seen, Stop
     Ok(seen)
 }
 
-/// The operation's bytes in this form. What cannot be read again never comes into the log: it would stop every member that applies it.
+/// Encodes an operation and checks that it decodes: an undecodable entry in the log would stop
+/// every member.
 fn encode<M: StateMachine>(
     machine: &M,
     operation: &M::Operation,
-    form: u16,
+    format: u16,
 ) -> Result<Vec<u8>, Rejected> {
-    let data = machine.encode(operation, form);
-    let read_again = data.and_then(|data| machine.decode(&data, form).map(|_| data));
+    let data = machine.encode(operation, format);
+    let read_again = data.and_then(|data| machine.decode(&data, format).map(|_| data));
     read_again.map_err(|error| Rejected::Garbled {
         reason: error.to_string(),
     })

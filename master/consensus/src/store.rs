@@ -1,24 +1,29 @@
 //! The log on a disk: a [`LogStore`] over a [`Store`] of crate `storage`.
 //!
-//! Called by the one thread that turns the consensus. Remembers where each turn's record stands, never an entry's content.
+//! Called by the consensus thread only. Keeps the positions of the records in memory, never the
+//! content of an entry.
 //!
-//! * A turn is one record, `e` and its first index: the entries, and the promises of that moment. So it is one put of the
-//!   store, which needs no journal and one sync. Without entries, the record stands where the next entry will.
-//! * Entries that replace others need no more: a chunk with a higher number counts from its first index on, and those behind
-//!   it with lower numbers count no more. They are swept later.
-//! * The member's own record, `a`, holds its identity, the promises, the pointer to the snapshot, and the number from which
-//!   on chunks count. One put of it installs a snapshot, clears the log and makes the promises, all or none.
-//! * What is too long for one value stands in parts, `b`, under a number of its own. They are written first; until the record
-//!   that speaks of them is there they are left over, and are swept after the next opening.
+//! - A turn is one record, key `e` and its first index: the entries, and the hard state. So it is
+//!   one put, which needs no journal and one sync. Without entries, the record has the key of the
+//!   next entry.
+//! - Entries that replace others need no deletion: a chunk with a higher number supersedes all
+//!   chunks with lower numbers from its first index on. Those are swept later.
+//! - The metadata record, key `a`, holds the identity, the hard state, the pointer to the snapshot,
+//!   and the lowest valid chunk number. One put of it installs a snapshot, clears the log and
+//!   updates the hard state, atomically.
+//! - Content too long for one value is split into parts, key `b` and a number of its own. They are
+//!   written before the record that refers to them; without it they are leftovers, and swept after
+//!   the next opening.
 //!
-//! It never decides what to write, never reads an entry back while it runs, and never goes on after an error.
+//! Never decides what to write, never reads an entry back while it runs, and never continues after
+//! an error.
 
 #[doc(hidden)]
 pub mod forgetful;
-mod form;
 pub(crate) mod fuzzing;
 mod keys;
 mod reading;
+mod record;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,49 +33,49 @@ use storage::sled_store::SledStore;
 use storage::{Changes, Store};
 
 use crate::log::{Entry, HardState, Identity, Loaded, LogError, LogStore, Snapshot, Write};
-use form::{Chunk, Form, Meta, Parts, Pointer};
 use reading::{Found, Held, fault};
-use rules::{Standing, refused};
+use record::{Chunk, Meta, Parts, Pointer, RecordType};
+use rules::{LogBounds, refused};
 
 /// Records removed in one commit.
-const SWEEP: usize = 512;
-/// More than so many records that count no more are swept without waiting for a compaction.
+const SWEEP_BATCH: usize = 512;
+/// The number of stale records from which on they are swept without waiting for a compaction.
 const STALE_MAX: usize = 1024;
 
 /// A member's log in a store.
 #[derive(Debug)]
 pub struct StoredLog<S> {
     store: S,
-    /// `None` until it was read.
+    /// `None` until the log was read.
     state: Option<State>,
 }
 
-/// What is remembered of the log.
+/// The positions of the log's records.
 #[derive(Debug)]
 struct State {
-    /// The member's own record, as it stands in the store.
+    /// The metadata record, as stored.
     meta: Meta,
-    standing: Standing,
-    /// The highest number that was ever used.
+    bounds: LogBounds,
+    /// The highest number ever used.
     number: u64,
-    /// The chunks that count, by their first index.
+    /// The valid chunks, by their first index.
     chunks: BTreeMap<u64, Held>,
-    /// Keys of records that count no more.
+    /// Keys of stale records.
     stale: BTreeSet<Vec<u8>>,
-    /// What was left over from before the opening is still there.
+    /// Whether leftovers from before the opening still exist.
     leftovers: bool,
 }
 
 impl StoredLog<SledStore> {
-    /// The log in this directory, which is the log's alone; an empty one is made if there is none.
+    /// Opens the log in this directory, which holds nothing else. Creates it if it does not exist.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, LogError> {
-        SledStore::open(dir).map(Self::over).map_err(fault)
+        SledStore::open(dir).map(Self::new).map_err(fault)
     }
 }
 
 impl<S: Store> StoredLog<S> {
-    /// The log in this store, which is the log's alone.
-    pub fn over(store: S) -> Self {
+    /// The log in this store, which holds nothing else.
+    pub fn new(store: S) -> Self {
         StoredLog { store, state: None }
     }
 
@@ -81,12 +86,12 @@ impl<S: Store> StoredLog<S> {
         if leftovers {
             tracing::warn!(
                 records = found.stale.len(),
-                "cutting from the log what was never finished or counts no more"
+                "removing stale or unfinished records from the log"
             );
         }
         let Found {
             meta,
-            standing,
+            bounds,
             number,
             chunks,
             stale,
@@ -94,7 +99,7 @@ impl<S: Store> StoredLog<S> {
         } = found;
         self.state = Some(State {
             meta,
-            standing,
+            bounds,
             number,
             chunks,
             stale,
@@ -103,7 +108,7 @@ impl<S: Store> StoredLog<S> {
         Ok(loaded)
     }
 
-    /// What is known of the log, read from the store if it was not yet.
+    /// The store and the state, read first if necessary.
     fn known(&mut self) -> Result<(&mut S, &mut State), LogError> {
         if self.state.is_none() {
             self.read()?;
@@ -124,7 +129,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         let (store, state) = self.known()?;
         match state.meta.identity {
             Some(found) if found == identity => return Ok(()),
-            Some(found) => return Err(LogError::Stranger { found }),
+            Some(found) => return Err(LogError::NotOwner { found }),
             None if identity.id == 0 => {
                 return Err(refused(
                     "a member's raft id is at least 1, and 0 was given".to_owned(),
@@ -135,7 +140,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         let meta = Meta {
             number: state.next(),
             identity: Some(identity),
-            hard: state.standing.hard,
+            hard: state.bounds.hard,
             ..state.meta.clone()
         };
         let mut changes = Changes::new();
@@ -147,8 +152,8 @@ impl<S: Store> LogStore for StoredLog<S> {
 
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
         let (store, state) = self.known()?;
-        let next = rules::after(state.standing, write)?;
-        if write.snapshot.is_none() && write.entries.is_empty() && next == state.standing {
+        let next = rules::after(state.bounds, write)?;
+        if write.snapshot.is_none() && write.entries.is_empty() && next == state.bounds {
             return Ok(());
         }
         let mut changes = Changes::new();
@@ -167,7 +172,7 @@ impl<S: Store> LogStore for StoredLog<S> {
             let first = write
                 .entries
                 .first()
-                .map_or(state.standing.last + 1, |entry| entry.index);
+                .map_or(state.bounds.last + 1, |entry| entry.index);
             let previous = base
                 .range(..first)
                 .next_back()
@@ -182,7 +187,7 @@ impl<S: Store> LogStore for StoredLog<S> {
             )?)
         };
         store.commit(changes).map_err(fault)?;
-        state.standing = next;
+        state.bounds = next;
         if let Some(meta) = installed {
             state.replace_meta(meta);
         }
@@ -194,7 +199,7 @@ impl<S: Store> LogStore for StoredLog<S> {
 
     fn compact(&mut self, snapshot: &Snapshot, keep_from: u64) -> Result<(), LogError> {
         let (store, state) = self.known()?;
-        let next = rules::compacted(state.standing, snapshot)?;
+        let next = rules::compacted(state.bounds, snapshot)?;
         let keep_from = keep_from.min(snapshot.index.saturating_add(1));
         let pointer = match &state.meta.snapshot {
             Some(pointer) if pointer.index == snapshot.index => pointer.clone(),
@@ -212,7 +217,7 @@ impl<S: Store> LogStore for StoredLog<S> {
         let mut changes = Changes::new();
         put_meta(&mut changes, &meta);
         store.commit(changes).map_err(fault)?;
-        state.standing = next;
+        state.bounds = next;
         state.replace_meta(meta);
         state.sweep(store)
     }
@@ -229,7 +234,8 @@ impl State {
         self.number
     }
 
-    /// Prepares the content of this snapshot, and adds the member's record that points at it and clears the log.
+    /// Writes the parts of this snapshot, and adds the metadata record that points at it and clears
+    /// the log.
     fn install(
         &mut self,
         store: &mut impl Store,
@@ -278,9 +284,9 @@ impl State {
         let number = self.next();
         let count = u32::try_from(entries.len())
             .map_err(|_| refused(format!("{} entries are too many at once", entries.len())))?;
-        let mut inline = form::encode_entries(entries)?;
+        let mut inline = record::encode_entries(entries)?;
         let mut parts = Parts::default();
-        if !form::fits(inline.len()) {
+        if !record::fits(inline.len()) {
             parts = put_parts(store, number, &inline)?;
             inline.clear();
         }
@@ -293,12 +299,12 @@ impl State {
             parts,
         };
         let key = keys::chunk(first);
-        let value = form::seal(&key, Form::Chunk, &chunk.encode(&inline));
+        let value = record::seal(&key, RecordType::Chunk, &chunk.encode(&inline));
         changes.put(key, value);
         Ok(chunk)
     }
 
-    /// The member's record was put in the place of the former one: what it does not speak of counts no more.
+    /// The metadata record was replaced: records that it does not refer to are stale.
     fn replace_meta(&mut self, meta: Meta) {
         if let Some(old) = &self.meta.snapshot
             && meta.snapshot.as_ref().map(|pointer| pointer.number) != Some(old.number)
@@ -318,7 +324,8 @@ impl State {
         });
     }
 
-    /// This chunk was put: those from its first index on count no more, and the one before it ends there.
+    /// This chunk was added: chunks from its first index on are stale, and the one before it ends
+    /// there.
     fn replace_from(&mut self, chunk: &Chunk) {
         for (first, held) in self.chunks.split_off(&chunk.first) {
             self.stale
@@ -343,13 +350,13 @@ impl State {
         }
     }
 
-    /// Removes what counts no more. A crash in its middle leaves the rest for the next one.
+    /// Removes stale records. After a crash the next sweep removes the rest.
     fn sweep(&mut self, store: &mut impl Store) -> Result<(), LogError> {
         self.leftovers = false;
-        // Ends: each turn takes some away.
+        // Ends, because each iteration removes some.
         while !self.stale.is_empty() {
             let mut changes = Changes::new();
-            for _ in 0..SWEEP {
+            for _ in 0..SWEEP_BATCH {
                 let Some(key) = self.stale.pop_first() else {
                     break;
                 };
@@ -364,18 +371,19 @@ impl State {
 fn put_meta(changes: &mut Changes, meta: &Meta) {
     changes.put(
         keys::META,
-        form::seal(keys::META, Form::Meta, &meta.encode()),
+        record::seal(keys::META, RecordType::Meta, &meta.encode()),
     );
 }
 
-/// Prepares this content in parts; they count once a record that speaks of them is committed.
+/// Prepares this content in parts. They become valid when a record that refers to them is
+/// committed.
 fn put_parts(store: &mut impl Store, number: u64, content: &[u8]) -> Result<Parts, LogError> {
-    let pieces = content.chunks(form::PART_BYTES_MAX);
+    let pieces = content.chunks(record::PART_BYTES_MAX);
     let count = u32::try_from(pieces.len())
         .map_err(|_| refused(format!("{} bytes are too many at once", content.len())))?;
     for (part, piece) in (0..count).zip(pieces) {
         let key = keys::part(number, part);
-        let value = form::seal(&key, Form::Part, piece);
+        let value = record::seal(&key, RecordType::Part, piece);
         store.prepare(&key, &value).map_err(fault)?;
     }
     Ok(Parts {

@@ -1,185 +1,188 @@
-//! What one member says to another: our own mirror of raft's messages, and the pieces of a snapshot.
+//! Packets between members: a mirror of the raft crate's messages, and chunks of snapshots.
 //!
-//! Nothing of raft's own encoding ever crosses a wire. What came from a peer is believed only after [`Packet::check`];
-//! what it may then still do to this member's state is judged by the core, which knows that state.
+//! The raft crate's own encoding never crosses a wire. A packet is used only after
+//! [`Packet::check`]; the core then checks it against its own state.
 
 use serde::{Deserialize, Serialize};
 
 use crate::log::{Entry, EntryKind, Members};
 
-/// No term, index or count that a peer names may be above this: so that adding to it never overflows.
+/// The largest valid term, index or count from a peer, so that additions never overflow.
 pub const NUMBER_MAX: u64 = 1 << 62;
-/// The most entries of one message.
+/// The largest number of entries in a message.
 pub const ENTRIES_MAX: usize = 1 << 20;
-/// The most bytes of one entry's data.
+/// The largest data of one entry, in bytes.
 pub const ENTRY_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of all entries of one message, as [`entry_size`] counts them: more than any setting lets a leader send.
+/// The largest total of entries in a message, in bytes as counted by [`entry_size`]: above any
+/// leader's setting.
 pub const MESSAGE_BYTES_MAX: usize = 32 << 20;
-/// The most bytes of a context.
+/// The largest context, in bytes.
 pub const CONTEXT_BYTES_MAX: usize = 256;
-/// The most bytes of one piece of a snapshot.
+/// The largest chunk of a snapshot, in bytes.
 pub const CHUNK_BYTES_MAX: usize = 1 << 20;
-/// The most members of a group, learners included.
+/// The largest number of members, learners included.
 pub const MEMBERS_MAX: usize = 64;
 
-/// Something for one peer.
+/// The content of a [`PacketSent`](crate::member::PacketSent).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Packet {
-    /// A message of raft.
+    /// A Raft message.
     Raft(Message),
-    /// A piece of a snapshot.
+    /// A chunk of a snapshot.
     Chunk(Chunk),
-    /// How much of a snapshot has arrived.
+    /// The progress of a snapshot at its receiver.
     Received(Received),
 }
 
-/// What a message of raft is about. What a member only says to itself has no kind, and neither has a forwarded proposal.
+/// The kind of a Raft message. Local messages and forwarded proposals have none, because they are
+/// never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MessageKind {
     /// Entries from the leader.
     Append,
-    /// Whether they fitted.
+    /// The answer to `Append`.
     Appended,
-    /// A candidate asks for a vote.
+    /// A candidate requests a vote.
     Vote,
-    /// Whether it gets it.
+    /// The answer to `Vote`.
     Voted,
     /// The leader is alive.
     Heartbeat,
-    /// A follower is, too.
+    /// The answer to `Heartbeat`.
     HeartbeatHeard,
-    /// Be a candidate at once: the leader hands over.
+    /// The leader hands over: start an election at once.
     TimeoutNow,
-    /// A follower asks from which index on it may read.
+    /// A follower requests the index from which it may read.
     ReadIndex,
-    /// From this one on.
+    /// The answer to `ReadIndex`.
     ReadIndexIs,
-    /// Would you vote for me, if I were a candidate?
+    /// A candidate asks whether it would get the vote, before it starts an election.
     PreVote,
-    /// Whether it would.
+    /// The answer to `PreVote`.
     PreVoted,
 }
 
-/// A message of raft, field by field. What a field means depends on the kind, as in raft's own.
+/// A Raft message. The meaning of a field depends on the kind, as in the raft crate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// What it is about.
+    /// Its kind.
     pub kind: MessageKind,
-    /// For whom it is.
+    /// The receiver.
     pub to: u64,
-    /// Who says it.
+    /// The sender.
     pub from: u64,
     /// The sender's term; 0 only in a `ReadIndex`.
     pub term: u64,
     /// The term of the entry at `index`.
     pub log_term: u64,
-    /// The entry before `entries`, or the last one that is meant.
+    /// The entry before `entries`, or the last entry concerned.
     pub index: u64,
-    /// Entries, without a gap.
+    /// Entries, without gaps.
     pub entries: Vec<Entry>,
-    /// What the sender knows to be committed.
+    /// The sender's commit index.
     pub commit: u64,
-    /// The term of that entry; 0 where it is not told.
+    /// The term of that entry; 0 if not given.
     pub commit_term: u64,
-    /// Whether the answer is no.
+    /// Whether the answer is negative.
     pub reject: bool,
-    /// Where the leader should look for agreement instead.
+    /// An index at which the logs may agree.
     pub reject_hint: u64,
-    /// What an answer is matched by.
+    /// Matches an answer to its request.
     #[serde(with = "runtime::codec::octets")]
     pub context: Vec<u8>,
 }
 
-/// Which snapshot is meant. Equal heads are equal content, whoever sends it.
+/// Identifies a snapshot. Equal heads mean equal content from any sender.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotHead {
-    /// The last index that is in it.
+    /// The last index that it contains.
     pub index: u64,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: u64,
     /// The members at that index.
     pub members: Members,
-    /// Bytes of content.
+    /// The length of the content in bytes.
     pub total: u64,
-    /// crc32c of the content.
+    /// The crc32c of the content.
     pub crc: u32,
 }
 
-/// A piece of a snapshot's content.
+/// A chunk of a snapshot's content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chunk {
     /// The leader's term.
     pub leader_term: u64,
-    /// Of which snapshot.
+    /// The snapshot.
     pub head: SnapshotHead,
-    /// Where it belongs.
+    /// The offset of `data` in the content.
     pub offset: u64,
-    /// The bytes; none only in a snapshot without content.
+    /// The bytes; empty only for a snapshot without content.
     #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 
-/// So many bytes of this snapshot are here, from the first one on without a gap.
+/// The number of contiguous bytes received of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Received {
-    /// Which snapshot: its last index.
+    /// The snapshot's last index.
     pub index: u64,
-    /// That entry's term.
+    /// The term of that entry.
     pub term: u64,
-    /// Its content's crc32c.
+    /// The crc32c of its content.
     pub crc: u32,
-    /// Bytes that are here.
+    /// Bytes received.
     pub bytes: u64,
-    /// The receiver does not want it, or it arrived damaged: give up.
+    /// Whether the receiver rejects the snapshot, or received it damaged: the sender stops.
     pub refused: bool,
 }
 
-/// Why a packet was not believed.
+/// Why a packet was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// A field holds what it never may.
+    /// A field has an invalid value.
     #[error("{field} is {found}, expected {expected}")]
     Field {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         found: u64,
-        /// What it may hold.
+        /// The valid values.
         expected: &'static str,
     },
-    /// It contradicts what this member knows to be so.
+    /// The message contradicts this member's state.
     #[error("{kind:?} from {from} contradicts the log here: {reason}")]
     Contradiction {
-        /// What was said.
+        /// The kind of the message.
         kind: MessageKind,
-        /// By whom.
+        /// The sender.
         from: u64,
-        /// What is contradicted.
+        /// The contradiction.
         reason: &'static str,
     },
-    /// It proves that this member has forgotten what it had promised: its leader commits for it what it has acknowledged in that
-    /// leader's own term, and it does not have that.
+    /// The message proves that this member has lost acknowledged entries: its leader commits an
+    /// entry for it that it acknowledged in this leader's term and does not have.
     #[error(
-        "the log here ends at entry {last}, but its leader, member {leader}, knows that it had acknowledged entry {acknowledged}: this \
-         directory is older than what was promised from it, as after an old copy was put back. Move it away, remove this member and add it \
+        "the log here ends at entry {last}, but this member acknowledged entry {acknowledged} to its leader, member {leader}: this \
+         directory is out of date, for example because an old copy was put back. Move it away, remove this member and add it \
          again: its peers send it everything (meros masters remove, meros masters add)"
     )]
     Forgotten {
-        /// Who knows it.
+        /// The leader that sent the message.
         leader: u64,
-        /// What had been acknowledged.
+        /// The index that this member had acknowledged.
         acknowledged: u64,
-        /// What there is.
+        /// The last index of its log.
         last: u64,
     },
-    /// It makes no sense at this time; a correct peer may say so after a change it has not heard of.
-    #[error("{kind:?} from {from} is of no use: {reason}")]
+    /// The message is not applicable now. A correct peer may send it after a change that it has not
+    /// yet received.
+    #[error("{kind:?} from {from} is not applicable: {reason}")]
     Useless {
-        /// What was said.
+        /// The kind of the message.
         kind: MessageKind,
-        /// By whom.
+        /// The sender.
         from: u64,
-        /// Why not.
+        /// The reason.
         reason: &'static str,
     },
 }
@@ -194,7 +197,7 @@ impl Refused {
     }
 }
 
-fn below(field: &'static str, found: u64, max: usize) -> Result<(), Refused> {
+fn check_max(field: &'static str, found: u64, max: usize) -> Result<(), Refused> {
     if found > max as u64 {
         return Err(Refused::field(field, found, "no more than its bound"));
     }
@@ -216,7 +219,7 @@ fn above_zero(field: &'static str, found: u64) -> Result<(), Refused> {
 }
 
 impl Packet {
-    /// Whether a packet from this peer to this member says only what can be.
+    /// Checks all fields of a packet from this peer to this member.
     pub fn check(&self, from: u64, me: u64) -> Result<(), Refused> {
         above_zero("peer", from)?;
         if from == me {
@@ -229,7 +232,7 @@ impl Packet {
         }
     }
 
-    /// About how many bytes it takes on the wire.
+    /// The approximate size on the wire, in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Raft(message) => {
@@ -241,7 +244,7 @@ impl Packet {
     }
 }
 
-/// What an entry counts for, wherever bytes of entries are bounded.
+/// The size of an entry, wherever entries are bounded by bytes.
 pub fn entry_size(entry: &Entry) -> usize {
     entry.data.len() + entry.context.len() + 24
 }
@@ -266,17 +269,17 @@ impl Message {
         number("commit", self.commit)?;
         number("commit_term", self.commit_term)?;
         number("reject_hint", self.reject_hint)?;
-        below("context", self.context.len() as u64, CONTEXT_BYTES_MAX)?;
+        check_max("context", self.context.len() as u64, CONTEXT_BYTES_MAX)?;
         self.check_entries()
     }
 
     fn check_entries(&self) -> Result<(), Refused> {
-        below("entries", self.entries.len() as u64, ENTRIES_MAX)?;
+        check_max("entries", self.entries.len() as u64, ENTRIES_MAX)?;
         let bytes = self.entries.iter().map(entry_size).sum::<usize>();
-        below("bytes of entries", bytes as u64, MESSAGE_BYTES_MAX)?;
+        check_max("bytes of entries", bytes as u64, MESSAGE_BYTES_MAX)?;
         for entry in &self.entries {
-            below("entry data", entry.data.len() as u64, ENTRY_BYTES_MAX)?;
-            below(
+            check_max("entry data", entry.data.len() as u64, ENTRY_BYTES_MAX)?;
+            check_max(
                 "entry context",
                 entry.context.len() as u64,
                 CONTEXT_BYTES_MAX,
@@ -301,7 +304,8 @@ impl Message {
         }
     }
 
-    /// Entries follow `index` without a gap, and no term is lower than the one before it or above the sender's.
+    /// Checks that entries follow `index` without gaps, and that terms never decrease or exceed the
+    /// sender's.
     fn check_appended(&self) -> Result<(), Refused> {
         if (self.index == 0) != (self.log_term == 0) {
             return Err(Refused::field(
@@ -353,7 +357,7 @@ impl Chunk {
         }
         number("total", self.head.total)?;
         number("offset", self.offset)?;
-        below("chunk", self.data.len() as u64, CHUNK_BYTES_MAX)?;
+        check_max("chunk", self.data.len() as u64, CHUNK_BYTES_MAX)?;
         if self.offset + self.data.len() as u64 > self.head.total {
             return Err(Refused::field(
                 "offset",
@@ -373,7 +377,7 @@ impl Received {
     }
 }
 
-/// Whether these could be a group's members: raft falls over what could not.
+/// Checks that this member list is valid: the raft crate panics on an invalid one.
 pub fn check_members(members: &Members) -> Result<(), Refused> {
     let Members {
         voters,
@@ -383,7 +387,7 @@ pub fn check_members(members: &Members) -> Result<(), Refused> {
         auto_leave,
     } = members;
     let all = [voters, learners, voters_outgoing, learners_next];
-    below(
+    check_max(
         "members",
         all.iter().map(|ids| ids.len() as u64).sum(),
         2 * MEMBERS_MAX,

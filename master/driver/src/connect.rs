@@ -1,6 +1,4 @@
-//! A driver's own place on the network: a node of role framework and a QUIC socket, opened for it and closed after it.
-//!
-//! Nothing is decided here; a driver on somebody else's node does not come by.
+//! A driver with its own node of role framework and QUIC socket, opened for it and closed after it.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -8,23 +6,23 @@ use runtime::{Node, Role, SpawnError};
 use tokio::sync::watch;
 use transport::{BindError, Endpoint, Identity, Options};
 
+use crate::call::DriverRef;
 use crate::scheduler::Scheduler;
-use crate::verbs::DriverRef;
 use crate::{Ended, SchedulerDriver};
 
-/// Why a driver could not be put on the network.
+/// Why a driver could not connect.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The certificate is not one of a framework.
+pub enum SchedulerConnectError {
+    /// The certificate has another role than framework.
     #[error("the certificate is of role {found}, expected {}", Role::Framework)]
     WrongRole {
-        /// The certificate's role.
+        /// Role in the certificate.
         found: Role,
     },
-    /// No socket.
+    /// The socket could not be opened.
     #[error(transparent)]
     Bind(#[from] BindError),
-    /// No actor.
+    /// The actor could not be started.
     #[error(transparent)]
     Spawn(#[from] SpawnError),
 }
@@ -33,10 +31,10 @@ pub(crate) fn connect(
     driver: SchedulerDriver,
     identity: &Identity,
     scheduler: impl Scheduler,
-) -> Result<DriverRef, ConnectError> {
+) -> Result<DriverRef, SchedulerConnectError> {
     let subject = identity.subject();
     if subject.role != Role::Framework {
-        return Err(ConnectError::WrongRole {
+        return Err(SchedulerConnectError::WrongRole {
             found: subject.role,
         });
     }
@@ -53,7 +51,7 @@ pub(crate) fn connect(
         actor: inner.actor.clone(),
         ended,
     };
-    // Only when all that was written has left is the driver over: then the process may end too.
+    // The driver has ended only when everything is sent: then the process may exit.
     tokio::task::spawn_local(async move {
         let how: Ended = inner.ended().await;
         node.shutdown().await;

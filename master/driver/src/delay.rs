@@ -1,13 +1,13 @@
-//! Delay scheduling: a framework waits a bounded time for an agent that holds its data (S112).
+//! Delay scheduling: waits a bounded time for an offer of an agent that has the data of a task.
 //!
-//! Pure: it is told the time and whether an offer is of such an agent. The waiting is done by declining: what this framework refuses others
-//! are offered at once. Knows no data, no agent and no offer.
+//! A pure decision. The framework waits by declining other offers, whose resources go to other
+//! frameworks at once.
 
 use std::time::Duration;
 
 use runtime::Instant;
 
-/// Whether to take offers of agents without the data.
+/// Decides whether to accept offers of agents without the data.
 ///
 /// ```
 /// use runtime::Instant;
@@ -16,14 +16,14 @@ use runtime::Instant;
 ///
 /// let mut delay = DelayScheduling::new(Duration::from_secs(1));
 /// let at = |millis| Instant::default() + Duration::from_millis(millis);
-/// assert!(!delay.takes(false, at(0)), "it begins to wait");
-/// assert!(delay.takes(true, at(500)), "the data is there: it waits no more");
-/// assert!(!delay.takes(false, at(900)), "it begins to wait anew");
-/// assert!(delay.takes(false, at(1_900)), "it has waited for long enough");
+/// assert!(!delay.takes(false, at(0)), "starts to wait");
+/// assert!(delay.takes(true, at(500)), "a local offer ends the wait");
+/// assert!(!delay.takes(false, at(900)), "starts to wait again");
+/// assert!(delay.takes(false, at(1_900)), "has waited long enough");
 /// ```
 ///
-/// Decline what it does not take with a filter of about the time that is waited; with the default of five seconds those agents may not be
-/// offered again before the wait is over.
+/// Decline other offers with a filter of about the same length as the wait: with the default of 5 s
+/// they might not return in time.
 #[derive(Clone, Debug)]
 pub struct DelayScheduling {
     wait: Duration,
@@ -31,14 +31,15 @@ pub struct DelayScheduling {
 }
 
 impl DelayScheduling {
-    /// One that waits so long for the right agent; zero is not to wait at all.
+    /// Waits this long for a local offer; zero accepts any offer.
     pub fn new(wait: Duration) -> Self {
         Self { wait, since: None }
     }
 
-    /// Whether to launch a task on the agent that is offered. `is_local`: whether a task that waits has its data there.
+    /// Whether to accept the offer. `is_local` means that a waiting task has its data on this
+    /// agent.
     ///
-    /// Once it has waited for long enough it takes any agent, until there is a right one again.
+    /// After the wait it accepts any agent, until the next local offer.
     pub fn takes(&mut self, is_local: bool, now: Instant) -> bool {
         if is_local {
             self.since = None;

@@ -1,10 +1,11 @@
-//! The driver's actor: keeps one framework subscribed to whichever master takes it.
+//! The driver's actor: keeps one framework subscribed to the leading master.
 //!
-//! Hears the master's events, the end of the master's actor, and verbs from [`DriverRef`]s, which become calls to the master ([`calls`]).
-//! Remembers the framework's id and suppressed roles, the tasks that have not ended ([`Ledger`]) and the newest updates
-//! ([`SeenUpdates`]); what no master has heard yet is with its courier. One of several schedulers of its
-//! framework may have to wait for its turn ([`standing`]). Never decides about offers: the
-//! [`Scheduler`] does. Never writes to disk: a framework that shall survive its own restart keeps its id itself.
+//! Handles the master's events, the end of the master's actor, and calls from [`DriverRef`]s, which
+//! it sends to the master ([`calls`]). Owns the framework's id and suppressed roles, its active
+//! tasks ([`TaskTracker`]) and the newest updates ([`SeenUpdates`]); undelivered calls are in its
+//! courier. As one of several schedulers it may be a standby ([`standby`]). Never decides about
+//! offers: the [`Scheduler`] does. Never writes to disk: a framework that should survive its own
+//! restart must store its id.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -19,46 +20,47 @@ use protocol::message::scheduler::{
     OperationChanged, ReconcileTasks, ReviveOffers, StatusChanged, Subscribe, Subscribed,
     SubscriptionRefused, SuppressOffers, TasksRevoked, TearDown,
 };
-use protocol::message::standby::{Standing, YouLead};
+use protocol::message::standby::{SchedulerElected, StandbyReply};
 use protocol::{
     AgentId, Capability, ExecutorId, Fence, FrameworkId, FrameworkInfo, KillPolicy, Operation,
     Reason, Source, TaskId, TaskState, TaskStatus,
 };
 use rand::Rng;
-use runtime::delivery::{Bounds, Courier};
+use runtime::delivery::{Bounds, ReliableSender};
 use runtime::prelude::*;
 use runtime::{SpawnError, TellError};
 use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use crate::Acknowledgement;
-use crate::ledger::{Ledger, RECONCILE_CHUNK, RECONCILE_EVERY, RECONCILE_RETRY};
-use crate::policy::{Heard, SeenUpdates, UPDATES_REMEMBERED, backoff};
+use crate::call::{Call, Calls, DriverRef, Ended, PerformCalls};
+use crate::policy::{DeliveryState, SeenUpdates, UPDATES_REMEMBERED, backoff};
 use crate::scheduler::Scheduler;
 use crate::state::{StateCall, StateOutcome};
-use crate::verbs::{DriverRef, Ended, Performs, Verb, Verbs};
+use crate::task_tracker::{RECONCILE_CHUNK, RECONCILE_EVERY, RECONCILE_RETRY, TaskTracker};
 
 mod calls;
+mod leader_watch;
 mod operations;
 mod reconcile;
-mod standing;
+mod standby;
 mod state;
 mod updating;
-mod vigil;
 
-/// How long one master may take to be found.
+/// Time limit to find one master.
 const FIND_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a master may take to answer a subscription: it may have to reach its registry first.
+/// Time limit of a subscription, which may have to reach the registry first.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(15);
-/// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
-const HELD_MAX: usize = 10_000;
+/// Maximum number of events before the answer to a subscription. More are dropped: updates are
+/// repeated, offers expire.
+const EARLY_EVENTS_MAX: usize = 10_000;
 
-/// A verb from outside a callback.
+/// A call from outside a callback.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Perform(Verb);
+struct Perform(Call);
 
-/// What a master tells a subscribed framework.
+/// A message from the master.
 enum Event {
     Offers(OffersMade),
     Rescinded(OfferRescinded),
@@ -70,34 +72,34 @@ enum Event {
     Message(FrameworkMessage),
     Lost(Lost),
     Failed(FrameworkFailed),
-    Lead(YouLead),
+    Lead(SchedulerElected),
 }
 
-/// How far the driver is.
+/// State of the connection to a master.
 enum Phase {
     /// Looking for a master.
-    Seeking,
-    /// This one has been asked; what it tells meanwhile waits here.
-    Subscribing { master: Pid, held: VecDeque<Event> },
-    /// This one has us.
+    Searching,
+    /// Subscribing; events that arrive before the answer wait in `early`.
+    Subscribing { master: Pid, early: VecDeque<Event> },
+    /// Subscribed with this master.
     Subscribed { master: Pid },
-    /// This one has another scheduler lead, and says when it is our turn.
+    /// Standby with this master, until it elects this scheduler.
     StandingBy { master: Pid },
-    /// Nothing more is to be done.
+    /// The driver has ended.
     Ending,
 }
 
-/// What a driver starts with.
+/// Configuration of a driver.
 pub(crate) struct Plan {
     pub masters: Vec<String>,
     pub framework: FrameworkInfo,
     pub wants: Wants,
-    /// Whether other schedulers of the framework may lead in its stead.
+    /// Whether this is one of several schedulers of the framework.
     pub stands_by: bool,
     pub acknowledgement: Acknowledgement,
     pub calls: Bounds,
-    /// Whether it becomes a new framework if its id is refused for good.
-    pub begins_anew: bool,
+    /// Whether to subscribe as a new framework if the id is refused for good.
+    pub resubscribe_as_new: bool,
     pub speak_previous: bool,
 }
 
@@ -105,57 +107,58 @@ pub(crate) struct Driver<S> {
     scheduler: S,
     plan: Plan,
     phase: Phase,
-    /// Counts tries, so that an answer to an old one is recognised.
+    /// Number of subscription attempts; identifies stale answers and timers.
     attempt: u64,
     /// Rounds through all masters since the last subscription.
     rounds: u32,
-    /// How often the one that was announced is tried before any other: it may still be reading its registry.
+    /// Remaining attempts at an announced master before any other is tried: it may still be reading
+    /// its registry.
     tries: u32,
-    /// The terms of masters that were seen.
+    /// Terms of masters seen so far.
     fence: Fence,
-    ledger: Ledger,
+    tasks: TaskTracker,
     updates: SeenUpdates,
-    /// Counts what the framework wanted to become.
-    updates_wanted: u64,
-    reconciliation: Vec<Errand>,
-    /// Sees to it that calls arrive; there from the start of the actor on.
-    courier: Option<Courier>,
-    /// What is asked of the framework's state and waits for a master.
-    questions: VecDeque<state::Question>,
-    /// Of one that may stand by: whether it was told to lead, and nothing else since.
+    /// Number of updates of the framework; identifies stale answers.
+    update_number: u64,
+    reconciliation: Vec<TimerHandle>,
+    /// Delivers calls reliably. Set when the actor starts.
+    reliable_sender: Option<ReliableSender>,
+    /// State requests that wait for a master.
+    requests: VecDeque<state::StateRequest>,
+    /// Whether a scheduler with standbys was elected and not replaced since.
     leads: bool,
-    /// The roles for which the framework wants no offers when it begins to lead.
-    suppressed_at_first: BTreeSet<String>,
-    /// It is to end, and only waits for a master to hear so: the scheduler is called back no more.
+    /// Suppressed roles at the start of each leadership.
+    suppressed_initially: BTreeSet<String>,
+    /// The driver is about to end and only waits for the master to confirm; no more callbacks.
     leaving: bool,
     announce: Arc<watch::Sender<Option<Ended>>>,
     ended: watch::Receiver<Option<Ended>>,
 }
 
-/// Starts the driver's actor on `node` under the name `scheduler`.
+/// Starts the driver's actor on `node` as `scheduler`.
 pub(crate) fn start<S: Scheduler>(
     node: &Node,
     plan: Plan,
     scheduler: S,
 ) -> Result<DriverRef, SpawnError> {
     let (sender, ended) = watch::channel(None);
-    let suppressed_at_first = plan.wants.suppressed_roles.clone();
+    let suppressed_initially = plan.wants.suppressed_roles.clone();
     let driver = Driver {
         scheduler,
         plan,
-        phase: Phase::Seeking,
+        phase: Phase::Searching,
         attempt: 0,
         rounds: 0,
         tries: 0,
         fence: Fence::default(),
-        ledger: Ledger::default(),
+        tasks: TaskTracker::default(),
         updates: SeenUpdates::new(UPDATES_REMEMBERED),
-        updates_wanted: 0,
+        update_number: 0,
         reconciliation: Vec::new(),
-        courier: None,
-        questions: VecDeque::new(),
+        reliable_sender: None,
+        requests: VecDeque::new(),
         leads: false,
-        suppressed_at_first,
+        suppressed_initially,
         leaving: false,
         announce: Arc::new(sender),
         ended: ended.clone(),
@@ -167,9 +170,9 @@ pub(crate) fn start<S: Scheduler>(
     })
 }
 
-impl<S: Scheduler> Performs for Handle<Driver<S>> {
-    fn perform(&self, verb: Verb) -> Result<(), TellError> {
-        self.tell(Perform(verb))
+impl<S: Scheduler> PerformCalls for Handle<Driver<S>> {
+    fn perform(&self, call: Call) -> Result<(), TellError> {
+        self.tell(Perform(call))
     }
 
     fn state(&self, call: StateCall) -> BoxFuture<'static, StateOutcome> {
@@ -181,63 +184,63 @@ impl<S: Scheduler> Actor for Driver<S> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        match ctx.courier(self.plan.calls) {
-            Ok(courier) => self.courier = Some(courier),
-            // Only a node that shuts down has none, and the driver ends with it.
-            Err(error) => warn!(%error, "no calls can be made"),
+        match ctx.reliable_sender(self.plan.calls) {
+            Ok(courier) => self.reliable_sender = Some(courier),
+            // Fails only while the node shuts down, and the driver ends with it.
+            Err(error) => warn!(%error, "cannot create the courier for calls"),
         }
-        self.seek(0, ctx);
+        self.find_master(0, ctx);
     }
 }
 
 impl<S: Scheduler> Process for Driver<S> {
-    /// Offers and losses are told once. A scheduler that is so slow that one is lost subscribes anew: its offers are taken back, and
-    /// it asks about its tasks.
+    /// Offers and losses are sent only once. A scheduler that is too slow to receive them
+    /// resubscribes, so its offers are rescinded and its tasks reconciled.
     const WHEN_FULL: WhenFull = WhenFull::CloseLink;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<OffersMade>(&[Role::Master]);
-        ears.hear::<OfferRescinded>(&[Role::Master]);
-        ears.hear::<InverseOffersMade>(&[Role::Master]);
-        ears.hear::<InverseOfferRescinded>(&[Role::Master]);
-        ears.hear::<StatusChanged>(&[Role::Master]);
-        ears.hear::<TasksRevoked>(&[Role::Master]);
-        ears.hear::<OperationChanged>(&[Role::Master]);
-        ears.hear::<FrameworkMessage>(&[Role::Master]);
-        ears.hear::<Lost>(&[Role::Master]);
-        ears.hear::<FrameworkFailed>(&[Role::Master]);
-        ears.hear::<YouLead>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<OffersMade>(&[Role::Master]);
+        handlers.accept::<OfferRescinded>(&[Role::Master]);
+        handlers.accept::<InverseOffersMade>(&[Role::Master]);
+        handlers.accept::<InverseOfferRescinded>(&[Role::Master]);
+        handlers.accept::<StatusChanged>(&[Role::Master]);
+        handlers.accept::<TasksRevoked>(&[Role::Master]);
+        handlers.accept::<OperationChanged>(&[Role::Master]);
+        handlers.accept::<FrameworkMessage>(&[Role::Master]);
+        handlers.accept::<Lost>(&[Role::Master]);
+        handlers.accept::<FrameworkFailed>(&[Role::Master]);
+        handlers.accept::<SchedulerElected>(&[Role::Master]);
     }
 }
 
-// Finding a master and staying with it.
+// Finding a master, and staying subscribed.
 impl<S: Scheduler> Driver<S> {
-    /// Looks for the master that leads among those from the `index`th on, and where they say that it is, or waits if there are none; one
-    /// that was announced is looked for alone.
-    fn seek(&mut self, index: usize, ctx: &mut Context<Self>) {
+    /// Finds the leading master through the addresses from `index` on; waits for the next round if
+    /// there are none. An announced master is tried alone.
+    fn find_master(&mut self, index: usize, ctx: &mut Context<Self>) {
         if matches!(self.phase, Phase::Ending) {
             return;
         }
-        self.phase = Phase::Seeking;
+        self.phase = Phase::Searching;
         self.attempt += 1;
         let attempt = self.attempt;
         let alone = self.tries > 0;
-        let asked = vigil::asked(&self.plan.masters, index, alone);
+        let asked = leader_watch::addresses_to_ask(&self.plan.masters, index, alone);
         if asked.is_empty() {
             self.rounds = self.rounds.saturating_add(1);
             let wait = backoff(self.rounds, ctx.node().rng().random());
             ctx.after(wait, move |driver, ctx| {
                 if driver.attempt == attempt {
-                    driver.seek(0, ctx);
+                    driver.find_master(0, ctx);
                 }
             });
             return;
         }
         let patience = match alone {
-            true => vigil::ANNOUNCED_PATIENCE,
+            true => leader_watch::ANNOUNCED_PATIENCE,
             false => FIND_PATIENCE,
         };
-        let search = vigil::search(ctx.node(), asked.to_vec(), patience, alone);
+        let search = leader_watch::search(ctx.node(), asked.to_vec(), patience, alone);
         let last = index + asked.len() - 1;
         ctx.then(search, move |driver: &mut Self, found, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
@@ -249,50 +252,52 @@ impl<S: Scheduler> Driver<S> {
                     let asked = driver.plan.masters.get(index..=last);
                     warn!(masters = ?asked, %error, "no master reached");
                     match error {
-                        // Announced and silent: it may have died since. The others know who leads.
+                        // An announced master without an answer may have died since. The others
+                        // know the leader.
                         AskError::Late { .. } if alone => {
                             driver.tries = 0;
-                            driver.seek(0, ctx);
+                            driver.find_master(0, ctx);
                         }
-                        _ => driver.seek_after(last, ctx),
+                        _ => driver.find_master_after(last, ctx),
                     }
                 }
             }
         });
     }
 
-    /// Asks the master at `address` to have us. The `index`th of those that are known has led there, or is that one.
+    /// Subscribes with the master at `address`, which is the known master `index` or was found
+    /// through it.
     fn subscribe(&mut self, master: Pid, index: usize, address: String, ctx: &mut Context<Self>) {
         let attempt = self.attempt;
-        let asking = self.ask_to_be_had(&master, ctx);
-        // A subscription is taken by a majority of the masters, and so after this was asked.
-        let asked_with = self.fence.seen();
+        let asking = self.request_subscription(&master, ctx);
+        // A majority of the masters confirms a subscription, and does so after this request.
+        let asked_with = self.fence.newest_term();
         self.phase = Phase::Subscribing {
             master: master.clone(),
-            held: VecDeque::new(),
+            early: VecDeque::new(),
         };
         ctx.then(asking, move |driver: &mut Self, answer, ctx| {
             if driver.attempt != attempt || matches!(driver.phase, Phase::Ending) {
                 return;
             }
             match answer {
-                Ok(Ok(standing)) if !driver.fence.binds(standing.term(), asked_with) => {
-                    warn!(master = %address, term = standing.term(), "a master of an earlier term is not believed");
-                    driver.seek_after(index, ctx);
+                Ok(Ok(standing)) if !driver.fence.try_bind(standing.term(), asked_with) => {
+                    warn!(master = %address, term = standing.term(), "rejecting a master of an older term");
+                    driver.find_master_after(index, ctx);
                 }
                 Ok(Ok(standing)) => {
                     match standing {
-                        Standing::Leads(subscribed) => driver.subscribed(master, subscribed, ctx),
-                        Standing::StandsBy(standing) => driver.stand_by(master, standing, ctx),
+                        StandbyReply::Leads(subscribed) => driver.subscribed(master, subscribed, ctx),
+                        StandbyReply::StandsBy(standing) => driver.become_standby(master, standing, ctx),
                     }
-                    let index = driver.place_of(&address);
-                    driver.begin_vigil(index, &address, ctx);
+                    let index = driver.index_of(&address);
+                    driver.watch_for_leader(index, &address, ctx);
                 }
                 Ok(Err(SubscriptionRefused::Never { reason })) => {
-                    match driver.plan.framework.id.take_if(|_| driver.plan.begins_anew) {
+                    match driver.plan.framework.id.take_if(|_| driver.plan.resubscribe_as_new) {
                         Some(id) if !driver.leaving => {
-                            warn!(framework = %id, reason, "refused under its id, it becomes a new framework");
-                            driver.begin_anew(ctx);
+                            warn!(framework = %id, reason, "framework id refused; subscribing as a new framework");
+                            driver.start_anew(ctx);
                             driver.subscribe(master, index, address, ctx);
                         }
                         _ => driver.fail(reason, ctx),
@@ -300,11 +305,11 @@ impl<S: Scheduler> Driver<S> {
                 }
                 Ok(Err(SubscriptionRefused::NotNow { reason })) => {
                     warn!(master = %address, %reason, "not subscribed yet");
-                    driver.seek_after(index, ctx);
+                    driver.find_master_after(index, ctx);
                 }
                 Err(error) => {
                     warn!(master = %address, %error, "no answer to the subscription");
-                    driver.seek_after(index, ctx);
+                    driver.find_master_after(index, ctx);
                 }
             }
         });
@@ -320,71 +325,68 @@ impl<S: Scheduler> Driver<S> {
             .is_some();
         (self.rounds, self.tries) = (0, 0);
         ctx.link(&master);
-        if let Some(courier) = &self.courier {
+        if let Some(courier) = &self.reliable_sender {
             courier.retarget(&master);
         }
-        let held = match std::mem::replace(&mut self.phase, Phase::Subscribed { master }) {
-            Phase::Subscribing { held, .. } => held,
+        let early = match std::mem::replace(&mut self.phase, Phase::Subscribed { master }) {
+            Phase::Subscribing { early, .. } => early,
             _ => VecDeque::new(),
         };
-        self.begin_to_lead(&subscribed, ctx);
-        self.call(ctx, |scheduler, verbs| {
-            scheduler.subscribed(verbs, &subscribed)
+        self.start_leading(&subscribed, ctx);
+        self.call_back(ctx, |scheduler, calls| {
+            scheduler.subscribed(calls, &subscribed)
         });
-        self.put_questions(ctx);
+        self.resume_requests(ctx);
         if again {
-            self.kill_again(ctx);
+            self.resend_kills(ctx);
             self.reconcile_all(ctx);
         }
         let every = ctx.every(RECONCILE_EVERY, |driver, ctx| driver.reconcile_all(ctx));
         self.reconciliation.push(every);
-        for event in held {
+        for event in early {
             self.deliver(event, ctx);
         }
     }
 
-    /// The master is gone: offers are void, and the search begins anew.
-    fn lose(&mut self, reason: &str, ctx: &mut Context<Self>) {
+    /// The master is lost: offers are void, and the search starts again.
+    fn lose_master(&mut self, reason: &str, ctx: &mut Context<Self>) {
         self.reconciliation.drain(..).for_each(|timer| {
             ctx.cancel(timer);
         });
-        self.phase = Phase::Seeking;
-        if let Some(courier) = &self.courier {
+        self.phase = Phase::Searching;
+        if let Some(courier) = &self.reliable_sender {
             courier.pause();
         }
-        self.call(ctx, |scheduler, verbs| {
-            scheduler.disconnected(verbs, reason)
+        self.call_back(ctx, |scheduler, calls| {
+            scheduler.disconnected(calls, reason)
         });
-        // Even the first try waits a little: all of this master's frameworks come at once.
-        self.seek(usize::MAX, ctx);
+        // The search starts with a pause, because all frameworks of this master search now.
+        self.find_master(usize::MAX, ctx);
     }
 
     fn fail(&mut self, reason: String, ctx: &mut Context<Self>) {
         if self.leaving {
-            // Its tear-down may have been heard, but not confirmed, by a master before this one.
-            warn!(
-                reason,
-                "the framework is refused while it is being torn down"
-            );
+            // A previous master may have handled the tear-down without a confirmation.
+            warn!(reason, "framework refused during its tear-down");
             return self.end(Ended::TornDown { confirmed: false }, ctx);
         }
-        self.call(ctx, |scheduler, verbs| scheduler.failed(verbs, &reason));
+        self.call_back(ctx, |scheduler, calls| scheduler.failed(calls, &reason));
         self.end(Ended::Failed { reason }, ctx);
     }
 
     fn end(&mut self, how: Ended, ctx: &mut Context<Self>) {
         self.phase = Phase::Ending;
-        // The first end is the one that counts: a scheduler may call stop() while it is told of a failure.
+        // The first end counts: a scheduler may call `stop` while it handles a failure.
         self.announce
             .send_if_modified(|ended| ended.is_none() && ended.replace(how).is_none());
         ctx.stop();
     }
 }
 
-// Callbacks in, verbs out.
+// Callbacks and calls.
 impl<S: Scheduler> Driver<S> {
-    /// Calls the scheduler back and does what it writes down, unless it is done with.
-    fn call(&mut self, ctx: &mut Context<Self>, callback: impl FnOnce(&mut S, &mut Verbs)) {
+    /// Runs a callback and performs its calls, unless the driver is ending.
+    fn call_back(&mut self, ctx: &mut Context<Self>, callback: impl FnOnce(&mut S, &mut Calls)) {
         if self.leaving || matches!(self.phase, Phase::Ending) {
             return;
         }
@@ -392,29 +394,30 @@ impl<S: Scheduler> Driver<S> {
             actor: Arc::new(ctx.handle()),
             ended: self.ended.clone(),
         };
-        let mut verbs = Verbs::new(reference, self.plan.framework.id.clone());
-        callback(&mut self.scheduler, &mut verbs);
-        for verb in verbs.list {
-            self.perform(verb, ctx);
+        let mut calls = Calls::new(reference, self.plan.framework.id.clone());
+        callback(&mut self.scheduler, &mut calls);
+        for call in calls.list {
+            self.perform(call, ctx);
         }
     }
 
     fn status(&mut self, status: TaskStatus, ctx: &mut Context<Self>) {
-        match status.uuid.map(|uuid| self.updates.hear(uuid)) {
-            Some(Heard::Acknowledged) => return self.acknowledge(&status),
-            Some(Heard::Waiting) => return,
-            None | Some(Heard::New) => {}
+        match status.uuid.map(|uuid| self.updates.record(uuid)) {
+            Some(DeliveryState::Acknowledged) => return self.acknowledge(&status),
+            Some(DeliveryState::Waiting) => return,
+            None | Some(DeliveryState::New) => {}
         }
-        if self.ledger.heard(&status) {
-            self.call(ctx, |scheduler, verbs| scheduler.status(verbs, &status));
+        if self.tasks.record_status(&status) {
+            self.call_back(ctx, |scheduler, calls| scheduler.status(calls, &status));
         }
         if self.plan.acknowledgement == Acknowledgement::Implicit {
             self.acknowledge(&status);
         }
     }
 
-    /// An event from a master: now, later, or never, as the phase has it.
-    fn hear(&mut self, event: Event, ctx: &mut Context<Self>) {
+    /// Delivers an event of the current master, keeps it until the subscription is answered, or
+    /// rejects it.
+    fn receive(&mut self, event: Event, ctx: &mut Context<Self>) {
         let sender = ctx.sender().cloned();
         let current = |master: &Pid| {
             sender.as_ref().is_none_or(|sender| {
@@ -426,26 +429,28 @@ impl<S: Scheduler> Driver<S> {
             Phase::Subscribed { master } | Phase::StandingBy { master } if current(master) => {
                 self.deliver(event, ctx);
             }
-            Phase::Subscribing { master, held } if current(master) && held.len() < HELD_MAX => {
-                held.push_back(event)
+            Phase::Subscribing { master, early }
+                if current(master) && early.len() < EARLY_EVENTS_MAX =>
+            {
+                early.push_back(event)
             }
-            _ => self.refuse(ctx),
+            _ => self.reject_event(ctx),
         }
     }
 
-    /// An event of a master that does not have us is dropped. One that was deposed is told so.
-    fn refuse(&mut self, ctx: &Context<Self>) {
+    /// Drops an event of another master, and informs a deposed one.
+    fn reject_event(&mut self, ctx: &Context<Self>) {
         let Some(sender) = ctx.sender() else { return };
         let node = &sender.peer.node;
-        let Some(term) = self.fence.refuse(node) else {
+        let Some(term) = self.fence.reject(node) else {
             return;
         };
-        let refused = self.fence.refused();
-        warn!(peer = %node, term, refused, "events of a master that does not have us are dropped");
-        // Whichever actor there spoke, the one that may have to end has this name.
+        let refused = self.fence.rejected_count();
+        warn!(peer = %node, term, refused, "dropping events of another master");
+        // Only the actor of this name may have to exit, independent of the actual sender.
         let master = Pid::new("master", node.clone(), 0);
         if let Err(error) = ctx.node().tell(&master, TermSeen { term }) {
-            debug!(%error, "it is not told");
+            debug!(%error, "cannot inform the deposed master");
         }
     }
 
@@ -454,43 +459,45 @@ impl<S: Scheduler> Driver<S> {
             return;
         }
         if matches!(self.phase, Phase::StandingBy { .. }) {
-            return self.deliver_standing_by(event, ctx);
+            return self.deliver_to_standby(event, ctx);
         }
         match event {
             Event::Offers(OffersMade { offers }) => {
-                self.call(ctx, |scheduler, verbs| scheduler.offers(verbs, offers))
+                self.call_back(ctx, |scheduler, calls| scheduler.offers(calls, offers))
             }
             Event::Rescinded(OfferRescinded { offer_id }) => {
-                self.call(ctx, |scheduler, verbs| {
-                    scheduler.rescinded(verbs, &offer_id)
+                self.call_back(ctx, |scheduler, calls| {
+                    scheduler.rescinded(calls, &offer_id)
                 });
             }
             Event::Inverse(InverseOffersMade { inverse_offers }) => {
-                self.call(ctx, |scheduler, verbs| {
-                    scheduler.inverse_offers(verbs, inverse_offers);
+                self.call_back(ctx, |scheduler, calls| {
+                    scheduler.inverse_offers(calls, inverse_offers);
                 });
             }
             Event::InverseRescinded(InverseOfferRescinded { inverse_offer_id }) => {
-                self.call(ctx, |scheduler, verbs| {
-                    scheduler.inverse_rescinded(verbs, &inverse_offer_id);
+                self.call_back(ctx, |scheduler, calls| {
+                    scheduler.inverse_rescinded(calls, &inverse_offer_id);
                 });
             }
             Event::Status(changed) => self.status(changed.status, ctx),
             Event::Revoked(revoked) => {
-                self.call(ctx, |scheduler, verbs| scheduler.revoked(verbs, &revoked));
+                self.call_back(ctx, |scheduler, calls| scheduler.revoked(calls, &revoked));
             }
             Event::Operation(changed) => self.operation(changed.status, ctx),
-            Event::Message(message) => self.call(ctx, |scheduler, verbs| {
+            Event::Message(message) => self.call_back(ctx, |scheduler, calls| {
                 scheduler.message(
-                    verbs,
+                    calls,
                     &message.agent_id,
                     &message.executor_id,
                     &message.data,
                 );
             }),
-            Event::Lost(lost) => self.call(ctx, |scheduler, verbs| scheduler.lost(verbs, &lost)),
+            Event::Lost(lost) => {
+                self.call_back(ctx, |scheduler, calls| scheduler.lost(calls, &lost))
+            }
             Event::Failed(FrameworkFailed { message }) => self.fail(message, ctx),
-            Event::Lead(_) => debug!("it leads already"),
+            Event::Lead(_) => debug!("already leading"),
         }
     }
 }
@@ -500,30 +507,30 @@ impl<S: Scheduler> Handler<Exited> for Driver<S> {
     fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
         if matches!(&self.phase, Phase::Subscribed { master } | Phase::StandingBy { master } if *master == exited.pid)
         {
-            warn!(reason = %exited.reason, "the master is lost");
-            self.lose(&exited.reason.to_string(), ctx);
+            warn!(reason = %exited.reason, "master lost");
+            self.lose_master(&exited.reason.to_string(), ctx);
         }
     }
 }
 
 impl<S: Scheduler> Handler<Perform> for Driver<S> {
     type Result = ();
-    fn handle(&mut self, Perform(verb): Perform, ctx: &mut Context<Self>) {
-        self.perform(verb, ctx);
+    fn handle(&mut self, Perform(call): Perform, ctx: &mut Context<Self>) {
+        self.perform(call, ctx);
     }
 }
 
-macro_rules! hears {
+macro_rules! receives {
     ($($message:ty => $event:expr),*) => {$(
         impl<S: Scheduler> Handler<$message> for Driver<S> {
             type Result = ();
             fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
-                self.hear($event(message), ctx);
+                self.receive($event(message), ctx);
             }
         }
     )*};
 }
-hears! {
+receives! {
     OffersMade => Event::Offers,
     OfferRescinded => Event::Rescinded,
     InverseOffersMade => Event::Inverse,
@@ -534,5 +541,5 @@ hears! {
     FrameworkMessage => Event::Message,
     Lost => Event::Lost,
     FrameworkFailed => Event::Failed,
-    YouLead => Event::Lead
+    SchedulerElected => Event::Lead
 }

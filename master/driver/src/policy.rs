@@ -1,21 +1,22 @@
-//! The driver's decisions, as plain functions and values: how long to wait before the next try, and which updates were seen before.
-//!
-//! No mailbox, clock, chance or I/O: all of these come in as arguments.
+//! Decisions of the driver as pure functions and values: back-off, and detection of duplicate
+//! updates.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use protocol::Uuid;
 
-/// The wait before the second round of tries.
+/// Wait before the second round of attempts.
 pub const BACKOFF_FIRST: Duration = Duration::from_millis(250);
-/// The longest wait between rounds (SPEC 2.2, retry discipline).
+/// Longest wait between rounds.
 pub const BACKOFF_MAX: Duration = Duration::from_secs(15);
-/// How many of the newest updates are remembered, so that one sent again is not delivered again. About 3 MiB when full.
+/// Number of updates to remember, so that a repeated one is not delivered again. About 3 MiB when
+/// full.
 pub const UPDATES_REMEMBERED: usize = 65_536;
 
-/// How long to wait after `rounds` rounds in which no master took us, at least one. `chance` is in `0..1`: the wait lies between half
-/// and all of the doubling step, so that drivers which lost one master together do not come back together.
+/// Wait after `rounds` (at least one) unsuccessful rounds. `chance` in `0..1` selects a wait
+/// between half and all of the doubling step, so that drivers that lost the same master do not
+/// reconnect together.
 pub fn backoff(rounds: u32, chance: f64) -> Duration {
     let step = BACKOFF_FIRST
         .saturating_mul(1 << rounds.saturating_sub(1).min(16))
@@ -23,18 +24,18 @@ pub fn backoff(rounds: u32, chance: f64) -> Duration {
     step.mul_f64(0.5 + 0.5 * chance.clamp(0.0, 1.0))
 }
 
-/// What to do with a status update that has a uuid.
+/// State of an update with a uuid when it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
-    /// It is new.
+pub enum DeliveryState {
+    /// New.
     New,
-    /// It was delivered, and its acknowledgement must have been lost: acknowledge it again.
+    /// Delivered and acknowledged; its acknowledgement was lost, so repeat it.
     Acknowledged,
-    /// It was delivered, and the scheduler has not acknowledged it yet.
+    /// Delivered, but not acknowledged by the scheduler yet.
     Waiting,
 }
 
-/// The newest updates that were delivered, each with whether it was acknowledged.
+/// The newest delivered updates, each with a flag for its acknowledgement.
 #[derive(Debug)]
 pub struct SeenUpdates {
     acknowledged: BTreeMap<Uuid, bool>,
@@ -52,11 +53,11 @@ impl SeenUpdates {
         }
     }
 
-    /// Notes that this update came; the oldest is forgotten if there is no room.
-    pub fn hear(&mut self, uuid: Uuid) -> Heard {
+    /// Records an update, and forgets the oldest if there is no room.
+    pub fn record(&mut self, uuid: Uuid) -> DeliveryState {
         match self.acknowledged.get(&uuid) {
-            Some(true) => return Heard::Acknowledged,
-            Some(false) => return Heard::Waiting,
+            Some(true) => return DeliveryState::Acknowledged,
+            Some(false) => return DeliveryState::Waiting,
             None => {}
         }
         if self.order.len() >= self.capacity
@@ -66,10 +67,10 @@ impl SeenUpdates {
         }
         self.order.push_back(uuid);
         self.acknowledged.insert(uuid, false);
-        Heard::New
+        DeliveryState::New
     }
 
-    /// Notes that this update was acknowledged.
+    /// Records an acknowledgement.
     pub fn acknowledge(&mut self, uuid: Uuid) {
         if let Some(acknowledged) = self.acknowledged.get_mut(&uuid) {
             *acknowledged = true;
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_wait_doubles_from_a_quarter_of_a_second_to_fifteen_seconds() {
+    fn backoff_doubles_up_to_15_seconds() {
         let longest: Vec<_> = (1..=9)
             .map(|rounds| backoff(rounds, 1.0).as_millis())
             .collect();
@@ -94,24 +95,27 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_is_never_below_half_of_its_step() {
+    fn jitter_is_at_most_half() {
         assert_eq!(backoff(1, 0.0), BACKOFF_FIRST / 2);
         assert_eq!(backoff(20, 0.0), BACKOFF_MAX / 2);
     }
 
     #[test]
-    fn an_update_is_new_once_and_the_oldest_is_forgotten() {
+    fn updates_are_new_once_until_forgotten() {
         let mut seen = SeenUpdates::new(2);
         let [a, b, c] = [1, 2, 3].map(|byte| Uuid([byte; 16]));
-        assert_eq!([seen.hear(a), seen.hear(a)], [Heard::New, Heard::Waiting]);
+        assert_eq!(
+            [seen.record(a), seen.record(a)],
+            [DeliveryState::New, DeliveryState::Waiting]
+        );
         seen.acknowledge(a);
         assert_eq!(
-            [seen.hear(a), seen.hear(b)],
-            [Heard::Acknowledged, Heard::New]
+            [seen.record(a), seen.record(b)],
+            [DeliveryState::Acknowledged, DeliveryState::New]
         );
         assert_eq!(
-            [seen.hear(c), seen.hear(a)],
-            [Heard::New, Heard::New],
+            [seen.record(c), seen.record(a)],
+            [DeliveryState::New, DeliveryState::New],
             "room for two"
         );
         assert_eq!((seen.order.len(), seen.acknowledged.len()), (2, 2));

@@ -1,7 +1,7 @@
-//! The framework's half: [`Scheduler`], what it is called back for.
+//! [`Scheduler`]: the callbacks that a framework implements.
 //!
-//! A scheduler decides and remembers; it never waits. Each callback is given [`Verbs`], in which it writes down what it wants done;
-//! the driver does it, in order, as soon as the callback has returned. Callbacks come one at a time.
+//! Callbacks run one at a time and must not block. Each gets [`Calls`], a list to which it adds
+//! calls; the driver sends them in order when the callback returns.
 
 use protocol::message::scheduler::{Lost, Subscribed, TasksRevoked};
 use protocol::message::standby::StandingBy;
@@ -10,100 +10,115 @@ use protocol::{
 };
 use runtime::delivery::DeliveryError;
 
+use crate::call::Calls;
 use crate::state::{StateCall, StateOutcome};
-use crate::verbs::Verbs;
 
-/// A call that did not, or may not have, reached a master.
+/// A call that was not delivered to a master, or perhaps was not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undelivered {
-    /// The verb: `kill` or `accept`. Other calls are said again anyway, and their failures are in the log.
+    /// The call: `kill` or `accept`. Other calls are repeated anyway; their failures are only
+    /// logged.
     pub call: &'static str,
-    /// The tasks that were to be killed or launched.
+    /// The tasks to kill or launch.
     pub tasks: Vec<TaskId>,
-    /// Why. With [`DeliveryError::Expired`] it may have been heard.
+    /// The cause. After [`DeliveryError::Expired`] a master may have received the call.
     pub error: DeliveryError,
 }
 
-/// What a framework does with what it hears. Only [`offers`](Self::offers) and [`status`](Self::status) must be written.
+/// The callbacks of a framework. Only [`offers`](Self::offers) and [`status`](Self::status) are
+/// required.
 pub trait Scheduler: Send + Unpin + 'static {
-    /// The master knows this framework now. Comes again, with the same framework id, after each loss of the master.
-    fn subscribed(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
+    /// The framework is subscribed. Called again, with the same framework id, after each
+    /// reconnection to a master.
+    fn subscribed(&mut self, _driver: &mut Calls, _subscribed: &Subscribed) {}
 
-    /// This scheduler leads its framework from now on; [`subscribed`](Self::subscribed) follows. Comes only to one that
-    /// [stands by](crate::SchedulerDriver::standing_by), once each time its turn comes, and not when it still leads after a loss of
-    /// the master.
+    /// This scheduler leads its framework now; [`subscribed`](Self::subscribed) follows. Only
+    /// called with [`SchedulerDriver::standing_by`](crate::SchedulerDriver::standing_by), and once
+    /// per election: not again if it still leads after a reconnection.
     ///
-    /// Another may have led before. What that one has left behind is in the framework's state (see [`Verbs::get`]) and in its
-    /// tasks, of which the driver asks the master at once; statuses that it had not acknowledged come to this one. It wants offers for
-    /// the roles with which it began or was last updated: what it suppressed when it led before counts no more.
-    fn you_lead(&mut self, _driver: &mut Verbs, _subscribed: &Subscribed) {}
+    /// Another scheduler may have led before. Its progress is in the framework's state (see
+    /// [`Calls::get`]) and in its tasks: the driver reconciles them at once, and statuses that it
+    /// did not acknowledge are sent to this one. Offer suppression is reset to the configured one
+    /// or that of the last [`update`](Calls::update).
+    fn elected(&mut self, _driver: &mut Calls, _subscribed: &Subscribed) {}
 
-    /// Another scheduler leads the framework, and this one waits for its turn: it may read the framework's state, and do nothing else.
+    /// Another scheduler leads the framework, and this one waits. It may read the framework's state
+    /// and must do nothing else.
     ///
-    /// One that has led until now was taken for lost and replaced: what it knows of tasks is out of date, and what it had said
-    /// and no master had heard comes back as [`undelivered`](Self::undelivered).
-    fn standing_by(&mut self, _driver: &mut Verbs, _standing: &StandingBy) {}
+    /// If this scheduler led before, the master lost its connection and replaced it: its knowledge
+    /// of tasks is out of date, and its undelivered calls are reported as
+    /// [`undelivered`](Self::undelivered).
+    fn standing_by(&mut self, _driver: &mut Calls, _standing: &StandingBy) {}
 
-    /// What has become of a question about the framework's state, or of a change, that was written down in a callback.
-    fn state(&mut self, _driver: &mut Verbs, _call: &StateCall, _outcome: &StateOutcome) {}
+    /// Result of a read or change of the framework's state that a callback requested.
+    fn state(&mut self, _driver: &mut Calls, _call: &StateCall, _outcome: &StateOutcome) {}
 
-    /// The framework is what an [`update`](Verbs::update) made it, or stays what it was for this reason.
-    fn updated(&mut self, _driver: &mut Verbs, _outcome: Result<(), &str>) {}
+    /// Result of an [`update`](Calls::update): applied, or refused for this reason.
+    fn updated(&mut self, _driver: &mut Calls, _outcome: Result<(), &str>) {}
 
-    /// The master is lost. All offers are void; the driver is already looking for a master again.
-    fn disconnected(&mut self, _driver: &mut Verbs, _reason: &str) {}
+    /// The master is lost, and all offers with it. The driver is already looking for a master.
+    fn disconnected(&mut self, _driver: &mut Calls, _reason: &str) {}
 
-    /// Resources to choose from. Each offer is to be accepted or declined: what is kept is kept from everybody else.
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>);
+    /// New offers. Each must be accepted or declined: no other framework can use their resources
+    /// until then.
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>);
 
-    /// This offer is void: accepting it would lose the tasks.
-    fn rescinded(&mut self, _driver: &mut Verbs, _offer: &OfferId) {}
+    /// An offer is no longer valid. Tasks launched on it would be lost.
+    fn rescinded(&mut self, _driver: &mut Calls, _offer: &OfferId) {}
 
-    /// These agents will be away: each inverse offer is to be [accepted](Verbs::accept_inverse), which is to say that the framework will have
-    /// left by then, or [declined](Verbs::decline_inverse). Nothing is forced: whatever the answer, the tasks there end when the machine
-    /// is taken down.
-    fn inverse_offers(&mut self, _driver: &mut Verbs, _offers: Vec<InverseOffer>) {}
+    /// Agents will become unavailable. Each inverse offer must be
+    /// [accepted](Calls::accept_inverse), if the framework will leave in time, or
+    /// [declined](Calls::decline_inverse). In both cases, remaining tasks end when the machine is
+    /// taken down.
+    fn inverse_offers(&mut self, _driver: &mut Calls, _offers: Vec<InverseOffer>) {}
 
-    /// This inverse offer is void.
-    fn inverse_rescinded(&mut self, _driver: &mut Verbs, _offer: &OfferId) {}
+    /// An inverse offer is no longer valid.
+    fn inverse_rescinded(&mut self, _driver: &mut Calls, _offer: &OfferId) {}
 
-    /// A task has a new state. Each update comes once as long as the driver lives and remembers it (see [`crate::UPDATES_REMEMBERED`]).
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus);
+    /// A task has a new state. The driver delivers each update once, as long as it remembers it
+    /// (see [`crate::UPDATES_REMEMBERED`]).
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus);
 
-    /// These tasks must make room for a role that lacks what is guaranteed to it: each that has not ended by the deadline is killed, and if
-    /// that does not help its executor with all its tasks. A framework may end them itself, when it has saved what it needs; what it
-    /// launches instead it may be able to place elsewhere. The ends come as statuses, those of tasks that were killed with reason
-    /// `CONTAINER_PREEMPTED`. One that may stay after all, since room came otherwise, comes as a status as well, with its state as it is.
+    /// Tasks are revoked to meet another role's guarantee. Each task that has not ended by the
+    /// deadline is killed; if that fails, its executor with all its tasks is. The framework may
+    /// save its work and end the tasks earlier, and launch replacements elsewhere. The ends arrive
+    /// as statuses; those of killed tasks have reason `CONTAINER_PREEMPTED`. If a task may stay
+    /// after all, its unchanged status arrives.
     ///
-    /// That status is told once, and asks for no acknowledgement: a scheduler that was away just then hears the task's state only if it asks
-    /// ([`Verbs::reconcile`]; of the driver's own questions it hears only news). It need not ask: whoever subscribes again is warned again of
-    /// all that must still make room, so a task of which it hears no new warning, and whose deadline has not passed, may stay.
+    /// That last status is sent once and needs no acknowledgement, so a scheduler that is
+    /// disconnected at that time misses it. It can ask with [`Calls::reconcile`] (the driver's own
+    /// reconciliation reports only changes). But every new subscription repeats the pending
+    /// revocations: a task without a new one, before its deadline, may stay.
     ///
-    /// By what is guaranteed to its own roles, and by the label `meros.priority`, a framework says which of its tasks go last
-    /// (see [`protocol::marks`]).
-    fn revoked(&mut self, _driver: &mut Verbs, _revoked: &TasksRevoked) {}
+    /// The framework's guarantees and the label `meros.priority` determine which of its tasks are
+    /// revoked last (see [`protocol::reserved_labels`]).
+    fn revoked(&mut self, _driver: &mut Calls, _revoked: &TasksRevoked) {}
 
-    /// An operation that the framework has named in an [accept](Verbs::accept) has a new state. Each update comes once, as those of tasks.
-    /// Its resources are as they were if it is not `FINISHED`: what was built upon it in the meantime is dropped as well.
-    fn operation_status(&mut self, _driver: &mut Verbs, _status: &OperationStatus) {}
+    /// An operation with an id from an [accept](Calls::accept) has a new state. Each update is
+    /// delivered once, as for tasks. In any final state but `FINISHED` the resources are unchanged,
+    /// and later operations that depend on them are dropped too.
+    fn operation_status(&mut self, _driver: &mut Calls, _status: &OperationStatus) {}
 
-    /// Bytes from an executor. At most once.
+    /// Data from an executor. Delivered at most once.
     fn message(
         &mut self,
-        _driver: &mut Verbs,
+        _driver: &mut Calls,
         _agent: &AgentId,
         _executor: &ExecutorId,
         _data: &[u8],
     ) {
     }
 
-    /// An agent or an executor is no more. Its tasks' statuses come separately, before or after.
-    fn lost(&mut self, _driver: &mut Verbs, _lost: &Lost) {}
+    /// An agent was removed or an executor has ended. The statuses of its tasks arrive separately,
+    /// before or after.
+    fn lost(&mut self, _driver: &mut Calls, _lost: &Lost) {}
 
-    /// A call could not be delivered to any master, within its bounds of memory and time (S132). A launch that was certainly not
-    /// heard does not come here but as the lost status of its tasks. A kill is said again when the driver next subscribes.
-    fn undelivered(&mut self, _driver: &mut Verbs, _failed: &Undelivered) {}
+    /// A call could not be delivered within the bounds of memory and time. A launch that certainly
+    /// did not reach a master is reported as lost statuses instead. A kill is repeated after the
+    /// next subscription.
+    fn undelivered(&mut self, _driver: &mut Calls, _failed: &Undelivered) {}
 
-    /// The framework cannot go on: refused, removed, or replaced by a newer scheduler. The driver stops after this.
-    fn failed(&mut self, _driver: &mut Verbs, _reason: &str) {}
+    /// The framework was refused, removed, or replaced by a newer scheduler. The driver ends after
+    /// this.
+    fn failed(&mut self, _driver: &mut Calls, _reason: &str) {}
 }

@@ -1,8 +1,8 @@
-//! Framework state, as an author sees it: what can be asked, what is answered, and what may go wrong (DESIGN section 9).
+//! Framework state: requests, answers and errors.
 //!
-//! A framework keeps up to 128 keys of at most 256 bytes with values of at most 64 KiB in the masters' registry. They are on a
-//! majority of the masters' disks before anybody is answered, survive the master and every scheduler, and end with the framework. Plain
-//! data; the driver carries it out.
+//! A framework can keep up to 128 keys of at most 256 bytes, with values of at most 64 KiB, in the
+//! masters' registry. A change is answered when it is on the disks of a majority of the masters.
+//! The state survives masters and schedulers, and is deleted with the framework.
 
 use std::time::Duration;
 
@@ -10,44 +10,44 @@ use protocol::message::state::{ChangeState, StateRefused, StateValue, check_key,
 use resources::Invalid;
 use runtime::AskError;
 
-/// How long a call waits for a master that answers it.
+/// Time limit of a request, including the wait for a master.
 pub const STATE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What can be asked of the framework's state.
+/// A request for the framework's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateCall {
-    /// What stands under this key? Reads see all that was answered before; standbys may ask too.
+    /// Reads a key. Includes all changes answered before. Standbys may read too.
     Get {
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// Write this, whatever is there.
+    /// Writes a key unconditionally.
     Put {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What to write.
+        /// The value.
         value: Vec<u8>,
     },
-    /// Write this if the version is still the one expected.
+    /// Writes a key if it has the expected version.
     CompareAndSet {
-        /// Which key.
+        /// The key.
         key: String,
-        /// The version; 0 for a key that is not there.
+        /// Expected version; 0 for a missing key.
         expected: u64,
-        /// What to write.
+        /// The value.
         value: Vec<u8>,
     },
-    /// Keep nothing there any more.
+    /// Deletes a key.
     Delete {
-        /// Which key.
+        /// The key.
         key: String,
-        /// Only if this is its version; `None` in any case.
+        /// Expected version; `None` for any.
         expected: Option<u64>,
     },
 }
 
 impl StateCall {
-    /// The key that is asked for.
+    /// The key of the request.
     pub fn key(&self) -> &str {
         match self {
             Self::Get { key }
@@ -57,7 +57,7 @@ impl StateCall {
         }
     }
 
-    /// Whether it only looks.
+    /// Whether the request is a read.
     pub fn reads(&self) -> bool {
         matches!(self, Self::Get { .. })
     }
@@ -70,7 +70,7 @@ impl StateCall {
         }
     }
 
-    /// The change in a master's words: the version expected and the new value; `None` for a question.
+    /// The change: expected version and new value; `None` for a read.
     pub(crate) fn change(&self) -> Option<(Option<u64>, Option<Vec<u8>>)> {
         match self {
             Self::Get { .. } => None,
@@ -83,96 +83,97 @@ impl StateCall {
     }
 }
 
-/// What was answered.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StateAnswer {
-    /// What stands there.
+    /// The value, if there is one.
     Found(Option<StateValue>),
-    /// It was written, and has this version; 0 if it was deleted.
+    /// The change was made.
     Written {
-        /// What the next change may expect.
+        /// The new version; 0 after a deletion.
         version: u64,
     },
 }
 
-/// What has become of a call.
+/// Result of a request.
 pub type StateOutcome = Result<StateAnswer, StateError>;
 
-/// Why a call was not, or may not have been, carried out.
+/// Why a request failed, or may have failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StateError {
-    /// No master answered within [`STATE_PATIENCE`]. Nothing was changed: try again.
+    /// No master answered within [`STATE_PATIENCE`]. Nothing was changed: retry.
     #[error("no master: {reason}")]
     Unavailable {
         /// For the log.
         reason: String,
     },
-    /// The change may have been made or not: read the key, or say a compare-and-set again.
-    #[error("it may have been changed or not: {reason}")]
+    /// The change may have been made: read the key, or repeat a compare-and-set.
+    #[error("unknown whether the change was made: {reason}")]
     Unknown {
         /// For the log.
         reason: String,
     },
-    /// The key has another version than expected. Nothing was changed: read it again.
+    /// The version differs from the expected one. Nothing was changed: read the key again.
     #[error("its version is {found}")]
     Conflict {
-        /// The version it has; 0 when it is not there.
+        /// The current version; 0 for a missing key.
         found: u64,
     },
-    /// This scheduler does not lead, and only the one that does may change the state. Nothing was changed.
+    /// This scheduler is not the leading one, which alone may change the state. Nothing was
+    /// changed.
     #[error("not leading: {reason}")]
     NotLeading {
         /// For the log.
         reason: String,
     },
-    /// It will never be done as it is.
+    /// The request is invalid and must not be repeated.
     #[error("{reason}")]
     Refused {
-        /// Names the field, the value and what was expected.
+        /// Field, value and expectation.
         reason: String,
     },
 }
 
-/// What follows from a master's answer, or from none.
+/// Result of one attempt at a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
-    /// The call is over.
-    Over(StateOutcome),
-    /// Nothing was changed: it can be said again.
-    Again {
-        /// Why it has to be.
+pub(crate) enum Attempt {
+    /// The request is complete.
+    Done(StateOutcome),
+    /// Nothing was changed: retry.
+    Retry {
+        /// The cause.
         reason: String,
     },
 }
 
-/// What follows from what a master said.
-pub(crate) fn heard(
+/// Interprets a master's answer.
+pub(crate) fn interpret(
     reads: bool,
     answer: Result<Result<StateAnswer, StateRefused>, AskError>,
-) -> Heard {
+) -> Attempt {
     let error = match answer {
-        Ok(Ok(answer)) => return Heard::Over(Ok(answer)),
-        Ok(Err(StateRefused::NotNow { reason })) => return Heard::Again { reason },
+        Ok(Ok(answer)) => return Attempt::Done(Ok(answer)),
+        Ok(Err(StateRefused::NotNow { reason })) => return Attempt::Retry { reason },
         Ok(Err(StateRefused::Conflict { found })) => StateError::Conflict { found },
         Ok(Err(StateRefused::NotLeading { reason })) => StateError::NotLeading { reason },
         Ok(Err(StateRefused::Never { reason })) => StateError::Refused { reason },
         Err(AskError::Refused { reason }) => StateError::Refused { reason },
         Err(error @ (AskError::Gone | AskError::Late { .. } | AskError::Full)) if reads => {
             let reason = error.to_string();
-            return Heard::Again { reason };
+            return Attempt::Retry { reason };
         }
         Err(AskError::Full) => {
             let reason = AskError::Full.to_string();
-            return Heard::Again { reason };
+            return Attempt::Retry { reason };
         }
         Err(error) => StateError::Unknown {
             reason: error.to_string(),
         },
     };
-    Heard::Over(Err(error))
+    Attempt::Done(Err(error))
 }
 
-/// What the call is to a master, if it is a change.
+/// The message for a change; `None` for a read.
 pub(crate) fn change_of(
     call: &StateCall,
     framework_id: protocol::FrameworkId,
@@ -193,31 +194,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lost_answer_leaves_a_change_unknown_and_a_question_open() {
+    fn lost_answer_makes_a_change_unknown() {
         for lost in [
             AskError::Gone,
             AskError::Late {
                 after: STATE_PATIENCE,
             },
         ] {
-            let unknown = heard(false, Err(lost.clone()));
+            let unknown = interpret(false, Err(lost.clone()));
             assert!(
-                matches!(unknown, Heard::Over(Err(StateError::Unknown { .. }))),
+                matches!(unknown, Attempt::Done(Err(StateError::Unknown { .. }))),
                 "{unknown:?}"
             );
-            assert!(matches!(heard(true, Err(lost)), Heard::Again { .. }));
+            assert!(matches!(interpret(true, Err(lost)), Attempt::Retry { .. }));
         }
     }
 
     #[test]
-    fn what_was_certainly_not_done_is_said_again() {
+    fn unapplied_calls_are_retried() {
         let reason = "busy".to_owned();
         let not_now = Ok(Err(StateRefused::NotNow { reason }));
-        assert!(matches!(heard(false, not_now), Heard::Again { .. }));
+        assert!(matches!(interpret(false, not_now), Attempt::Retry { .. }));
         let full = Err(AskError::Full);
-        assert!(matches!(heard(false, full), Heard::Again { .. }));
+        assert!(matches!(interpret(false, full), Attempt::Retry { .. }));
         let conflict = Ok(Err(StateRefused::Conflict { found: 3 }));
-        let over = Heard::Over(Err(StateError::Conflict { found: 3 }));
-        assert_eq!(heard(false, conflict), over);
+        let over = Attempt::Done(Err(StateError::Conflict { found: 3 }));
+        assert_eq!(interpret(false, conflict), over);
     }
 }

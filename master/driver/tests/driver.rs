@@ -1,4 +1,4 @@
-//! The driver against a master that only writes down what it hears, in virtual time.
+//! The driver against a recording master, in virtual time.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,25 +13,25 @@ use protocol::message::registration::TermSeen;
 use protocol::message::scheduler::*;
 use protocol::*;
 use resources::Resources;
-use runtime::delivery::{Incoming, Numbered, take as take_numbered};
+use runtime::delivery::{DedupReceiver, Sequenced, take as take_numbered};
 use runtime::memory::Network;
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 use runtime::{Instant, Timestamp};
 use scheduler_driver::{
-    Acknowledgement, DriverRef, Ended, Scheduler, SchedulerDriver, Undelivered, Verbs,
+    Acknowledgement, Calls, DriverRef, Ended, Scheduler, SchedulerDriver, Undelivered,
 };
 
 #[path = "driver/delivery.rs"]
 mod delivery;
+#[path = "driver/discovery.rs"]
+mod discovery;
+#[path = "driver/expired.rs"]
+mod expired;
 #[path = "driver/fencing.rs"]
 mod fencing;
-#[path = "driver/over.rs"]
-mod over;
-#[path = "driver/seeking.rs"]
-mod seeking;
-#[path = "driver/standing.rs"]
-mod standing;
+#[path = "driver/standby.rs"]
+mod standby;
 #[path = "driver/updating.rs"]
 mod updating;
 
@@ -41,23 +41,23 @@ fn take(log: &Log) -> Vec<String> {
     std::mem::take(&mut log.lock().unwrap())
 }
 
-/// A master that says yes to everybody, or what it was told to say.
+/// A master that records requests and accepts subscriptions, or refuses them as configured.
 struct Master {
-    heard: Log,
-    incoming: Incoming,
+    requests: Log,
+    incoming: DedupReceiver,
     refuse: Option<SubscriptionRefused>,
     asked_later: bool,
-    /// The term that it names.
+    /// Term of its leadership.
     term: u64,
-    /// The network it loses its framework on when it is told to kill `cut`, before it can say that it heard.
+    /// The network, which it severs on a kill of `cut`, before the acknowledgement.
     network: Network,
-    /// The driver's pid, for the test to speak to it through the master's node.
+    /// The driver's pid, for messages of the test through the master's node.
     scheduler: Arc<Mutex<Option<Pid>>>,
 }
 
 impl Master {
     fn note(&self, line: String) {
-        self.heard.lock().unwrap().push(line);
+        self.requests.lock().unwrap().push(line);
     }
 }
 
@@ -66,19 +66,19 @@ impl Actor for Master {
 }
 
 impl Process for Master {
-    fn hears(ears: &mut Ears<Self>) {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
         let from = &[Role::Framework];
-        ears.hear::<Subscribe>(from);
-        ears.hear::<UpdateFramework>(from);
-        ears.hear::<Numbered>(from);
-        ears.hear::<AcceptOffers>(from);
-        ears.hear::<DeclineOffers>(from);
-        ears.hear::<KillTask>(from);
-        ears.hear::<ReconcileTasks>(from);
-        ears.hear::<AcknowledgeStatus>(from);
-        ears.hear::<SuppressOffers>(from);
-        ears.hear::<TearDown>(from);
-        ears.hear::<TermSeen>(from);
+        handlers.accept::<Subscribe>(from);
+        handlers.accept::<UpdateFramework>(from);
+        handlers.accept::<Sequenced>(from);
+        handlers.accept::<AcceptOffers>(from);
+        handlers.accept::<DeclineOffers>(from);
+        handlers.accept::<KillTask>(from);
+        handlers.accept::<ReconcileTasks>(from);
+        handlers.accept::<AcknowledgeStatus>(from);
+        handlers.accept::<SuppressOffers>(from);
+        handlers.accept::<TearDown>(from);
+        handlers.accept::<TermSeen>(from);
     }
 }
 
@@ -103,7 +103,7 @@ impl Handler<Subscribe> for Master {
             return MessageResult(Err(refused));
         }
         *self.scheduler.lock().unwrap() = Some(message.scheduler.clone());
-        // On its way before the answer to the subscription is: the driver must not deliver it before.
+        // Sent before the answer to the subscription; the driver must deliver it later.
         ctx.node()
             .tell(
                 &message.scheduler,
@@ -128,10 +128,10 @@ impl Handler<Subscribe> for Master {
     }
 }
 
-impl Handler<Numbered> for Master {
-    type Result = MessageResult<Numbered>;
-    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
-        let incoming: fn(&mut Self) -> &mut Incoming = |master| &mut master.incoming;
+impl Handler<Sequenced> for Master {
+    type Result = MessageResult<Sequenced>;
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
+        let incoming: fn(&mut Self) -> &mut DedupReceiver = |master| &mut master.incoming;
         MessageResult(take_numbered(self, incoming, numbered, ctx))
     }
 }
@@ -146,7 +146,7 @@ impl Seconds for Clock {
     }
 }
 
-macro_rules! notes {
+macro_rules! recorded {
     ($($message:ty, $pattern:pat => $line:expr;)*) => {$(
         impl Handler<$message> for Master {
             type Result = ();
@@ -156,7 +156,7 @@ macro_rules! notes {
         }
     )*};
 }
-notes! {
+recorded! {
     AcceptOffers, AcceptOffers { offer_ids, .. } => format!("accept {offer_ids:?}");
     DeclineOffers, DeclineOffers { offer_ids, .. } => format!("decline {offer_ids:?}");
     ReconcileTasks, ReconcileTasks { tasks, .. } => format!("reconcile {}", tasks.iter().map(|(task, _)| task.to_string()).collect::<Vec<_>>().join(","));
@@ -176,23 +176,23 @@ impl Handler<KillTask> for Master {
     }
 }
 
-/// A scheduler that only writes down what it hears.
-struct Notes(Log);
+/// A scheduler that records its callbacks.
+struct RecordingScheduler(Log);
 
-impl Scheduler for Notes {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+impl Scheduler for RecordingScheduler {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         self.0
             .lock()
             .unwrap()
             .push(format!("subscribed {}", subscribed.framework_id));
     }
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
         self.0
             .lock()
             .unwrap()
             .push(format!("disconnected: {reason}"));
     }
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         self.0
             .lock()
             .unwrap()
@@ -202,10 +202,10 @@ impl Scheduler for Notes {
             Filters::default(),
         );
     }
-    fn rescinded(&mut self, _: &mut Verbs, offer: &OfferId) {
+    fn rescinded(&mut self, _: &mut Calls, offer: &OfferId) {
         self.0.lock().unwrap().push(format!("rescinded {offer}"));
     }
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         let reason = status
             .reason
             .map(|reason| format!(" {reason}"))
@@ -215,10 +215,10 @@ impl Scheduler for Notes {
             .unwrap()
             .push(format!("{} {}{reason}", status.task_id, status.state));
     }
-    fn updated(&mut self, _: &mut Verbs, outcome: Result<(), &str>) {
+    fn updated(&mut self, _: &mut Calls, outcome: Result<(), &str>) {
         self.0.lock().unwrap().push(format!("updated {outcome:?}"));
     }
-    fn undelivered(&mut self, _: &mut Verbs, failed: &Undelivered) {
+    fn undelivered(&mut self, _: &mut Calls, failed: &Undelivered) {
         let tasks: Vec<_> = failed.tasks.iter().map(ToString::to_string).collect();
         let line = format!(
             "undelivered {} {}: {}",
@@ -228,22 +228,22 @@ impl Scheduler for Notes {
         );
         self.0.lock().unwrap().push(line);
     }
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.0.lock().unwrap().push(format!("failed: {reason}"));
     }
 }
 
-/// A master at address `master`, a framework's node, and what both hear.
-struct Stage {
+/// A master at address `master`, a framework's node, and the records of both.
+struct Fixture {
     network: Network,
     master: Node,
     framework: Node,
-    asked: Log,
-    told: Log,
+    requests: Log,
+    callbacks: Log,
     scheduler: Arc<Mutex<Option<Pid>>>,
 }
 
-impl Stage {
+impl Fixture {
     fn new(network: Network) -> Self {
         Self::refusing(network, None)
     }
@@ -251,22 +251,22 @@ impl Stage {
     fn refusing(network: Network, refuse: Option<SubscriptionRefused>) -> Self {
         let master = network.node("master", Role::Master, &[Role::Framework]);
         let framework = network.node("framework", Role::Framework, &[Role::Master]);
-        let stage = Self {
+        let fixture = Self {
             network,
             master,
             framework,
-            asked: Log::default(),
-            told: Log::default(),
+            requests: Log::default(),
+            callbacks: Log::default(),
             scheduler: Arc::default(),
         };
-        stage.raise(refuse);
-        stage
+        fixture.raise(refuse);
+        fixture
     }
 
     fn raise(&self, refuse: Option<SubscriptionRefused>) {
         let actor = Master {
-            heard: self.asked.clone(),
-            incoming: Incoming::default(),
+            requests: self.requests.clone(),
+            incoming: DedupReceiver::default(),
             refuse,
             asked_later: false,
             term: 0,
@@ -283,7 +283,7 @@ impl Stage {
     fn drive_with(&self, acknowledgement: Acknowledgement) -> DriverRef {
         SchedulerDriver::new(["master"], FrameworkInfo::new("user", "test"))
             .acknowledgement(acknowledgement)
-            .start(&self.framework, Notes(self.told.clone()))
+            .start(&self.framework, RecordingScheduler(self.callbacks.clone()))
             .unwrap()
     }
 
@@ -305,7 +305,7 @@ impl Stage {
         self.settle().await;
     }
 
-    /// The master says that task `t` is in `state`; with a uuid made of `uuid`, if there is one.
+    /// Sends a status of task `t` from the master, optionally with a uuid made of `uuid`.
     async fn update(&self, state: TaskState, uuid: Option<u8>) {
         let task = TaskId::new("t").unwrap();
         let mut status = TaskStatus::new(task, state, Source::Executor, Timestamp::default());
@@ -331,91 +331,106 @@ fn task() -> TaskInfo {
 
 /// SPEC 2.2: the subscription's answer is the first event.
 #[test]
-fn what_overtakes_the_answer_to_the_subscription_is_delivered_after_it() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        stage.drive();
-        stage.settle().await;
-        assert_eq!(take(&stage.told), ["subscribed m-0000", "rescinded early"]);
+fn early_events_follow_the_subscription() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        fixture.drive();
+        fixture.settle().await;
+        assert_eq!(
+            take(&fixture.callbacks),
+            ["subscribed m-0000", "rescinded early"]
+        );
     });
 }
 
 /// SPEC 2.2, A7, W17.
 #[test]
-fn after_a_lost_link_it_subscribes_again_with_its_id_and_says_again_what_is_owed() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
+fn lost_link_leads_to_resubscription_and_resends() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
         driver.suppress(BTreeSet::new()).unwrap();
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
         driver.kill(TaskId::new("t").unwrap(), None).unwrap();
-        stage.settle().await;
-        take(&stage.told);
-        let asked = take(&stage.asked);
+        fixture.settle().await;
+        take(&fixture.callbacks);
+        let requests = take(&fixture.requests);
         assert!(
-            asked[0].starts_with(r#"subscribe "" suppressed []"#),
-            "{asked:?}"
+            requests[0].starts_with(r#"subscribe "" suppressed []"#),
+            "{requests:?}"
         );
-        assert_eq!(asked[1..], ["suppress {}", "accept [OfferId(o)]", "kill t"]);
+        assert_eq!(
+            requests[1..],
+            ["suppress {}", "accept [OfferId(o)]", "kill t"]
+        );
 
-        stage.network.sever("master", "framework");
-        stage.pass(20).await;
-        assert_eq!(take(&stage.told), ["disconnected: node lost: severed"]);
-        assert!(take(&stage.asked).is_empty());
-        stage.network.heal("master", "framework");
-        stage.pass(15).await;
-        let asked = take(&stage.asked);
-        assert!(
-            asked[0].starts_with(r#"subscribe "m-0000" suppressed ["*"]"#),
-            "{asked:?}"
+        fixture.network.sever("master", "framework");
+        fixture.pass(20).await;
+        assert_eq!(
+            take(&fixture.callbacks),
+            ["disconnected: node lost: severed"]
         );
-        assert_eq!(asked[1..4], ["kill t", "reconcile t", "reconcile "]);
-        assert_eq!(take(&stage.told), ["subscribed m-0000", "rescinded early"]);
+        assert!(take(&fixture.requests).is_empty());
+        fixture.network.heal("master", "framework");
+        fixture.pass(15).await;
+        let requests = take(&fixture.requests);
+        assert!(
+            requests[0].starts_with(r#"subscribe "m-0000" suppressed ["*"]"#),
+            "{requests:?}"
+        );
+        assert_eq!(requests[1..4], ["kill t", "reconcile t", "reconcile "]);
+        assert_eq!(
+            take(&fixture.callbacks),
+            ["subscribed m-0000", "rescinded early"]
+        );
     });
 }
 
 /// SPEC 2.2 (retry discipline), W17.
 #[test]
-fn a_task_nobody_answers_for_is_asked_about_ever_less_often_and_all_are_every_15_minutes() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
+fn reconciliation_backs_off_and_repeats_every_15_minutes() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
-        stage.settle().await;
-        take(&stage.asked);
-        stage.pass(14 * 60 + 59).await;
-        assert!(take(&stage.asked).is_empty());
-        stage.pass(2).await;
-        assert_eq!(take(&stage.asked), ["reconcile t", "reconcile "]);
-        stage.pass(75).await; // after 10, 30 and 70 s
-        assert_eq!(take(&stage.asked), ["reconcile t"; 3]);
-        stage.update(TaskState::Running, None).await;
-        stage.pass(10 * 60).await;
-        assert!(take(&stage.asked).is_empty(), "it was answered");
+        fixture.settle().await;
+        take(&fixture.requests);
+        fixture.pass(14 * 60 + 59).await;
+        assert!(take(&fixture.requests).is_empty());
+        fixture.pass(2).await;
+        assert_eq!(take(&fixture.requests), ["reconcile t", "reconcile "]);
+        fixture.pass(75).await; // after 10, 30 and 70 s
+        assert_eq!(take(&fixture.requests), ["reconcile t"; 3]);
+        fixture.update(TaskState::Running, None).await;
+        fixture.pass(10 * 60).await;
+        assert!(take(&fixture.requests).is_empty(), "it was answered");
     });
 }
 
 /// SPEC 2.2, A7.
 #[test]
-fn an_update_that_comes_twice_is_delivered_once_and_acknowledged_twice() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        stage.drive();
-        stage.settle().await;
-        take(&stage.told);
-        take(&stage.asked);
-        stage.update(TaskState::Running, Some(1)).await;
-        stage.update(TaskState::Running, Some(1)).await;
-        stage.update(TaskState::Finished, Some(2)).await;
-        assert_eq!(take(&stage.told), ["t TASK_RUNNING", "t TASK_FINISHED"]);
+fn duplicate_update_is_delivered_once_acknowledged_twice() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        fixture.drive();
+        fixture.settle().await;
+        take(&fixture.callbacks);
+        take(&fixture.requests);
+        fixture.update(TaskState::Running, Some(1)).await;
+        fixture.update(TaskState::Running, Some(1)).await;
+        fixture.update(TaskState::Finished, Some(2)).await;
         assert_eq!(
-            take(&stage.asked),
+            take(&fixture.callbacks),
+            ["t TASK_RUNNING", "t TASK_FINISHED"]
+        );
+        assert_eq!(
+            take(&fixture.requests),
             ["acknowledge t 1", "acknowledge t 1", "acknowledge t 2"]
         );
     });
@@ -423,17 +438,17 @@ fn an_update_that_comes_twice_is_delivered_once_and_acknowledged_twice() {
 
 /// SPEC 2.2 (`acknowledgeStatusUpdate`).
 #[test]
-fn with_explicit_acknowledgement_nothing_is_acknowledged_before_the_scheduler_says_so() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive_with(Acknowledgement::Explicit);
-        stage.settle().await;
-        take(&stage.told);
-        take(&stage.asked);
-        stage.update(TaskState::Running, Some(1)).await;
-        stage.update(TaskState::Running, Some(1)).await;
+fn explicit_acknowledgement_waits_for_the_scheduler() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive_with(Acknowledgement::Explicit);
+        fixture.settle().await;
+        take(&fixture.callbacks);
+        take(&fixture.requests);
+        fixture.update(TaskState::Running, Some(1)).await;
+        fixture.update(TaskState::Running, Some(1)).await;
         assert_eq!(
-            (take(&stage.told), take(&stage.asked)),
+            (take(&fixture.callbacks), take(&fixture.requests)),
             (vec!["t TASK_RUNNING".to_owned()], vec![])
         );
         let mut status = TaskStatus::new(
@@ -444,41 +459,47 @@ fn with_explicit_acknowledgement_nothing_is_acknowledged_before_the_scheduler_sa
         );
         (status.uuid, status.agent_id) = (Some(Uuid([1; 16])), Some(task().agent_id));
         driver.acknowledge(&status).unwrap();
-        stage.settle().await;
-        stage.update(TaskState::Running, Some(1)).await;
-        assert_eq!(take(&stage.asked), ["acknowledge t 1", "acknowledge t 1"]);
-        assert!(take(&stage.told).is_empty());
+        fixture.settle().await;
+        fixture.update(TaskState::Running, Some(1)).await;
+        assert_eq!(
+            take(&fixture.requests),
+            ["acknowledge t 1", "acknowledge t 1"]
+        );
+        assert!(take(&fixture.callbacks).is_empty());
     });
 }
 
 #[test]
-fn refused_for_good_it_stops_with_the_masters_reason() {
-    rehearse_network(|network| async move {
+fn permanent_refusal_ends_the_driver() {
+    simulate_network(|network| async move {
         let reason = "roles: `a b` has a space".to_owned();
-        let stage = Stage::refusing(
+        let fixture = Fixture::refusing(
             network,
             Some(SubscriptionRefused::Never {
                 reason: reason.clone(),
             }),
         );
-        let driver = stage.drive();
+        let driver = fixture.drive();
         assert_eq!(driver.ended().await, Ended::Failed { reason });
-        assert_eq!(take(&stage.told), ["failed: roles: `a b` has a space"]);
-        stage.settle().await;
+        assert_eq!(
+            take(&fixture.callbacks),
+            ["failed: roles: `a b` has a space"]
+        );
+        fixture.settle().await;
         assert!(driver.revive(BTreeSet::new()).is_err(), "it has stopped");
     });
 }
 
 /// SPEC 2.2 (retry discipline).
 #[test]
-fn refused_for_now_it_comes_back_after_waits_that_double_to_at_most_15_seconds() {
-    rehearse_network(|network| async move {
+fn temporary_refusal_is_retried_with_backoff() {
+    simulate_network(|network| async move {
         let reason = "recovering".to_owned();
-        let stage = Stage::refusing(network, Some(SubscriptionRefused::NotNow { reason }));
-        stage.drive();
-        stage.pass(300).await;
-        let asked = take(&stage.asked);
-        let times: Vec<f64> = asked
+        let fixture = Fixture::refusing(network, Some(SubscriptionRefused::NotNow { reason }));
+        fixture.drive();
+        fixture.pass(300).await;
+        let requests = take(&fixture.requests);
+        let times: Vec<f64> = requests
             .iter()
             .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
             .collect();
@@ -491,73 +512,76 @@ fn refused_for_now_it_comes_back_after_waits_that_double_to_at_most_15_seconds()
             );
         }
         assert!(times.len() > 20, "{times:?}");
-        assert!(take(&stage.told).is_empty());
+        assert!(take(&fixture.callbacks).is_empty());
     });
 }
 
 #[test]
-fn the_second_master_is_tried_at_once_when_the_first_is_not_there() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
+fn absent_master_is_skipped_at_once() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
         SchedulerDriver::new(["nowhere", "master"], FrameworkInfo::new("user", "test"))
-            .start(&stage.framework, Notes(stage.told.clone()))
+            .start(
+                &fixture.framework,
+                RecordingScheduler(fixture.callbacks.clone()),
+            )
             .unwrap();
-        stage.settle().await;
-        assert_eq!(take(&stage.told)[0], "subscribed m-0000");
+        fixture.settle().await;
+        assert_eq!(take(&fixture.callbacks)[0], "subscribed m-0000");
     });
 }
 
 /// SPEC 2.8: reason `MASTER_DISCONNECTED`.
 #[test]
-fn a_launch_without_a_master_comes_back_as_lost() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        stage.network.sever("master", "framework");
-        let driver = stage.drive();
+fn launch_without_master_is_lost() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        fixture.network.sever("master", "framework");
+        let driver = fixture.drive();
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(
-            take(&stage.told),
+            take(&fixture.callbacks),
             ["t TASK_LOST REASON_MASTER_DISCONNECTED"]
         );
     });
 }
 
 #[test]
-fn tear_down_ends_the_driver_once_the_master_has_heard() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        take(&stage.asked);
+fn confirmed_tear_down_ends_the_driver() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        take(&fixture.requests);
         driver.stop(false).unwrap();
         assert_eq!(driver.ended().await, Ended::TornDown { confirmed: true });
-        assert_eq!(take(&stage.asked), ["tear down"]);
+        assert_eq!(take(&fixture.requests), ["tear down"]);
     });
 }
 
 #[test]
-fn stopped_for_failover_it_leaves_its_framework_alone() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        take(&stage.asked);
+fn stop_for_failover_keeps_the_framework() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        take(&fixture.requests);
         driver.stop(true).unwrap();
         assert_eq!(driver.ended().await, Ended::LeftForFailover);
-        assert!(take(&stage.asked).is_empty());
+        assert!(take(&fixture.requests).is_empty());
     });
 }
 
 #[test]
-fn replaced_by_a_newer_scheduler_it_stops() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        stage
+fn replaced_scheduler_stops() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        fixture
             .tell(FrameworkFailed {
                 message: "failed over".to_owned(),
             })
@@ -568,6 +592,9 @@ fn replaced_by_a_newer_scheduler_it_stops() {
                 reason: "failed over".to_owned()
             }
         );
-        assert_eq!(take(&stage.told).last().unwrap(), "failed: failed over");
+        assert_eq!(
+            take(&fixture.callbacks).last().unwrap(),
+            "failed: failed over"
+        );
     });
 }

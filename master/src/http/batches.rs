@@ -1,10 +1,12 @@
-//! Batches: whoever asks for a page that is just being made for somebody gets the next one, together with all who do (W15).
+//! Batching of page requests: a request for a page that is being rendered shares the next rendering
+//! with all others.
 //!
-//! A page is made from a snapshot that is taken after each of its readers has asked, so nobody is shown less than it has already heard
-//! of; and however many ask at once, one page is made at a time, and compressed once. Where many ask one after the other, each waits a
-//! little for company ([`pause`]), so that making pages takes little of a busy master's machine; one who asks again and again over one connection
-//! waits for nobody. Equal is what was asked with the same path, by the same principal, under the same conditions. Bounded by the requests
-//! that are served at once, and by those of the last tenth of a second.
+//! A page is rendered from a snapshot taken after its readers' requests, so no reader sees an older
+//! state than it knows; one page of a kind is rendered at a time, and compressed once. Frequent
+//! requests wait a little for others ([`pause`]), so that rendering uses a small part of a busy
+//! master's machine; repeated requests over one connection do not wait. Requests are equal if path,
+//! principal and conditions are. Bounded by the concurrent requests, and those of the last tenth of
+//! a second.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ::http::api::Refusal;
-use ::http::{Connection, Shared};
+use ::http::{ConnectionNumber, SharedBody};
 use authority::Subject;
 use axum::body::{HttpBody, to_bytes};
 use axum::extract::{Request, State};
@@ -25,94 +27,95 @@ use tokio::sync::oneshot;
 
 use super::path_of;
 
-/// The pause after a page is so many times longer than it took to make that one: a hundredth of a processor goes to small pages,
+/// The pause after a page is this many times its rendering time: small pages use a hundredth of a
+/// processor,
 const PAUSE: u32 = 100;
-/// but it is no longer than this: of large ones ten are made each second.
+/// up to this maximum: ten large pages per second.
 const PAUSE_MAX: Duration = Duration::from_millis(100);
 
-/// What makes two requests equal: what is asked, how old the answer may be, and who asks.
+/// The key of equal requests: path, cache conditions and caller.
 type Key = (String, Vec<Vec<u8>>, Subject);
 
-/// Whoever asks this, with these headers.
+/// The key of a request with these headers.
 pub(super) fn key(asked: String, headers: &HeaderMap, subject: Subject) -> Key {
     let ages = headers.get_all(CACHE_CONTROL).iter();
     let ages = ages.map(|age| age.as_bytes().to_vec()).collect();
     (asked, ages, subject)
 }
 
-/// An answer, for each who waits for it.
+/// An answer that can be sent to several readers.
 #[derive(Clone)]
-struct Made {
+struct SharedAnswer {
     status: StatusCode,
     headers: HeaderMap,
-    shared: Shared,
+    shared: SharedBody,
 }
 
-/// What somebody who waits is told.
-enum Turn {
-    /// Here it is.
-    Answer(Made),
-    /// Make it, for these too.
-    Make(Maker),
+/// The outcome for a waiting request.
+enum BatchOutcome {
+    /// The answer.
+    Answer(SharedAnswer),
+    /// Render it, for these others too.
+    Make(PageRenderer),
 }
 
-/// Those who wait for the next page of some kind, while one is being made.
-type Waiting = Vec<oneshot::Sender<Turn>>;
+/// Requests that wait for the next page of some kind, while one is being rendered.
+type Waiting = Vec<oneshot::Sender<BatchOutcome>>;
 
-/// All pages that are being made, and the last ones that were.
+/// All pages that are being rendered, and the newest finished ones.
 #[derive(Clone)]
 pub(super) struct Batches {
-    inside: Arc<Mutex<Inside>>,
+    inside: Arc<Mutex<BatchTable>>,
     hits: Hits,
     clock: Clock,
 }
 
 #[derive(Default)]
-struct Inside {
+struct BatchTable {
     made: BTreeMap<Key, Waiting>,
-    /// The last of each kind.
+    /// The newest page of each kind.
     last: BTreeMap<Key, Last>,
 }
 
-/// A page that was made.
+/// A finished page.
 struct Last {
-    /// Who else asks for one waits until then.
+    /// Further requests wait until then.
     pause_ends: Instant,
-    /// Who had it, if only one had.
-    by: Option<Connection>,
+    /// Its reader's connection, if it had only one.
+    by: Option<ConnectionNumber>,
 }
 
-/// How long others than its reader wait for the next page where one took so long to make.
+/// The pause after a page with this rendering time, for other connections than its reader's.
 fn pause(took: Duration) -> Duration {
     PAUSE_MAX.min(took.saturating_mul(PAUSE))
 }
 
-/// How many were given an answer that was made for somebody else (SPEC 3.10: `http_cache_hits`).
+/// Number of requests that shared another one's answer (metric `http_cache_hits`).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hits(Arc<AtomicU64>);
 
 impl Hits {
-    /// So many until now.
+    /// The current value.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    fn one_more(&self) {
+    fn increment(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// Who makes a page, and those who get it too. Dropped without a page, since its reader has gone, it leaves the task to the next of
-/// them.
-struct Maker {
+/// The request that renders a page, and those that share it. If it is dropped without a page
+/// because its reader has gone, the next of them takes over.
+struct PageRenderer {
     batches: Batches,
-    /// None if it is not to be left to anybody.
+    /// `None` if nobody takes over.
     key: Option<Key>,
     with: Waiting,
 }
 
 impl Batches {
-    /// None yet; who is given what was made for another is counted here.
+    /// An empty set; shared answers are counted in `hits`.
     pub fn new(clock: &Clock, hits: Hits) -> Self {
         Self {
             inside: Arc::default(),
@@ -121,8 +124,8 @@ impl Batches {
         }
     }
 
-    /// Either makes the page or waits for it.
-    fn join(&self, key: Key) -> Result<Maker, oneshot::Receiver<Turn>> {
+    /// Either renders the page or waits for it.
+    fn join(&self, key: Key) -> Result<PageRenderer, oneshot::Receiver<BatchOutcome>> {
         self.change(|inside| match inside.made.get_mut(&key) {
             Some(waiting) => {
                 let (told, turn) = oneshot::channel();
@@ -131,7 +134,7 @@ impl Batches {
             }
             None => {
                 inside.made.insert(key.clone(), Waiting::new());
-                Ok(Maker {
+                Ok(PageRenderer {
                     batches: self.clone(),
                     key: Some(key),
                     with: Waiting::new(),
@@ -140,12 +143,12 @@ impl Batches {
         })
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Inside) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut BatchTable) -> T) -> T {
         change(&mut self.inside.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A page was made just now, for this one or for several.
-    fn made(&self, key: Key, took: Duration, by: Option<Connection>) {
+    /// Records a page that was just rendered.
+    fn made(&self, key: Key, took: Duration, by: Option<ConnectionNumber>) {
         let now = self.clock.now();
         let pause_ends = now + pause(took);
         self.change(|inside| {
@@ -154,8 +157,8 @@ impl Batches {
         });
     }
 
-    /// Ready once it is time for the next page for this one.
-    async fn time(&self, key: &Key, by: Option<Connection>) {
+    /// Waits until the next page may be rendered for this connection.
+    async fn time(&self, key: &Key, by: Option<ConnectionNumber>) {
         let pause_ends = self.change(|inside| {
             let last = inside.last.get(key)?;
             (last.by.is_none() || last.by != by).then_some(last.pause_ends)
@@ -165,7 +168,8 @@ impl Batches {
         }
     }
 
-    /// The first of these who is still there makes the next page, for the others too; if nobody is left none is made.
+    /// The first of these that is still connected renders the next page for all; without any, none
+    /// is rendered.
     fn pass_on(&self, key: &Key, mut to: Waiting) {
         loop {
             if to.is_empty() {
@@ -182,46 +186,46 @@ impl Batches {
                 }
             }
             let next = to.remove(0);
-            let maker = Maker {
+            let maker = PageRenderer {
                 batches: self.clone(),
                 key: Some(key.clone()),
                 with: to,
             };
-            match next.send(Turn::Make(maker)) {
+            match next.send(BatchOutcome::Make(maker)) {
                 Ok(()) => return,
-                // It has gone: the next one.
-                Err(Turn::Make(mut maker)) => {
+                // It has gone: try the next one.
+                Err(BatchOutcome::Make(mut maker)) => {
                     maker.key = None;
                     to = std::mem::take(&mut maker.with);
                 }
-                Err(Turn::Answer(_)) => return,
+                Err(BatchOutcome::Answer(_)) => return,
             }
         }
     }
 }
 
-impl Maker {
-    /// Waits for company, which gets the page too, if it is soon after the page before.
-    async fn gather(&mut self, by: Option<Connection>) {
+impl PageRenderer {
+    /// Waits for other requests to share the page, if the previous page is recent.
+    async fn gather(&mut self, by: Option<ConnectionNumber>) {
         let Some(key) = &self.key else {
             return;
         };
         self.batches.time(key, by).await;
-        let come = |inside: &mut Inside| inside.made.get_mut(key).map(std::mem::take);
+        let come = |inside: &mut BatchTable| inside.made.get_mut(key).map(std::mem::take);
         let come = self.batches.change(come);
         self.with.extend(come.into_iter().flatten());
     }
 
-    /// The page is made.
-    fn tell(mut self, made: &Made) {
+    /// Sends the finished page to those that share it.
+    fn tell(mut self, made: &SharedAnswer) {
         for one in self.with.drain(..) {
-            // Whoever has gone needs none.
-            let _ = one.send(Turn::Answer(made.clone()));
+            // A receiver that has gone needs no answer.
+            let _ = one.send(BatchOutcome::Answer(made.clone()));
         }
     }
 }
 
-impl Drop for Maker {
+impl Drop for PageRenderer {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let with = std::mem::take(&mut self.with);
@@ -230,19 +234,19 @@ impl Drop for Maker {
     }
 }
 
-impl Made {
-    /// An answer that is whole; one that is not can be read only once.
+impl SharedAnswer {
+    /// A complete answer; a streamed body can be read only once.
     async fn of(response: Response) -> Result<Self, Response> {
         if response.body().size_hint().exact().is_none() {
             return Err(response);
         }
         let (mut head, body) = response.into_parts();
-        let shared = match head.extensions.remove::<Shared>() {
+        let shared = match head.extensions.remove::<SharedBody>() {
             Some(shared) => shared,
             None => match to_bytes(body, usize::MAX).await {
-                Ok(body) => Shared::from(body),
+                Ok(body) => SharedBody::from(body),
                 Err(broken) => {
-                    let problem = format!("the page was cut while it was made: {broken}");
+                    let problem = format!("page rendering failed: {broken}");
                     let refusal = Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, problem);
                     return Err(refusal.into_response());
                 }
@@ -256,13 +260,13 @@ impl Made {
     }
 }
 
-impl IntoResponse for Made {
+impl IntoResponse for SharedAnswer {
     fn into_response(self) -> Response {
         (self.status, self.headers, self.shared).into_response()
     }
 }
 
-/// Serves a page, or gives one that is made for somebody else too.
+/// Serves a page, or another request's.
 pub(super) async fn batched(
     State(batches): State<Batches>,
     request: Request,
@@ -279,31 +283,31 @@ pub(super) async fn batched(
     share(&batches, key, by, next.run(request)).await
 }
 
-/// Gives the answer that is made for this one, or one that is made for somebody else too.
+/// The answer rendered for this request, or another one's.
 pub(super) async fn share(
     batches: &Batches,
     key: Key,
-    by: Option<Connection>,
+    by: Option<ConnectionNumber>,
     make: impl Future<Output = Response>,
 ) -> Response {
     let mut maker = match batches.join(key.clone()) {
         Ok(maker) => maker,
         Err(turn) => match turn.await {
-            Ok(Turn::Answer(made)) => {
-                batches.hits.one_more();
+            Ok(BatchOutcome::Answer(made)) => {
+                batches.hits.increment();
                 return made.into_response();
             }
-            Ok(Turn::Make(maker)) => maker,
-            // Whoever has to make it goes only with its process.
+            Ok(BatchOutcome::Make(maker)) => maker,
+            // The renderer disappears only with its process.
             Err(_) => {
-                let gone = "whoever was to make this page has gone; try again";
+                let gone = "page rendering was interrupted; try again";
                 return Refusal::not_now(gone).into_response();
             }
         },
     };
     maker.gather(by).await;
     let (begun, alone) = (batches.clock.now(), maker.with.is_empty());
-    match Made::of(make.await).await {
+    match SharedAnswer::of(make.await).await {
         Ok(made) => {
             if made.status == StatusCode::OK {
                 let took = batches.clock.now() - begun;
@@ -322,12 +326,12 @@ mod tests {
 
     use futures_util::FutureExt;
     use futures_util::future::LocalBoxFuture;
-    use runtime::rehearsal::stage;
+    use runtime::testing::run_simulated;
 
     use super::*;
 
-    /// Counts the pages that are made; each says its number, once it is let go.
-    struct Press {
+    /// Counts rendered pages; each shows its number, once released.
+    struct CountingRenderer {
         batches: Batches,
         made: Arc<AtomicUsize>,
     }
@@ -336,13 +340,13 @@ mod tests {
         ("/state".to_owned(), Vec::new(), Subject::default())
     }
 
-    type Asked = LocalBoxFuture<'static, String>;
+    type PendingAnswer = LocalBoxFuture<'static, String>;
 
     fn batches() -> Batches {
         Batches::new(&Clock::paused(), Hits::default())
     }
 
-    impl Press {
+    impl CountingRenderer {
         fn new() -> Self {
             Self {
                 batches: batches(),
@@ -350,8 +354,8 @@ mod tests {
             }
         }
 
-        /// Somebody asks; the page is made when the sender has said so.
-        fn ask(&self, path: &str) -> (Asked, oneshot::Sender<()>) {
+        /// Sends a request; the page is rendered when the sender fires.
+        fn ask(&self, path: &str) -> (PendingAnswer, oneshot::Sender<()>) {
             let (go, when) = oneshot::channel::<()>();
             let (batches, made) = (self.batches.clone(), self.made.clone());
             let key = (path.to_owned(), Vec::new(), Subject::default());
@@ -377,9 +381,9 @@ mod tests {
 
     /// W15; SPEC 3.10: `http_cache_hits`.
     #[test]
-    fn who_asks_while_a_page_is_made_gets_the_next_one_with_all_others() {
-        stage(async {
-            let press = Press::new();
+    fn requests_during_rendering_share_the_next_page() {
+        run_simulated(async {
+            let press = CountingRenderer::new();
             let (first, go) = press.ask("/state");
             let (second, go_on) = press.ask("/state");
             let (third, _never) = press.ask("/state");
@@ -403,16 +407,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_goes_leaves_the_page_to_the_next_who_is_still_there() {
-        stage(async {
-            let press = Press::new();
+    fn next_waiting_request_takes_over_the_rendering() {
+        run_simulated(async {
+            let press = CountingRenderer::new();
             let (first, _) = press.ask("/state");
             let (second, _) = press.ask("/state");
             let (third, _) = press.ask("/state");
             let (fourth, go) = press.ask("/state");
             drop(second);
             drop(first);
-            // The third was told to make it, and goes before it does.
+            // The third is chosen to render it, and is dropped before.
             drop(third);
             go.send(()).unwrap();
             assert_eq!(fourth.await, "2");
@@ -420,10 +424,10 @@ mod tests {
         });
     }
 
-    /// W15: a master that many poll makes few pages.
+    /// W15: a master with many polling clients renders few pages.
     #[test]
-    fn others_who_ask_soon_after_a_page_wait_a_little_for_company() {
-        stage(async {
+    fn frequent_requests_wait_and_share_a_page() {
+        run_simulated(async {
             let (batches, made) = (batches(), AtomicUsize::new(0));
             let ask = async |by: u64, takes: u64| {
                 let make = async {
@@ -431,7 +435,7 @@ mod tests {
                     let number = made.fetch_add(1, Ordering::Relaxed) + 1;
                     number.to_string().into_response()
                 };
-                let by = Some(Connection::numbered(by));
+                let by = Some(ConnectionNumber::numbered(by));
                 let response = share(&batches, state(), by, make).await;
                 let bytes = to_bytes(response.into_body(), 100).await.unwrap();
                 String::from_utf8(bytes.to_vec()).unwrap()
@@ -441,12 +445,12 @@ mod tests {
                 let now = batches.clock.now();
                 (now - std::mem::replace(&mut before, now)).as_millis()
             };
-            // One who asks again as soon as it has had its page waits for nothing.
+            // A reader that asks again after its page does not wait.
             for number in ["1", "2", "3"] {
                 assert_eq!(ask(1, 3).await, number);
             }
             assert_eq!(passed(), 9);
-            // Others come together.
+            // Others share a page.
             let later = async {
                 batches.clock.sleep(Duration::from_millis(15)).await;
                 ask(3, 3).await
@@ -454,14 +458,14 @@ mod tests {
             let both = futures_util::join!(ask(2, 3), later);
             assert_eq!(both, ("4".to_owned(), "4".to_owned()));
             assert_eq!(passed(), 103);
-            // Each of several is another one.
+            // Each of several is a new connection.
             assert_eq!(ask(2, 0).await, "5");
             assert_eq!(passed(), 100);
-            // What takes no time needs no pause.
+            // A page that costs nothing needs no pause.
             assert_eq!(ask(3, 50).await, "6");
             assert_eq!(passed(), 50);
             assert_eq!(batches.hits.count(), 1);
-            // Nothing is remembered for longer.
+            // Older pages are forgotten.
             let other = ("/other".into(), Vec::new(), Subject::default());
             batches.made(state(), Duration::ZERO, None);
             batches.made(other, PAUSE_MAX, None);
@@ -470,21 +474,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_as_long_as_a_page_is_dear_but_never_long() {
+    fn pause_depends_on_rendering_time_and_is_bounded() {
         let after = |micros| pause(Duration::from_micros(micros)).as_micros();
         assert_eq!([0, 20, 300, 5_000].map(after), [0, 2_000, 30_000, 100_000]);
         assert_eq!(pause(Duration::MAX), PAUSE_MAX);
     }
 
     #[test]
-    fn a_page_that_is_cut_while_it_is_made_says_so_and_is_given_to_nobody_else() {
-        stage(async {
+    fn failed_page_rendering_is_reported_and_not_shared() {
+        run_simulated(async {
             let (batches, key) = (batches(), state());
-            let make = async { Response::new(::http::rehearsal::cut_body(5)) };
+            let make = async { Response::new(::http::testing::cut_body(5)) };
             let response = share(&batches, key.clone(), None, make).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             let bytes = to_bytes(response.into_body(), 100).await.unwrap();
-            assert_eq!(bytes, "the page was cut while it was made: it broke\n");
+            assert_eq!(bytes, "page rendering failed: it broke\n");
             let next = share(&batches, key, None, async { "whole".into_response() }).await;
             assert_eq!(next.status(), StatusCode::OK);
         });

@@ -1,13 +1,13 @@
-//! Requests that change something: quotas and weights (SPEC 3.9).
+//! Changes of quotas and weights, and teardown.
 //!
-//! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 409 not as things
-//! are, 503 not just now. Where no master acts the request never comes here: it was sent to the leader. Bodies are read whatever their
-//! type is said to be, since `curl -d` says nothing true of it, and large ones as large calls are ([`Whole`]). Whether who asks may is asked of
-//! [`Asker`]; nothing else is decided here.
+//! Parses the body, asks the local master, and translates its answer: 200 done, 400 invalid, 409
+//! conflict, 503 not now. Without a local master the request was redirected before. Bodies are
+//! parsed regardless of their content type, since `curl -d` sends a wrong one, and large ones like
+//! large calls ([`PageBody`]). [`Caller`] authorizes; nothing else is decided here.
 
 use std::fmt::Display;
 
-use ::http::api::{Heard, Refusal, Whole, declared_length};
+use ::http::api::{CallPermit, PageBody, Refusal, declared_length};
 use authority::{Action, Forbidden};
 use axum::Extension;
 use axum::extract::rejection::PathRejection;
@@ -20,27 +20,26 @@ use runtime::Node;
 use runtime::prelude::*;
 
 use super::operator::writes;
-use super::{PATIENCE, words};
+use super::{PATIENCE, role_json};
+use crate::leadership::LocalLeader;
 use crate::master::{EndFramework, Master, ResetQuota, SetQuotas};
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
 
-/// The most bytes of a body.
+/// Maximum bytes of a body.
 pub(super) const BODY_MAX: usize = 4 << 20;
 
-/// Asks the master that acts here.
-pub(super) async fn ask<M>(front: &Front, question: M) -> Result<M::Result, Response>
+/// Asks the local master.
+pub(super) async fn ask<M>(local: &LocalLeader, question: M) -> Result<M::Result, Response>
 where
     M: Message + Send + 'static,
     M::Result: Send,
     Master: Handler<M>,
 {
     let gone = || {
-        let problem =
-            "the master gave no answer in time: look what has become of it before you say it again";
+        let problem = "the master did not answer in time; check the result before you try again";
         not_now(problem)
     };
-    let master = front.master().ok_or_else(gone)?;
+    let master = local.master().ok_or_else(gone)?;
     master.ask(question, PATIENCE).await.map_err(|_| gone())
 }
 
@@ -56,15 +55,15 @@ pub(super) fn conflict(problem: impl Display) -> Response {
     Refusal::conflict(problem).into_response()
 }
 
-/// 403: who asks may not.
+/// 403: not authorized.
 pub(super) fn forbidden(problem: Forbidden) -> Response {
     Refusal::forbidden(problem).into_response()
 }
 
-/// A body, whole and no longer than it may be.
+/// A complete body within the bound.
 pub(super) struct WholeBody {
     node: Node,
-    whole: Whole,
+    whole: PageBody,
 }
 
 impl<S: Send + Sync> FromRequest<S> for WholeBody {
@@ -72,17 +71,17 @@ impl<S: Send + Sync> FromRequest<S> for WholeBody {
 
     async fn from_request(mut request: Request, state: &S) -> Result<Self, Response> {
         let node = request.extensions_mut().remove::<Node>();
-        // Whoever stands before the routes gives each request its node.
+        // The layer before the routes gives each request its node.
         let node = node.ok_or_else(|| StatusCode::INTERNAL_SERVER_ERROR.into_response())?;
         let too_long = || {
-            let problem = format!("the body has more than {BODY_MAX} bytes: name less at once");
+            let problem = format!("the body has more than {BODY_MAX} bytes; split the request");
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, problem).into_response()
         };
         let declared = declared_length(request.headers());
         if declared.is_some_and(|length| length > BODY_MAX as u64) {
             return Err(too_long());
         }
-        let whole = Whole::from_request(request, state).await;
+        let whole = PageBody::from_request(request, state).await;
         let whole = whole.map_err(|cut| match cut.status() {
             StatusCode::PAYLOAD_TOO_LARGE => too_long(),
             _ => cut.into_response(),
@@ -92,11 +91,11 @@ impl<S: Send + Sync> FromRequest<S> for WholeBody {
 }
 
 impl WholeBody {
-    /// What it says, by this. Until the rest is dropped as well, no other large one has its turn.
+    /// Parses the body. No other large one is parsed until the returned permit is dropped.
     pub async fn read<T: Send + 'static, E: Display + Send + 'static>(
         self,
         read: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
-    ) -> Result<(T, Heard), Response> {
+    ) -> Result<(T, CallPermit), Response> {
         let read = self.whole.read(&self.node, read).await;
         read.map_err(IntoResponse::into_response)
     }
@@ -104,78 +103,86 @@ impl WholeBody {
 
 /// `PUT /weights`.
 pub(super) async fn put_weights(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(words::weights).await {
-        Ok((update, _heard)) => change_weights(&front, &asker, update).await,
+    match body.read(role_json::weights).await {
+        Ok((update, _permit)) => change_weights(&local, &caller, update).await,
         Err(response) => response,
     }
 }
 
 /// Sets weights.
 pub(super) async fn change_weights(
-    front: &Front,
-    asker: &Asker,
+    local: &LocalLeader,
+    caller: &Caller,
     update: UpdateWeights,
 ) -> Response {
-    match asker.update_weights(&update) {
-        Ok(()) => change::<UpdateWeights>(front, update).await,
+    match caller.update_weights(&update) {
+        Ok(()) => change::<UpdateWeights>(local, update).await,
         Err(problem) => forbidden(problem),
     }
 }
 
 /// Sets quotas.
-pub(super) async fn change_quotas(front: &Front, asker: &Asker, update: UpdateQuotas) -> Response {
-    match asker.update_quotas(&update) {
-        Ok(()) => change::<UpdateQuotas>(front, update).await,
+pub(super) async fn change_quotas(
+    local: &LocalLeader,
+    caller: &Caller,
+    update: UpdateQuotas,
+) -> Response {
+    match caller.update_quotas(&update) {
+        Ok(()) => change::<UpdateQuotas>(local, update).await,
         Err(problem) => forbidden(problem),
     }
 }
 
-/// `POST /quota`: in the old form it sets what is not set yet, as in Mesos.
+/// `POST /quota`: the old form sets quotas that are not set yet, as in Mesos.
 pub(super) async fn post_quota(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(words::quotas).await {
-        Ok((said, _heard)) if said.is_v0 => set_quota(&front, &asker, said.update).await,
-        Ok((said, _heard)) => change_quotas(&front, &asker, said.update).await,
+    match body.read(role_json::quotas).await {
+        Ok((parsed, _permit)) if parsed.is_v0 => set_quota(&local, &caller, parsed.update).await,
+        Ok((parsed, _permit)) => change_quotas(&local, &caller, parsed.update).await,
         Err(response) => response,
     }
 }
 
 /// Sets quotas of roles that have none yet.
-pub(super) async fn set_quota(front: &Front, asker: &Asker, update: UpdateQuotas) -> Response {
-    if let Err(problem) = asker.update_quotas(&update) {
+pub(super) async fn set_quota(
+    local: &LocalLeader,
+    caller: &Caller,
+    update: UpdateQuotas,
+) -> Response {
+    if let Err(problem) = caller.update_quotas(&update) {
         return forbidden(problem);
     }
-    change(front, SetQuotas(update)).await
+    change(local, SetQuotas(update)).await
 }
 
 /// `PUT /quota`.
 pub(super) async fn put_quota(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(words::quotas).await {
-        Ok((said, _heard)) => change_quotas(&front, &asker, said.update).await,
+    match body.read(role_json::quotas).await {
+        Ok((parsed, _permit)) => change_quotas(&local, &caller, parsed.update).await,
         Err(response) => response,
     }
 }
 
 /// `DELETE /quota/ROLE`.
 pub(super) async fn delete_quota(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     role: Result<Path<String>, PathRejection>,
     uri: Uri,
 ) -> Response {
     match role {
-        Ok(Path(role)) => remove_quota(&front, &asker, role).await,
+        Ok(Path(role)) => remove_quota(&local, &caller, role).await,
         Err(_) => bad(Invalid::new(
             "path",
             uri.path(),
@@ -184,28 +191,28 @@ pub(super) async fn delete_quota(
     }
 }
 
-/// Takes the quota of a role away.
-pub(super) async fn remove_quota(front: &Front, asker: &Asker, role: String) -> Response {
-    if let Err(problem) = asker.may(Action::UpdateQuotas, role.as_str()) {
+/// Removes a role's quota.
+pub(super) async fn remove_quota(local: &LocalLeader, caller: &Caller, role: String) -> Response {
+    if let Err(problem) = caller.authorize(Action::UpdateQuotas, role.as_str()) {
         return forbidden(problem);
     }
-    change(front, ResetQuota { role }).await
+    change(local, ResetQuota { role }).await
 }
 
 /// `POST /teardown`.
 pub(super) async fn tear_down(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(framework_said).await {
-        Ok((end, _heard)) => writes::tear_down(&front, &asker, end).await,
+    match body.read(parse_framework_id).await {
+        Ok((end, _permit)) => writes::tear_down(&local, &caller, end).await,
         Err(response) => response,
     }
 }
 
-/// Which framework this form says.
-fn framework_said(form: &[u8]) -> Result<EndFramework, String> {
+/// The framework named in a form.
+fn parse_framework_id(form: &[u8]) -> Result<EndFramework, String> {
     let fields = ::http::fields(form).map_err(|bad| bad.to_string())?;
     let Some(id) = fields.get("frameworkId") else {
         let expected = "a form with frameworkId=ID";
@@ -215,12 +222,12 @@ fn framework_said(form: &[u8]) -> Result<EndFramework, String> {
     id.map(|framework_id| EndFramework { framework_id })
 }
 
-pub(super) async fn change<M>(front: &Front, update: M) -> Response
+pub(super) async fn change<M>(local: &LocalLeader, update: M) -> Response
 where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,
 {
-    match ask(front, update).await {
+    match ask(local, update).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(problem)) => refused(problem),
         Err(response) => response,

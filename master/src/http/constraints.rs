@@ -1,57 +1,59 @@
-//! `/allocator/offer_constraints_debug`: which agents each framework's offer constraints keep from it, by role, in Mesos' form (SPEC 2.4).
+//! `/allocator/offer_constraints_debug`: the agents that each framework's offer constraints
+//! exclude, by role, in Mesos' form.
 //!
-//! Asks the same tests as the allocator, off the thread of the pages. Of a role that demands nothing of agents no agent is excluded. An answer is bounded, and says
-//! what it leaves out, in keys that are not there otherwise. Why else there is no offer `/explain` says.
+//! Runs the allocator's tests, off the thread of the pages. A role without constraints excludes
+//! none. An answer is bounded; additional keys count the omitted agents and frameworks. Other
+//! reasons are in `/explain`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::http::Given;
+use ::http::MesosQuery;
 use axum::Extension;
 use axum::response::Response;
-use module_api::demand::{AgentTest, Looks};
+use module_api::demand::{AgentProperties, AgentTest};
 use protocol::{AgentId, FrameworkId};
 use serde::Serialize;
 
-use super::shown::Shown;
 use super::source::Source;
 use super::state::text;
+use super::visible::VisibleState;
 use crate::agents::Agent;
 use crate::frameworks::Framework;
 
-/// How many agents an answer names, each time that it does.
+/// Maximum agents listed per answer.
 const NAMED_MAX: usize = 10_000;
-/// How often agents are held against constraints for an answer about all frameworks; the last of them is looked at to its end.
+/// Maximum tests of agents for an answer about all frameworks; the last framework is finished.
 const LOOKS_MAX: usize = 1_000_000;
 
 pub(super) async fn page(
     Extension(source): Extension<Source>,
-    Given(mut given): Given<BTreeMap<String, String>>,
+    MesosQuery(mut given): MesosQuery<BTreeMap<String, String>>,
 ) -> Response {
-    // The id or the name of the one framework that is asked about. Other names mean nothing, as at each page of Mesos.
+    // The id or the name of one framework. Other parameters are ignored, as in every page of Mesos.
     let framework = given.remove("framework");
-    let page = source.asked(move |shown| {
-        let mut room = Room::new(NAMED_MAX, LOOKS_MAX);
+    let page = source.asked(move |visible| {
+        let mut room = Budget::new(NAMED_MAX, LOOKS_MAX);
         Ok(text(&match framework.as_deref() {
-            None => Excluded::of_all(shown, &mut room),
+            None => Excluded::of_all(visible, &mut room),
             Some(called) => {
-                // What is shown is what whoever asks may see.
-                let found = shown.books.framework_called(called, None);
+                // The source contains only what the caller may see.
+                let found = visible.state.find_framework(called, None);
                 let framework = found.map_err(|problem| problem.to_string())?;
-                Excluded::of(shown, [framework].into_iter(), &mut room)
+                Excluded::of(visible, [framework].into_iter(), &mut room)
             }
         }))
     });
     page.await
 }
 
-/// What an answer may still cost.
-struct Room {
+/// The remaining budget of an answer.
+struct Budget {
     named: usize,
     looks: usize,
 }
 
-impl Room {
+impl Budget {
     fn new(named: usize, looks: usize) -> Self {
         Self { named, looks }
     }
@@ -65,35 +67,35 @@ fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-/// What is excluded for frameworks that are seen.
+/// The excluded agents of visible frameworks.
 #[derive(Serialize)]
 struct Excluded<'a> {
-    frameworks: BTreeMap<&'a FrameworkId, OfFramework<'a>>,
-    /// How many frameworks are not in this answer.
+    frameworks: BTreeMap<&'a FrameworkId, FrameworkExclusions<'a>>,
+    /// Number of omitted frameworks.
     #[serde(skip_serializing_if = "is_zero")]
     frameworks_left_out: usize,
 }
 
 #[derive(Serialize)]
-struct OfFramework<'a> {
+struct FrameworkExclusions<'a> {
     suppressed_roles: Vec<&'a str>,
     excluded_by_attribute_constraints: BTreeMap<&'a str, Vec<&'a AgentId>>,
-    /// How many agents are excluded and not named, by role.
+    /// Number of excluded agents that are not listed, by role.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     agents_left_out: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Excluded<'a> {
-    fn of_all(shown: Shown<'a>, room: &mut Room) -> Self {
-        let frameworks = shown.books.frameworks.iter().map(Arc::as_ref);
-        Self::of(shown, frameworks, room)
+    fn of_all(visible: VisibleState<'a>, room: &mut Budget) -> Self {
+        let frameworks = visible.state.frameworks.iter().map(Arc::as_ref);
+        Self::of(visible, frameworks, room)
     }
 
-    /// What these books say of these frameworks, as many as there is room for.
+    /// The exclusions of these frameworks within the budget.
     fn of(
-        shown: Shown<'a>,
+        visible: VisibleState<'a>,
         frameworks: impl Iterator<Item = &'a Framework>,
-        room: &mut Room,
+        room: &mut Budget,
     ) -> Self {
         let mut all = Self {
             frameworks: BTreeMap::new(),
@@ -103,7 +105,7 @@ impl<'a> Excluded<'a> {
             match room.is_spent() {
                 true => all.frameworks_left_out += 1,
                 false => {
-                    let of = OfFramework::new(shown, framework, room);
+                    let of = FrameworkExclusions::new(visible, framework, room);
                     all.frameworks.insert(&framework.id, of);
                 }
             }
@@ -112,8 +114,8 @@ impl<'a> Excluded<'a> {
     }
 }
 
-impl<'a> OfFramework<'a> {
-    fn new(shown: Shown<'a>, framework: &'a Framework, room: &mut Room) -> Self {
+impl<'a> FrameworkExclusions<'a> {
+    fn new(visible: VisibleState<'a>, framework: &'a Framework, room: &mut Budget) -> Self {
         let suppressed = framework.wants.suppressed_roles.iter();
         let mut of = Self {
             suppressed_roles: suppressed.map(String::as_str).collect(),
@@ -124,7 +126,7 @@ impl<'a> OfFramework<'a> {
             let mut named = Vec::new();
             let mut left_out = 0;
             if let Some(test) = test(framework, role) {
-                for agent in shown.agents() {
+                for agent in visible.agents() {
                     room.looks = room.looks.saturating_sub(1);
                     match (is_excluded(&test, agent), room.named) {
                         (false, _) => {}
@@ -145,16 +147,16 @@ impl<'a> OfFramework<'a> {
     }
 }
 
-/// What a role demands of agents, if it demands anything.
+/// The test of a role's constraints, if it has any.
 fn test(framework: &Framework, role: &str) -> Option<AgentTest> {
-    // The master has let in nothing that cannot be understood.
+    // The master has admitted only valid constraints.
     let demand = framework.wants.demands.get(role)?;
     let test = AgentTest::new(role, demand).ok();
     test.filter(|test| !test.is_open())
 }
 
 fn is_excluded(test: &AgentTest, agent: &Agent) -> bool {
-    !test.passes(Looks {
+    !test.passes(AgentProperties {
         hostname: &agent.info.hostname,
         attributes: &agent.info.attributes,
         domain: agent.info.domain.as_ref(),
@@ -163,48 +165,48 @@ fn is_excluded(test: &AgentTest, agent: &Agent) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use ::http::api::Streams;
-    use ::http::rehearsal::{request, said};
+    use ::http::api::EventStreams;
+    use ::http::testing::{fetch, request};
     use axum::Router;
     use protocol::message::scheduler::Subscribe;
     use protocol::{Capability, Demand, FrameworkInfo, Wants};
     use runtime::prelude::*;
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
     use serde_json::{Value, json};
 
     use super::super::tests::{master, pages};
     use super::super::{PATIENCE, routes};
     use super::*;
-    use crate::books::Books;
     use crate::config::Config;
     use crate::master::{Master, TakeSnapshot};
+    use crate::state::MasterState;
 
-    /// A scheduler that hears nothing.
-    struct Deaf;
+    /// A scheduler that ignores its messages.
+    struct SilentScheduler;
 
-    impl Actor for Deaf {
+    impl Actor for SilentScheduler {
         type Context = Context<Self>;
     }
 
-    impl Process for Deaf {
-        fn hears(_: &mut Ears<Self>) {}
+    impl Process for SilentScheduler {
+        fn accepts(_: &mut RemoteHandlers<Self>) {}
     }
 
     const PATH: &str = "/allocator/offer_constraints_debug";
 
     fn all_routes(node: &Node, master: &Handle<Master>) -> Router {
         let pages = pages(node, master);
-        let streams = Streams::new(node);
-        let (front, events) = (&pages.front, &pages.events);
+        let streams = EventStreams::new(node);
+        let (local, events) = (&pages.local, &pages.events);
         let (config, counters) = (Config::default(), pages.counters.clone());
-        routes(front, node, &config, counters, events, &streams)
+        routes(local, node, &config, counters, events, &streams)
     }
 
-    async fn books(master: &Handle<Master>) -> Arc<Books> {
+    async fn state(master: &Handle<Master>) -> Arc<MasterState> {
         master.ask(TakeSnapshot, PATIENCE).await.unwrap()
     }
 
-    /// A framework that takes only some hosts.
+    /// A framework with constraints on host names.
     async fn subscribe(
         node: &Node,
         master: &Handle<Master>,
@@ -219,7 +221,7 @@ mod tests {
             suppressed_roles: ["there".to_owned()].into(),
             demands: demands.iter().map(demand).collect(),
         };
-        let scheduler = node.spawn(name, Deaf).unwrap().pid();
+        let scheduler = node.spawn(name, SilentScheduler).unwrap().pid();
         let subscribe = Subscribe {
             framework,
             scheduler,
@@ -231,18 +233,18 @@ mod tests {
 
     async fn get(routes: &Router, query: &str) -> (u16, String) {
         let asked = request("GET", &format!("{PATH}{query}"), "", "");
-        said(routes, asked).await
+        fetch(routes, asked).await
     }
 
     /// SPEC 2.4.
     #[test]
-    fn agents_that_constraints_exclude_are_listed_by_framework_and_role() {
-        rehearse(|node| async move {
+    fn excluded_agents_are_listed_by_framework_and_role() {
+        simulate(|node| async move {
             let master = master(&node).await;
             let routes = all_routes(&node, &master);
             let demands = [("here", "Host-1"), ("there", "host-9")];
             let id = subscribe(&node, &master, "choosy", &demands).await;
-            let agent = books(&master)
+            let agent = state(&master)
                 .await
                 .agents
                 .iter()
@@ -257,7 +259,7 @@ mod tests {
             let page: Value = serde_json::from_str(&text).unwrap();
             assert_eq!(page["frameworks"][id.as_str()], choosy);
             assert_eq!(page["frameworks"].as_object().map(|all| all.len()), Some(2));
-            // By its id and by its name, alone.
+            // By id and by name.
             let alone = json!({ "frameworks": { id.as_str(): choosy } });
             let (status, all) = get(&routes, "?_=1792000000").await;
             assert_eq!((status, serde_json::from_str(&all).ok()), (200, Some(page)));
@@ -285,23 +287,26 @@ mod tests {
         });
     }
 
-    /// SPEC 2.4: bounded, and what is left out is said.
+    /// SPEC 2.4: bounded, with omissions counted.
     #[test]
-    fn an_answer_names_no_more_than_it_may_and_counts_the_rest() {
-        rehearse(|node| async move {
+    fn answer_lists_bounded_agents_and_counts_the_rest() {
+        simulate(|node| async move {
             let master = master(&node).await;
             let elsewhere = [("here", "host-8"), ("there", "host-9")];
             for name in ["first", "second", "third"] {
                 subscribe(&node, &master, name, &elsewhere).await;
             }
-            let books = books(&master).await;
-            let agent = books.agents.iter().next().unwrap().id.clone();
+            let state = state(&master).await;
+            let agent = state.agents.iter().next().unwrap().id.clone();
             let check =
                 |named: usize, looks: usize, expected: &[Value], left_out: Option<usize>| {
-                    let shown = Shown::of(&books);
-                    let wanted = shown.frameworks().filter(|one| one.info.name != "web");
-                    let all =
-                        Excluded::of(shown, wanted.map(Arc::as_ref), &mut Room::new(named, looks));
+                    let visible = VisibleState::of(&state);
+                    let wanted = visible.frameworks().filter(|one| one.info.name != "web");
+                    let all = Excluded::of(
+                        visible,
+                        wanted.map(Arc::as_ref),
+                        &mut Budget::new(named, looks),
+                    );
                     let all = serde_json::to_value(&all).unwrap();
                     let found: Vec<&Value> =
                         all["frameworks"].as_object().unwrap().values().collect();

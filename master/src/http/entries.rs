@@ -1,6 +1,6 @@
-//! Agents and frameworks as the state pages show them (SPEC 3.12, keys verbatim).
+//! Agents and frameworks in the state pages (keys as in Mesos).
 //!
-//! Pure. Written straight into the page, as the pieces are. What is not known (who a framework is, when it came back) has no key, as in Mesos.
+//! Pure. Written directly into the page. Unknown values have no key, as in Mesos.
 
 use std::sync::Arc;
 
@@ -9,43 +9,43 @@ use resources::Resources;
 use resources::json::{ResourcesObject, attributes_object};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::Error;
-use v1::convert::older::in_both_forms;
+use v1::answer_cache::Identity;
+use v1::convert::legacy::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, constraints, labels, write_resources};
 use v1::json::Json;
-use v1::pieces::Identity;
 use v1::schema::DrainInfo;
 use v1::v0::{self, LabelList};
 
 use super::page::{Entries, Object};
 use super::pieces::{ExecutorEntry, List, OfferEntry, Reserved, TaskEntry};
-use super::shown::{ExecutorShown, Shown, TasksShown, identity};
+use super::visible::{VisibleExecutor, VisibleState, VisibleTasks, identity};
 use crate::agents::Agent;
-use crate::books::sum;
 use crate::frameworks::Framework;
+use crate::state::sum;
 use crate::tasks::Task;
 
-/// An agent that is registered.
+/// A registered agent.
 pub(super) struct AgentEntry<'a> {
-    pub shown: Shown<'a>,
+    pub visible: VisibleState<'a>,
     pub agent: &'a Agent,
-    /// Also what each of its resources says of itself.
+    /// Includes the full description of each resource.
     pub in_full: bool,
 }
 
 impl AgentEntry<'_> {
-    /// Its keys and values, to which others may be added.
+    /// Writes its entries; others may follow.
     pub fn write<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
         let Self {
-            shown,
+            visible,
             agent,
             in_full,
         } = *self;
         let info = &agent.info;
         let total = &info.resources + &agent.oversubscribed;
-        let (used, offered) = (shown.used_on(agent), shown.offered_of(agent));
+        let (used, offered) = (visible.used_on(agent), visible.offered_of(agent));
         let unreserved = total.unreserved();
         write_agent(object, &agent.id, info)?;
-        object.serialize_entry("pid", &agent.located())?;
+        object.serialize_entry("pid", &agent.mesos_pid())?;
         object.serialize_entry("registered_time", &agent.registered.as_secs_f64())?;
         if let Some(time) = agent.reregistered {
             object.serialize_entry("reregistered_time", &time.as_secs_f64())?;
@@ -53,14 +53,14 @@ impl AgentEntry<'_> {
         object.serialize_entry("resources", &ResourcesObject(&total))?;
         object.serialize_entry("used_resources", &ResourcesObject(&used))?;
         object.serialize_entry("offered_resources", &ResourcesObject(&offered))?;
-        object.serialize_entry("reserved_resources", &Reserved(&total, shown))?;
+        object.serialize_entry("reserved_resources", &Reserved(&total, visible))?;
         object.serialize_entry("unreserved_resources", &ResourcesObject(&unreserved))?;
         if in_full {
-            let reserved = ReservedInFull(&total, shown);
+            let reserved = ReservedInFull(&total, visible);
             object.serialize_entry("reserved_resources_full", &reserved)?;
             object.serialize_entry("unreserved_resources_full", &InFull(&unreserved))?;
-            object.serialize_entry("used_resources_full", &InFull(&shown.resources(&used)))?;
-            let offered = shown.resources(&offered);
+            object.serialize_entry("used_resources_full", &InFull(&visible.resources(&used)))?;
+            let offered = visible.resources(&offered);
             object.serialize_entry("offered_resources_full", &InFull(&offered))?;
         }
         object.serialize_entry("active", &agent.is_active())?;
@@ -84,7 +84,7 @@ impl Serialize for AgentEntry<'_> {
     }
 }
 
-/// An agent that the registry knows and that has not come back.
+/// An agent in the registry that has not returned.
 pub(super) struct AwaitedEntry<'a>(pub &'a AgentId, pub &'a AgentInfo);
 
 impl Serialize for AwaitedEntry<'_> {
@@ -111,7 +111,7 @@ fn write_agent<M: SerializeMap>(
     }
 }
 
-/// Resource objects.
+/// Resources as JSON objects.
 struct InFull<'a>(&'a Resources);
 
 impl Serialize for InFull<'_> {
@@ -122,8 +122,8 @@ impl Serialize for InFull<'_> {
     }
 }
 
-/// Resource objects, by the role that each is reserved for.
-struct ReservedInFull<'a>(&'a Resources, Shown<'a>);
+/// Reserved resources as JSON objects, by role.
+struct ReservedInFull<'a>(&'a Resources, VisibleState<'a>);
 
 impl Serialize for ReservedInFull<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -135,22 +135,23 @@ impl Serialize for ReservedInFull<'_> {
     }
 }
 
-/// A framework with its tasks, offers and executors. It has no `pid`, as frameworks over HTTP have none in Mesos: no scheduler listens at an
-/// address, and tools that read pids (Mesos-DNS) fail at anything else.
+/// A framework with its tasks, offers and executors. Without `pid`, like HTTP frameworks in Mesos:
+/// no scheduler listens at an address, and tools that read pids (Mesos-DNS) fail on any other
+/// value.
 pub(super) struct FrameworkEntry<'a> {
-    pub shown: Shown<'a>,
+    pub visible: VisibleState<'a>,
     pub framework: &'a Framework,
-    pub tasks: TasksShown<'a>,
-    pub executors: &'a [ExecutorShown<'a>],
+    pub tasks: VisibleTasks<'a>,
+    pub executors: &'a [VisibleExecutor<'a>],
 }
 
 impl FrameworkEntry<'_> {
-    /// What is said of it without its tasks: keys and values, to which others are added.
+    /// Writes the entries other than tasks; others may follow.
     pub fn write<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
         let framework = self.framework;
         let of_executors = self.executors.iter().map(|one| &one.info.resources);
         let used = sum(self.tasks.used().into_iter().chain(of_executors));
-        let offers = self.shown.offers(&framework.id);
+        let offers = self.visible.offers(&framework.id);
         let offered = sum(offers.map(|offer| &offer.resources));
         let info = &framework.info;
         object.serialize_entry("id", &framework.id)?;
@@ -199,7 +200,7 @@ impl Entries for FrameworkEntry<'_> {
         object.pieces("completed_tasks", all, tasks.ended().map(task_piece))?;
         let unreachable = tasks.unreachable().map(task_piece);
         object.pieces("unreachable_tasks", all, unreachable)?;
-        let offers = self.shown.offers(&framework.id);
+        let offers = self.visible.offers(&framework.id);
         let offers = offers.map(|offer| (identity(offer), OfferEntry(offer)));
         object.pieces("offers", None, offers)?;
         let executors = List(|| self.executors.iter().copied().map(ExecutorEntry));
@@ -211,7 +212,7 @@ fn task_piece(task: &Arc<Task>) -> (Option<Identity>, TaskEntry<'_>) {
     (identity(task), TaskEntry(task))
 }
 
-/// The role of a framework that has one.
+/// The role of a framework with exactly one.
 fn only_role(info: &FrameworkInfo) -> Option<&String> {
     match info.roles.len() {
         1 => info.roles.first(),

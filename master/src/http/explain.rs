@@ -1,24 +1,26 @@
-//! `GET /explain`: why a framework is offered nothing (W26).
+//! `GET /explain`: why a framework gets no offers.
 //!
-//! Asks the master that acts here, and says in JSON what its allocator found, as far as whoever asks may see it. Decides nothing.
+//! Asks the local master, and renders the visible part of its allocator's answer as JSON.
 
 use std::collections::BTreeMap;
 
-use ::http::Given;
+use ::http::MesosQuery;
 use axum::Extension;
 use axum::response::{IntoResponse, Response};
-use protocol::explain::{Holder, OffersExplained, Reason, RoleExplanation, Standing, Tally};
-use protocol::message::operator::{ExplainOffers, Unexplained};
+use protocol::explain::{
+    NoOfferReason, OfferBlocker, OffersExplained, ReasonCount, ResourceHolder, RoleExplanation,
+};
+use protocol::message::operator::{ExplainError, ExplainOffers};
 use resources::Invalid;
 use serde_json::{Value, json};
 
 use super::changes::{ask, bad, not_now};
 use super::pieces;
+use crate::leadership::LocalLeader;
 use crate::master::ExplainTo;
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
 
-/// Reads what stands behind the path. A name that means nothing here is refused, since a misspelled role would otherwise be none.
+/// Parses the query. Unknown parameters are refused: a misspelled role would otherwise be ignored.
 fn read(mut given: BTreeMap<String, String>) -> Result<ExplainOffers, Invalid> {
     let expected = "`/explain?framework=ID` with `role=` and `agent=` if wanted";
     let framework = given.remove("framework");
@@ -35,24 +37,32 @@ fn read(mut given: BTreeMap<String, String>) -> Result<ExplainOffers, Invalid> {
 }
 
 pub(super) async fn page(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
-    Given(given): Given<BTreeMap<String, String>>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
+    MesosQuery(given): MesosQuery<BTreeMap<String, String>>,
 ) -> Response {
     let question = match read(given) {
         Ok(question) => question,
         Err(problem) => return bad(problem),
     };
-    let sight = asker.sight();
-    match ask(&front, ExplainTo { question, sight }).await {
+    let visibility = caller.visibility();
+    match ask(
+        &local,
+        ExplainTo {
+            question,
+            visibility,
+        },
+    )
+    .await
+    {
         Ok(Ok(explained)) => axum::Json(value(&explained)).into_response(),
-        Ok(Err(Unexplained::Unknown(problem))) => bad(problem),
-        Ok(Err(Unexplained::NoAnswer { reason })) => not_now(reason),
+        Ok(Err(ExplainError::Unknown(problem))) => bad(problem),
+        Ok(Err(ExplainError::NoAnswer { reason })) => not_now(reason),
         Err(response) => response,
     }
 }
 
-/// An explanation as the page shows it.
+/// The JSON of an explanation.
 pub fn value(explained: &OffersExplained) -> Value {
     let roles = explained.explanation.roles.iter();
     json!({
@@ -76,11 +86,11 @@ fn of_role(explained: &OffersExplained, role: &RoleExplanation) -> Value {
     })
 }
 
-fn standing(standing: &Standing) -> Value {
+fn standing(standing: &OfferBlocker) -> Value {
     json!({ "reason": standing.kind(), "text": standing.to_string() })
 }
 
-fn tally(tally: &Tally) -> Value {
+fn tally(tally: &ReasonCount) -> Value {
     let first = tally.examples.first().map(|example| &example.reason);
     let examples = tally.examples.iter().map(|example| {
         let mut value = json!({
@@ -94,27 +104,27 @@ fn tally(tally: &Tally) -> Value {
         value
     });
     json!({
-        "reason": first.map(Reason::kind),
-        "text": first.map(Reason::title),
+        "reason": first.map(NoOfferReason::kind),
+        "text": first.map(NoOfferReason::title),
         "revocable": tally.revocable,
         "agents": tally.agents,
         "examples": examples.collect::<Value>(),
     })
 }
 
-/// What of a reason programs may want to look at.
-fn known(reason: &Reason) -> Value {
+/// The machine-readable details of a reason.
+fn known(reason: &NoOfferReason) -> Value {
     match reason {
-        Reason::AgentInactive | Reason::NotListed | Reason::Open => json!({}),
-        Reason::Capability(capability) => json!({ "capability": capability.name() }),
-        Reason::Constraint { unmet, more } => {
+        NoOfferReason::AgentInactive | NoOfferReason::NotListed | NoOfferReason::Open => json!({}),
+        NoOfferReason::Capability(capability) => json!({ "capability": capability.name() }),
+        NoOfferReason::Constraint { unmet, more } => {
             let unmet = unmet
                 .iter()
                 .map(|one| json!({ "constraint": one.constraint, "has": one.has }));
             json!({ "unmet": unmet.collect::<Value>(), "more": more })
         }
-        Reason::Own { held } => json!({ "held": pieces::amounts(held) }),
-        Reason::WentFirst {
+        NoOfferReason::Own { held } => json!({ "held": pieces::amounts(held) }),
+        NoOfferReason::WentFirst {
             free,
             holders,
             more,
@@ -122,15 +132,15 @@ fn known(reason: &Reason) -> Value {
             let holders = holders.iter().map(holder).collect::<Value>();
             json!({ "free": pieces::amounts(free), "holders": holders, "more": more })
         }
-        Reason::Reserved { roles } => json!({ "roles": roles }),
-        Reason::BelowMinimum { portion, minimum } => {
+        NoOfferReason::Reserved { roles } => json!({ "roles": roles }),
+        NoOfferReason::BelowMinimum { portion, minimum } => {
             let minimum = minimum.iter().map(pieces::amounts).collect::<Value>();
             json!({ "portion": pieces::amounts(portion), "minimum": minimum })
         }
-        Reason::QuotaLimit { role, left } => {
+        NoOfferReason::QuotaLimit { role, left } => {
             json!({ "role": role, "left": pieces::amounts(left) })
         }
-        Reason::Headroom {
+        NoOfferReason::Headroom {
             roles,
             required,
             free,
@@ -139,15 +149,15 @@ fn known(reason: &Reason) -> Value {
             "required": pieces::amounts(required),
             "free": pieces::amounts(free),
         }),
-        Reason::RoomMade { role } => json!({ "role": role }),
-        Reason::Filtered { offer, left } => json!({
+        NoOfferReason::RoomMade { role } => json!({ "role": role }),
+        NoOfferReason::Filtered { offer, left } => json!({
             "offer": pieces::amounts(offer),
             "seconds_left": left.as_secs_f64(),
         }),
     }
 }
 
-fn holder(holder: &Holder) -> Value {
+fn holder(holder: &ResourceHolder) -> Value {
     json!({
         "framework_id": holder.framework_id.as_str(),
         "role": holder.role,

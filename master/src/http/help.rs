@@ -1,14 +1,14 @@
-//! What a master serves beside the common pages, for `/help` (SPEC 3.9).
+//! A master's endpoints besides the common ones, for `/help`.
 
-/// Each path with a sentence.
+/// Paths with descriptions.
 pub const HELP: ::http::Help = &[
     (
         "/state",
-        "Agents, frameworks, tasks and offers: all that the master knows.",
+        "The whole state: agents, frameworks, tasks and offers.",
     ),
     (
         "/state-summary",
-        "Agents and frameworks with how many tasks they have in each state.",
+        "Agents and frameworks with their numbers of tasks by state.",
     ),
     (
         "/slaves",
@@ -22,13 +22,10 @@ pub const HELP: ::http::Help = &[
         "/tasks",
         "Tasks: `?limit=100&offset=0&order=asc|des&framework_id=&task_id=`.",
     ),
-    (
-        "/files/debug",
-        "The files that are shown: a master has none.",
-    ),
+    ("/files/debug", "Published files: a master has none."),
     (
         "/roles",
-        "The roles: weight, quota, and what they are allocated, offered and have reserved.",
+        "Roles: weight, quota, allocated, offered and reserved resources.",
     ),
     ("/weights", "GET or PUT: the weights of roles."),
     (
@@ -39,29 +36,29 @@ pub const HELP: ::http::Help = &[
     ("/redirect", "307 to the master that leads."),
     (
         "/explain",
-        "Why a framework is offered nothing: `?framework=ID or name&role=&agent=`.",
+        "Why a framework gets no offers: `?framework=ID or name&role=&agent=`.",
     ),
     (
         "/allocator/offer_constraints_debug",
-        "Which agents offer constraints keep from which framework: `?framework=ID or name`.",
+        "Agents that offer constraints exclude, by framework: `?framework=ID or name`.",
     ),
     (
         "/maintenance/schedule",
-        "GET or POST: when which machines will be away.",
+        "GET or POST: the maintenance schedule.",
     ),
     (
         "/maintenance/status",
-        "Which machines are draining or down, and what frameworks have answered.",
+        "Draining and down machines, and answers of frameworks.",
     ),
-    ("/machine/down", "POST: these machines are away."),
-    ("/machine/up", "POST: these machines are back."),
+    ("/machine/down", "POST: mark machines as down."),
+    ("/machine/up", "POST: mark machines as up."),
     (
         "/reserve",
         "POST `slaveId` and `resources`: reserve them on that agent.",
     ),
     (
         "/unreserve",
-        "POST `slaveId` and `resources`: reserve them no more.",
+        "POST `slaveId` and `resources`: unreserve them.",
     ),
     (
         "/create-volumes",

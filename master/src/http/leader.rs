@@ -1,15 +1,15 @@
-//! Where the master is that leads (`/redirect`; SPEC 3.9).
+//! `/redirect` to the leader.
 
 use axum::extract::State;
 use axum::response::Response;
 
 use super::Pages;
 
-/// `/redirect`: to the master that leads, by whatever scheme this one was asked.
+/// `/redirect`: to the leader, with the scheme of the request.
 pub(super) async fn redirect(State(pages): State<Pages>) -> Response {
-    let own = || pages.front.master().map(|_| pages.address.clone());
-    match pages.front.leader().or_else(own) {
-        Some(leader) => super::at_the_leader(leader, ""),
-        None => super::to_the_leader(&pages.front, "/"),
+    let own = || pages.local.master().map(|_| pages.address.clone());
+    match pages.local.leader().or_else(own) {
+        Some(leader) => super::leader_redirect(leader, ""),
+        None => super::redirect_to_leader(&pages.local, "/"),
     }
 }

@@ -1,9 +1,9 @@
-//! Maintenance over HTTP: `/maintenance/schedule`, `/maintenance/status`, `/machine/down` and `/machine/up` (SPEC 3.6, 3.9), and the same
-//! for `/api/v1`.
+//! Maintenance over HTTP: `/maintenance/schedule`, `/maintenance/status`, `/machine/down` and
+//! `/machine/up`, and the same for `/api/v1`.
 //!
-//! Reads the body, asks the master that acts here, and says in HTTP what it answered: 200 done, 400 wrong in itself, 403 who asks may not,
-//! 503 not just now. Who may not see the plans is shown empty ones, as in Mesos, and who does not see a framework
-//! nothing of what it said. Decides nothing else.
+//! Parses the body, asks the local master, and translates its answer: 200 done, 400 invalid, 403
+//! not authorized, 503 not now. A caller that may not see the plans gets empty ones, as in Mesos,
+//! and no answers of frameworks that it may not see.
 
 use std::sync::Arc;
 
@@ -26,17 +26,17 @@ use v1::schema::master::{
 use v1::{Form, Limits};
 
 use super::changes::{BODY_MAX, WholeBody, change, forbidden, not_now};
-use super::source::{glance, late};
-use crate::books::Books;
-use crate::office::Front;
-use crate::permission::Asker;
+use super::source::{late, snapshot};
+use crate::leadership::LocalLeader;
+use crate::permission::Caller;
+use crate::state::MasterState;
 
-/// A schedule as a right body has it.
+/// An example of a valid schedule.
 const SCHEDULE: &str = r#"{"windows":[{"machine_ids":[{"hostname":"host-1"}],"unavailability":{"start":{"nanoseconds":1735689600000000000},"duration":{"nanoseconds":3600000000000}}}]}"#;
-/// Machines as a right body has them.
+/// An example of valid machines.
 const MACHINES: &str = r#"[{"hostname":"host-1"},{"hostname":"host-2","ip":"10.0.0.2"}]"#;
 
-/// The routes. Whoever adds them gives each request the [`Front`] of a master that acts here, and who asks.
+/// The routes. They need the [`LocalLeader`] of a local master and the caller in each request.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(
@@ -50,152 +50,167 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 }
 
 async fn show_schedule(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
 ) -> Response {
-    page(view_schedule(&front, &asker).await)
+    page(view_schedule(&local, &caller).await)
 }
 
 async fn show_status(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
 ) -> Response {
-    page(view_status(&front, &asker).await)
+    page(view_status(&local, &caller).await)
 }
 
-fn page<M: Message>(shown: Result<M, Response>) -> Response {
-    match shown {
-        Ok(shown) => {
+fn page<M: Message>(visible: Result<M, Response>) -> Response {
+    match visible {
+        Ok(visible) => {
             let json = [(CONTENT_TYPE, "application/json")];
-            (json, v1::json::write(&shown)).into_response()
+            (json, v1::json::write(&visible)).into_response()
         }
         Err(response) => response,
     }
 }
 
 async fn post_schedule(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(planned).await {
-        Ok((update, _heard)) => self::update(&front, &asker, update).await,
+    match body.read(parse_schedule).await {
+        Ok((update, _permit)) => self::update(&local, &caller, update).await,
         Err(response) => response,
     }
 }
 
 async fn post_down(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(named).await {
-        Ok((machines, _heard)) => start(&front, &asker, StartMaintenance { machines }).await,
+    match body.read(parse_machines).await {
+        Ok((machines, _permit)) => start(&local, &caller, StartMaintenance { machines }).await,
         Err(response) => response,
     }
 }
 
 async fn post_up(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
 ) -> Response {
-    match body.read(named).await {
-        Ok((machines, _heard)) => stop(&front, &asker, StopMaintenance { machines }).await,
+    match body.read(parse_machines).await {
+        Ok((machines, _permit)) => stop(&local, &caller, StopMaintenance { machines }).await,
         Err(response) => response,
     }
 }
 
-/// What a body plans.
-fn planned(body: &[u8]) -> Result<UpdateMaintenanceSchedule, String> {
-    let said = v1::json::read::<Schedule>(body, Limits::default());
-    let windows = said.and_then(|said| windows(&said));
+/// Parses a schedule.
+fn parse_schedule(body: &[u8]) -> Result<UpdateMaintenanceSchedule, String> {
+    let parsed = v1::json::read::<Schedule>(body, Limits::default());
+    let windows = parsed.and_then(|parsed| windows(&parsed));
     windows
         .map(|windows| UpdateMaintenanceSchedule { windows })
-        .map_err(|problem| format!("{problem}\nA right one: {SCHEDULE}"))
+        .map_err(|problem| format!("{problem}\nvalid example: {SCHEDULE}"))
 }
 
-/// The machines that a body lists.
-fn named(body: &[u8]) -> Result<Vec<MachineId>, String> {
-    let said = v1::json::read_list("machines", body, Limits::default());
-    let named = said.and_then(|said| machines(&said));
-    named.map_err(|problem| format!("{problem}\nA right one: {MACHINES}"))
+/// Parses a list of machines.
+fn parse_machines(body: &[u8]) -> Result<Vec<MachineId>, String> {
+    let parsed = v1::json::read_list("machines", body, Limits::default());
+    let machines = parsed.and_then(|parsed| machines(&parsed));
+    machines.map_err(|problem| format!("{problem}\nvalid example: {MACHINES}"))
 }
 
-/// Plans maintenance.
+/// Sets the maintenance schedule.
 pub(super) async fn update(
-    front: &Front,
-    asker: &Asker,
+    local: &LocalLeader,
+    caller: &Caller,
     update: UpdateMaintenanceSchedule,
 ) -> Response {
-    match asker.may(Action::UpdateMaintenanceSchedules, None) {
-        Ok(()) => change(front, update).await,
+    match caller.authorize(Action::UpdateMaintenanceSchedules, None) {
+        Ok(()) => change(local, update).await,
         Err(problem) => forbidden(problem),
     }
 }
 
 /// Takes machines down.
-pub(super) async fn start(front: &Front, asker: &Asker, start: StartMaintenance) -> Response {
-    match asker.may(Action::StartMaintenances, None) {
-        Ok(()) => change(front, start).await,
+pub(super) async fn start(
+    local: &LocalLeader,
+    caller: &Caller,
+    start: StartMaintenance,
+) -> Response {
+    match caller.authorize(Action::StartMaintenances, None) {
+        Ok(()) => change(local, start).await,
         Err(problem) => forbidden(problem),
     }
 }
 
 /// Brings machines up again.
-pub(super) async fn stop(front: &Front, asker: &Asker, stop: StopMaintenance) -> Response {
-    match asker.may(Action::StopMaintenances, None) {
-        Ok(()) => change(front, stop).await,
+pub(super) async fn stop(local: &LocalLeader, caller: &Caller, stop: StopMaintenance) -> Response {
+    match caller.authorize(Action::StopMaintenances, None) {
+        Ok(()) => change(local, stop).await,
         Err(problem) => forbidden(problem),
     }
 }
 
-async fn view_schedule(front: &Front, asker: &Asker) -> Result<Schedule, Response> {
-    if asker.may(Action::GetMaintenanceSchedules, None).is_err() {
+async fn view_schedule(local: &LocalLeader, caller: &Caller) -> Result<Schedule, Response> {
+    if caller
+        .authorize(Action::GetMaintenanceSchedules, None)
+        .is_err()
+    {
         return Ok(Schedule::default());
     }
-    let books = looked_at(front).await?;
-    Ok(schedule(&books.machines.windows()))
+    let state = recovered_state(local).await?;
+    Ok(schedule(&state.machines.windows()))
 }
 
-async fn view_status(front: &Front, asker: &Asker) -> Result<ClusterStatus, Response> {
-    if asker.may(Action::GetMaintenanceStatuses, None).is_err() {
+async fn view_status(local: &LocalLeader, caller: &Caller) -> Result<ClusterStatus, Response> {
+    if caller
+        .authorize(Action::GetMaintenanceStatuses, None)
+        .is_err()
+    {
         return Ok(ClusterStatus::default());
     }
-    let books = looked_at(front).await?;
-    Ok((&books.maintenance_seen(&asker.sight())).into())
+    let state = recovered_state(local).await?;
+    Ok((&state.visible_maintenance(&caller.visibility())).into())
 }
 
-/// The books of the master that acts here, if it has read what is planned.
-async fn looked_at(front: &Front) -> Result<Arc<Books>, Response> {
-    let master = front.master().ok_or_else(late)?;
-    let books = glance(&master).await.ok_or_else(late)?;
-    match books.has_begun() {
-        true => Ok(books),
+/// The local master's state, if it has read the registry.
+async fn recovered_state(local: &LocalLeader) -> Result<Arc<MasterState>, Response> {
+    let master = local.master().ok_or_else(late)?;
+    let state = snapshot(&master).await.ok_or_else(late)?;
+    match state.has_begun() {
+        true => Ok(state),
         false => Err(not_now("the master is reading its registry")),
     }
 }
 
-/// The answer to the question of `/api/v1` that this is: for the status, or else for the schedule.
-pub(super) async fn answer(front: &Front, asker: &Asker, kind: CallType, form: Form) -> Response {
+/// The answer to a call of `/api/v1`: the status, or else the schedule.
+pub(super) async fn answer(
+    local: &LocalLeader,
+    caller: &Caller,
+    kind: CallType,
+    form: Form,
+) -> Response {
     let mut answer = Answer::default();
-    let shown = match kind {
+    let visible = match kind {
         CallType::GetMaintenanceStatus => {
             answer.r#type = Some(ResponseType::GetMaintenanceStatus);
-            let status = view_status(front, asker).await;
+            let status = view_status(local, caller).await;
             status.map(|status| {
                 answer.get_maintenance_status = Some(ResponseGetMaintenanceStatus { status });
             })
         }
         _ => {
             answer.r#type = Some(ResponseType::GetMaintenanceSchedule);
-            let schedule = view_schedule(front, asker).await;
+            let schedule = view_schedule(local, caller).await;
             schedule.map(|schedule| {
                 answer.get_maintenance_schedule = Some(ResponseGetMaintenanceSchedule { schedule });
             })
         }
     };
-    match shown {
+    match visible {
         Ok(()) => api::answer(form, &answer),
         Err(response) => response,
     }
@@ -210,14 +225,14 @@ mod tests {
     use protocol::FrameworkInfo;
     use protocol::message::scheduler::{AcceptInverseOffers, InverseOffersMade, Subscribe};
     use runtime::prelude::*;
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
 
     use super::super::PATIENCE;
     use super::super::tests::master;
     use super::*;
     use crate::master::TakeSnapshot;
 
-    /// A scheduler that is asked to leave.
+    /// A scheduler that gets an inverse offer.
     struct Leaving;
 
     impl Actor for Leaving {
@@ -225,8 +240,8 @@ mod tests {
     }
 
     impl Process for Leaving {
-        fn hears(ears: &mut Ears<Self>) {
-            ears.hear_local::<InverseOffersMade>();
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
+            handlers.accept_local::<InverseOffersMade>();
         }
     }
 
@@ -238,15 +253,15 @@ mod tests {
 
     /// SPEC 3.6, 3.7.
     #[test]
-    fn who_does_not_see_a_framework_is_not_told_what_it_said() {
-        rehearse(|node| async move {
+    fn invisible_frameworks_maintenance_answers_are_hidden() {
+        simulate(|node| async move {
             let master = master(&node).await;
-            let said: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
-            let windows = windows(&said).unwrap();
+            let parsed: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
+            let windows = windows(&parsed).unwrap();
             let update = UpdateMaintenanceSchedule { windows };
             master.ask(update, PATIENCE).await.unwrap().unwrap();
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let agent = books.agents.iter().next().unwrap();
+            let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let agent = state.agents.iter().next().unwrap();
             let scheduler = node.spawn("leaving", Leaving).unwrap();
             let subscribe = Subscribe {
                 framework: FrameworkInfo::new("nobody", "leaving"),
@@ -264,8 +279,8 @@ mod tests {
                 grants: vec![grant],
             };
             master.ask(granted, PATIENCE).await.unwrap();
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let offers = books.inverse_offers.iter();
+            let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let offers = state.inverse_offers.iter();
             let accept = AcceptInverseOffers {
                 framework_id,
                 inverse_offer_ids: offers.map(|offer| offer.id.clone()).collect(),
@@ -273,11 +288,11 @@ mod tests {
             };
             master.ask(accept, PATIENCE).await.unwrap();
 
-            let front = Front::of(&master);
+            let local = LocalLeader::of(&master);
             let told = async |acls: &str| {
                 let acls = Arc::new(Acls::parse(acls).unwrap());
-                let asker = Asker::new(&acls, Subject::default());
-                let status = view_status(&front, &asker).await.unwrap();
+                let caller = Caller::new(&acls, Subject::default());
+                let status = view_status(&local, &caller).await.unwrap();
                 status.draining_machines[0].statuses.len()
             };
             assert_eq!(told("{}").await, 1);
@@ -291,19 +306,19 @@ mod tests {
     }
 
     #[test]
-    fn the_right_bodies_that_are_shown_are_right_and_others_are_told_so() {
-        assert_eq!(named(MACHINES.as_bytes()).unwrap().len(), 2);
-        let said: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
-        assert_eq!(windows(&said).unwrap().len(), 1);
+    fn example_bodies_are_valid() {
+        assert_eq!(parse_machines(MACHINES.as_bytes()).unwrap().len(), 2);
+        let parsed: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
+        assert_eq!(windows(&parsed).unwrap().len(), 1);
         for (body, words) in [
             ("", "expected"),
             ("[{}]", "machine_id"),
             (r#"[{"ip":"here"}]"#, "machines[0].ip is `here`"),
             (r#"["host-1"]"#, "expected"),
         ] {
-            let problem = named(body.as_bytes()).unwrap_err();
+            let problem = parse_machines(body.as_bytes()).unwrap_err();
             assert!(
-                problem.contains(words) && problem.contains("A right one"),
+                problem.contains(words) && problem.contains("valid example"),
                 "{problem}"
             );
         }

@@ -1,6 +1,6 @@
-//! The master's metrics, under Mesos' names (SPEC 3.10).
+//! The master's metrics, under Mesos' names.
 //!
-//! A plain function of the books and the time.
+//! A pure function of the state and the time.
 
 use std::collections::BTreeMap;
 
@@ -8,28 +8,28 @@ use protocol::{OperationState, TaskState};
 use resources::{Name, Resources, Scalar};
 use runtime::Timestamp;
 
-use crate::books::{Books, sum};
 use crate::counters::{gauge, operation_gauge, operation_kinds};
+use crate::state::{MasterState, sum};
 use crate::{quota, view};
 
-/// All of them; those of each framework unless the operator wants none.
-pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
+/// All metrics; those of each framework unless disabled.
+pub fn metrics(state: &MasterState, now: Timestamp) -> BTreeMap<String, f64> {
     let mut metrics = BTreeMap::new();
-    books.counters.metrics(&mut metrics);
+    state.counters.metrics(&mut metrics);
     let mut put = |name: &str, value: f64| {
         metrics.insert(format!("master/{name}"), value);
     };
     put("elected", 1.0);
-    put("term", books.master.term as f64);
-    put("outstanding_offers", books.offers.len() as f64);
+    put("term", state.master.term as f64);
+    put("outstanding_offers", state.offers.len() as f64);
 
-    held(books, now, &mut metrics);
+    held(state, now, &mut metrics);
     let mut put = |name: &str, value: f64| {
         metrics.insert(format!("master/{name}"), value);
     };
-    let agents = books.agents.iter().count();
-    let connected = books.agents.iter().filter(|agent| agent.connected).count();
-    let active = books
+    let agents = state.agents.iter().count();
+    let connected = state.agents.iter().filter(|agent| agent.connected).count();
+    let active = state
         .agents
         .iter()
         .filter(|agent| agent.is_active())
@@ -40,11 +40,11 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
     put("slaves_disconnected", (agents - connected) as f64);
     put(
         "slaves_unreachable",
-        books.agents.unreachable().len() as f64,
+        state.agents.unreachable().len() as f64,
     );
 
-    let frameworks = books.frameworks.iter().count();
-    let connected = books.frameworks.iter().filter(|one| one.is_connected());
+    let frameworks = state.frameworks.iter().count();
+    let connected = state.frameworks.iter().filter(|one| one.is_connected());
     let connected = connected.count();
     for name in ["frameworks_active", "frameworks_connected"] {
         put(name, connected as f64);
@@ -53,19 +53,22 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
         put(name, (frameworks - connected) as f64);
     }
 
-    let by_state = books.tasks_by_state();
-    for state in TaskState::ALL.iter().filter(|state| !state.is_terminal()) {
-        if *state != TaskState::Unknown {
-            let count = by_state.get(state).copied().unwrap_or(0);
-            put(&gauge(*state), count as f64);
+    let by_state = state.tasks_by_state();
+    for task_state in TaskState::ALL
+        .iter()
+        .filter(|task_state| !task_state.is_terminal())
+    {
+        if *task_state != TaskState::Unknown {
+            let count = by_state.get(task_state).copied().unwrap_or(0);
+            put(&gauge(*task_state), count as f64);
         }
     }
-    let total: Resources = sum(books.agents.iter().map(|agent| &agent.info.resources));
-    let lent = sum(books.agents.iter().map(|agent| &agent.oversubscribed));
-    let used: Vec<Resources> = books
+    let total: Resources = sum(state.agents.iter().map(|agent| &agent.info.resources));
+    let lent = sum(state.agents.iter().map(|agent| &agent.oversubscribed));
+    let used: Vec<Resources> = state
         .agents
         .iter()
-        .map(|agent| view::used(books, agent))
+        .map(|agent| view::used(state, agent))
         .collect();
     let used = sum(used.iter());
     let pairs = [
@@ -81,18 +84,18 @@ pub fn metrics(books: &Books, now: Timestamp) -> BTreeMap<String, f64> {
             put(&format!("{name}{suffix}_percent"), percent);
         }
     }
-    quotas(books, &mut metrics);
-    operations(books, &mut metrics);
-    if books.policy.publish_per_framework_metrics {
-        of_frameworks(books, now, &mut metrics);
+    quotas(state, &mut metrics);
+    operations(state, &mut metrics);
+    if state.policy.publish_per_framework_metrics {
+        of_frameworks(state, now, &mut metrics);
     }
     metrics
 }
 
-/// Of each framework what the books say of it (whether it is connected, its tasks by state, which of its roles are suppressed) and what has
-/// passed between it and the master. Its name is written as in a URL, so that it is one part of the metric's.
-fn of_frameworks(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
-    for framework in books.frameworks.iter() {
+/// Metrics of each framework: from the state (connection, tasks by state, suppressed roles) and its
+/// counters. The name is URL-encoded, so that it is one component of the metric's name.
+fn of_frameworks(state: &MasterState, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
+    for framework in state.frameworks.iter() {
         let (name, id) = (url_encoded(&framework.info.name), &framework.id);
         let mut put = |what: String, value: f64| {
             metrics.insert(format!("master/frameworks/{name}/{id}/{what}"), value);
@@ -102,8 +105,8 @@ fn of_frameworks(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f
             let is_suppressed = framework.wants.suppressed_roles.contains(role);
             put(format!("roles/{role}/suppressed"), f64::from(is_suppressed));
         }
-        let mut active = BTreeMap::from(ACTIVE.map(|state| (state, 0)));
-        let tasks = books.tasks.of_framework(id);
+        let mut active = BTreeMap::from(ACTIVE.map(|task_state| (task_state, 0)));
+        let tasks = state.tasks.of_framework(id);
         for task in tasks
             .into_iter()
             .flat_map(|tasks| tasks.active().chain(tasks.unreachable()))
@@ -112,25 +115,25 @@ fn of_frameworks(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f
                 *active.entry(task.state).or_default() += 1;
             }
         }
-        for (state, count) in active {
-            let state = state.name().to_lowercase();
-            put(format!("tasks/active/{state}"), f64::from(count));
+        for (task_state, count) in active {
+            let task_state = task_state.name().to_lowercase();
+            put(format!("tasks/active/{task_state}"), f64::from(count));
         }
-        let dealings = books.frameworks.dealings(id);
+        let dealings = state.frameworks.counters(id);
         for (name, count) in dealings.into_iter().flat_map(|dealings| dealings.named()) {
             put(name.to_owned(), count as f64);
         }
         put(
             "offers/outstanding".to_owned(),
-            books.offers.count_of(id) as f64,
+            state.offers.count_of(id) as f64,
         );
-        if let Some((_, by_framework)) = books.offers.held() {
+        if let Some((_, by_framework)) = state.offers.held() {
             let held = by_framework.get(id).copied().unwrap_or_default();
             for (what, secs) in [
                 ("count", held.count as f64),
                 ("sum", held.sum.as_secs_f64()),
                 ("max", held.longest.as_secs_f64()),
-                ("oldest", age(books.offers.oldest_of(id), now)),
+                ("oldest", age(state.offers.oldest_of(id), now)),
             ] {
                 put(format!("offers/held_secs/{what}"), secs);
             }
@@ -138,25 +141,26 @@ fn of_frameworks(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f
     }
 }
 
-/// For how many seconds offers were held that are not out any more, and for how many the oldest is that is (W8). A mirror does not know.
-fn held(books: &Books, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
-    let Some((held, _)) = books.offers.held() else {
+/// Statistics of hold times of ended offers, and the age of the oldest open one, in seconds. A
+/// mirror has none.
+fn held(state: &MasterState, now: Timestamp, metrics: &mut BTreeMap<String, f64>) {
+    let Some((held, _)) = state.offers.held() else {
         return;
     };
     let name = "master/offer_held_secs";
     let statistics = held.statistics();
     metrics.extend(statistics.into_iter().flat_map(|all| all.flat(name)));
     metrics.insert(format!("{name}/sum"), held.sum());
-    let oldest = age(books.offers.oldest(), now);
+    let oldest = age(state.offers.oldest(), now);
     metrics.insert(format!("{name}/oldest"), oldest);
 }
 
-/// How long ago that was, 0 if never.
+/// Seconds since then; 0 if never.
 fn age(then: Option<Timestamp>, now: Timestamp) -> f64 {
     then.map_or(0.0, |then| now.saturating_since(then).as_secs_f64())
 }
 
-/// The states of tasks that are there from the start.
+/// Task states whose metrics exist from the start.
 const ACTIVE: [TaskState; 6] = [
     TaskState::Staging,
     TaskState::Starting,
@@ -166,7 +170,7 @@ const ACTIVE: [TaskState; 6] = [
     TaskState::Unknown,
 ];
 
-/// A text with everything but letters, digits and `-._~` written as `%20` and so on.
+/// Percent-encodes everything but letters, digits and `-._~`.
 fn url_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -180,26 +184,27 @@ fn url_encoded(text: &str) -> String {
     encoded
 }
 
-/// The operations that the master knows: those under way, and those whose end their frameworks have not acknowledged yet.
-fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
-    let under_way = OperationState::ALL
-        .iter()
-        .filter(|state| !state.is_terminal() && **state != OperationState::Unknown);
+/// Known operations: under way, or ended without acknowledgement.
+fn operations(state: &MasterState, metrics: &mut BTreeMap<String, f64>) {
+    let under_way = OperationState::ALL.iter().filter(|operation_state| {
+        !operation_state.is_terminal() && **operation_state != OperationState::Unknown
+    });
     let mut add = |name: String, count: usize| {
         *metrics
             .entry(format!("master/operations/{name}"))
             .or_default() += count as f64;
     };
-    let names = under_way.map(|state| operation_gauge(*state));
+    let names = under_way.map(|operation_state| operation_gauge(*operation_state));
     for name in names.chain(["total".to_owned()]) {
         for kind in operation_kinds() {
             add(format!("{kind}/{name}"), 0);
         }
         add(name, 0);
     }
-    for ((kind, state), count) in books.operations.tally() {
-        let state = (!state.is_terminal()).then(|| operation_gauge(state));
-        let names = ["total".to_owned()].into_iter().chain(state);
+    for ((kind, operation_state), count) in state.operations.tally() {
+        let operation_state =
+            (!operation_state.is_terminal()).then(|| operation_gauge(operation_state));
+        let names = ["total".to_owned()].into_iter().chain(operation_state);
         for name in names {
             if let Some(kind) = kind {
                 add(format!("{kind}/{name}"), count);
@@ -209,14 +214,14 @@ fn operations(books: &Books, metrics: &mut BTreeMap<String, f64>) {
     }
 }
 
-/// The guarantee and the limit of each role with a quota, of each resource that it names, and what each role consumes, with a quota or
-/// without, as in Mesos.
-fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
+/// Guarantee and limit of each role with a quota, by resource, and each role's consumption, with or
+/// without a quota, as in Mesos.
+fn quotas(state: &MasterState, metrics: &mut BTreeMap<String, f64>) {
     let mut put = |role: &str, name: &Name, what: &str, amount: Scalar| {
         let name = format!("allocator/mesos/quota/roles/{role}/resources/{name}/{what}");
         metrics.insert(name, amount.as_f64());
     };
-    for (role, quota) in books.quotas.iter() {
+    for (role, quota) in state.quotas.iter() {
         for (what, amounts) in [("guarantee", &quota.guarantees), ("limit", &quota.limits)] {
             for (name, amount) in amounts.iter() {
                 put(role, name, what, amount);
@@ -224,7 +229,7 @@ fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
             }
         }
     }
-    for (role, amounts) in &quota::consumed(books) {
+    for (role, amounts) in &quota::consumed(state) {
         for (name, amount) in amounts.iter() {
             put(role, name, "consumed", amount);
         }
@@ -234,12 +239,12 @@ fn quotas(books: &Books, metrics: &mut BTreeMap<String, f64>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mirror::tests::laws::books;
+    use crate::mirror::tests::properties::state;
 
-    /// SPEC 3.10: alerts are set on figures before there is anything to count.
+    /// SPEC 3.10: alerts are defined before there is anything to count.
     #[test]
-    fn each_kind_of_operation_has_its_gauges_before_there_is_one() {
-        let metrics = metrics(&books(), Timestamp::from_nanos(1));
+    fn operation_gauges_exist_before_any_operation() {
+        let metrics = metrics(&state(), Timestamp::from_nanos(1));
         let kinds =
             "reserve unreserve create destroy grow_volume shrink_volume create_disk destroy_disk";
         for kind in kinds.split(' ') {

@@ -1,8 +1,9 @@
-//! Requests that change what becomes of an agent's resources: `/reserve`, `/unreserve`, `/create-volumes`, `/destroy-volumes` (SPEC 3.9,
-//! S93).
+//! Operations on an agent's resources by form: `/reserve`, `/unreserve`, `/create-volumes`,
+//! `/destroy-volumes`.
 //!
-//! Reads the two fields of the form, asks the master that acts here, and says in HTTP what it answered: 202 it is being done, 400 wrong in
-//! itself, with a right one beside it, 403 who asks may not, 409 the agent has not so much that nobody uses, 413 it is too long. Knows no rule of operations.
+//! Parses the form, asks the local master, and translates its answer: 202 accepted, 400 invalid,
+//! with a valid example, 403 not authorized, 409 not enough unused resources, 413 too long.
+//! Contains no rules of operations.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -13,13 +14,13 @@ use protocol::message::operator::{Operate, OperationRefused};
 use resources::{Conversion, Invalid, Resources};
 
 use super::changes::{WholeBody, ask, bad, conflict, forbidden};
+use crate::leadership::LocalLeader;
 use crate::master::OperateAll;
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
 
-/// Reserved resources as a right body has them.
+/// An example of valid reserved resources.
 const RESERVED: &str = r#"curl -d slaveId=ID -d resources='[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1","reservation":{"principal":"ops"}},{"name":"mem","type":"SCALAR","scalar":{"value":4096},"role":"role1","reservation":{"principal":"ops"}}]'"#;
-/// A volume as a right body has it.
+/// An example of a valid volume.
 const VOLUMES: &str = r#"curl -d slaveId=ID -d volumes='[{"name":"disk","type":"SCALAR","scalar":{"value":1024},"role":"role1","reservation":{"principal":"ops"},"disk":{"persistence":{"id":"data","principal":"ops"},"volume":{"mode":"RW","container_path":"data"}}}]'"#;
 
 /// The four routes.
@@ -31,44 +32,44 @@ pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route(
             "/reserve",
-            post(async move |front, asker, body| resources(front, asker, body, reserve).await),
+            post(async move |local, caller, body| resources(local, caller, body, reserve).await),
         )
         .route(
             "/unreserve",
-            post(async move |front, asker, body| resources(front, asker, body, unreserve).await),
+            post(async move |local, caller, body| resources(local, caller, body, unreserve).await),
         )
         .route(
             "/create-volumes",
-            post(async move |front, asker, body| volumes(front, asker, body, create).await),
+            post(async move |local, caller, body| volumes(local, caller, body, create).await),
         )
         .route(
             "/destroy-volumes",
-            post(async move |front, asker, body| volumes(front, asker, body, destroy).await),
+            post(async move |local, caller, body| volumes(local, caller, body, destroy).await),
         )
 }
 
 async fn resources(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    operate((&front, &asker), body, "resources", make, RESERVED).await
+    operate((&local, &caller), body, "resources", make, RESERVED).await
 }
 
 async fn volumes(
-    Extension(front): Extension<Front>,
-    Extension(asker): Extension<Asker>,
+    Extension(local): Extension<LocalLeader>,
+    Extension(caller): Extension<Caller>,
     body: WholeBody,
     make: fn(Resources) -> Conversion,
 ) -> Response {
-    operate((&front, &asker), body, "volumes", make, VOLUMES).await
+    operate((&local, &caller), body, "volumes", make, VOLUMES).await
 }
 
-/// The agent and the resources that a form names, those in this field.
+/// The agent and the resources in this field of a form.
 fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
-    let mut said = ::http::fields(form).map_err(|bad| bad.to_string())?;
-    let agent = match (said.remove("slaveId"), said.remove("agentId")) {
+    let mut parsed = ::http::fields(form).map_err(|bad| bad.to_string())?;
+    let agent = match (parsed.remove("slaveId"), parsed.remove("agentId")) {
         (Some(agent), None) | (None, Some(agent)) => agent,
         (None, None) => return Err(missing("slaveId")),
         (Some(_), Some(_)) => {
@@ -77,7 +78,7 @@ fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
         }
     };
     let agent: AgentId = agent.parse().map_err(|error| format!("slaveId: {error}"))?;
-    let text = said.remove(field);
+    let text = parsed.remove(field);
     let text = text.ok_or_else(|| missing(field))?;
     let resources = resources::json::parse_resources(&text);
     resources
@@ -87,71 +88,75 @@ fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
         })
 }
 
-/// The message about a field that is missing, as by Mesos.
+/// The message for a missing field, as in Mesos.
 fn missing(field: &str) -> String {
     format!("Missing '{field}' query parameter in the request body")
 }
 
 async fn operate(
-    (front, asker): (&Front, &Asker),
+    (local, caller): (&LocalLeader, &Caller),
     body: WholeBody,
     field: &'static str,
     make: fn(Resources) -> Conversion,
     example: &'static str,
 ) -> Response {
-    let wrong = move |problem: String| format!("{problem}\nA right one: {example}");
-    let said = body.read(move |form| read(form, field).map_err(wrong));
-    let ((agent_id, resources), _heard) = match said.await {
-        Ok(said) => said,
+    let wrong = move |problem: String| format!("{problem}\nvalid example: {example}");
+    let parsed = body.read(move |form| read(form, field).map_err(wrong));
+    let ((agent_id, resources), _permit) = match parsed.await {
+        Ok(parsed) => parsed,
         Err(response) => return response,
     };
     let conversion = make(resources);
-    if let Err(problem) = asker.convert(&conversion) {
+    if let Err(problem) = caller.convert(&conversion) {
         return forbidden(problem);
     }
     let operate = Operate {
         agent_id,
         conversion,
     };
-    match ask(front, operate).await {
-        Ok(done) => told(done),
+    match ask(local, operate).await {
+        Ok(done) => response(done),
         Err(response) => response,
     }
 }
 
-/// Does this with what an agent has.
-pub(super) async fn operated(front: &Front, asker: &Asker, operate: Operate) -> Response {
-    if let Err(problem) = asker.convert(&operate.conversion) {
+/// Applies an operation.
+pub(super) async fn operate_one(
+    local: &LocalLeader,
+    caller: &Caller,
+    operate: Operate,
+) -> Response {
+    if let Err(problem) = caller.convert(&operate.conversion) {
         return forbidden(problem);
     }
-    match ask(front, operate).await {
-        Ok(done) => told(done),
+    match ask(local, operate).await {
+        Ok(done) => response(done),
         Err(response) => response,
     }
 }
 
-/// Does all of these with what an agent has, or none. Each is allowed by itself.
-pub(super) async fn operated_all(
-    front: &Front,
-    asker: &Asker,
+/// Applies all of these operations, or none. Each is authorized separately.
+pub(super) async fn apply_all(
+    local: &LocalLeader,
+    caller: &Caller,
     agent_id: AgentId,
     conversions: Vec<Conversion>,
 ) -> Response {
     let mut each = conversions.iter();
-    if let Err(problem) = each.try_for_each(|conversion| asker.convert(conversion)) {
+    if let Err(problem) = each.try_for_each(|conversion| caller.convert(conversion)) {
         return forbidden(problem);
     }
     let all = OperateAll {
         agent_id,
         conversions,
     };
-    match ask(front, all).await {
-        Ok(done) => told(done),
+    match ask(local, all).await {
+        Ok(done) => response(done),
         Err(response) => response,
     }
 }
 
-fn told(done: Result<(), OperationRefused>) -> Response {
+fn response(done: Result<(), OperationRefused>) -> Response {
     match done {
         Ok(()) => StatusCode::ACCEPTED.into_response(),
         Err(refused @ OperationRefused::NotFree { .. }) => conflict(&refused),
@@ -164,7 +169,7 @@ fn told(done: Result<(), OperationRefused>) -> Response {
 mod tests {
     use super::*;
 
-    fn said(agent: &str, resources: &str) -> String {
+    fn form(agent: &str, resources: &str) -> String {
         format!("slaveId={agent}&resources={resources}")
     }
 
@@ -174,13 +179,13 @@ mod tests {
 
     /// S93: the seed's body is no JSON array, whatever the shell made of its quotes.
     #[test]
-    fn a_proper_array_is_read_and_the_seeds_body_is_answered_with_one() {
+    fn json_array_is_read_and_the_seeds_body_gets_an_example() {
         let example = |text: &str, field: &str| {
             let (_, json) = text.split_once(&format!("-d {field}='")).unwrap();
             json.strip_suffix('\'').unwrap().to_owned()
         };
         let array = example(RESERVED, "resources");
-        let (agent, resources) = read(&said("slave1", &array), "resources").unwrap();
+        let (agent, resources) = read(&form("slave1", &array), "resources").unwrap();
         assert_eq!(agent.as_str(), "slave1");
         assert_eq!(resources.quantities().to_string(), "cpus:4;mem:4096");
         assert!(Conversion::Reserve { resources }.step().is_ok());
@@ -189,7 +194,7 @@ mod tests {
 
         let seed = "{ { \"name\" : \"cpus\", \"type\" : \"SCALAR\", \"scalar\" : { \"value\" : 4 }, \"role\" : \"role1\" }, }";
         for body in [seed, "{ { name : cpus, type : SCALAR }, }", ""] {
-            let problem = read(&said("slave1", body), "resources").unwrap_err();
+            let problem = read(&form("slave1", body), "resources").unwrap_err();
             assert!(
                 problem.starts_with(
                     "Error in parsing 'resources' query parameter in the request body: "
@@ -197,10 +202,10 @@ mod tests {
                 "{problem}"
             );
         }
-        let missing = read(&said("slave1", &array), "volumes");
+        let missing = read(&form("slave1", &array), "volumes");
         let words = "Missing 'volumes' query parameter in the request body";
         assert_eq!(missing.unwrap_err(), words);
-        let agent = read(&said("a/b", &array), "resources");
+        let agent = read(&form("a/b", &array), "resources");
         assert!(agent.unwrap_err().starts_with("slaveId: "));
         for (form, words) in [
             (
@@ -214,7 +219,7 @@ mod tests {
         ] {
             assert_eq!(read(form, "resources").unwrap_err(), words);
         }
-        let newer = said("slave1", &array).replace("slaveId", "agentId");
+        let newer = form("slave1", &array).replace("slaveId", "agentId");
         assert!(read(&newer, "resources").is_ok());
     }
 }

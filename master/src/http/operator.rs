@@ -1,14 +1,14 @@
-//! The v1 operator API of a master: `POST /api/v1` (SPEC 2.6).
+//! The v1 operator API of a master: `POST /api/v1`.
 //!
-//! Reads a call and answers it. Questions are answered as pages are, from a snapshot of the books or a mirror of the leader's
-//! (`answers`, `words`), who wants to hear what changes is given a stream ([`super::stream`]); what changes something is asked of the master that acts, and sent to the one that leads elsewhere (`writes`).
-//! What Meros does not do is refused with its name. Decides nothing of what is asked.
+//! Parses a call and answers it. Questions are answered like pages, from a snapshot or a mirror
+//! (`answers`, `objects`); SUBSCRIBE opens a stream ([`super::stream`]); changes go to the local
+//! master, or are redirected to the leader (`writes`). Unsupported calls are refused by name.
 
 mod answers;
-pub(super) mod words;
+pub(super) mod objects;
 pub(super) mod writes;
 
-pub(super) use answers::State as StateSeen;
+pub(super) use answers::State as DescribeState;
 
 use std::time::Duration;
 
@@ -17,109 +17,110 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use v1::Form;
-use v1::convert::operator::{Said, said};
-use v1::pieces::Keeper;
+use v1::answer_cache::AnswerWriter;
+use v1::convert::operator::{OperatorCall, decode};
 use v1::schema::Metric;
 use v1::schema::master::{
     Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetLoggingLevel,
     ResponseGetMetrics, ResponseGetVersion, ResponseListFiles, ResponseType,
 };
 
-use ::http::Connection;
-use ::http::api::{Asked, Refusal};
+use ::http::ConnectionNumber;
+use ::http::api::{ReceivedCall, Refusal};
 use ::http::build;
 
-use super::shown::Shown;
 use super::source::{self, Found, late};
 use super::stream::Viewer;
-use super::{Chosen, PATIENCE, Pages, batches, maintenance, path_of, to_the_leader};
-use crate::permission::Asker;
+use super::visible::VisibleState;
+use super::{PATIENCE, Pages, PublishedFlags, batches, maintenance, path_of, redirect_to_leader};
+use crate::permission::Caller;
 
-/// `/api/v1`.
+/// Handles `/api/v1`.
 pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Response {
     let (path, headers) = (path_of(&request), request.headers().clone());
-    let (asker, by) = (pages.asker(&request), request.extensions().get().copied());
+    let (caller, by) = (pages.caller(&request), request.extensions().get().copied());
     let read = async {
-        let asked = Asked::<Call>::read(&pages.node, request).await?;
-        asked.meaning(&pages.node, said).await
+        let asked = ReceivedCall::<Call>::read(&pages.node, request).await?;
+        asked.meaning(&pages.node, decode).await
     };
-    let (asked, said) = match read.await {
+    let (asked, parsed) = match read.await {
         Ok(meant) => meant,
         Err(refusal) => return refusal.into_response(),
     };
-    let answered = answered(&pages, &asked, said, asker, by, &headers, &path).await;
+    let answered = answered(&pages, &asked, parsed, caller, by, &headers, &path).await;
     answered.unwrap_or_else(IntoResponse::into_response)
 }
 
 async fn answered(
     pages: &Pages,
-    asked: &Asked<Call>,
-    said: Said,
-    asker: Asker,
-    by: Option<Connection>,
+    asked: &ReceivedCall<Call>,
+    parsed: OperatorCall,
+    caller: Caller,
+    by: Option<ConnectionNumber>,
     headers: &HeaderMap,
     path: &str,
 ) -> Result<Response, Refusal> {
     use CallType::*;
     let kind = asked.call.r#type.unwrap_or_default();
-    may_ask(kind, &asker)?;
+    may_ask(kind, &caller)?;
     match kind {
         GetHealth | GetVersion | GetMetrics | GetLoggingLevel | ListFiles | ReadFile => {
             let form = asked.accept()?;
-            let answer = of_the_process(pages, &asked.call, kind).await?;
+            let answer = process_answer(pages, &asked.call, kind).await?;
             Ok(::http::api::answer(form, &answer))
         }
         SetLoggingLevel => {
-            let said = asked.call.set_logging_level.as_ref();
-            let said = said.ok_or_else(|| absent("set_logging_level", "a level and a duration"))?;
-            ::http::logging::change(&pages.node, said.level, &said.duration)?;
+            let parsed = asked.call.set_logging_level.as_ref();
+            let parsed =
+                parsed.ok_or_else(|| absent("set_logging_level", "a level and a duration"))?;
+            ::http::logging::change(&pages.node, parsed.level, &parsed.duration)?;
             Ok(StatusCode::OK.into_response())
         }
         GetFlags | GetMaster | GetState | GetAgents | GetFrameworks | GetExecutors | GetTasks
         | GetRoles | GetWeights | GetQuota => {
             let form = asked.accept()?;
             let asked = format!("{path} {kind} {}", form.media_type());
-            let key = batches::key(asked, headers, asker.subject.clone());
+            let key = batches::key(asked, headers, caller.subject.clone());
             let made = async {
                 let Pages {
-                    front,
+                    local,
                     node,
-                    chosen,
+                    published,
                     ..
                 } = pages;
-                match source::find(front, node, chosen, asker, headers).await {
-                    Found::Here(source) => read(source.keeping(&pages.kept), kind, form).await,
-                    Found::Elsewhere => to_the_leader(&pages.front, path),
+                match source::find(local, node, published, caller, headers).await {
+                    Found::Here(source) => read(source.with_cache(&pages.cache), kind, form).await,
+                    Found::Elsewhere => redirect_to_leader(&pages.local, path),
                     Found::Late => late(),
                 }
             };
             Ok(batches::share(&pages.batches, key, by, made).await)
         }
-        // A mirror knows no operations.
+        // A mirror has no operations.
         GetOperations => {
             let form = asked.accept()?;
-            match source::of_the_leader(&pages.front, &pages.node, &pages.chosen, asker).await {
+            match source::local_only(&pages.local, &pages.node, &pages.published, caller).await {
                 Found::Here(source) => Ok(read(source, kind, form).await),
-                Found::Elsewhere => Ok(to_the_leader(&pages.front, path)),
+                Found::Elsewhere => Ok(redirect_to_leader(&pages.local, path)),
                 Found::Late => Ok(late()),
             }
         }
-        // Nor what is planned.
+        // A mirror has no maintenance schedule.
         GetMaintenanceStatus | GetMaintenanceSchedule => {
             let form = asked.accept()?;
-            match pages.front.master() {
-                Some(_) => Ok(maintenance::answer(&pages.front, &asker, kind, form).await),
-                None => Ok(to_the_leader(&pages.front, path)),
+            match pages.local.master() {
+                Some(_) => Ok(maintenance::answer(&pages.local, &caller, kind, form).await),
+                None => Ok(redirect_to_leader(&pages.local, path)),
             }
         }
-        Subscribe => match pages.front.master() {
+        Subscribe => match pages.local.master() {
             Some(_) => {
                 let content = asked.accept_stream()?;
-                let viewer = Viewer::from(asker).at(asked.source);
+                let viewer = Viewer::from(caller).at(asked.source);
                 let subscribed = pages.events.subscribe(content, viewer).await;
                 subscribed.map_err(Refusal::not_now)
             }
-            None => Ok(to_the_leader(&pages.front, path)),
+            None => Ok(redirect_to_leader(&pages.local, path)),
         },
         UpdateWeights
         | UpdateQuota
@@ -138,9 +139,9 @@ async fn answered(
         | DeactivateAgent
         | ReactivateAgent
         | MarkAgentGone
-        | Teardown => match pages.front.master() {
-            Some(_) => Ok(writes::write(&pages.front, &asker, said).await),
-            None => Ok(to_the_leader(&pages.front, path)),
+        | Teardown => match pages.local.master() {
+            Some(_) => Ok(writes::write(&pages.local, &caller, parsed).await),
+            None => Ok(redirect_to_leader(&pages.local, path)),
         },
         other => Err(Refusal::not_served(format!(
             "type is `{other}`: expected a call that is served here; this one is not yet"
@@ -148,25 +149,26 @@ async fn answered(
     }
 }
 
-/// Whether who asks may ask this at all. Most is decided later, of each thing that is shown or changed.
-fn may_ask(kind: CallType, asker: &Asker) -> Result<(), Refusal> {
+/// Checks whether the caller may use this call at all. Most authorization happens later, for each
+/// object.
+fn may_ask(kind: CallType, caller: &Caller) -> Result<(), Refusal> {
     let allowed = match kind {
-        CallType::GetFlags => asker.may(Action::ViewFlags, None),
-        CallType::SetLoggingLevel => asker.may(Action::SetLogLevel, None),
-        // As the pages that show the same.
-        CallType::GetMetrics => asker.may(Action::GetEndpoints, "/metrics/snapshot"),
+        CallType::GetFlags => caller.authorize(Action::ViewFlags, None),
+        CallType::SetLoggingLevel => caller.authorize(Action::SetLogLevel, None),
+        // As for the pages with the same content.
+        CallType::GetMetrics => caller.authorize(Action::GetEndpoints, "/metrics/snapshot"),
         _ => Ok(()),
     };
     allowed.map_err(Refusal::forbidden)
 }
 
-/// An answer from the books.
+/// An answer from the state.
 async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     let marks = source.marks.clone();
-    let made = source.made(form.media_type(), move |books, chosen, kept| {
-        let shown = Shown::of(books);
-        kept.make((kind.name(), form), books, |keeper| {
-            answer(form, kind, shown, chosen, keeper)
+    let made = source.made(form.media_type(), move |state, published, cache| {
+        let visible = VisibleState::of(state);
+        cache.make((kind.name(), form), state, |writer| {
+            answer(form, kind, visible, published, writer)
         })
     });
     let mut response = made.await;
@@ -174,24 +176,24 @@ async fn read(source: source::Source, kind: CallType, form: Form) -> Response {
     response
 }
 
-/// The text of the answer to a question that the books answer; what the keeper knows is copied.
+/// The body of an answer from the state; unchanged parts are copied from the cache.
 pub(super) fn answer(
     form: Form,
     kind: CallType,
-    shown: Shown<'_>,
-    chosen: &Chosen,
-    keeper: Option<&mut Keeper>,
+    visible: VisibleState<'_>,
+    published: &PublishedFlags,
+    writer: Option<&mut AnswerWriter>,
 ) -> Vec<u8> {
     let answer = answers::Answer {
         kind,
-        shown,
-        chosen,
+        visible,
+        published,
     };
-    form.describe_again(&answer, keeper)
+    form.describe_cached(&answer, writer)
 }
 
-/// What this process answers of itself, whoever leads.
-async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<Answer, Refusal> {
+/// Answers about this process, independent of the leader.
+async fn process_answer(pages: &Pages, call: &Call, kind: CallType) -> Result<Answer, Refusal> {
     let mut answer = Answer::default();
     answer.r#type = Some(match kind {
         CallType::GetHealth => {
@@ -220,7 +222,7 @@ async fn of_the_process(pages: &Pages, call: &Call, kind: CallType) -> Result<An
             answer.get_logging_level = Some(ResponseGetLoggingLevel { level });
             ResponseType::GetLoggingLevel
         }
-        // A master logs to its standard error and shows no file.
+        // A master logs to its standard error and publishes no file.
         CallType::ListFiles => {
             let list = call.list_files.as_ref();
             let path = &list.ok_or_else(|| absent("list_files", "a path"))?.path;
@@ -245,15 +247,14 @@ fn absent(field: &str, expected: &str) -> Refusal {
 
 fn no_file(path: &str) -> Refusal {
     let path: String = path.chars().take(80).collect();
-    let problem =
-        format!("path is `{path}`: expected a file that is shown here, and there is none");
+    let problem = format!("path is `{path}`: expected a published file, and there is none");
     Refusal::new(StatusCode::NOT_FOUND, problem)
 }
 
-/// How long metrics are waited for.
+/// Time limit for metrics.
 fn patience(call: &Call) -> Duration {
     let asked = call.get_metrics.as_ref();
-    let asked = ::http::metrics::patience(asked.and_then(|asked| asked.timeout.as_ref()));
+    let asked = ::http::metrics::timeout(asked.and_then(|asked| asked.timeout.as_ref()));
     asked.unwrap_or(PATIENCE)
 }
 

@@ -1,33 +1,34 @@
-//! A page as it is written: its outer objects by hand, what is small in them by serde, and what may be kept of it piece by piece.
+//! The writer of a page: outer objects by hand, small values by serde, cacheable parts piece by
+//! piece.
 //!
 //! Pure.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::Error;
-use v1::pieces::{Identity, Keeper};
+use v1::answer_cache::{AnswerWriter, Identity};
 
-/// What is an object of a page: keys and values.
+/// An object of a page.
 pub(crate) trait Entries {
-    /// Puts them into it.
+    /// Writes its entries.
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error>;
 }
 
-/// The text of the page that is this object, without what the keeper adds to it.
-pub(super) fn page(entries: &impl Entries, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
-    let text = keeper
+/// The text of a page with this object; parts may come from the cache of `writer`.
+pub(super) fn page(entries: &impl Entries, mut writer: Option<&mut AnswerWriter>) -> Vec<u8> {
+    let text = writer
         .as_mut()
-        .map_or_else(Vec::new, |keeper| keeper.room());
-    let mut object = Object { text, keeper };
-    // Writing into memory does not fail, and no key is anything but text.
+        .map_or_else(Vec::new, |writer| writer.room());
+    let mut object = Object { text, writer };
+    // Writing to memory does not fail, and all keys are strings.
     let _ = object.whole(entries);
     object.text
 }
 
-/// The object that is being written, behind all that was written before it.
+/// The object being written, after all earlier text.
 pub(crate) struct Object<'k> {
     text: Vec<u8>,
-    keeper: Option<&'k mut Keeper>,
+    writer: Option<&'k mut AnswerWriter>,
 }
 
 impl Object<'_> {
@@ -38,7 +39,7 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// A list of objects.
+    /// Writes a list of objects.
     pub fn objects<E: Entries>(
         &mut self,
         key: &str,
@@ -56,7 +57,8 @@ impl Object<'_> {
         Ok(())
     }
 
-    /// A list of values, of which those with an identity are kept; `whole` stands for what all of them are, if anything does.
+    /// Writes a list of values; values with an identity are cached. `whole` is the identity of the
+    /// whole list, if it has one.
     pub fn pieces<V: Serialize>(
         &mut self,
         key: &'static str,
@@ -64,13 +66,13 @@ impl Object<'_> {
         pieces: impl Iterator<Item = (Option<Identity>, V)>,
     ) -> Result<(), Error> {
         self.serialize_key(key)?;
-        let Self { text, keeper } = self;
-        let Some(keeper) = keeper else {
+        let Self { text, writer } = self;
+        let Some(writer) = writer else {
             let mut to = serde_json::Serializer::new(text);
             return to.collect_seq(pieces.map(|(_, value)| value));
         };
         text.push(b'[');
-        keeper.list(key, whole, pieces, text, |text, value| {
+        writer.list(key, whole, pieces, text, |text, value| {
             serde_json::to_writer(text, value)
         })?;
         text.push(b']');

@@ -1,6 +1,8 @@
-//! Pieces of JSON that several pages share: tasks, statuses, offers, executors, reservations (SPEC 3.12, keys verbatim).
+//! JSON objects that several pages share: tasks, statuses, offers, executors, reservations (keys as
+//! in Mesos).
 //!
-//! Pure. Each is written straight into the page by serde, so that a page of many tasks costs no more memory than its text.
+//! Pure. Written directly into the page by serde, so that a page of many tasks needs no more memory
+//! than its text.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,14 +12,14 @@ use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
-use v1::convert::{ContainedAs, contained, discovery, other_labels};
+use v1::convert::{ContainerDescription, container_status, discovery, other_labels};
 use v1::json::Json;
 use v1::v0::{LabelList, StatusEntry, role};
 
-use super::shown::{ExecutorShown, Shown};
+use super::visible::{VisibleExecutor, VisibleState};
 use crate::tasks::Task;
 
-/// Writes the items of an iterator, whenever it is written, as a list.
+/// Serializes the items of an iterator as a list.
 pub(super) struct List<F>(pub F);
 
 impl<F, I> Serialize for List<F>
@@ -30,17 +32,17 @@ where
     }
 }
 
-/// An object without anything in it.
+/// An empty object.
 pub(super) const NOTHING: BTreeMap<(), ()> = BTreeMap::new();
 
-/// Amounts by name, those only that are listed.
+/// Amounts by name.
 pub(super) fn amounts(amounts: &Quantities) -> Map<String, Value> {
     let one = |(name, amount): (&Name, Scalar)| (name.to_string(), json!(amount.as_f64()));
     amounts.iter().map(one).collect()
 }
 
-/// What is reserved, by role, as far as the roles are seen.
-pub(super) struct Reserved<'a>(pub &'a Resources, pub Shown<'a>);
+/// Visible reservations by role.
+pub(super) struct Reserved<'a>(pub &'a Resources, pub VisibleState<'a>);
 
 impl Serialize for Reserved<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -69,7 +71,7 @@ impl Serialize for TaskEntry<'_> {
         object.serialize_entry("slave_id", &task.agent_id)?;
         object.serialize_entry("state", task.state.name())?;
         object.serialize_entry("resources", &ResourcesObject(&task.resources))?;
-        // A task may use its resources and no more.
+        // A task's limits are its resources.
         object.serialize_entry("limits", &NOTHING)?;
         object.serialize_entry("role", role(&task.resources))?;
         object.serialize_entry("statuses", &List(|| task.statuses.iter().map(status)))?;
@@ -87,23 +89,25 @@ impl Serialize for TaskEntry<'_> {
 fn status(status: &TaskStatus) -> StatusEntry<'_, ContainerEntry<'_>> {
     StatusEntry {
         status,
-        container: contained(status).map(ContainerEntry),
+        container: container_status(status).map(ContainerEntry),
     }
 }
 
-struct ContainerEntry<'a>(ContainedAs<'a>);
+struct ContainerEntry<'a>(ContainerDescription<'a>);
 
 impl Serialize for ContainerEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let own = match &self.0 {
-            ContainedAs::Usual(own) => own,
-            ContainedAs::Said(said) => return Json(said.as_ref()).serialize(serializer),
+            ContainerDescription::Default(own) => own,
+            ContainerDescription::Reported(reported) => {
+                return Json(reported.as_ref()).serialize(serializer);
+            }
         };
         let mut object = serializer.serialize_map(None)?;
         if let Some(value) = own.id {
             object.serialize_entry("container_id", &Id { value })?;
         }
-        // It is in the network of its agent's host.
+        // It uses its agent's host network.
         if let Some(ip_address) = own.address {
             let protocol = if ip_address.is_ipv4() { "IPv4" } else { "IPv6" };
             let ip_addresses = [Address {
@@ -149,7 +153,7 @@ impl Serialize for OfferEntry<'_> {
 }
 
 /// A framework's own executor on an agent.
-pub(super) struct ExecutorEntry<'a>(pub ExecutorShown<'a>);
+pub(super) struct ExecutorEntry<'a>(pub VisibleExecutor<'a>);
 
 impl Serialize for ExecutorEntry<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -161,7 +165,7 @@ impl Serialize for ExecutorEntry<'_> {
         object.serialize_entry("slave_id", executor.agent)?;
         object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
         let command = &info.command;
-        // Nothing is fetched for it.
+        // No URIs are fetched for it.
         let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": [] });
         object.serialize_entry("command", &command)?;
         if !info.resources.is_empty() {
@@ -178,15 +182,15 @@ impl Serialize for ExecutorEntry<'_> {
 
 #[cfg(test)]
 mod tests {
-    use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, LABELS};
+    use protocol::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, LABELS};
     use protocol::{Source, TaskState};
     use runtime::Timestamp;
 
     use super::*;
 
-    /// SPEC 3.12, task entry: what an executor says of its container stands there, and is no label.
+    /// SPEC 3.12, task entry: the executor's container status is a field, not a label.
     #[test]
-    fn a_status_shows_its_container_as_the_executor_has_said_it() {
+    fn status_entry_shows_the_reported_container() {
         let at = Timestamp::from_nanos(5);
         let task = "t".parse().unwrap();
         let mut told = TaskStatus::new(task, TaskState::Running, Source::Executor, at);
@@ -206,17 +210,17 @@ mod tests {
             ),
         ];
         told.labels = labels.map(|(key, value)| (key.into(), value.into())).into();
-        let shown = serde_json::to_value(status(&told)).unwrap();
+        let visible = serde_json::to_value(status(&told)).unwrap();
         assert_eq!(
-            shown["container_status"],
+            visible["container_status"],
             json!({ "network_infos": [{ "name": "bridge" }], "container_id": { "value": "c" } })
         );
         assert_eq!(
-            shown["check_status"],
+            visible["check_status"],
             json!({ "type": "COMMAND", "command": { "exit_code": 1 } })
         );
         assert_eq!(
-            shown["labels"],
+            visible["labels"],
             json!([{ "key": "tier", "value": "web" }, { "key": "early" }]),
             "in the order in which they were said"
         );

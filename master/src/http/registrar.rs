@@ -1,6 +1,7 @@
-//! Metrics of what keeps the registry: Mesos' `registrar/*`, and how this master stands in its group, `raft/*` (SPEC 3.1).
+//! Metrics of the registry: Mesos' `registrar/*`, and the group status of this master, `raft/*`.
 //!
-//! Each master says them of itself, whether it leads or not. What is measured of operations is the leader's alone.
+//! Every master reports its own, leading or not. Measurements of operations exist at the leader
+//! only.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -12,10 +13,11 @@ use runtime::Node;
 
 use crate::registry::RegistryMeter;
 
-/// How long this node's member may take to say how it stands: a disk that is slow holds up no other metric.
+/// Time limit for the member's status: a slow disk must not delay other metrics.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All of them, with what this node's member says if it has one. Nothing if it is late or has ended.
+/// All metrics, with the status of this node's member if there is one. Empty if it is late or has
+/// ended.
 pub(crate) async fn look(
     meter: &RegistryMeter,
     node: &Node,
@@ -31,7 +33,8 @@ pub(crate) async fn look(
     }
 }
 
-/// All of them. `status` is that of this node's member; none of a master that is alone, whose registry is read if it `is_ready`.
+/// All metrics. `status` is that of this node's member; for a master without a group, `is_ready` is
+/// whether its registry was read.
 fn metrics(
     meter: &RegistryMeter,
     status: Option<&MemberStatus>,
@@ -41,14 +44,17 @@ fn metrics(
     let (recovered, voters) = match status {
         None => (is_ready, 1),
         Some(status) => {
-            let seat = status.seat.as_ref();
+            let seat = status.raft.as_ref();
             all.insert(
                 "registrar/registry_size_bytes".to_owned(),
                 status.disk_bytes as f64,
             );
-            all.extend(seat.into_iter().flat_map(|seat| of_seat(seat, status)));
+            all.extend(
+                seat.into_iter()
+                    .flat_map(|seat| member_metrics(seat, status)),
+            );
             counts(&status.counts, &mut all);
-            // It has caught up with what it knows to be committed, and somebody tells it.
+            // It has caught up with its known commits, and knows a leader.
             let recovered =
                 |seat: &Status| seat.now.leader.is_some() && seat.applied >= seat.committed;
             (
@@ -62,8 +68,8 @@ fn metrics(
     all
 }
 
-/// How a member stands that has a seat. Of the others the leader alone knows what they lack.
-fn of_seat(seat: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
+/// Status of a member that has joined. Only the leader knows the progress of the others.
+fn member_metrics(seat: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let role = match seat.now.role {
         Role::Follower => 0.0,
@@ -86,14 +92,14 @@ fn of_seat(seat: &Status, status: &MemberStatus) -> BTreeMap<String, f64> {
         all.insert(format!("raft/{name}"), value);
     }
     for (id, peer) in &seat.peers {
-        let name = status.roster.address(*id);
+        let name = status.address_book.address(*id);
         let name = name.map_or_else(|| id.to_string(), str::to_owned);
         all.insert(format!("raft/peers/{name}/lag"), peer.lag as f64);
     }
     all
 }
 
-/// What a member has done since it started.
+/// Counters since the member's start.
 fn counts(counts: &Counts, all: &mut BTreeMap<String, f64>) {
     for (name, count) in [
         ("proposals", counts.proposals),
@@ -102,7 +108,7 @@ fn counts(counts: &Counts, all: &mut BTreeMap<String, f64>) {
         ("snapshots", counts.snapshots),
         ("packets_sent", counts.sent),
         ("packets_dropped", counts.dropped),
-        ("packets_unbelieved", counts.unbelieved),
+        ("packets_unbelieved", counts.rejected_packets),
     ] {
         all.insert(format!("raft/{name}"), count as f64);
     }

@@ -1,18 +1,19 @@
-//! The v1 scheduler API: `POST /api/v1/scheduler` (SPEC 2.1-2.3, 3.3).
+//! The v1 scheduler API: `POST /api/v1/scheduler`.
 //!
-//! Each SUBSCRIBE begins an actor on this node, a [`subscriber`], which the master knows as the framework's scheduler and which writes what it
-//! hears into the answer. All other calls are checked here ([`decide`]) and told the master in the order in which they were read; which stream a
-//! framework has is written down at the [`desk`]. Decides nothing that the books decide: to them a framework is a framework.
+//! Each SUBSCRIBE starts an actor on this node, a [`subscriber`], which the master treats as the
+//! framework's scheduler and which writes events into the answer. Other calls are checked here
+//! ([`decide`]) and sent to the master in order; the [`subscriptions`] table has each framework's
+//! stream. To the master's state an HTTP framework is like any other.
 
 mod decide;
-mod desk;
 mod subscriber;
+mod subscriptions;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use ::http::Declaring;
-use ::http::api::{Asked, Refusal, Streams};
+use ::http::DeclaredPrincipal;
+use ::http::api::{EventStreams, ReceivedCall, Refusal};
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -21,143 +22,171 @@ use axum::{Extension, Router};
 use protocol::FrameworkId;
 use protocol::message::scheduler::{ReconcileTasks, UpdateFramework};
 use runtime::prelude::*;
-use v1::convert::scheduler::{Decoded, Rejected, Said, said};
+use v1::convert::scheduler::{Decoded, RejectedEntries, SchedulerCall, decode};
 use v1::schema::scheduler::Call;
 
-use self::desk::{Desk, Line};
-use self::subscriber::{Answer, Become, Begin, Room, Subscriber, Written, refused_stream};
+use self::subscriber::{
+    BeginSubscription, DescriptionChanged, Flushed, StreamRoom, Subscriber, WriteAnswers,
+    refused_stream,
+};
+use self::subscriptions::{FrameworkStream, SubscriptionTable};
 use super::PATIENCE;
+use crate::leadership::LocalLeader;
 use crate::master::{HttpCall, HttpReconcile, HttpUpdate, Master, TakeSnapshot};
-use crate::office::Front;
 
-/// How long a subscription may take: the master may have to reach its registry first.
+/// Time limit of a subscription: the master may have to wait for its registry.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(15);
 
-/// How long a request waits until half of what its framework's stream may hold back is read.
+/// How long a request waits until half of its framework's stream buffer is read.
 const ROOM_PATIENCE: Duration = Duration::from_secs(15);
 
-/// What the page works with.
+/// Shared state of the handler.
 #[derive(Clone)]
-struct Hall {
+struct SchedulerApi {
     node: Node,
-    streams: Streams,
-    desk: Desk,
+    streams: EventStreams,
+    subscriptions: SubscriptionTable,
 }
 
-/// The route. Whoever adds it gives each request the [`Front`] of a master that acts here.
-pub(super) fn routes(node: &Node, streams: &Streams) -> Router {
-    let hall = Hall {
+/// The route. It needs the [`LocalLeader`] of a local master in each request.
+pub(super) fn routes(node: &Node, streams: &EventStreams) -> Router {
+    let api = SchedulerApi {
         node: node.clone(),
         streams: streams.clone(),
-        desk: Desk::new(streams.declared()),
+        subscriptions: SubscriptionTable::new(streams.principals()),
     };
     Router::new()
         .route("/api/v1/scheduler", any(page))
-        .with_state(hall)
+        .with_state(api)
 }
 
 async fn page(
-    State(hall): State<Hall>,
-    Extension(front): Extension<Front>,
+    State(api): State<SchedulerApi>,
+    Extension(local): Extension<LocalLeader>,
     mut request: Request,
 ) -> Result<Response, Refusal> {
-    let declaring = request.extensions_mut().remove::<Declaring>();
-    let asked = Asked::<Call>::read(&hall.node, request).await?;
-    let (asked, Decoded { said, rejected }) = asked.meaning(&hall.node, said).await?;
+    let declaring = request.extensions_mut().remove::<DeclaredPrincipal>();
+    let asked = ReceivedCall::<Call>::read(&api.node, request).await?;
+    let (
+        asked,
+        Decoded {
+            call: parsed,
+            rejected,
+        },
+    ) = asked.meaning(&api.node, decode).await?;
     // It may have been deposed while the call was read.
-    let master = front.master().ok_or_else(decide::nobody_leads)?;
-    match said {
-        Said::Refused(reason) => {
+    let master = local.master().ok_or_else(decide::no_leader)?;
+    match parsed {
+        SchedulerCall::Refused(reason) => {
             decide::no_stream_yet(asked.stream_id())?;
             let content = asked.accept_stream()?;
             decide::has_name(&asked.subject)?;
             tracing::info!(reason, "refusing a subscription");
-            Ok(refused_stream(&hall.node, &hall.streams, content, reason))
+            Ok(refused_stream(&api.node, &api.streams, content, reason))
         }
-        Said::Subscribe(framework, wants) => {
+        SchedulerCall::Subscribe(framework, wants) => {
             decide::no_stream_yet(asked.stream_id())?;
             let content = asked.accept_stream()?;
-            let framework = decide::framed(framework, &asked.subject)?;
+            let framework = decide::with_principal(framework, &asked.subject)?;
             if let (Some(declaring), Some(principal)) = (declaring, &framework.principal) {
-                declaring.turn(principal).await?;
+                declaring.wait_turn(principal).await?;
             }
-            let begin = Begin {
+            let begin = BeginSubscription {
                 framework,
                 wants,
                 content,
             };
-            hall.subscribe(master, begin).await
+            api.subscribe(master, begin).await
         }
-        said => {
+        parsed => {
             let id = decide::framework_of(&asked.call)?;
-            let line = hall.line(&master, &id).await?;
-            decide::may_call(&id, &line, &asked.subject, asked.stream_id())?;
-            decide::bounded(&said, &rejected)?;
-            let weighs =
-                asked.is_large || matches!(said, Said::Reconcile(_) | Said::ReconcileOperations(_));
-            // Its words may weigh as much as what is made of them.
-            let _heard = asked.heard();
-            let subscriber = line.subscriber.clone();
-            let response = hall.say(line, id.clone(), said, weighs).await?;
+            let stream = api.stream(&master, &id).await?;
+            decide::may_call(&id, &stream, &asked.subject, asked.stream_id())?;
+            decide::bounded(&parsed, &rejected)?;
+            let weighs = asked.is_large
+                || matches!(
+                    parsed,
+                    SchedulerCall::Reconcile(_) | SchedulerCall::ReconcileOperations(_)
+                );
+            // The parsed call may be as large as its effects: keep the permit.
+            let _permit = asked.into_permit();
+            let subscriber = stream.subscriber.clone();
+            let response = api.send(stream, id.clone(), parsed, weighs).await?;
             answer_rejected(&subscriber, &id, rejected).await?;
             Ok(response)
         }
     }
 }
 
-impl Hall {
-    async fn subscribe(&self, master: Handle<Master>, begin: Begin) -> Result<Response, Refusal> {
-        let place = self.desk.place().ok_or_else(decide::crowded)?;
-        let subscriber = Subscriber::new(master, self.streams.clone(), self.desk.clone(), place);
+impl SchedulerApi {
+    async fn subscribe(
+        &self,
+        master: Handle<Master>,
+        begin: BeginSubscription,
+    ) -> Result<Response, Refusal> {
+        let slot = self
+            .subscriptions
+            .slot()
+            .ok_or_else(decide::too_many_subscribers)?;
+        let subscriber = Subscriber::new(
+            master,
+            self.streams.clone(),
+            self.subscriptions.clone(),
+            slot,
+        );
         let subscriber = self
             .node
             .spawn_unnamed("http-scheduler", subscriber)
             .map_err(Refusal::not_now)?;
-        // It ends when the master has answered and nobody reads, or with the master.
+        // The actor ends with its reader after the answer, or with the master.
         let begun = subscriber.ask(begin, SUBSCRIBE_PATIENCE);
         begun.await.map_err(Refusal::not_now)?
     }
 
-    /// The framework's line, or why it has none.
-    async fn line(&self, master: &Handle<Master>, id: &FrameworkId) -> Result<Line, Refusal> {
-        if let Some(line) = self.desk.find(id) {
-            return Ok(line);
+    /// The framework's subscription, or the reason why it has none.
+    async fn stream(
+        &self,
+        master: &Handle<Master>,
+        id: &FrameworkId,
+    ) -> Result<FrameworkStream, Refusal> {
+        if let Some(stream) = self.subscriptions.find(id) {
+            return Ok(stream);
         }
-        let books = master.ask(TakeSnapshot, PATIENCE).await;
-        let books = books.map_err(Refusal::not_now)?;
-        Err(decide::stranger(&books, id))
+        let state = master.ask(TakeSnapshot, PATIENCE).await;
+        let state = state.map_err(Refusal::not_now)?;
+        Err(decide::no_stream(&state, id))
     }
 
-    /// What `weighs` is answered when it is dealt with, and not when it is told.
-    async fn say(
+    /// Sends a call. `weighs`: large calls are answered when handled, others when sent.
+    async fn send(
         &self,
-        line: Line,
+        stream: FrameworkStream,
         id: FrameworkId,
-        said: Said,
+        parsed: SchedulerCall,
         weighs: bool,
     ) -> Result<Response, Refusal> {
-        let (scheduler, subscriber) = (line.scheduler.clone(), line.subscriber.clone());
-        let master = line.master.clone();
-        match said {
-            Said::UpdateFramework(framework, wants) => {
+        let (scheduler, subscriber) = (stream.scheduler.clone(), stream.subscriber.clone());
+        let master = stream.master.clone();
+        match parsed {
+            SchedulerCall::UpdateFramework(framework, wants) => {
                 let update = UpdateFramework {
                     framework_id: id,
-                    framework: decide::same_principal(framework, line.principal),
+                    framework: decide::same_principal(framework, stream.principal),
                     wants,
                 };
-                let becomes = Become(update.framework.clone());
+                let becomes = DescriptionChanged(update.framework.clone());
                 let update = HttpUpdate {
                     scheduler,
                     update,
-                    // One that has ended since has nothing more to write.
-                    became: Box::new(move || subscriber.tell_always(becomes)),
+                    // A subscriber that has ended has nothing more to write.
+                    on_updated: Box::new(move || subscriber.tell_always(becomes)),
                 };
                 let asked = master.ask(update, SUBSCRIBE_PATIENCE);
                 let updated = asked.await.map_err(Refusal::not_now)?;
                 updated.map_err(decide::not_updated)?;
                 Ok(StatusCode::OK.into_response())
             }
-            Said::Reconcile(ReconcileTasks { tasks, .. }) if tasks.is_empty() => {
+            SchedulerCall::Reconcile(ReconcileTasks { tasks, .. }) if tasks.is_empty() => {
                 let mut from = None;
                 loop {
                     let part = HttpReconcile {
@@ -166,7 +195,7 @@ impl Hall {
                         from,
                         most: decide::ASKED_MAX,
                     };
-                    from = dealt_with(&master, &subscriber, part)
+                    from = handled(&master, &subscriber, part)
                         .await
                         .map_err(Refusal::not_now)?;
                     if from.is_none() {
@@ -175,41 +204,41 @@ impl Hall {
                     has_room(&subscriber).await?;
                 }
             }
-            said => {
-                // Before the master is told, which ends the stream with an error else.
-                let tears_down = matches!(said, Said::TearDown(_));
-                line.is_over.fetch_or(tears_down, Ordering::Relaxed);
-                let call = |said| HttpCall {
+            parsed => {
+                // Set before the call is sent: the master then ends the stream with an error.
+                let tears_down = matches!(parsed, SchedulerCall::TearDown(_));
+                stream.is_over.fetch_or(tears_down, Ordering::Relaxed);
+                let call = |parsed| HttpCall {
                     scheduler: scheduler.clone(),
                     framework_id: id.clone(),
-                    said,
+                    call: parsed,
                 };
-                let told = match weighs {
-                    true => tell_parts(&master, &subscriber, decide::parts(said).map(call)).await,
-                    false => master.tell(call(said)).map_err(Refusal::not_now),
+                let sent = match weighs {
+                    true => send_parts(&master, &subscriber, decide::parts(parsed).map(call)).await,
+                    false => master.tell(call(parsed)).map_err(Refusal::not_now),
                 };
-                if told.is_err() && tears_down {
-                    line.is_over.store(false, Ordering::Relaxed);
+                if sent.is_err() && tears_down {
+                    stream.is_over.store(false, Ordering::Relaxed);
                 }
-                told?;
+                sent?;
                 Ok(StatusCode::ACCEPTED.into_response())
             }
         }
     }
 }
 
-/// Says these one after the other, each once the answers to the one before are read.
-async fn tell_parts(
+/// Sends these calls in order, each after the answers to the previous one are read.
+async fn send_parts(
     master: &Handle<Master>,
     subscriber: &Handle<Subscriber>,
     parts: impl Iterator<Item = HttpCall>,
 ) -> Result<(), Refusal> {
     let mut parts = parts.peekable();
     while let Some(part) = parts.next() {
-        match dealt_with(master, subscriber, part).await {
-            // It is told, and will be dealt with.
+        match handled(master, subscriber, part).await {
+            // It is sent, and will be handled.
             Err(AskError::Late { .. }) if parts.peek().is_none() => {}
-            dealt => dealt.map_err(Refusal::not_now)?,
+            result => result.map_err(Refusal::not_now)?,
         }
         if parts.peek().is_some() {
             has_room(subscriber).await?;
@@ -218,11 +247,11 @@ async fn tell_parts(
     Ok(())
 }
 
-/// Writes the answers to the entries of a call that have invalid ids, a part at a time as those of valid ones.
+/// Writes the answers to entries with invalid ids, in parts like those of valid ones.
 async fn answer_rejected(
     subscriber: &Handle<Subscriber>,
     id: &FrameworkId,
-    rejected: Rejected,
+    rejected: RejectedEntries,
 ) -> Result<(), Refusal> {
     if let Some(first) = &rejected.first_dropped {
         let dropped = rejected.dropped;
@@ -231,7 +260,7 @@ async fn answer_rejected(
     let mut parts = decide::chunks(rejected.answered).peekable();
     while let Some(part) = parts.next() {
         // A stream that has ended gets no answers.
-        let _ = subscriber.ask(Answer(part), PATIENCE).await;
+        let _ = subscriber.ask(WriteAnswers(part), PATIENCE).await;
         if parts.peek().is_some() {
             has_room(subscriber).await?;
         }
@@ -239,9 +268,10 @@ async fn answer_rejected(
     Ok(())
 }
 
-/// Says what is large, or has an answer for each task, and waits until it is dealt with and the answers stand in the stream: so it waits in its request, of which
-/// there are few, and not in mailboxes that would have room for thousands.
-async fn dealt_with<M>(
+/// Sends a large call, or one with an answer for each task, and waits until it is handled and the
+/// answers are in the stream. So it waits in its request, of which there are few, and not in a
+/// mailbox with room for thousands.
+async fn handled<M>(
     master: &Handle<Master>,
     subscriber: &Handle<Subscriber>,
     call: M,
@@ -251,17 +281,18 @@ where
     M::Result: Send,
     Master: Handler<M>,
 {
-    let dealt = master.ask(call, PATIENCE).await?;
-    // One that has ended, or writes for longer, keeps nobody.
-    let _ = subscriber.ask(Written, PATIENCE).await;
-    Ok(dealt)
+    let result = master.ask(call, PATIENCE).await?;
+    // A subscriber that has ended, or takes longer, does not delay the request.
+    let _ = subscriber.ask(Flushed, PATIENCE).await;
+    Ok(result)
 }
 
-/// Waits until the stream has room for more answers: the request waits, and the reader is not cut off for what it has asked for.
+/// Waits until the stream has room for more answers: the request is delayed instead of cutting off
+/// the reader.
 async fn has_room(subscriber: &Handle<Subscriber>) -> Result<(), Refusal> {
-    match subscriber.ask(Room, ROOM_PATIENCE).await {
+    match subscriber.ask(StreamRoom, ROOM_PATIENCE).await {
         Err(AskError::Late { .. }) => Err(decide::too_slow()),
-        // To one that has ended the master tells nothing more.
+        // The master sends nothing more to a subscriber that has ended.
         Ok(()) | Err(_) => Ok(()),
     }
 }

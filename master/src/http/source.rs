@@ -1,14 +1,15 @@
-//! Where a page comes from: the books of the master that acts here, or a mirror of the leader's.
+//! The source of a page: the local master's state, or a mirror of the leader's.
 //!
-//! `find` decides it for one request. A page from a mirror says so: [`STALENESS`] is how old the mirror is, in seconds, and [`LEADER`]
-//! whose books it shows. A reader that wants no mirror, or none beyond an age, says it as to any cache: `Cache-Control: no-cache` or
-//! `max-age=5` (RFC 9111). It is sent to the leader then.
+//! `find` selects it for one request. A page from a mirror has its age in seconds in [`STALENESS`],
+//! and the leader's address in [`LEADER`]. A reader limits the age like for any cache:
+//! `Cache-Control: no-cache` or `max-age=5` (RFC 9111). Beyond the limit it is redirected to the
+//! leader.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::http::Shared;
+use ::http::SharedBody;
 use ::http::api::Refusal;
 use authority::{Action, Forbidden};
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -19,28 +20,28 @@ use serde::{Deserialize, Serialize};
 
 use super::PATIENCE;
 use super::changes::bad;
-use super::kept::Kept;
-use super::shown::Shown;
-use crate::books::Books;
+use super::page_cache::PageCache;
+use super::visible::VisibleState;
 use crate::config::Config;
-use crate::master::{Glance, Master};
+use crate::leadership::LocalLeader;
+use crate::master::{Master, SnapshotNow};
 use crate::mirror::{Mirrored, SETTLING_MAX, STALENESS_MAX};
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
+use crate::state::MasterState;
 
-/// How old the mirror is that a page is made from, in seconds with decimals. Absent where the leader itself answers.
+/// The age of the mirror in seconds with decimals. Absent if the leader itself answers.
 pub const STALENESS: HeaderName = HeaderName::from_static("meros-staleness");
-/// Whose books that mirror shows, as `host:port`.
+/// The leader of that mirror, as `host:port`.
 pub const LEADER: HeaderName = HeaderName::from_static("meros-leader");
 
-/// What the operator has chosen, as far as pages show it.
+/// The operator's flags, as far as pages show them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Chosen {
+pub(crate) struct PublishedFlags {
     pub flags: BTreeMap<String, String>,
 }
 
-impl Chosen {
-    /// What this configuration says.
+impl PublishedFlags {
+    /// The flags of this configuration.
     pub fn of(config: &Config) -> Self {
         Self {
             flags: config.flags.clone(),
@@ -48,79 +49,81 @@ impl Chosen {
     }
 }
 
-/// What one page is made from, as far as who asks may see it.
+/// The source of one page for one caller.
 #[derive(Clone)]
 pub(crate) struct Source {
-    books: Arc<Books>,
-    chosen: Arc<Chosen>,
-    asker: Asker,
-    kept: Kept,
+    state: Arc<MasterState>,
+    published: Arc<PublishedFlags>,
+    caller: Caller,
+    cache: PageCache,
     pub node: Node,
-    /// What the answer says of the mirror, if it is one.
+    /// Headers that describe the mirror, if it is one.
     pub marks: HeaderMap,
 }
 
-/// Where the answer to a request is.
+/// Where a request is answered.
 pub(crate) enum Found {
     /// Here.
     Here(Source),
-    /// Where the leader is.
+    /// By the leader.
     Elsewhere,
-    /// The master that acts here did not answer in time, or has not read the registry yet, and there is no mirror.
+    /// The local master did not answer in time, or has not read the registry yet, and there is no
+    /// mirror.
     Late,
 }
 
-/// Finds what the answer to a request with these headers is made from. A new leader's books count once they are settled; until then
-/// what its mirror knew is more.
+/// Selects the source for a request with these headers. A new leader's state is used once it is
+/// complete; until then its mirror contains more.
 pub(crate) async fn find(
-    front: &Front,
+    local: &LocalLeader,
     node: &Node,
-    chosen: &Arc<Chosen>,
-    asker: Asker,
+    published: &Arc<PublishedFlags>,
+    caller: Caller,
     headers: &HeaderMap,
 ) -> Found {
-    let mirrored = fresh(front, node.clock().now(), allowed(headers));
-    let books = match front.master() {
+    let mirrored = fresh(local, node.clock().now(), allowed(headers));
+    let state = match local.master() {
         None if mirrored.is_none() => return Found::Elsewhere,
         None => None,
         Some(master) => read(&master).await,
     };
     let wall = node.clock().wall();
-    let is_enough = |books: &Arc<Books>| mirrored.is_none() || books.is_settled(SETTLING_MAX, wall);
-    let (books, chosen, marks) = match (books.filter(is_enough), mirrored) {
-        (Some(books), _) => (books, chosen.clone(), HeaderMap::new()),
+    let is_enough =
+        |state: &Arc<MasterState>| mirrored.is_none() || state.is_settled(SETTLING_MAX, wall);
+    let (state, published, marks) = match (state.filter(is_enough), mirrored) {
+        (Some(state), _) => (state, published.clone(), HeaderMap::new()),
         (None, Some(mirrored)) => {
             let marks = marks(&mirrored, node.clock().now());
-            (mirrored.books.clone(), mirrored.chosen.clone(), marks)
+            (mirrored.state.clone(), mirrored.published.clone(), marks)
         }
         (None, None) => return Found::Late,
     };
     Found::Here(Source {
-        books,
-        chosen,
-        asker,
-        kept: Kept::new(node),
+        state,
+        published,
+        caller,
+        cache: PageCache::new(node),
         node: node.clone(),
         marks,
     })
 }
 
-/// Finds the books of the master that acts here, for what a mirror does not know.
-pub(crate) async fn of_the_leader(
-    front: &Front,
+/// Selects the local master's state, for content that a mirror does not have.
+pub(crate) async fn local_only(
+    local: &LocalLeader,
     node: &Node,
-    chosen: &Arc<Chosen>,
-    asker: Asker,
+    published: &Arc<PublishedFlags>,
+    caller: Caller,
 ) -> Found {
-    let Some(master) = front.master() else {
+    let Some(master) = local.master() else {
         return Found::Elsewhere;
     };
     match read(&master).await {
-        Some(books) => Found::Here(Source {
-            books,
-            chosen: chosen.clone(),
-            asker,
-            kept: Kept::new(node),
+        Some(state) => Found::Here(Source {
+            state,
+            published: published.clone(),
+            caller,
+            cache: PageCache::new(node),
             node: node.clone(),
             marks: HeaderMap::new(),
         }),
@@ -128,32 +131,32 @@ pub(crate) async fn of_the_leader(
     }
 }
 
-/// The books as they are between two messages of the master: no page waits for those that wait in its mailbox (W15).
-pub(super) async fn glance(master: &Handle<Master>) -> Option<Arc<Books>> {
-    master.ask(Glance, PATIENCE).await.ok()
+/// The state between two messages of the master: pages do not wait for its mailbox.
+pub(super) async fn snapshot(master: &Handle<Master>) -> Option<Arc<MasterState>> {
+    master.ask(SnapshotNow, PATIENCE).await.ok()
 }
 
-/// The same, once the registry has been read: before, they say nothing, which is not that there is nothing.
-pub(super) async fn read(master: &Handle<Master>) -> Option<Arc<Books>> {
-    glance(master).await.filter(|books| books.has_begun())
+/// The same, once the registry has been read: before that an empty state means nothing.
+pub(super) async fn read(master: &Handle<Master>) -> Option<Arc<MasterState>> {
+    snapshot(master).await.filter(|state| state.has_begun())
 }
 
-/// The answer where the master that acts here gave none.
+/// The answer if the local master does not answer.
 pub(super) fn late() -> Response {
-    Refusal::not_now("the master gave no answer in time; try again").into_response()
+    Refusal::not_now("the master did not answer in time; try again").into_response()
 }
 
-/// The mirror here, if it is not older than that.
+/// The local mirror, if it is not older than `allowed`.
 pub(super) fn fresh(
-    front: &Front,
+    local: &LocalLeader,
     now: Instant,
     allowed: Option<Duration>,
 ) -> Option<Arc<Mirrored>> {
-    let (mirrored, allowed) = (front.mirrored()?, allowed?);
+    let (mirrored, allowed) = (local.mirrored()?, allowed?);
     (mirrored.staleness(now) <= allowed).then_some(mirrored)
 }
 
-/// How old a mirror may be for a request with these headers; none if it must be no mirror.
+/// The allowed age of a mirror for a request with these headers; `None` forbids a mirror.
 fn allowed(headers: &HeaderMap) -> Option<Duration> {
     let texts = headers.get_all(CACHE_CONTROL).iter();
     let texts = texts.filter_map(|value| value.to_str().ok());
@@ -171,7 +174,7 @@ fn allowed(headers: &HeaderMap) -> Option<Duration> {
     (!allowed.is_zero()).then_some(allowed)
 }
 
-/// What an answer that is made from this mirror says of it.
+/// The headers for an answer from this mirror.
 pub(super) fn marks(mirrored: &Mirrored, now: Instant) -> HeaderMap {
     let mut marks = HeaderMap::new();
     let staleness = format!("{:.3}", mirrored.staleness(now).as_secs_f64());
@@ -184,30 +187,30 @@ pub(super) fn marks(mirrored: &Mirrored, now: Instant) -> HeaderMap {
 }
 
 impl Source {
-    /// The same, with what was written of pages before.
-    pub fn keeping(self, kept: &Kept) -> Self {
-        let kept = kept.clone();
-        Self { kept, ..self }
+    /// The same with a page cache.
+    pub fn with_cache(self, cache: &PageCache) -> Self {
+        let cache = cache.clone();
+        Self { cache, ..self }
     }
 
-    /// A page made from it, off this thread.
+    /// A page rendered from it, off this thread.
     pub async fn page(
         self,
-        make: impl FnOnce(Shown<'_>, &Chosen) -> Vec<u8> + Send + 'static,
+        make: impl FnOnce(VisibleState<'_>, &PublishedFlags) -> Vec<u8> + Send + 'static,
     ) -> Response {
-        let made = self.made("application/json", |books, chosen, _| {
-            make(Shown::of(books), chosen)
+        let made = self.made("application/json", |state, published, _| {
+            make(VisibleState::of(state), published)
         });
         made.await
     }
 
-    /// A page made from it, off this thread, or what is wrong with the question.
+    /// A page rendered from it, off this thread, or the error in the question.
     pub async fn asked(
         self,
-        make: impl FnOnce(Shown<'_>) -> Result<Vec<u8>, String> + Send + 'static,
+        make: impl FnOnce(VisibleState<'_>) -> Result<Vec<u8>, String> + Send + 'static,
     ) -> Response {
         let node = self.node.clone();
-        let made = node.blocking_behind(move || make(Shown::of(&self.books())));
+        let made = node.blocking_low_priority(move || make(VisibleState::of(&self.state())));
         match made.await {
             Ok(Ok(page)) => ([(CONTENT_TYPE, "application/json")], page).into_response(),
             Ok(Err(problem)) => bad(problem),
@@ -215,51 +218,51 @@ impl Source {
         }
     }
 
-    /// An answer of this type made from it, off this thread: of what who asks may see. What is large may be kept.
+    /// An answer of this type from the visible state, off this thread. Large ones may be cached.
     pub async fn made<T>(
         self,
         content_type: &'static str,
-        make: impl FnOnce(&Arc<Books>, &Chosen, &Kept) -> T + Send + 'static,
+        make: impl FnOnce(&Arc<MasterState>, &PublishedFlags, &PageCache) -> T + Send + 'static,
     ) -> Response
     where
-        T: Into<Shared> + Send + 'static,
+        T: Into<SharedBody> + Send + 'static,
     {
         let node = self.node.clone();
         let seen = move || {
-            let chosen = self
+            let published = self
                 .flags()
-                .map_or_else(|_| Arc::default(), |_| self.chosen.clone());
-            make(&self.books(), &chosen, &self.kept)
+                .map_or_else(|_| Arc::default(), |_| self.published.clone());
+            make(&self.state(), &published, &self.cache)
         };
-        match node.blocking_behind(seen).await {
+        match node.blocking_low_priority(seen).await {
             Ok(made) => {
-                let made: Shared = made.into();
+                let made: SharedBody = made.into();
                 ([(CONTENT_TYPE, content_type)], made).into_response()
             }
             Err(fallen) => Refusal::not_now(fallen).into_response(),
         }
     }
 
-    /// The books, as far as who asks may see them. It may cost a look at each task.
-    pub fn books(&self) -> Arc<Books> {
-        self.asker.sight().books(&self.books)
+    /// The visible part of the state. May visit each task.
+    pub fn state(&self) -> Arc<MasterState> {
+        self.caller.visibility().filter(&self.state)
     }
 
-    /// The flags, if who asks may see them.
+    /// The flags, if the caller may see them.
     pub fn flags(&self) -> Result<&BTreeMap<String, String>, Forbidden> {
-        self.asker.may(Action::ViewFlags, None)?;
-        Ok(&self.chosen.flags)
+        self.caller.authorize(Action::ViewFlags, None)?;
+        Ok(&self.published.flags)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
 
     use super::*;
 
     #[test]
-    fn a_reader_says_as_to_any_cache_how_old_an_answer_may_be() {
+    fn cache_control_limits_the_mirrors_age() {
         let check = |texts: &[&'static str], seconds: Option<u64>| {
             let mut headers = HeaderMap::new();
             for text in texts {
@@ -278,15 +281,15 @@ mod tests {
         check(&["max-age=0"], None);
     }
 
-    /// SPEC 2.1: a body that says what was wrong, and when to try again.
+    /// SPEC 2.1: the body has the error and when to retry.
     #[test]
-    fn a_page_whose_making_falls_is_refused_in_words() {
-        rehearse(|node| async move {
+    fn panic_while_rendering_gives_an_error_text() {
+        simulate(|node| async move {
             let source = || Source {
-                books: Arc::new(crate::mirror::tests::laws::books()),
-                chosen: Arc::default(),
-                asker: Asker::default(),
-                kept: Kept::new(&node),
+                state: Arc::new(crate::mirror::tests::properties::state()),
+                published: Arc::default(),
+                caller: Caller::default(),
+                cache: PageCache::new(&node),
                 node: node.clone(),
                 marks: HeaderMap::new(),
             };

@@ -1,4 +1,4 @@
-//! The pages themselves, each written of what is shown of the books (SPEC 3.12, keys verbatim).
+//! The state pages, rendered from the visible state (keys as in Mesos).
 //!
 //! Pure.
 
@@ -10,80 +10,80 @@ use protocol::agent::Domain;
 use protocol::{FrameworkId, TaskState};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Error, json};
+use v1::answer_cache::Identity;
 use v1::convert::{MASTER_CAPABILITIES, pid};
-use v1::pieces::Identity;
 use v1::v0::domain;
 
 use super::entries::{AgentEntry, AwaitedEntry, FrameworkEntry};
 use super::page::{Entries, Object};
 use super::pieces::{List, TaskEntry};
-use super::shown::{ExecutorShown, Shown, TasksShown};
-use super::{Chosen, words};
+use super::visible::{VisibleExecutor, VisibleState, VisibleTasks};
+use super::{PublishedFlags, role_json};
 use crate::frameworks::Framework;
 use crate::tasks::Task;
 
 /// The bytes of a page.
 pub(super) fn text(page: &impl Serialize) -> Vec<u8> {
     let mut text = Vec::with_capacity(4096);
-    // Writing into memory does not fail, and no key is anything but text.
+    // Writing to memory does not fail, and all keys are strings.
     let _ = serde_json::to_writer(&mut text, page);
     text
 }
 
 /// `/state`.
 pub(super) struct Whole<'a> {
-    pub shown: Shown<'a>,
-    pub chosen: &'a Chosen,
+    pub visible: VisibleState<'a>,
+    pub published: &'a PublishedFlags,
 }
 
 impl Entries for Whole<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        let (shown, books) = (self.shown, self.shown.books);
-        let master = &books.master;
+        let (visible, state) = (self.visible, self.visible.state);
+        let master = &state.master;
         let address = master.address.map(IpAddr::from);
         let pid = pid("master", address, &master.hostname, master.port);
         let mut info = json!({ "id": master.id, "pid": pid, "port": master.port, "hostname": master.hostname });
-        let active = shown.agents().filter(|agent| agent.is_active()).count();
-        let inactive = shown.agents().count() - active;
+        let active = visible.agents().filter(|agent| agent.is_active()).count();
+        let inactive = visible.agents().count() - active;
         object.serialize_entry("version", v1::MESOS_VERSION)?;
         object.serialize_entry("meros_version", &master.version)?;
-        // A build bears no place, so that the same source is the same program.
+        // A build contains no location, so that equal sources give equal programs.
         for key in ["git_sha", "git_branch", "git_tag", "build_user"] {
             object.serialize_entry(key, "")?;
         }
         object.serialize_entry("build_date", &build::date())?;
         object.serialize_entry("build_time", &(build::time() as f64))?;
-        object.serialize_entry("start_time", &books.started.as_secs_f64())?;
-        object.serialize_entry("elected_time", &books.elected.as_secs_f64())?;
+        object.serialize_entry("start_time", &state.started.as_secs_f64())?;
+        object.serialize_entry("elected_time", &state.elected.as_secs_f64())?;
         object.serialize_entry("id", &master.id)?;
         object.serialize_entry("pid", &pid)?;
         object.serialize_entry("hostname", &master.hostname)?;
         object.serialize_entry("capabilities", &MASTER_CAPABILITIES)?;
         object.serialize_entry("activated_slaves", &(active as f64))?;
         object.serialize_entry("deactivated_slaves", &(inactive as f64))?;
-        let unreachable = books.agents.unreachable().len();
+        let unreachable = state.agents.unreachable().len();
         object.serialize_entry("unreachable_slaves", &(unreachable as f64))?;
-        if let Some(own) = own_domain(self.chosen) {
+        if let Some(own) = own_domain(self.published) {
             info["domain"] = domain(&own);
             object.serialize_entry("domain", &domain(&own))?;
         }
         object.serialize_entry("leader", &pid)?;
         object.serialize_entry("leader_info", &info)?;
-        if let Some(cluster) = self.chosen.flags.get("cluster") {
+        if let Some(cluster) = self.published.flags.get("cluster") {
             object.serialize_entry("cluster", cluster)?;
         }
-        object.serialize_entry("flags", &self.chosen.flags)?;
-        object.pieces("slaves", None, agents(shown, false))?;
-        object.serialize_entry("recovered_slaves", &List(|| awaited(shown)))?;
-        write_frameworks(object, shown, None)?;
+        object.serialize_entry("flags", &self.published.flags)?;
+        object.pieces("slaves", None, agents(visible, false))?;
+        object.serialize_entry("recovered_slaves", &List(|| awaited(visible)))?;
+        write_frameworks(object, visible, None)?;
         object.serialize_entry("orphan_tasks", &[(); 0])?;
         object.serialize_entry("unregistered_frameworks", &[(); 0])
     }
 }
 
-/// Where the master lies, as its flag says.
-fn own_domain(chosen: &Chosen) -> Option<Domain> {
-    let (region, zone) = chosen.flags.get("domain")?.split_once('/')?;
+/// The master's fault domain from its flag.
+fn own_domain(published: &PublishedFlags) -> Option<Domain> {
+    let (region, zone) = published.flags.get("domain")?.split_once('/')?;
     Some(Domain {
         region: region.to_owned(),
         zone: zone.to_owned(),
@@ -91,57 +91,57 @@ fn own_domain(chosen: &Chosen) -> Option<Domain> {
 }
 
 fn agents(
-    shown: Shown<'_>,
+    visible: VisibleState<'_>,
     in_full: bool,
 ) -> impl Iterator<Item = (Option<Identity>, AgentEntry<'_>)> {
     let entry = move |agent| AgentEntry {
-        shown,
+        visible,
         agent,
         in_full,
     };
-    let agents = shown.agents();
-    agents.map(move |agent| (shown.identity(agent), entry(agent)))
+    let agents = visible.agents();
+    agents.map(move |agent| (visible.identity(agent), entry(agent)))
 }
 
-fn awaited(shown: Shown<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
-    shown.awaited().map(|(id, info)| AwaitedEntry(id, info))
+fn awaited(visible: VisibleState<'_>) -> impl Iterator<Item = AwaitedEntry<'_>> {
+    visible.awaited().map(|(id, info)| AwaitedEntry(id, info))
 }
 
-/// The frameworks that have not ended, and the ones that have; or of them the one with this id.
+/// Current and ended frameworks, or only the one with this id.
 fn write_frameworks(
     object: &mut Object<'_>,
-    shown: Shown<'_>,
+    visible: VisibleState<'_>,
     only: Option<&str>,
 ) -> Result<(), Error> {
     let is_wanted = |framework: &Framework| only.is_none_or(|id| framework.id.as_str() == id);
-    let mut executors: BTreeMap<&FrameworkId, Vec<ExecutorShown<'_>>> = BTreeMap::new();
-    for executor in shown.executors() {
+    let mut executors: BTreeMap<&FrameworkId, Vec<VisibleExecutor<'_>>> = BTreeMap::new();
+    for executor in visible.executors() {
         executors
             .entry(executor.framework)
             .or_default()
             .push(executor);
     }
     let of = |id| executors.get(id).map_or(&[][..], Vec::as_slice);
-    let frameworks = shown.frameworks().filter(|one| is_wanted(one));
+    let frameworks = visible.frameworks().filter(|one| is_wanted(one));
     let frameworks = frameworks.map(|framework| FrameworkEntry {
-        shown,
+        visible,
         framework,
-        tasks: shown.tasks(&framework.id),
+        tasks: visible.tasks(&framework.id),
         executors: of(&framework.id),
     });
     object.objects("frameworks", frameworks)?;
-    let completed = shown.completed().filter(|one| is_wanted(&one.framework));
+    let completed = visible.completed().filter(|one| is_wanted(&one.framework));
     let completed = completed.map(|one| FrameworkEntry {
-        shown,
+        visible,
         framework: &one.framework,
-        tasks: TasksShown::of(one),
+        tasks: VisibleTasks::of(one),
         executors: &[],
     });
     object.objects("completed_frameworks", completed)
 }
 
 /// `/slaves`.
-pub(super) struct Slaves<'a>(pub Shown<'a>);
+pub(super) struct Slaves<'a>(pub VisibleState<'a>);
 
 impl Entries for Slaves<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
@@ -150,21 +150,21 @@ impl Entries for Slaves<'_> {
     }
 }
 
-/// `/slaves?slave_id=`: that one, if it is there.
-pub(super) struct OneSlave<'a>(pub Shown<'a>, pub &'a str);
+/// `/slaves?slave_id=`: that agent, if it exists.
+pub(super) struct OneSlave<'a>(pub VisibleState<'a>, pub &'a str);
 
 impl Entries for OneSlave<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
-        let Self(shown, id) = *self;
-        let agents = agents(shown, true).filter(|(_, entry)| entry.agent.id.as_str() == id);
+        let Self(visible, id) = *self;
+        let agents = agents(visible, true).filter(|(_, entry)| entry.agent.id.as_str() == id);
         object.pieces("slaves", None, agents)?;
-        let awaited = || awaited(shown).filter(|AwaitedEntry(own, _)| own.as_str() == id);
+        let awaited = || awaited(visible).filter(|AwaitedEntry(own, _)| own.as_str() == id);
         object.serialize_entry("recovered_slaves", &List(awaited))
     }
 }
 
-/// `/frameworks?framework_id=`: that one, if it is there or was.
-pub(super) struct OneFramework<'a>(pub Shown<'a>, pub &'a str);
+/// `/frameworks?framework_id=`: that framework, current or ended.
+pub(super) struct OneFramework<'a>(pub VisibleState<'a>, pub &'a str);
 
 impl Entries for OneFramework<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
@@ -174,7 +174,7 @@ impl Entries for OneFramework<'_> {
 }
 
 /// `/frameworks`.
-pub(super) struct Frameworks<'a>(pub Shown<'a>);
+pub(super) struct Frameworks<'a>(pub VisibleState<'a>);
 
 impl Entries for Frameworks<'_> {
     fn put(&self, object: &mut Object<'_>) -> Result<(), Error> {
@@ -183,7 +183,7 @@ impl Entries for Frameworks<'_> {
     }
 }
 
-/// `/tasks`: some of all that are remembered.
+/// `/tasks`: some of all remembered tasks.
 pub(super) struct Tasks<'a>(pub Vec<&'a Task>);
 
 impl Serialize for Tasks<'_> {
@@ -195,26 +195,27 @@ impl Serialize for Tasks<'_> {
     }
 }
 
-/// All tasks that are remembered.
-pub(super) fn all_tasks(shown: Shown<'_>) -> impl Iterator<Item = &Task> {
-    let all = shown.all_tasks().flat_map(TasksShown::all);
+/// All remembered tasks.
+pub(super) fn all_tasks(visible: VisibleState<'_>) -> impl Iterator<Item = &Task> {
+    let all = visible.all_tasks().flat_map(VisibleTasks::all);
     all.map(AsRef::as_ref)
 }
 
 /// `/state-summary`.
 pub(super) struct Summary<'a> {
-    pub shown: Shown<'a>,
-    pub chosen: &'a Chosen,
+    pub visible: VisibleState<'a>,
+    pub published: &'a PublishedFlags,
 }
 
 impl Serialize for Summary<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let shown = self.shown;
+        let visible = self.visible;
         let mut on_agent: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
         let mut of_framework: BTreeMap<&str, Tally<'_>> = BTreeMap::new();
-        // Those of frameworks that are no more are counted nowhere, as in Mesos: the page does not name them.
-        let tasks = shown.frameworks().map(|one| shown.tasks(&one.id));
-        for task in tasks.flat_map(TasksShown::all) {
+        // Tasks of ended frameworks are not counted, as in Mesos: the page does not list these
+        // frameworks.
+        let tasks = visible.frameworks().map(|one| visible.tasks(&one.id));
+        for task in tasks.flat_map(VisibleTasks::all) {
             let (agent, framework) = (task.agent_id.as_str(), task.framework_id.as_str());
             let on_agent = on_agent.entry(agent).or_default();
             on_agent.add(task.state, framework);
@@ -223,9 +224,9 @@ impl Serialize for Summary<'_> {
         }
         let none = Tally::default();
         let slaves = || {
-            shown.agents().map(|agent| Tallied {
+            visible.agents().map(|agent| Tallied {
                 entry: AgentEntry {
-                    shown,
+                    visible,
                     agent,
                     in_full: false,
                 },
@@ -234,11 +235,11 @@ impl Serialize for Summary<'_> {
             })
         };
         let frameworks = || {
-            shown.frameworks().map(|framework| Tallied {
+            visible.frameworks().map(|framework| Tallied {
                 entry: FrameworkEntry {
-                    shown,
+                    visible,
                     framework,
-                    tasks: shown.tasks(&framework.id),
+                    tasks: visible.tasks(&framework.id),
                     executors: &[],
                 },
                 tally: of_framework.get(framework.id.as_str()).unwrap_or(&none),
@@ -246,8 +247,8 @@ impl Serialize for Summary<'_> {
             })
         };
         let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("hostname", &shown.books.master.hostname)?;
-        if let Some(cluster) = self.chosen.flags.get("cluster") {
+        object.serialize_entry("hostname", &visible.state.master.hostname)?;
+        if let Some(cluster) = self.published.flags.get("cluster") {
             object.serialize_entry("cluster", cluster)?;
         }
         object.serialize_entry("slaves", &List(slaves))?;
@@ -256,7 +257,7 @@ impl Serialize for Summary<'_> {
     }
 }
 
-/// How many tasks are in each state, and where or whose they are.
+/// Numbers of tasks by state, with the ids of their agents or frameworks.
 #[derive(Default)]
 struct Tally<'a> {
     states: BTreeMap<TaskState, u64>,
@@ -270,7 +271,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-/// An agent or a framework with its tasks in numbers.
+/// An agent or a framework with its numbers of tasks.
 struct Tallied<'a, E> {
     entry: E,
     tally: &'a Tally<'a>,
@@ -302,9 +303,9 @@ impl<E: Entry> Serialize for Tallied<'_, E> {
     }
 }
 
-/// What can be told in short.
+/// An entry of the summary.
 trait Entry {
-    /// Its keys and values, to which others are added.
+    /// Writes its entries; others follow.
     fn begin<M: SerializeMap>(&self, object: &mut M) -> Result<(), M::Error>;
 }
 
@@ -321,33 +322,33 @@ impl Entry for FrameworkEntry<'_> {
 }
 
 /// `/roles`.
-pub(super) struct Roles<'a>(pub Shown<'a>);
+pub(super) struct Roles<'a>(pub VisibleState<'a>);
 
 impl Serialize for Roles<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let roles = self.0.roles();
         let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("roles", &List(|| roles.iter().map(words::role)))?;
+        object.serialize_entry("roles", &List(|| roles.iter().map(role_json::role)))?;
         object.end()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ::http::rehearsal::{request, said};
-    use runtime::rehearsal::rehearse;
+    use ::http::testing::{fetch, request};
+    use runtime::testing::simulate;
     use serde_json::{Value, json};
 
     use super::super::tests::{all_routes, master, pages};
 
-    /// SPEC 3.9: tools of Mesos ask for one by its id, and take the first that they are told.
+    /// SPEC 3.9: Mesos' tools ask for one object by id, and use the first in the list.
     #[test]
-    fn one_agent_or_one_framework_is_shown_where_its_id_is_asked_for() {
-        rehearse(|node| async move {
+    fn single_agent_or_framework_is_shown_by_id() {
+        simulate(|node| async move {
             let master = master(&node).await;
             let routes = all_routes(&node, pages(&node, &master));
             let get = async |path: String| {
-                let (status, text) = said(&routes, request("GET", &path, "", "")).await;
+                let (status, text) = fetch(&routes, request("GET", &path, "", "")).await;
                 assert_eq!(status, 200, "{path}: {text}");
                 serde_json::from_str::<Value>(&text).unwrap()
             };

@@ -1,11 +1,12 @@
-//! The event stream of the operator API: all that changes, told to whoever has subscribed (SPEC 2.6, W4).
+//! The event stream of the operator API: sends changes to all subscribers.
 //!
-//! One actor follows the books of the master that acts here, for as long as somebody has subscribed. When they have changed it takes a
-//! snapshot, at most each tenth of a second, finds what has changed since the one before (`changes`), and writes it once for each form
-//! (`encoding`) to all who see the same (`views`). A subscriber is told the whole of one snapshot first, and then what changes from that on. So
-//! the master pays for one follower, however many have subscribed, and for nothing while nothing changes. Remembers the last snapshot, and
-//! the page that streams begin with while nothing has changed since. Streams end with the master whose books they tell of, and
-//! when other ACLs hold by which their reader sees something else. Decides nothing.
+//! One actor follows the local master's state while there are subscribers. After a change it takes
+//! a snapshot, at most every 100 ms, computes the events since the previous one (`changes`), and
+//! writes them once per form (`encoding`) to all subscribers with the same visibility
+//! (`views`). A subscriber first gets a whole snapshot, and then the changes. So the master pays
+//! for one follower regardless of the number of subscribers, and for nothing while nothing changes.
+//! Keeps the last snapshot, and the first event as long as it is current. Streams end with their
+//! master, and when changed ACLs alter their visibility.
 
 mod changes;
 mod cuts;
@@ -18,78 +19,79 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use authority::{Acls, Shared};
+use authority::{Acls, Reloadable};
 use axum::response::Response;
-use http::api::{Bounds, Events, Streams};
+use http::api::{Bounds, EventStreams, EventWriter};
 use runtime::prelude::*;
-use runtime::{Errand, Instant, Patience, SpawnError, Timestamp};
+use runtime::{Instant, Patience, SpawnError, TimerHandle, Timestamp};
 use v1::Content;
 
 use self::cuts::Cuts;
 use self::encoding::{ByForm, heartbeat, records};
 pub(super) use self::viewer::Viewer;
-use self::views::{Got, Views, Wanted};
+use self::views::{ViewRequest, ViewResult, Views};
 use super::PATIENCE;
-use crate::books::Books;
 use crate::config::Config;
+use crate::leadership::LocalLeader;
 use crate::master::{Follow, Followed, Unfollow, Watch};
-use crate::office::Front;
-use crate::sight::Sight;
+use crate::state::MasterState;
+use crate::visibility::Visibility;
 
-/// The name of the actor; pages run on the same thread.
+/// The actor's name; pages run on the same thread.
 const NAME: &str = "http-events";
-/// Time between two snapshots, while books change. Shorter: fresher events, and more copies of the books' skeletons in a busy master.
+/// Minimum time between two snapshots. Shorter: fresher events, and more copies of the state's
+/// skeleton in a busy master.
 const INTERVAL: Duration = Duration::from_millis(100);
-/// Time between two heartbeats.
+/// Interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// The most bytes of first events that wait to be read, before one more, and of changes, before the slowest of all is cut off.
+/// Maximum unread bytes of first events, beyond which subscriptions are refused, and of changes,
+/// beyond which the slowest subscriber is cut off.
 const UNREAD_MAX: usize = 256 << 20;
-/// How much one subscriber may leave unread. All who see the same share the same bytes, so this is what all of them hold, in each form; it has room for
-/// what a busy master has to say at once. What those hold together who see different things is bounded by the views.
+/// Bounds of one subscriber. Subscribers with the same visibility share the same bytes per form, so
+/// this bounds all of them together, with room for a busy master's bursts. The total over different
+/// visibilities is bounded by the views.
 pub const BOUNDS: Bounds = Bounds {
     bytes_max: 64 << 20,
     wait_max: Duration::from_secs(75),
-    together_max: None,
+    common_max: None,
 };
-/// How long it may take until a subscriber is told how all is.
+/// Time limit for a subscriber's first event.
 const SUBSCRIBE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Why nobody can subscribe just now.
+/// Why a subscription is not possible now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NotNow {
-    /// No master acts here.
-    #[error("no master acts here just now; try again")]
+    /// No local master.
+    #[error("no master acts here now; try again")]
     NoMaster,
-    /// It is about to.
+    /// It has not read its registry yet.
     #[error("the master is reading its registry; try again")]
     Recovering,
     /// It did not answer.
-    #[error("the master gave no answer in time; try again")]
+    #[error("the master did not answer in time; try again")]
     Late,
-    /// Too much waits to be read.
-    #[error(
-        "{0} bytes wait to be read by those who have subscribed, which are more than {UNREAD_MAX}; try again"
-    )]
+    /// Too many unread bytes.
+    #[error("subscribers have {0} unread bytes, more than {UNREAD_MAX}; try again")]
     Unread(usize),
 }
 
-/// Where subscribers are taken in.
+/// Entrance for subscribers.
 #[derive(Clone)]
 pub struct EventStream {
     broadcaster: Handle<Broadcaster>,
-    streams: Streams,
+    streams: EventStreams,
     open: Arc<AtomicUsize>,
     cuts: Cuts,
 }
 
-/// Starts the actor on `node`, for the master that acts there.
+/// Starts the actor on `node`, for the local master.
 pub fn open(
     node: &Node,
-    front: &Front,
+    local: &LocalLeader,
     config: &Config,
-    streams: &Streams,
+    streams: &EventStreams,
 ) -> Result<EventStream, SpawnError> {
-    let (front, acls) = (front.clone(), config.acls.clone());
+    let (local, acls) = (local.clone(), config.acls.clone());
     let max = config.max_operator_event_stream_subscribers;
     let open = Arc::new(AtomicUsize::new(0));
     let (count, cuts) = (open.clone(), Cuts::default());
@@ -100,7 +102,7 @@ pub fn open(
         limit: u32::MAX,
     };
     let broadcaster = node.supervise(NAME, again, move || Broadcaster {
-        front: front.clone(),
+        local: local.clone(),
         acls: acls.clone(),
         views: Views::new(max, noted.clone()),
         following: None,
@@ -119,18 +121,18 @@ pub fn open(
 }
 
 impl EventStream {
-    /// How many have subscribed.
+    /// Number of subscribers.
     pub fn subscribers(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// How many have been cut off, by reason, under the names of their metrics.
+    /// Numbers of cut-off subscribers by reason, under the names of their metrics.
     pub fn cut_off(&self) -> impl Iterator<Item = (String, f64)> + use<> {
         self.cuts.metrics()
     }
 
-    /// One more subscriber: the response that is its stream, once it can be told how all is. It is told what it sees, and cut off when it
-    /// sees something else.
+    /// Adds a subscriber; returns the response with its stream once the first event is written. It
+    /// gets what it may see, and is cut off when that changes.
     pub(super) async fn subscribe(
         &self,
         content: Content,
@@ -145,9 +147,9 @@ impl EventStream {
     }
 }
 
-/// Somebody subscribes. Answered when the first event is written.
+/// A subscription. Answered when the first event is written.
 struct Subscribe {
-    events: Events,
+    events: EventWriter,
     viewer: Viewer,
 }
 
@@ -159,24 +161,24 @@ impl Message for Subscribe {
 
 /// The actor.
 pub struct Broadcaster {
-    front: Front,
-    /// Who may see what.
-    acls: Shared<Acls>,
+    local: LocalLeader,
+    /// For authorization.
+    acls: Reloadable<Acls>,
     views: Views,
     following: Option<Following>,
     is_looking: bool,
-    /// The question whether the books have changed, while it is not answered.
-    watched: Option<Errand>,
-    /// The next beat.
-    next: Option<Errand>,
+    /// The pending request for a change of the state.
+    watched: Option<TimerHandle>,
+    /// The timer of the next beat.
+    next: Option<TimerHandle>,
     heartbeat_due: Instant,
     open: Arc<AtomicUsize>,
 }
 
-/// A master that is followed, and what it knew.
+/// The followed master, and the last snapshot.
 struct Following {
     master: Pid,
-    books: Arc<Books>,
+    state: Arc<MasterState>,
 }
 
 impl Actor for Broadcaster {
@@ -184,7 +186,7 @@ impl Actor for Broadcaster {
 }
 
 impl Process for Broadcaster {
-    fn hears(_: &mut Ears<Self>) {}
+    fn accepts(_: &mut RemoteHandlers<Self>) {}
 }
 
 impl Handler<Subscribe> for Broadcaster {
@@ -197,56 +199,57 @@ impl Handler<Subscribe> for Broadcaster {
         if unread > UNREAD_MAX {
             promise.answer(Err(NotNow::Unread(unread)));
         } else {
-            // Other ACLs may hold than when it asked.
-            viewer.judge(&self.acls.now());
+            // The ACLs may have changed since the request.
+            viewer.reevaluate(&self.acls.current());
             self.views.join(viewer, events, promise);
-            self.look(ctx);
+            self.take_snapshot(ctx);
         }
         reply
     }
 }
 
 impl Broadcaster {
-    /// Between two looks: forgets who has gone, and looks if there is something to see.
+    /// Regular work: forgets closed streams, and takes a snapshot if it changed.
     fn beat(&mut self, ctx: &mut Context<Self>) {
-        self.tend(ctx);
-        self.views.forget_gone();
+        self.maintain(ctx);
+        self.views.forget_closed();
         self.count();
         match self.watched.is_none() || self.views.is_empty() {
-            true => self.look(ctx),
-            false => self.rest(ctx),
+            true => self.take_snapshot(ctx),
+            false => self.schedule_beat(ctx),
         }
     }
 
-    /// What is due whether or not anything has changed: cuts off who sees something else by now, and says that the master lives. At each
-    /// beat, and after each look: while somebody joins at every moment there is no beat.
-    fn tend(&mut self, ctx: &Context<Self>) {
-        self.views.judge(&self.acls.now());
+    /// Work that is due in any case: cuts off subscribers whose visibility has changed, and sends
+    /// heartbeats. Runs at each beat and after each snapshot, because frequent subscriptions
+    /// replace the beats.
+    fn maintain(&mut self, ctx: &Context<Self>) {
+        self.views.reevaluate(&self.acls.current());
         let now = ctx.clock().now();
         if now >= self.heartbeat_due {
             self.heartbeat_due = now + HEARTBEAT;
             let heartbeat = ByForm::make(|form| records(form, &[heartbeat()]));
-            self.views.tell(&heartbeat);
+            self.views.publish(&heartbeat);
         }
     }
 
-    /// Until the next beat.
-    fn rest(&mut self, ctx: &mut Context<Self>) {
+    /// Schedules the next beat.
+    fn schedule_beat(&mut self, ctx: &mut Context<Self>) {
         self.next = Some(ctx.after(INTERVAL, |this, ctx| {
             this.next = None;
             this.beat(ctx);
         }));
     }
 
-    /// Looks at the books, unless it does already.
-    fn look(&mut self, ctx: &mut Context<Self>) {
+    /// Takes a snapshot, unless one is under way.
+    fn take_snapshot(&mut self, ctx: &mut Context<Self>) {
         if self.is_looking {
             return;
         }
         for errand in [self.next.take(), self.watched.take()] {
             errand.into_iter().for_each(|errand| ctx.cancel(errand));
         }
-        let master = self.front.master();
+        let master = self.local.master();
         let is_same = |following: &Following| {
             let master = master.as_ref().map(Handle::pid);
             master.is_some_and(|master| master == following.master)
@@ -260,13 +263,13 @@ impl Broadcaster {
         self.count();
         if self.views.is_empty() {
             self.following = None;
-            // One that is gone follows nobody's orders.
+            // If the master has ended, nothing is left to stop.
             let _ = master.tell(Unfollow);
             return;
         }
         self.is_looking = true;
         let wanted = self.views.begin();
-        let before = self.following.as_ref().map(|one| one.books.clone());
+        let before = self.following.as_ref().map(|one| one.state.clone());
         let (node, at) = (ctx.node().clone(), ctx.clock().wall());
         let asked = master.clone();
         let seen = async move {
@@ -274,52 +277,53 @@ impl Broadcaster {
                 .ask(Follow, PATIENCE)
                 .await
                 .map_err(|_| NotNow::Late)?;
-            if !followed.books.has_begun() {
+            if !followed.state.has_begun() {
                 return Err(NotNow::Recovering);
             }
-            let seen = node.blocking(move || see(before.as_ref(), &followed, wanted, at));
+            let seen =
+                node.blocking(move || events_for_views(before.as_ref(), &followed, wanted, at));
             seen.await.map_err(|_| NotNow::Late)
         };
         ctx.then(seen, move |this, seen, ctx| {
             this.is_looking = false;
             match seen {
-                Ok((books, got)) => this.tell(&master, books, got, ctx),
+                Ok((state, got)) => this.publish(&master, state, got, ctx),
                 Err(not_now) => {
-                    // A late answer takes along what was noted, and nobody hears it. Whoever has subscribed would miss that: they
-                    // subscribe again, and know all.
+                    // A late answer has consumed the task notes, and the subscribers would miss
+                    // them: they subscribe again and get the whole state.
                     this.end();
                     this.views.refuse(&not_now);
                 }
             }
             match this.views.is_joined() {
-                true => this.look(ctx),
-                false => this.rest(ctx),
+                true => this.take_snapshot(ctx),
+                false => this.schedule_beat(ctx),
             }
         });
     }
 
-    /// Writes what was seen, which forgets who has gone, and waits for a change.
-    fn tell(
+    /// Writes the events, which forgets closed streams, and waits for a change.
+    fn publish(
         &mut self,
         master: &Handle<crate::master::Master>,
-        books: Arc<Books>,
-        got: Vec<Got>,
+        state: Arc<MasterState>,
+        got: Vec<ViewResult>,
         ctx: &mut Context<Self>,
     ) {
-        self.tend(ctx);
+        self.maintain(ctx);
         self.views.end(got);
-        let changed = master.ask(Watch(books.clone()), Patience::WhileLinked);
-        // It has changed, or there is nothing to wait for: the next beat finds out.
+        let changed = master.ask(Watch(state.clone()), Patience::WhileLinked);
+        // Changed, or the master has ended: the next beat finds out.
         self.watched = Some(ctx.then(changed, |this: &mut Self, _, _| this.watched = None));
         if self.following.is_none() {
             self.heartbeat_due = ctx.clock().now() + HEARTBEAT;
         }
         let master = master.pid();
-        self.following = Some(Following { master, books });
+        self.following = Some(Following { master, state });
         self.count();
     }
 
-    /// All streams end.
+    /// Ends all streams.
     fn end(&mut self) {
         self.views.cut();
         self.following = None;
@@ -331,37 +335,38 @@ impl Broadcaster {
     }
 }
 
-/// What each view gets of what is known now, where `before` was known before.
-fn see(
-    before: Option<&Arc<Books>>,
+/// The events for each view between `before` and now.
+fn events_for_views(
+    before: Option<&Arc<MasterState>>,
     followed: &Followed,
-    wanted: Vec<Wanted>,
+    wanted: Vec<ViewRequest>,
     at: Timestamp,
-) -> (Arc<Books>, Vec<Got>) {
-    let Followed { books, noted } = followed;
-    let is_same = before.is_some_and(|before| Arc::ptr_eq(before, books));
+) -> (Arc<MasterState>, Vec<ViewResult>) {
+    let Followed { state, noted } = followed;
+    let is_same = before.is_some_and(|before| Arc::ptr_eq(before, state));
     let got = wanted.into_iter().map(|wanted| {
-        let changes = |sight: &Sight, old: &Books, new: &Books, told: &ByForm<bool>| {
-            let (before, noted) = (before?, noted.as_ref()?);
-            let events = match is_same {
-                true => Vec::new(),
-                false => {
-                    let seen = noted.iter().filter(|one| {
-                        let of = [before, books];
-                        of.iter().any(|books| sight.sees(&one.task, books))
-                    });
-                    changes::changes(old, new, &seen.collect::<Vec<_>>(), at)
-                }
+        let changes =
+            |visibility: &Visibility, old: &MasterState, new: &MasterState, told: &ByForm<bool>| {
+                let (before, noted) = (before?, noted.as_ref()?);
+                let events = match is_same {
+                    true => Vec::new(),
+                    false => {
+                        let seen = noted.iter().filter(|one| {
+                            let of = [before, state];
+                            of.iter().any(|state| visibility.sees(&one.task, state))
+                        });
+                        changes::changes(old, new, &seen.collect::<Vec<_>>(), at)
+                    }
+                };
+                Some(ByForm::make(|form| match told.of(form) {
+                    true => records(form, &events),
+                    false => Vec::new(),
+                }))
             };
-            Some(ByForm::make(|form| match told.of(form) {
-                true => records(form, &events),
-                false => Vec::new(),
-            }))
-        };
-        wanted.of(books, changes, is_same)
+        wanted.of(state, changes, is_same)
     });
     let got = got.collect();
-    (books.clone(), got)
+    (state.clone(), got)
 }
 
 #[cfg(test)]

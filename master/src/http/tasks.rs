@@ -1,22 +1,22 @@
-//! `/tasks`: some of the tasks that are remembered, newest first unless asked otherwise (SPEC 3.9).
+//! `/tasks`: a page of the remembered tasks, newest first by default.
 //!
-//! The query is read by one plain function, which refuses nothing, as Mesos does.
+//! The query is parsed by one plain function that accepts everything, as Mesos does.
 
 use std::collections::BTreeMap;
 
-use ::http::Given;
+use ::http::MesosQuery;
 use axum::Extension;
 use axum::response::Response;
 
 use super::source::Source;
 use super::state::{self, text};
 
-/// How many tasks are shown unless asked for more.
+/// Default number of tasks.
 const LIMIT: usize = 100;
 
-/// What is asked.
+/// The parsed query.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct TaskQuery {
     limit: usize,
     offset: usize,
     is_ascending: bool,
@@ -24,11 +24,11 @@ struct Asked {
     task_id: Option<String>,
 }
 
-impl Asked {
-    /// Reads the query as Mesos does: what is no number is the default, and any order but `asc` is descending. Names that mean nothing
-    /// here are passed over.
+impl TaskQuery {
+    /// Parses the query like Mesos: an invalid number gives the default, and any order but `asc` is
+    /// descending. Unknown parameters are ignored.
     fn read(mut given: BTreeMap<String, String>) -> Self {
-        // A number of 32 bits; a negative one is beyond any list, so as a limit it is none.
+        // A 32-bit number; a negative one exceeds any list, so as a limit it means none.
         let number =
             |name: &str, otherwise: usize| match given.get(name).map(|text| text.parse::<i32>()) {
                 None | Some(Err(_)) => otherwise,
@@ -46,12 +46,12 @@ impl Asked {
 
 pub(super) async fn page(
     Extension(source): Extension<Source>,
-    Given(given): Given<BTreeMap<String, String>>,
+    MesosQuery(given): MesosQuery<BTreeMap<String, String>>,
 ) -> Response {
-    let asked = Asked::read(given);
-    let page = source.page(move |shown, _| {
+    let asked = TaskQuery::read(given);
+    let page = source.page(move |visible, _| {
         let wanted = |mine: &Option<String>, id: &str| mine.as_deref().is_none_or(|m| m == id);
-        let mut tasks: Vec<_> = state::all_tasks(shown)
+        let mut tasks: Vec<_> = state::all_tasks(visible)
             .filter(|task| wanted(&asked.framework_id, task.framework_id.as_str()))
             .filter(|task| wanted(&asked.task_id, task.id.as_str()))
             .collect();
@@ -70,16 +70,16 @@ pub(super) async fn page(
 mod tests {
     use super::*;
 
-    fn read(query: &[(&str, &str)]) -> Asked {
+    fn read(query: &[(&str, &str)]) -> TaskQuery {
         let given = query.iter();
         let given = given.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        Asked::read(given.collect())
+        TaskQuery::read(given.collect())
     }
 
     /// SPEC 3.9: `limit=100`, `offset`, `order`, `framework_id`, `task_id`.
     #[test]
-    fn a_query_of_tasks_is_read_as_by_mesos() {
-        let none = Asked {
+    fn task_query_is_parsed_as_in_mesos() {
+        let none = TaskQuery {
             limit: 100,
             offset: 0,
             is_ascending: false,
@@ -95,7 +95,7 @@ mod tests {
             ("task_id", "t"),
             ("jsonp", "f"),
         ];
-        let expected = Asked {
+        let expected = TaskQuery {
             limit: 0,
             offset: 7,
             is_ascending: true,

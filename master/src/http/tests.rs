@@ -1,4 +1,4 @@
-//! The stories of the state pages: keys, values and sums as Mesos' tools read them.
+//! Tests of the state pages: keys, values and sums as Mesos' tools read them.
 
 mod acls;
 mod elsewhere;
@@ -23,14 +23,14 @@ use protocol::message::scheduler::Subscribe;
 use protocol::{AgentInfo, FrameworkInfo};
 use resources::{Attributes, Resources};
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 use serde_json::Value;
 
 use super::page::page;
 use super::*;
-use crate::books::Books;
 use crate::master::{Master, TakeSnapshot, Unfollow};
 use crate::registry::MemoryRegistry;
+use crate::state::MasterState;
 
 /// An allocator that grants nothing.
 pub(super) struct Idle;
@@ -40,12 +40,12 @@ impl Actor for Idle {
 }
 
 impl Process for Idle {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<Begin>();
-        ears.hear_local::<AgentAdded>();
-        ears.hear_local::<FrameworkAdded>();
-        ears.hear_local::<FrameworkRemoved>();
-        ears.hear_local::<FrameworkActivity>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<Begin>();
+        handlers.accept_local::<AgentAdded>();
+        handlers.accept_local::<FrameworkAdded>();
+        handlers.accept_local::<FrameworkRemoved>();
+        handlers.accept_local::<FrameworkActivity>();
     }
 }
 
@@ -69,9 +69,9 @@ fn allocator(node: &Node) -> AllocatorRef {
     AllocatorRef::new(node.refer(Pid::new("allocator", node.id().clone(), 0)))
 }
 
-fn event_stream(node: &Node, front: &Front) -> EventStream {
-    let streams = ::http::api::Streams::new(node);
-    stream::open(node, front, &config(), &streams).unwrap()
+fn event_stream(node: &Node, local: &LocalLeader) -> EventStream {
+    let streams = ::http::api::EventStreams::new(node);
+    stream::open(node, local, &config(), &streams).unwrap()
 }
 
 fn config() -> Config {
@@ -127,10 +127,20 @@ pub(crate) async fn master(node: &Node) -> Handle<Master> {
 async fn body(
     node: &Node,
     master: &Handle<Master>,
-    make: fn(Shown<'_>, &Chosen) -> Vec<u8>,
+    make: fn(VisibleState<'_>, &PublishedFlags) -> Vec<u8>,
 ) -> Value {
-    let (front, chosen) = (Front::of(master), Arc::new(Chosen::of(&config())));
-    let found = source::find(&front, node, &chosen, Asker::default(), &HeaderMap::new()).await;
+    let (local, published) = (
+        LocalLeader::of(master),
+        Arc::new(PublishedFlags::of(&config())),
+    );
+    let found = source::find(
+        &local,
+        node,
+        &published,
+        Caller::default(),
+        &HeaderMap::new(),
+    )
+    .await;
     let Found::Here(source) = found else {
         panic!("the master answers");
     };
@@ -145,21 +155,22 @@ async fn body(
 /// All routes of this master.
 pub(super) fn all_routes(node: &Node, pages: Pages) -> Router {
     let Pages {
-        front,
+        local,
         counters,
         events,
         ..
     } = pages;
-    let streams = Streams::new(node);
-    routes(&front, node, &config(), counters, &events, &streams)
+    let streams = EventStreams::new(node);
+    routes(&local, node, &config(), counters, &events, &streams)
 }
 
-/// The status and the text of the answer of these routes to a request with this method, at this path, with this body.
+/// The status and the text of the answer of these routes to a request with this method, at this
+/// path, with this body.
 async fn answered(routes: &Router, method: Method, path: &str, body: &str) -> (StatusCode, String) {
     let request = Request::builder().method(method.clone()).uri(path);
     let is_form = method == Method::POST && !body.starts_with(['{', '[']);
     let content_type = match is_form {
-        true => "application/x-www-form-urlencoded", // As `curl -d` says of everything.
+        true => "application/x-www-form-urlencoded", // As `curl -d` always sends.
         false => JSON,
     };
     let request = request.header("content-type", content_type);
@@ -172,50 +183,50 @@ async fn answered(routes: &Router, method: Method, path: &str, body: &str) -> (S
     (status, text)
 }
 
-/// What requests are answered from, with this master.
+/// The pages' shared state with this master.
 pub(super) fn pages(node: &Node, master: &Handle<Master>) -> Pages {
-    let front = Front::of(master);
-    let events = event_stream(node, &front);
+    let local = LocalLeader::of(master);
+    let events = event_stream(node, &local);
     Pages {
         counters: counters(
-            &front,
+            &local,
             node,
             &allocator(node),
             &events,
             &Throttle::default(),
         ),
-        chosen: Arc::new(Chosen::of(&config())),
-        acls: authority::Shared::default(),
-        batches: Batches::new(node.clock(), front.hits()),
-        kept: Kept::new(node),
+        published: Arc::new(PublishedFlags::of(&config())),
+        acls: authority::Reloadable::default(),
+        batches: Batches::new(node.clock(), local.hits()),
+        cache: PageCache::new(node),
         node: node.clone(),
         address: "master:5050".to_owned(),
-        front,
+        local,
         events,
     }
 }
 
-/// All that the pages show of these books.
-pub(crate) fn everything(books: &Books, chosen: &Chosen) -> Value {
-    let shown = Shown::of(books);
-    let whole = page(&state::Whole { shown, chosen }, None);
+/// All pages of this state.
+pub(crate) fn everything(state: &MasterState, published: &PublishedFlags) -> Value {
+    let visible = VisibleState::of(state);
+    let whole = page(&state::Whole { visible, published }, None);
     let whole: Value = serde_json::from_slice(&whole).unwrap();
     json!([
         whole,
-        state::Summary { shown, chosen },
-        state::Roles(shown),
-        state::Tasks(state::all_tasks(shown).collect()),
+        state::Summary { visible, published },
+        state::Roles(visible),
+        state::Tasks(state::all_tasks(visible).collect()),
     ])
 }
 
-/// SPEC 3.12, keys verbatim. What a master has only where a flag says so (`domain`, `cluster`) or not at all (`log_dir`, `drain_info`) is
-/// left out where there is none, as Mesos does.
+/// SPEC 3.12, keys verbatim. Keys that exist only with a flag (`domain`, `cluster`) or never
+/// (`log_dir`, `drain_info`) are left out, as in Mesos.
 #[test]
 fn the_pages_have_the_keys_that_tools_read() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let master = master(&node).await;
-        let state = body(&node, &master, |shown, chosen| {
-            page(&state::Whole { shown, chosen }, None)
+        let state = body(&node, &master, |visible, published| {
+            page(&state::Whole { visible, published }, None)
         })
         .await;
         has_keys(
@@ -258,7 +269,9 @@ fn the_pages_have_the_keys_that_tools_read() {
         );
         assert_eq!(framework["role"], "*");
 
-        let page = |shown: Shown<'_>, _: &Chosen| super::page::page(&state::Slaves(shown), None);
+        let page = |visible: VisibleState<'_>, _: &PublishedFlags| {
+            super::page::page(&state::Slaves(visible), None)
+        };
         let slaves = body(&node, &master, page).await;
         has_keys(&slaves, "slaves recovered_slaves");
         let agent = &slaves["slaves"][0];
@@ -277,15 +290,16 @@ fn the_pages_have_the_keys_that_tools_read() {
             "it is static"
         );
         assert_eq!(agent["unreserved_resources_full"][0]["role"], "*");
-        let page =
-            |shown: Shown<'_>, _: &Chosen| super::page::page(&state::Frameworks(shown), None);
+        let page = |visible: VisibleState<'_>, _: &PublishedFlags| {
+            super::page::page(&state::Frameworks(visible), None)
+        };
         let frameworks = body(&node, &master, page).await;
         has_keys(
             &frameworks,
             "frameworks completed_frameworks unregistered_frameworks",
         );
 
-        let page = |shown: Shown<'_>, _: &Chosen| text(&state::Roles(shown));
+        let page = |visible: VisibleState<'_>, _: &PublishedFlags| text(&state::Roles(visible));
         let roles = body(&node, &master, page).await;
         let dev = roles["roles"].as_array().unwrap();
         let dev = dev.iter().find(|role| role["name"] == "dev").unwrap();
@@ -295,8 +309,8 @@ fn the_pages_have_the_keys_that_tools_read() {
         );
         has_keys(&dev["quota"], "role guarantee limit consumed");
         assert_eq!(dev["weight"], 2.0);
-        let summary = body(&node, &master, |shown, chosen| {
-            text(&state::Summary { shown, chosen })
+        let summary = body(&node, &master, |visible, published| {
+            text(&state::Summary { visible, published })
         })
         .await;
         has_keys(&summary, "hostname cluster slaves frameworks");
@@ -320,8 +334,8 @@ fn has_keys(object: &Value, keys: &str) {
 
 /// SPEC 3.12: a task, an offer and an executor, with all that they can have.
 #[test]
-fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
-    let crowd = crate::measure::Crowd::new(1, 1).unwrap();
+fn task_offer_and_executor_entries_have_all_keys() {
+    let crowd = crate::measure::SyntheticAgents::new(1, 1).unwrap();
     let running = &crowd.reports[0].held.tasks[0];
     let resources = running.info.resources.clone();
     let state = protocol::TaskState::Running;
@@ -343,7 +357,7 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
     task.labels.extend([
         ("tier".to_owned(), "web".to_owned()),
         (
-            protocol::marks::DISCOVERY.to_owned(),
+            protocol::reserved_labels::DISCOVERY.to_owned(),
             r#"{"visibility":"EXTERNAL","name":"shop"}"#.to_owned(),
         ),
     ]);
@@ -368,7 +382,7 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
         "network_infos": [{ "ip_addresses": [{ "protocol": "IPv4", "ip_address": "10.0.0.7" }] }],
     });
     assert_eq!(status["container_status"], container);
-    let said: v1::schema::Task = v1::describe::made(&task);
+    let said: v1::schema::Task = v1::describe::build(&task);
     let said: Value = serde_json::from_slice(&v1::json::write(&said)).unwrap();
     assert_eq!(said["discovery"], found);
     assert_eq!(said["labels"]["labels"], labels);
@@ -385,7 +399,7 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
         executor_ids: Default::default(),
         unavailability: None,
         domain: None,
-        served: None,
+        endpoint: None,
     };
     let entry = serde_json::to_value(pieces::OfferEntry(&offer)).unwrap();
     has_keys(&entry, "id framework_id allocation_info slave_id resources");
@@ -393,16 +407,16 @@ fn a_task_an_offer_and_an_executor_have_the_keys_that_tools_read() {
 
 /// SPEC 3.10.
 #[test]
-fn metrics_have_the_names_that_alerts_are_set_on() {
-    rehearse(|node| async move {
+fn metrics_have_the_names_used_by_alerts() {
+    simulate(|node| async move {
         let master = master(&node).await;
         node.clock().advance(Duration::from_secs(30)).await;
         // A wall clock that was set an hour back changes no duration.
         node.clock().set_wall_offset(-3_600_000_000_000);
-        let front = Front::of(&master);
-        let events = event_stream(&node, &front);
+        let local = LocalLeader::of(&master);
+        let events = event_stream(&node, &local);
         let counters = counters(
-            &front,
+            &local,
             &node,
             &allocator(&node),
             &events,
@@ -452,8 +466,8 @@ fn metrics_have_the_names_that_alerts_are_set_on() {
 
 /// SPEC 3.9.
 #[test]
-fn what_the_help_names_is_there() {
-    rehearse(|node| async move {
+fn endpoints_in_the_help_exist() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let pages = pages(&node, &master);
         let routes = all_routes(&node, pages);
@@ -466,23 +480,33 @@ fn what_the_help_names_is_there() {
 }
 
 #[test]
-fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
-    rehearse(|node| async move {
+fn ended_master_gives_a_page_error() {
+    simulate(|node| async move {
         let master = master(&node).await;
         master.stop();
         node.clock().settle().await;
-        let (front, chosen) = (Front::of(&master), Arc::new(Chosen::default()));
-        let found = source::find(&front, &node, &chosen, Asker::default(), &HeaderMap::new()).await;
+        let (local, published) = (
+            LocalLeader::of(&master),
+            Arc::new(PublishedFlags::default()),
+        );
+        let found = source::find(
+            &local,
+            &node,
+            &published,
+            Caller::default(),
+            &HeaderMap::new(),
+        )
+        .await;
         assert!(matches!(found, Found::Late));
-        let events = event_stream(&node, &front);
+        let events = event_stream(&node, &local);
         let counters = counters(
-            &front,
+            &local,
             &node,
             &allocator(&node),
             &events,
             &Throttle::default(),
         );
-        // What the books say is left out, and costs nobody the rest.
+        // Counters of the state are left out, and the others are complete.
         let told = collect(&node, &counters, PATIENCE).await;
         assert!(!told.contains_key("master/elected"), "{told:?}");
         for name in [
@@ -493,21 +517,21 @@ fn a_master_that_is_gone_costs_a_page_an_error_and_no_panic() {
             assert!(told.contains_key(name), "{name} in {told:?}");
         }
         let _ = routes(
-            &front,
+            &local,
             &node,
             &config(),
             counters,
             &events,
-            &Streams::new(&node),
+            &EventStreams::new(&node),
         );
     });
 }
 
-/// W15: pages have room where there is none for anything else, and wait for nothing that waits for the master. What it has answered before they
-/// show.
+/// W15: pages have their own queue, and do not wait for the master's mailbox. They include
+/// everything answered before.
 #[test]
-fn pages_are_answered_while_the_masters_mailbox_is_full() {
-    rehearse(|node| async move {
+fn pages_are_answered_while_the_mailbox_is_full() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let pages = pages(&node, &master);
         let counters = pages.counters.clone();
@@ -539,7 +563,7 @@ fn pages_are_answered_while_the_masters_mailbox_is_full() {
                 assert_eq!(text, heavier);
             }
         }
-        // The allocator of this rehearsal explains nothing, which is what the master says.
+        // The allocator of this test explains nothing, which the master reports.
         let (status, text) = answered(&routes, Method::GET, framework, "").await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert!(text.contains("allocator"), "{text}");

@@ -1,4 +1,4 @@
-//! What may be planned, said and undone, and in which order.
+//! Validation and order of maintenance changes.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn refused<T: std::fmt::Debug>(done: Result<T, UpdateRefused>, words: &str) {
 
 /// SPEC 3.6: each machine once, and those that are down stay listed.
 #[test]
-fn a_schedule_lists_each_machine_once_and_keeps_those_that_are_down() {
+fn schedule_lists_machines_once_and_keeps_down_ones() {
     let mut planned = Machines::default();
     planned.schedule(&schedule(&["a b", "c"]).windows).unwrap();
     planned.start(&machines("b"));
@@ -50,7 +50,7 @@ fn a_schedule_lists_each_machine_once_and_keeps_those_that_are_down() {
 
 /// SPEC 3.6.
 #[test]
-fn only_a_scheduled_machine_is_taken_down_and_only_one_that_is_down_is_brought_up() {
+fn machines_go_down_when_scheduled_and_up_when_down() {
     let mut planned = Machines::default();
     planned.schedule(&schedule(&["a b"]).windows).unwrap();
     let start = |planned: &Machines, names: &str| {

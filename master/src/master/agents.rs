@@ -1,6 +1,6 @@
-//! What the master hears from agents.
+//! Messages from agents.
 //!
-//! Each handler checks that the agent's own node speaks, and lets the books decide. Nothing is remembered here.
+//! Each handler checks that the agent's own node is the sender, and lets the state decide.
 
 use std::net::SocketAddr;
 
@@ -20,8 +20,8 @@ use super::Master;
 use crate::admission::Removal;
 use crate::agents::Agent;
 use crate::comparison::{Agreed, Arrival};
-use crate::effects::{Effects, Tell, ToAgent};
-use crate::permission::Asker;
+use crate::effects::{Effects, SendEffects, ToAgent};
+use crate::permission::Caller;
 use crate::registry::RegistryError;
 
 type Registered = Result<AgentRegistered, RegistrationRefused>;
@@ -32,12 +32,12 @@ impl Handler<RegisterAgent> for Master {
 
     fn handle(&mut self, message: RegisterAgent, ctx: &mut Context<Self>) -> Reply<Registered> {
         let (promise, reply) = promise();
-        self.arrive(Box::new(message.into()), ctx, |answer| {
+        self.handle_arrival(Box::new(message.into()), ctx, |answer| {
             promise.answer(answer.and_then(|answer| match answer {
                 Reregistered::Registered(registered) => Ok(registered),
-                // Whoever tells all is never asked for more.
+                // A full report is never asked for more.
                 Reregistered::Differs { .. } | Reregistered::Unknown => {
-                    let reason = "what the agent has could not be compared".to_owned();
+                    let reason = "the agent's report could not be compared".to_owned();
                     Err(RegistrationRefused::NotNow { reason })
                 }
             }));
@@ -51,7 +51,7 @@ impl Handler<ReregisterAgent> for Master {
 
     fn handle(&mut self, message: ReregisterAgent, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
-        self.arrive(Box::new(message.into()), ctx, |answer| {
+        self.handle_arrival(Box::new(message.into()), ctx, |answer| {
             promise.answer(answer)
         });
         reply
@@ -63,8 +63,8 @@ impl Handler<UnregisterAgent> for Master {
 
     fn handle(&mut self, UnregisterAgent { agent_id }: UnregisterAgent, ctx: &mut Context<Self>) {
         if self.is_from_agent(&agent_id, ctx) {
-            self.change(ctx, |books, _, _| {
-                books.counters.count("master/messages_unregister_slave");
+            self.change(ctx, |state, _, _| {
+                state.counters.count("master/messages_unregister_slave");
             });
             self.remove_agent(agent_id, Removal::Left, ctx);
         }
@@ -78,7 +78,7 @@ impl Handler<AgentSuspended> for Master {
         let AgentSuspended { agent_id, reason } = message;
         if self.is_from_agent(&agent_id, ctx) {
             tracing::warn!(agent = %agent_id, reason, "agent suspended itself: not offered");
-            self.change(ctx, |books, _, out| books.suspended(&agent_id, true, out));
+            self.change(ctx, |state, _, out| state.suspended(&agent_id, true, out));
         }
     }
 }
@@ -89,7 +89,7 @@ impl Handler<AgentResumed> for Master {
     fn handle(&mut self, AgentResumed { agent_id }: AgentResumed, ctx: &mut Context<Self>) {
         if self.is_from_agent(&agent_id, ctx) {
             tracing::info!(agent = %agent_id, "agent resumed");
-            self.change(ctx, |books, _, out| books.suspended(&agent_id, false, out));
+            self.change(ctx, |state, _, out| state.suspended(&agent_id, false, out));
         }
     }
 }
@@ -99,10 +99,10 @@ impl Handler<TaskUpdated> for Master {
 
     fn handle(&mut self, message: TaskUpdated, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
-            self.change(ctx, |books, _, out| books.task_updated(message, out));
+            self.change(ctx, |state, _, out| state.task_updated(message, out));
         } else {
-            self.change(ctx, |books, _, _| {
-                books.counters.count("master/invalid_status_updates");
+            self.change(ctx, |state, _, _| {
+                state.counters.count("master/invalid_status_updates");
             });
         }
     }
@@ -113,7 +113,7 @@ impl Handler<ExecutorExited> for Master {
 
     fn handle(&mut self, message: ExecutorExited, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
-            self.change(ctx, |books, _, out| books.executor_exited(message, out));
+            self.change(ctx, |state, _, out| state.executor_exited(message, out));
         }
     }
 }
@@ -123,7 +123,7 @@ impl Handler<OperationUpdated> for Master {
 
     fn handle(&mut self, message: OperationUpdated, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
-            self.change(ctx, |books, _, out| books.operation_updated(message, out));
+            self.change(ctx, |state, _, out| state.operation_updated(message, out));
         }
     }
 }
@@ -133,8 +133,8 @@ impl Handler<OperationsSettled> for Master {
 
     fn handle(&mut self, message: OperationsSettled, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
-            self.change(ctx, |books, _, out| {
-                books.operations_settled(&message, out);
+            self.change(ctx, |state, _, out| {
+                state.operations_settled(&message, out);
             });
         }
     }
@@ -146,13 +146,13 @@ impl Handler<ResourcesReported> for Master {
     fn handle(&mut self, message: ResourcesReported, ctx: &mut Context<Self>) {
         if self.is_from_agent(&message.agent_id, ctx) {
             let agent_id = message.agent_id.clone();
-            let done = self.change(ctx, |books, _, out| books.resources_reported(message, out));
+            let done = self.change(ctx, |state, _, out| state.resources_reported(message, out));
             match done {
                 Ok(()) => {
-                    tracing::warn!(agent = %agent_id, "an agent has other resources than the books said")
+                    tracing::warn!(agent = %agent_id, "agent's resources differ from the state")
                 }
                 Err(reason) => {
-                    tracing::warn!(agent = %agent_id, %reason, "an agent's resources are ignored");
+                    tracing::warn!(agent = %agent_id, %reason, "ignoring an agent's resources");
                 }
             }
         }
@@ -166,11 +166,11 @@ impl Handler<OversubscribedChanged> for Master {
         if self.is_from_agent(&message.agent_id, ctx) {
             let agent_id = message.agent_id.clone();
             let total = message.total.clone();
-            let done = self.change(ctx, |books, _, out| books.oversubscribed(message, out));
+            let done = self.change(ctx, |state, _, out| state.oversubscribed(message, out));
             match done {
                 Ok(()) => log_lent(&agent_id, &total),
                 Err(reason) => {
-                    tracing::warn!(agent = %agent_id, %reason, "an agent's oversubscribed total is ignored");
+                    tracing::warn!(agent = %agent_id, %reason, "ignoring an agent's oversubscribed total");
                 }
             }
         }
@@ -181,7 +181,7 @@ fn log_lent(agent: &AgentId, total: &Resources) {
     tracing::info!(%agent, total = %total.brief(), "an agent lends");
 }
 
-/// The address of a peer that can be dialled at this one, if it is one.
+/// The IP address of a peer's dial address, if it has one.
 fn ip_of(address: &str) -> Option<String> {
     let address = address.rsplit_once('@').map_or(address, |(_, rest)| rest);
     let address: SocketAddr = address.parse().ok()?;
@@ -189,24 +189,25 @@ fn ip_of(address: &str) -> Option<String> {
 }
 
 impl Master {
-    /// An agent comes: it is admitted once the books and it agree on what it has, and the registry has taken it.
-    fn arrive(
+    /// Handles a registering agent: admitted once its report matches the state and the registry has
+    /// recorded it.
+    fn handle_arrival(
         &mut self,
-        mut arrival: Box<Arrival>, // Large, and handed on often.
+        mut arrival: Box<Arrival>, // Large, and moved often.
         ctx: &mut Context<Self>,
         answer: impl FnOnce(Answer) + Send + 'static,
     ) {
         arrival.ip = ctx.sender().and_then(|sender| ip_of(&sender.peer.address));
-        if let Err(refused) = self.speaks_for_itself(&arrival, ctx) {
+        if let Err(refused) = self.check_sender(&arrival, ctx) {
             return answer(Err(refused));
         }
         self.unless_deposed(arrival.term_seen, ctx, |master, led, ctx| match led {
-            Ok(()) => master.take_in(arrival, ctx, answer),
+            Ok(()) => master.admit_after_comparison(arrival, ctx, answer),
             Err(error) => answer(Err(master.registration_refused(error, ctx))),
         });
     }
 
-    fn take_in(
+    fn admit_after_comparison(
         &mut self,
         arrival: Box<Arrival>,
         ctx: &mut Context<Self>,
@@ -224,7 +225,7 @@ impl Master {
         let Some(operation) = prepared.operation else {
             let registered = self.admit(arrival, id, agreed, ctx);
             let answer = || answer(Ok(Reregistered::Registered(registered)));
-            return self.answer_collected(answer, ctx);
+            return self.answer_at_end_of_turn(answer, ctx);
         };
         let pid = arrival.pid.clone();
         self.admitting.insert(pid.clone());
@@ -233,7 +234,7 @@ impl Master {
             master.admitting.remove(&pid);
             answer(match applied {
                 Err(error) => Err(master.registration_refused(error, ctx)),
-                // The books may have changed while the registry wrote.
+                // The state may have changed while the registry wrote.
                 Ok(_) => Ok(match master.compare(&id, &arrival, ctx) {
                     Err(differs) => differs,
                     Ok(agreed) => Reregistered::Registered(master.admit(arrival, id, agreed, ctx)),
@@ -248,14 +249,14 @@ impl Master {
         arrival: &Arrival,
         ctx: &mut Context<Self>,
     ) -> Result<Agreed, Reregistered> {
-        let compared = self.change(ctx, |books, _, out| books.compare(id, arrival, out));
+        let compared = self.change(ctx, |state, _, out| state.compare(id, arrival, out));
         if compared.is_err() {
-            tracing::info!(agent = %id, "what an agent has is not what is known of it: it is asked what differs");
+            tracing::info!(agent = %id, "agent's report differs from the state; asking for the differences");
         }
         compared
     }
 
-    fn speaks_for_itself(
+    fn check_sender(
         &self,
         message: &Arrival,
         ctx: &Context<Self>,
@@ -271,8 +272,10 @@ impl Master {
         }
         let agents = ctx
             .sender()
-            .map(|sender| Asker::sender(&self.config.acls, sender));
-        let may = agents.map_or(Ok(()), |agent| agent.may(Action::RegisterAgents, None));
+            .map(|sender| Caller::sender(&self.config.acls, sender));
+        let may = agents.map_or(Ok(()), |agent| {
+            agent.authorize(Action::RegisterAgents, None)
+        });
         may.map_err(|forbidden| RegistrationRefused::Never {
             reason: forbidden.to_string(),
         })
@@ -288,14 +291,14 @@ impl Master {
         }
         let leaving = |id: &AgentId| self.leaving.contains(id);
         if self.admitting.contains(&message.pid) || message.agent.id.as_ref().is_some_and(leaving) {
-            let reason = "the registry is being asked about this agent already".to_owned();
+            let reason = "a registration of this agent is being recorded".to_owned();
             return Err(RegistrationRefused::NotNow { reason });
         }
-        let prepared = self.change(ctx, |books, _, _| books.prepare_agent(message));
-        if let Some(id) = self.books.comes_from_down_machine(message)
+        let prepared = self.change(ctx, |state, _, _| state.prepare_agent(message));
+        if let Some(id) = self.state.comes_from_down_machine(message)
             && !self.leaving.contains(&id)
         {
-            tracing::info!(agent = %id, "an agent has come from a machine that is down, and is removed");
+            tracing::info!(agent = %id, "removing an agent of a down machine");
             self.remove_agent(id, Removal::Maintenance, ctx);
         }
         prepared
@@ -308,26 +311,26 @@ impl Master {
         agreed: Agreed,
         ctx: &mut Context<Self>,
     ) -> AgentRegistered {
-        tracing::info!(agent = %id, pid = %message.pid, "an agent is registered");
+        tracing::info!(agent = %id, pid = %message.pid, "agent registered");
         if !message.oversubscribed.is_empty() {
             log_lent(&id, &message.oversubscribed);
         }
         let patience = self.config.total_ping_timeout();
-        let registered = self.change(ctx, |books, now, out| {
-            books.admit_agent(message, id.clone(), agreed, patience, now, out)
+        let registered = self.change(ctx, |state, now, out| {
+            state.admit_agent(message, id.clone(), agreed, patience, now, out)
         });
-        for earlier in self.books.earlier_lives(&id) {
+        for earlier in self.state.earlier_lives(&id) {
             if !self.leaving.contains(&earlier) {
-                tracing::info!(agent = %earlier, by = %id, "an agent was started anew and has forgotten its id");
+                tracing::info!(agent = %earlier, by = %id, "agent restarted and has lost its id");
                 self.remove_agent(earlier, Removal::Replaced, ctx);
             }
         }
         let is_down = |agent: &Agent| {
             let (hostname, ip) = (&agent.info.hostname, agent.ip.as_deref());
-            self.books.down_machine(hostname, ip).is_some()
+            self.state.down_machine(hostname, ip).is_some()
         };
-        let is_down = !self.books.machines.is_empty()
-            && self.books.agents.get(&id).is_some_and(is_down)
+        let is_down = !self.state.machines.is_empty()
+            && self.state.agents.get(&id).is_some_and(is_down)
             && !self.leaving.contains(&id);
         if is_down {
             // Its machine went down while the registry wrote.
@@ -354,22 +357,22 @@ impl Master {
         }
     }
 
-    /// Whether the message being handled comes from the node of that registered agent. One that is not connected here, or
-    /// not registered at all, is told to register again.
+    /// Whether the current message comes from the node of that registered agent. An agent that is
+    /// disconnected or unknown here is told to register again.
     fn is_from_agent(&mut self, id: &AgentId, ctx: &mut Context<Self>) -> bool {
         let Some(sender) = ctx.sender().cloned() else {
-            return self.books.agents.get(id).is_some();
+            return self.state.agents.get(id).is_some();
         };
-        let agent = self.books.agents.get(id);
+        let agent = self.state.agents.get(id);
         let own = |agent: &&Agent| *agent.pid.node() == sender.peer.node;
         if agent.filter(own).is_some_and(|agent| agent.connected) {
             return true;
         }
         if agent.is_some_and(|agent| !own(&agent)) {
-            tracing::warn!(agent = %id, node = %sender.peer.node, "a message for an agent of another node is ignored");
+            tracing::warn!(agent = %id, node = %sender.peer.node, "ignoring a message for an agent of another node");
             return false;
         }
-        // Whichever actor of the agent spoke, the one that registers has this name.
+        // The name of the registering actor, whichever actor of the agent sent this.
         let registrant = Pid::new("agent", sender.peer.node, 0);
         let mut effects = Effects::new();
         effects.agent(&registrant, ToAgent::RegisterAgain);

@@ -1,7 +1,8 @@
-//! The master's side of its allocator: what it is told, and how it is told everything anew.
+//! The master's side of the allocator: facts for it, and its restart with the whole state.
 //!
-//! Whenever the allocator falls, or has missed a fact because its mailbox was full, its books begin anew: what is only offered is taken
-//! back, agents are told to it under other sessions than before, and grants that bear the old ones are void. The master never waits for it.
+//! If the allocator crashes, or misses a fact because its mailbox is full, it starts over: offers
+//! are rescinded, agents get new sessions, and grants with old sessions are invalid. The master
+//! never waits for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use runtime::prelude::*;
 use super::{Master, Phase};
 use crate::effects::ToAllocator;
 
-/// How long the master waits before it speaks to an allocator that fell, or is drowned.
+/// Pause before the master contacts an allocator that crashed or whose mailbox was full.
 const ALLOCATOR_RETRY: Duration = Duration::from_millis(200);
 
 impl Master {
@@ -21,62 +22,64 @@ impl Master {
         pid.name() == allocator.name() && pid.node() == allocator.node()
     }
 
-    /// Tells the allocator all that there is, from the beginning.
+    /// Sends the allocator the whole state from the beginning.
     pub(super) fn begin_allocation(&mut self, ctx: &mut Context<Self>) {
         if self.phase != Phase::Leading {
             return;
         }
-        // Books that begin anew know nothing of what is only offered.
-        self.begins_anew = true;
-        self.change(ctx, |books, _, out| books.rescind_all(out));
-        self.hand_in(ctx);
-        self.begins_anew = false;
+        // A fresh allocator knows no offers.
+        self.allocator_restarting = true;
+        self.change(ctx, |state, _, out| state.rescind_all(out));
+        self.flush_turn(ctx);
+        self.allocator_restarting = false;
         let begin = Begin {
             master: ctx.pid().clone(),
             allocation_interval: self.config.allocation_interval,
-            weights: BTreeMap::clone(&self.books.weights),
-            quotas: BTreeMap::clone(&self.books.quotas),
+            weights: BTreeMap::clone(&self.state.weights),
+            quotas: BTreeMap::clone(&self.state.quotas),
             region: self
                 .config
                 .domain
                 .as_ref()
                 .map(|domain| domain.region.clone()),
-            agents_expected: self.books.agents.known() as u64,
+            agents_expected: self.state.agents.known() as u64,
         };
-        // Before it is told anything: of one that falls in between, the next one would be watched, which was never told to begin.
+        // Before the first message: otherwise, after a crash in between, the link would watch a
+        // successor that was never sent `Begin`.
         ctx.link(self.allocator.pid());
         if let Err(error) = self.allocator.tell(begin) {
-            tracing::warn!(%error, "the allocator cannot be told to begin");
+            tracing::warn!(%error, "cannot send the allocator its start");
             return self.begin_allocation_later(ctx);
         }
         if self.config.whitelist.is_some() {
             self.tell_whitelist(ctx);
         }
-        self.change(ctx, |books, _, out| {
-            books.agents.begin_epoch();
-            books.retell_allocator(out);
+        self.change(ctx, |state, _, out| {
+            state.agents.begin_epoch();
+            state.resend_to_allocator(out);
         });
     }
 
-    /// The same after a while, once.
+    /// The same after a pause, at most once.
     pub(super) fn begin_allocation_later(&mut self, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.begins_anew, true) {
+        if !std::mem::replace(&mut self.allocator_restarting, true) {
             ctx.after(ALLOCATOR_RETRY, Self::begin_allocation);
         }
     }
 
     pub(super) fn tell_whitelist(&mut self, ctx: &mut Context<Self>) {
-        self.hand_in(ctx);
+        self.flush_turn(ctx);
         let hosts = self.config.whitelist.clone();
         if let Err(error) = self.allocator.tell(WhitelistChanged { hosts }) {
-            tracing::warn!(%error, "the allocator cannot be told the whitelist yet");
+            tracing::warn!(%error, "cannot send the allocator the whitelist yet");
             ctx.after(ALLOCATOR_RETRY, Self::tell_whitelist);
         }
     }
 
-    /// Tells it a fact. One that it misses because it is drowned would be missing in its books for ever: they begin anew.
+    /// Sends it a fact. A fact lost to a full mailbox would be missing for ever, so the allocator
+    /// starts over.
     pub(super) fn tell_allocator(&mut self, fact: ToAllocator, ctx: &mut Context<Self>) {
-        let told = match fact {
+        let sent = match fact {
             ToAllocator::QuotasChanged(fact) => self.allocator.tell(fact),
             ToAllocator::WeightsChanged(fact) => self.allocator.tell(fact),
             ToAllocator::AgentAdded(fact) => self.allocator.tell(*fact),
@@ -95,9 +98,9 @@ impl Master {
             ToAllocator::Revived(fact) => self.allocator.tell(fact),
             ToAllocator::TasksListed(fact) => self.allocator.tell(fact),
         };
-        if let Err(error) = told {
+        if let Err(error) = sent {
             self.dropped(&self.allocator.pid().clone(), &error.clone().into());
-            // One that fell is told everything anew when its link says so.
+            // If it crashed, its link reports that, and it is sent everything again.
             if error == TellError::Full {
                 self.begin_allocation_later(ctx);
             }

@@ -1,7 +1,7 @@
-//! What the master hears about single agents from operators: they are drained, deactivated, reactivated, or gone for good (SPEC 3.2).
+//! Operators' orders for single agents: drain, deactivate, reactivate, mark as gone.
 //!
-//! Each order is judged by [`crate::draining`], recorded, and then carried out. While agents are being drained it is looked each second
-//! whether anything is left on them.
+//! Each order is validated by [`crate::draining`], recorded, and then carried out. Draining agents
+//! are checked for remaining tasks every second.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use super::verbs::InTurn;
 use crate::admission::Removal;
 use crate::registry::{RegistryError, RegistryOperation};
 
-/// How often it is looked whether an agent that is being drained is empty.
+/// Interval of the check whether a draining agent is empty.
 const DRAIN_LOOK: Duration = Duration::from_secs(1);
 
 type Answer = Result<(), UpdateRefused>;
@@ -32,7 +32,7 @@ impl Handler<InTurn<DrainAgent>> for Master {
     ) -> Reply<Answer> {
         let now = ctx.clock().wall();
         let may = self.may_maintain(Action::DrainAgents, ctx);
-        let prepared = may.and_then(|()| self.books.prepare_drain(&call, now));
+        let prepared = may.and_then(|()| self.state.prepare_drain(&call, now));
         self.order(call.agent_id, prepared, ctx)
     }
 }
@@ -46,7 +46,7 @@ impl Handler<InTurn<DeactivateAgent>> for Master {
         ctx: &mut Context<Self>,
     ) -> Reply<Answer> {
         let may = self.may_maintain(Action::DeactivateAgents, ctx);
-        let prepared = may.and_then(|()| self.books.prepare_deactivation(&call.agent_id));
+        let prepared = may.and_then(|()| self.state.prepare_deactivation(&call.agent_id));
         self.order(call.agent_id, prepared, ctx)
     }
 }
@@ -60,7 +60,7 @@ impl Handler<InTurn<ReactivateAgent>> for Master {
         ctx: &mut Context<Self>,
     ) -> Reply<Answer> {
         let may = self.may_maintain(Action::ReactivateAgents, ctx);
-        let prepared = may.and_then(|()| self.books.prepare_reactivation(&call.agent_id));
+        let prepared = may.and_then(|()| self.state.prepare_reactivation(&call.agent_id));
         self.order(call.agent_id, prepared, ctx)
     }
 }
@@ -74,7 +74,7 @@ impl Handler<InTurn<CancelDrain>> for Master {
         ctx: &mut Context<Self>,
     ) -> Reply<Answer> {
         let may = self.may_maintain(Action::ReactivateAgents, ctx);
-        let prepared = may.and_then(|()| self.books.prepare_cancelled_drain(&call.agent_id));
+        let prepared = may.and_then(|()| self.state.prepare_cancelled_drain(&call.agent_id));
         self.order(call.agent_id, prepared, ctx)
     }
 }
@@ -90,11 +90,11 @@ impl Handler<InTurn<MarkAgentGone>> for Master {
         let (promise, reply) = promise();
         let may = self.may_maintain(Action::MarkAgentsGone, ctx);
         let agent_id = call.agent_id;
-        match may.and_then(|()| self.books.may_be_gone(&agent_id)) {
+        match may.and_then(|()| self.state.may_be_gone(&agent_id)) {
             Err(refused) => promise.answer(Err(refused)),
             Ok(false) => promise.answer(Ok(())),
             Ok(true) => {
-                tracing::info!(agent = %agent_id, "an operator declares an agent gone");
+                tracing::info!(agent = %agent_id, "operator marks an agent as gone");
                 self.declare_gone(agent_id, Some(promise), ctx);
             }
         }
@@ -103,15 +103,15 @@ impl Handler<InTurn<MarkAgentGone>> for Master {
 }
 
 impl Master {
-    /// An agent is to be gone for good. It is recorded once, however many want it and wherever they have asked.
+    /// Marks an agent as gone for good. Recorded once, for any number of requests.
     fn declare_gone(
         &mut self,
         agent_id: AgentId,
         operator: Option<Promise<Answer>>,
         ctx: &mut Context<Self>,
     ) {
-        let is_under_way = self.going.contains_key(&agent_id);
-        let waiting = self.going.entry(agent_id.clone()).or_default();
+        let is_under_way = self.marking_gone.contains_key(&agent_id);
+        let waiting = self.marking_gone.entry(agent_id.clone()).or_default();
         waiting.retain(Promise::is_awaited);
         waiting.extend(operator);
         if !is_under_way {
@@ -119,7 +119,7 @@ impl Master {
         }
     }
 
-    /// Records what is ordered about an agent, and then carries it out.
+    /// Records an order for an agent, and then carries it out.
     fn order(
         &mut self,
         agent_id: AgentId,
@@ -138,9 +138,9 @@ impl Master {
         ctx.then(applied, move |master: &mut Self, applied, ctx| {
             if let Some(answer) = master.recorded(applied, ctx) {
                 if answer.is_ok() {
-                    tracing::info!(agent = %agent_id, ?order, "an operator's order about an agent is recorded");
-                    master.change(ctx, |books, _, out| books.ordered(&agent_id, &order, out));
-                    master.look_at_draining(ctx);
+                    tracing::info!(agent = %agent_id, ?order, "recorded an operator's order for an agent");
+                    master.change(ctx, |state, _, out| state.ordered(&agent_id, &order, out));
+                    master.check_draining(ctx);
                 }
                 promise.answer(answer);
             }
@@ -148,23 +148,23 @@ impl Master {
         reply
     }
 
-    /// Looks which of the agents that are being drained are empty, now and each second while there are any.
-    pub(super) fn look_at_draining(&mut self, ctx: &mut Context<Self>) {
-        for agent in self.books.emptied() {
+    /// Checks which draining agents are empty, now and every second while there are any.
+    pub(super) fn check_draining(&mut self, ctx: &mut Context<Self>) {
+        for agent in self.state.emptied() {
             if self.leaving.contains(&agent) {
                 continue;
             }
-            if !self.books.agents.is_draining(&agent) {
-                // An earlier master has recorded so much, and has then ended.
+            if !self.state.agents.is_draining(&agent) {
+                // An earlier master recorded the drain and crashed after that.
                 self.declare_gone(agent, None, ctx);
             } else if self.drained.insert(agent.clone()) {
                 self.record_drained(agent, ctx);
             }
         }
-        if self.books.agents.draining().next().is_some() && self.drain_look.is_none() {
+        if self.state.agents.draining().next().is_some() && self.drain_look.is_none() {
             self.drain_look = Some(ctx.after(DRAIN_LOOK, |master, ctx| {
                 master.drain_look = None;
-                master.look_at_draining(ctx);
+                master.check_draining(ctx);
             }));
         }
     }
@@ -175,25 +175,25 @@ impl Master {
         };
         let applied = self.registry.apply(order.clone());
         ctx.then(applied, move |master: &mut Self, applied, ctx| {
-            // If the registry did not take it, the next look asks it again.
+            // If the registry refused, the next check tries again.
             master.drained.remove(&agent_id);
             match applied {
                 Ok(_) => {
-                    tracing::info!(agent = %agent_id, "an agent is drained");
-                    master.change(ctx, |books, _, out| books.ordered(&agent_id, &order, out));
-                    let gone = master.books.is_to_be_gone(&agent_id);
+                    tracing::info!(agent = %agent_id, "agent drained");
+                    master.change(ctx, |state, _, out| state.ordered(&agent_id, &order, out));
+                    let gone = master.state.is_to_be_gone(&agent_id);
                     if gone && !master.leaving.contains(&agent_id) {
                         master.declare_gone(agent_id, None, ctx);
                     }
                 }
                 Err(RegistryError::NotNow { reason }) => {
-                    tracing::warn!(agent = %agent_id, %reason, "cannot be recorded as drained yet");
+                    tracing::warn!(agent = %agent_id, %reason, "cannot record an agent as drained yet");
                 }
                 Err(RegistryError::Refused { reason }) => {
-                    tracing::info!(agent = %agent_id, %reason, "has left before it was recorded as drained");
+                    tracing::info!(agent = %agent_id, %reason, "agent left before it was recorded as drained");
                 }
                 Err(error) => {
-                    tracing::error!(agent = %agent_id, %error, "cannot be recorded as drained");
+                    tracing::error!(agent = %agent_id, %error, "cannot record an agent as drained");
                     master.step_down_if_over(&error, ctx);
                 }
             }

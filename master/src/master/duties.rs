@@ -1,6 +1,8 @@
-//! Duties: what the registry must take before anyone is told. When agents are pinged is in [`super::pings`].
+//! Changes that the registry must record before they are published. The schedule of pings is in
+//! [`super::pings`].
 //!
-//! What the registry refuses for now is asked again each second; meanwhile nobody is told anything of it.
+//! An operation that the registry refuses for now is retried every second; nothing is published
+//! until it succeeds.
 
 use protocol::{AgentId, FrameworkId};
 use runtime::Timestamp;
@@ -28,19 +30,19 @@ impl Master {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
                 master.pings.forget(&agent_id);
-                master.change(ctx, |books, _, out| {
-                    books.agent_unreachable(&agent_id, since, out);
+                master.change(ctx, |state, _, out| {
+                    state.agent_unreachable(&agent_id, since, out);
                 });
             }
             Err(RegistryError::NotNow { reason }) => {
-                tracing::warn!(agent = %agent_id, %reason, "cannot be recorded as unreachable yet");
+                tracing::warn!(agent = %agent_id, %reason, "cannot record an agent as unreachable yet");
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
                     master.mark_unreachable(agent_id, since, ctx);
                 });
             }
             Err(error) => {
                 master.leaving.remove(&agent_id);
-                tracing::error!(agent = %agent_id, %error, "cannot be recorded as unreachable");
+                tracing::error!(agent = %agent_id, %error, "cannot record an agent as unreachable");
                 master.step_down_if_over(&error, ctx);
             }
         });
@@ -55,13 +57,14 @@ impl Master {
     ) {
         let since = ctx.clock().wall();
         if why == Removal::Maintenance {
-            // Whatever goes there while the registry writes would be lost.
-            self.change(ctx, |books, _, out| books.suspend_agent(&agent_id, out));
+            // Work sent to it while the registry writes would be lost.
+            self.change(ctx, |state, _, out| state.suspend_agent(&agent_id, out));
         }
         self.record_removed_agent(agent_id, why, since, ctx);
     }
 
-    /// The registry and the books, which forget the oldest of too many, say the same time since when it is gone, however often it is tried.
+    /// The registry and the state use the same time on every attempt, because both forget the
+    /// oldest above the bound.
     fn record_removed_agent(
         &mut self,
         agent_id: AgentId,
@@ -84,11 +87,13 @@ impl Master {
             Ok(_) => {
                 master.leaving.remove(&agent_id);
                 master.pings.forget(&agent_id);
-                master.change(ctx, |books, now, out| {
-                    books.agent_removed(&agent_id, why, since, now, out);
+                master.change(ctx, |state, now, out| {
+                    state.agent_removed(&agent_id, why, since, now, out);
                 });
-                let is_gone = master.books.agents.is_gone(&agent_id);
-                let waiting = is_gone.then(|| master.going.remove(&agent_id)).flatten();
+                let is_gone = master.state.agents.is_gone(&agent_id);
+                let waiting = is_gone
+                    .then(|| master.marking_gone.remove(&agent_id))
+                    .flatten();
                 for promise in waiting.unwrap_or_default() {
                     promise.answer(Ok(()));
                 }
@@ -100,9 +105,9 @@ impl Master {
             }
             Err(error) => {
                 master.leaving.remove(&agent_id);
-                // Whoever waits hears that nobody answers.
-                master.going.remove(&agent_id);
-                tracing::error!(agent = %agent_id, %error, "cannot be recorded as gone");
+                // Waiting operators see that the request was dropped.
+                master.marking_gone.remove(&agent_id);
+                tracing::error!(agent = %agent_id, %error, "cannot record an agent as gone");
                 master.step_down_if_over(&error, ctx);
             }
         });
@@ -110,7 +115,8 @@ impl Master {
 
     /// Records that a framework is over, then acts on it.
     pub(super) fn remove_framework(&mut self, framework_id: FrameworkId, ctx: &mut Context<Self>) {
-        // A scheduler that tears its framework down also closes its link: the second reason changes nothing.
+        // A scheduler that tears its framework down also closes its link: the second reason is
+        // ignored.
         if self.removing.insert(framework_id.clone()) {
             self.record_removal(framework_id, ctx);
         }
@@ -127,9 +133,9 @@ impl Master {
                 if let Some(timer) = master.failovers.remove(&framework_id) {
                     ctx.cancel(timer);
                 }
-                tracing::info!(framework = %framework_id, "a framework is over");
-                master.change(ctx, |books, now, out| {
-                    books.remove_framework(&framework_id, now, out);
+                tracing::info!(framework = %framework_id, "framework removed");
+                master.change(ctx, |state, now, out| {
+                    state.remove_framework(&framework_id, now, out);
                 });
                 for promise in master.ending.remove(&framework_id).unwrap_or_default() {
                     promise.answer(Ok(()));
@@ -142,26 +148,27 @@ impl Master {
             }
             Err(error) => {
                 master.removing.remove(&framework_id);
-                // Whoever waits hears that nobody answers.
+                // Waiting operators see that the request was dropped.
                 master.ending.remove(&framework_id);
-                tracing::error!(framework = %framework_id, %error, "cannot be recorded as over");
+                tracing::error!(framework = %framework_id, %error, "cannot record a framework as removed");
                 master.step_down_if_over(&error, ctx);
             }
         });
     }
 
-    /// The agents that the registry knew have had their time: those that are not back are unreachable.
+    /// The agents of the registry have had their time: those that have not returned are
+    /// unreachable.
     pub(super) fn recovery_over(&mut self, ctx: &mut Context<Self>) {
         let since = ctx.clock().wall();
         let missing: Vec<AgentId> = self
-            .books
+            .state
             .agents
             .recovered()
             .map(|(id, _)| id.clone())
             .filter(|id| !self.leaving.contains(id))
             .collect();
         for id in missing {
-            tracing::warn!(agent = %id, "an agent has not come back after the master's restart");
+            tracing::warn!(agent = %id, "agent has not returned after the master's restart");
             self.mark_unreachable(id, since, ctx);
         }
     }

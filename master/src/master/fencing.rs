@@ -1,7 +1,8 @@
-//! Fencing: what the master does when somebody knows of a leader of a later term than its own.
+//! Fencing: the reaction to a peer that has seen a leader of a later term.
 //!
-//! An agent or a driver may be wrong, or lie, so a majority is asked: a deposed leader finds none, and ends. Until the answer is there
-//! nothing is done for whoever said so. A leader whose group was begun anew, and counts its terms from the beginning, is confirmed.
+//! The peer may be wrong or lie, so a majority of the group is asked: a deposed leader gets none,
+//! and ends. Until then nothing is done for that peer. A leader whose group was bootstrapped again,
+//! with terms from the beginning, is confirmed.
 
 use protocol::message::registration::TermSeen;
 use runtime::prelude::*;
@@ -13,45 +14,48 @@ impl Handler<TermSeen> for Master {
     type Result = ();
 
     fn handle(&mut self, TermSeen { term }: TermSeen, ctx: &mut Context<Self>) {
-        if term > self.books.master.term {
-            self.change(ctx, |books, _, _| {
-                books.counters.count("master/messages_term_seen");
+        if term > self.state.master.term {
+            self.change(ctx, |state, _, _| {
+                state.counters.count("master/messages_term_seen");
             });
             let by = ctx.sender().map(|sender| sender.peer.node.clone());
             let by = by.map_or_else(|| "this node".to_owned(), |node| node.to_string());
-            let own = self.books.master.term;
-            tracing::warn!(%by, seen = term, own, "somebody knows of a leader of a later term");
-            self.doubt(ctx);
+            let own = self.state.master.term;
+            tracing::warn!(%by, seen = term, own, "a peer has seen a leader of a later term");
+            self.verify_leadership(ctx);
         }
     }
 }
 
 impl Master {
-    /// Goes on at once if nothing newer than this leadership was seen, else once a majority has been asked.
+    /// Continues at once if `seen` is not newer than this leadership, else after a majority has
+    /// confirmed it.
     pub(super) fn unless_deposed(
         &mut self,
         seen: u64,
         ctx: &mut Context<Self>,
         go_on: impl FnOnce(&mut Self, Result<(), RegistryError>, &mut Context<Self>) + 'static,
     ) {
-        if seen <= self.books.master.term {
+        if seen <= self.state.master.term {
             return go_on(self, Ok(()), ctx);
         }
         let led = self.registry.still_leads();
         ctx.then(led, go_on);
     }
 
-    /// Asks a majority whether this master still leads, unless it is being asked.
-    fn doubt(&mut self, ctx: &mut Context<Self>) {
-        if std::mem::replace(&mut self.in_doubt, true) {
+    /// Asks a majority whether this master still leads, unless a request is pending.
+    fn verify_leadership(&mut self, ctx: &mut Context<Self>) {
+        if std::mem::replace(&mut self.verifying_leadership, true) {
             return;
         }
         let led = self.registry.still_leads();
         ctx.then(led, |master, led, ctx| {
-            master.in_doubt = false;
+            master.verifying_leadership = false;
             match led {
-                Ok(()) => tracing::info!("a majority says that this master leads"),
-                Err(RegistryError::NotNow { .. }) => drop(ctx.after(REGISTRY_RETRY, Self::doubt)),
+                Ok(()) => tracing::info!("a majority confirms that this master leads"),
+                Err(RegistryError::NotNow { .. }) => {
+                    ctx.after(REGISTRY_RETRY, Self::verify_leadership);
+                }
                 Err(error) => master.step_down_if_over(&error, ctx),
             }
         });

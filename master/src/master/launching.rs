@@ -1,8 +1,9 @@
-//! Launches: each is confirmed by its agent as soon as that has heard of it, long before anything runs.
+//! Launches: an agent confirms each as soon as it has received it, long before the tasks run.
 //!
-//! Remembers those that are not confirmed. When the agent's process has ended, their tasks have never run: their framework is told so at
-//! once. When only the link is lost, nobody can know; the agent tells when it registers again, or the health check gives it up. A task that
-//! was told dropped is killed if its agent comes back with it.
+//! Keeps the unconfirmed ones. If the agent's process has ended, their tasks never ran, and their
+//! frameworks are notified at once. If only the link is lost, nobody can know: the agent reports
+//! when it registers again, or the health check gives up. A task that was reported as dropped is
+//! killed if its agent returns with it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,20 +12,20 @@ use runtime::prelude::*;
 use runtime::{Exit, Patience};
 
 use super::Master;
-use crate::accept::Unsent;
+use crate::accept::UnsentTasks;
 use crate::effects::{Effect, Effects};
 
-/// Launches that no agent has confirmed.
+/// Launches without a confirmation.
 #[derive(Default)]
 pub(super) struct Unconfirmed {
-    by_agent: BTreeMap<Pid, BTreeMap<u64, Unsent>>,
-    /// The number of the next one.
+    by_agent: BTreeMap<Pid, BTreeMap<u64, UnsentTasks>>,
+    /// The next launch's number.
     next: u64,
 }
 
 impl Unconfirmed {
-    /// This was sent to the agent there; gives its number.
-    fn sent(&mut self, agent: &Pid, launch: Unsent) -> u64 {
+    /// Adds a launch that was sent to the agent; returns its number.
+    fn sent(&mut self, agent: &Pid, launch: UnsentTasks) -> u64 {
         let number = self.next;
         self.next += 1;
         let of_agent = self.by_agent.entry(agent.clone()).or_default();
@@ -32,8 +33,8 @@ impl Unconfirmed {
         number
     }
 
-    /// It need not be remembered any more; gives it, if it still was.
-    fn take(&mut self, agent: &Pid, number: u64) -> Option<Unsent> {
+    /// Removes a launch; returns it if it was there.
+    fn take(&mut self, agent: &Pid, number: u64) -> Option<UnsentTasks> {
         let of_agent = self.by_agent.get_mut(agent)?;
         let launch = of_agent.remove(&number);
         if of_agent.is_empty() {
@@ -42,15 +43,15 @@ impl Unconfirmed {
         launch
     }
 
-    /// Nothing is heard from the agent there any more; gives what it has not confirmed.
-    fn take_all(&mut self, agent: &Pid) -> impl Iterator<Item = Unsent> {
+    /// Removes all launches of an agent that is disconnected.
+    fn take_all(&mut self, agent: &Pid) -> impl Iterator<Item = UnsentTasks> {
         let of_agent = self.by_agent.remove(agent).unwrap_or_default();
         of_agent.into_values()
     }
 }
 
 impl Master {
-    /// Tells an agent to run these tasks.
+    /// Sends tasks to an agent.
     pub(super) fn launch(
         &mut self,
         agent: &Pid,
@@ -58,7 +59,7 @@ impl Master {
         ctx: &mut Context<Self>,
         queue: &mut VecDeque<Effect>,
     ) {
-        let launch = Unsent::of(&message);
+        let launch = UnsentTasks::of(&message);
         let confirmed = ctx.node().ask(agent, message, Patience::WhileLinked);
         if let Some(error) = confirmed.unsent() {
             self.dropped(agent, error);
@@ -67,9 +68,9 @@ impl Master {
         let Some(launch) = launch else { return };
         let (agent, number) = (agent.clone(), self.unconfirmed.sent(agent, launch));
         ctx.then(confirmed, move |master, confirmed, ctx| {
-            let is_linked = master.books.agents.at(&agent).is_some();
+            let is_linked = master.state.agents.at(&agent).is_some();
             if confirmed == Err(AskError::Gone) && is_linked {
-                return; // Why the link has ended is heard next: see `end_launches`.
+                return; // The reason for the link's end arrives next, see `end_launches`.
             }
             let launch = master.unconfirmed.take(&agent, number);
             match confirmed {
@@ -85,13 +86,13 @@ impl Master {
         });
     }
 
-    /// Nothing is heard any more from the agent that was there.
+    /// Handles the end of an agent's process or link.
     pub(super) fn end_launches(&mut self, agent: &Pid, end: &Exit, ctx: &mut Context<Self>) {
-        let unconfirmed: Vec<Unsent> = self.unconfirmed.take_all(agent).collect();
+        let unconfirmed: Vec<UnsentTasks> = self.unconfirmed.take_all(agent).collect();
         if end.is_end_of_process() && !unconfirmed.is_empty() {
-            self.change(ctx, |books, now, out| {
+            self.change(ctx, |state, now, out| {
                 for launch in unconfirmed {
-                    books.not_launched(launch, now, out);
+                    state.not_launched(launch, now, out);
                 }
             });
         }
@@ -100,13 +101,13 @@ impl Master {
     /// The message with these tasks did not reach its agent.
     pub(super) fn not_launched(
         &mut self,
-        launch: Option<Unsent>,
+        launch: Option<UnsentTasks>,
         ctx: &mut Context<Self>,
         queue: &mut VecDeque<Effect>,
     ) {
         let Some(launch) = launch else { return };
         let (mut out, now) = (Effects::new(), ctx.clock().wall());
-        self.books_mut().not_launched(launch, now, &mut out);
+        self.state_mut().not_launched(launch, now, &mut out);
         queue.extend(out);
     }
 }

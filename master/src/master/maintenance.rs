@@ -1,6 +1,7 @@
-//! What the master hears about maintenance: operators' plans, and whom the allocator would have leave.
+//! Maintenance: operators' plans, and the allocator's inverse offers.
 //!
-//! Each change is judged by [`crate::maintenance`], recorded, and then carried out; the next one waits until the registry has the last.
+//! Each change is validated by [`crate::maintenance`], recorded, and then carried out; the next one
+//! waits until the registry has recorded the last.
 
 use authority::Action;
 use module_api::allocator::InverseGranted;
@@ -25,7 +26,7 @@ impl Handler<InverseGranted> for Master {
     type Result = ();
 
     fn handle(&mut self, granted: InverseGranted, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, _, out| books.inverse_granted(granted, out));
+        self.change(ctx, |state, _, out| state.inverse_granted(granted, out));
     }
 }
 
@@ -38,7 +39,7 @@ impl Handler<InTurn<ViewMaintenanceSchedule>> for Master {
         ctx: &mut Context<Self>,
     ) -> Self::Result {
         self.may_maintain(Action::GetMaintenanceSchedules, ctx)?;
-        Ok(self.books.machines.windows())
+        Ok(self.state.machines.windows())
     }
 }
 
@@ -51,9 +52,9 @@ impl Handler<InTurn<ViewMaintenanceStatus>> for Master {
         ctx: &mut Context<Self>,
     ) -> Self::Result {
         self.may_maintain(Action::GetMaintenanceStatuses, ctx)?;
-        Ok(match self.asker(ctx) {
-            Some(asker) => self.books.maintenance_seen(&asker.sight()),
-            None => self.books.maintenance_status(),
+        Ok(match self.caller(ctx) {
+            Some(caller) => self.state.visible_maintenance(&caller.visibility()),
+            None => self.state.maintenance_status(),
         })
     }
 }
@@ -71,7 +72,7 @@ impl Handler<InTurn<UpdateMaintenanceSchedule>> for Master {
         self.maintain(prepared, ctx, move |master, ctx| {
             tracing::info!(windows = update.windows.len(), "maintenance is scheduled");
             let windows = &update.windows;
-            master.change(ctx, |books, _, out| books.schedule_updated(windows, out));
+            master.change(ctx, |state, _, out| state.schedule_updated(windows, out));
         })
     }
 }
@@ -89,8 +90,8 @@ impl Handler<InTurn<StartMaintenance>> for Master {
         self.maintain(prepared, ctx, move |master, ctx| {
             tracing::info!(machines = %listed(&start.machines), "machines are down");
             let machines = &start.machines;
-            master.change(ctx, |books, _, _| books.maintenance_started(machines));
-            master.leave_down_machines(ctx);
+            master.change(ctx, |state, _, _| state.maintenance_started(machines));
+            master.remove_agents_on_down_machines(ctx);
         })
     }
 }
@@ -108,33 +109,33 @@ impl Handler<InTurn<StopMaintenance>> for Master {
         self.maintain(prepared, ctx, move |master, ctx| {
             tracing::info!(machines = %listed(&stop.machines), "machines are up again");
             let machines = &stop.machines;
-            master.change(ctx, |books, _, out| {
-                books.maintenance_stopped(machines, out)
+            master.change(ctx, |state, _, out| {
+                state.maintenance_stopped(machines, out)
             });
         })
     }
 }
 
 impl Master {
-    /// Agents whose machines are down go.
-    pub(super) fn leave_down_machines(&mut self, ctx: &mut Context<Self>) {
-        for agent in self.books.on_down_machines() {
-            // Who is being marked unreachable goes when it comes.
+    /// Removes agents on down machines.
+    pub(super) fn remove_agents_on_down_machines(&mut self, ctx: &mut Context<Self>) {
+        for agent in self.state.on_down_machines() {
+            // An agent that is being marked unreachable is removed when it returns.
             if !self.leaving.contains(&agent) {
                 self.remove_agent(agent, Removal::Maintenance, ctx);
             }
         }
     }
 
-    /// Whether who asks from another node may do this with machines now.
+    /// Whether a remote caller may do this with machines now.
     pub(super) fn may_maintain(
         &self,
         action: Action,
         ctx: &Context<Self>,
     ) -> Result<(), UpdateRefused> {
         self.may_update()?;
-        let asker = self.asker(ctx);
-        let allowed = asker.map_or(Ok(()), |asker| asker.may(action, None));
+        let caller = self.caller(ctx);
+        let allowed = caller.map_or(Ok(()), |caller| caller.authorize(action, None));
         allowed.map_err(not_allowed)
     }
 
@@ -149,7 +150,7 @@ impl Master {
             let reason = "another change of maintenance is being recorded; try again".to_owned();
             return Err(UpdateRefused::NotNow { reason });
         }
-        prepare(&self.books.machines)
+        prepare(&self.state.machines)
     }
 
     /// Records a change, and then carries it out.
@@ -182,7 +183,7 @@ impl Master {
     }
 }
 
-/// Machines, for the log.
+/// Machines as text for the log.
 fn listed(machines: &[MachineId]) -> String {
     let machines: Vec<String> = machines.iter().take(20).map(ToString::to_string).collect();
     machines.join(", ")

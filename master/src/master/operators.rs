@@ -1,13 +1,13 @@
-//! What the master hears from operators.
+//! Requests from operators.
 //!
-//! Views are made of a snapshot, off the mailbox and off its thread. Who asks from another node is the name in its certificate; who asks here
-//! is a page, which has looked before whether its asker may.
+//! Views are rendered from a snapshot on another thread. A remote caller is identified by the name
+//! in its certificate; a local one is an HTTP handler that has already authorized its own caller.
 
 use authority::{Action, Forbidden};
 use protocol::explain::OffersExplained;
 use protocol::message::operator::{
-    ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError, OverRateLimit,
-    Unexplained, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
+    ExplainError, ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError,
+    OverRateLimit, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
 use protocol::{AgentId, FrameworkId, Quota};
@@ -17,20 +17,20 @@ use runtime::prelude::*;
 
 use super::Master;
 use super::verbs::InTurn;
-use crate::books::Books;
-use crate::permission::Asker;
+use crate::permission::Caller;
 use crate::registry::{Applied, RegistryError, RegistryOperation};
-use crate::sight::Sight;
+use crate::state::MasterState;
+use crate::visibility::Visibility;
 use crate::{view, weights};
 
-/// The most operators that wait for one framework's end.
+/// Maximum operators that wait for the end of one framework.
 const WAITING_MAX: usize = 1000;
 
 impl Handler<InTurn<ViewCluster>> for Master {
     type Result = Reply<Result<ClusterView, OverRateLimit>>;
 
     fn handle(&mut self, _: InTurn<ViewCluster>, ctx: &mut Context<Self>) -> Self::Result {
-        self.view(ctx, |books| Ok(view::cluster(books)))
+        self.view(ctx, |state| Ok(view::cluster(state)))
     }
 }
 
@@ -38,49 +38,49 @@ impl Handler<InTurn<ViewRoles>> for Master {
     type Result = Reply<Result<Vec<RoleView>, OverRateLimit>>;
 
     fn handle(&mut self, _: InTurn<ViewRoles>, ctx: &mut Context<Self>) -> Self::Result {
-        self.view(ctx, |books| Ok(view::roles(books)))
+        self.view(ctx, |state| Ok(view::roles(state)))
     }
 }
 
 impl Handler<InTurn<ExplainOffers>> for Master {
-    type Result = Reply<Result<OffersExplained, Unexplained>>;
+    type Result = Reply<Result<OffersExplained, ExplainError>>;
 
     fn handle(
         &mut self,
         InTurn(question): InTurn<ExplainOffers>,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
-        let asker = self.asker(ctx);
-        let may = |asker: &Asker| asker.may(Action::GetEndpoints, "/explain");
-        match asker.as_ref().map_or(Ok(()), may) {
-            Ok(()) => self.explain(&question, asker.map(|asker| asker.sight()), ctx),
+        let caller = self.caller(ctx);
+        let may = |caller: &Caller| caller.authorize(Action::GetEndpoints, "/explain");
+        match caller.as_ref().map_or(Ok(()), may) {
+            Ok(()) => self.explain(&question, caller.map(|caller| caller.visibility()), ctx),
             Err(forbidden) => {
                 let (promise, reply) = promise();
-                promise.answer(Err(Unexplained::Unknown(forbidden.into())));
+                promise.answer(Err(ExplainError::Unknown(forbidden.into())));
                 reply
             }
         }
     }
 }
 
-/// A page asks why a framework is offered nothing, for somebody who sees so much.
+/// A page's question why a framework gets no offers, on behalf of a caller.
 #[derive(Clone, Debug)]
 pub(crate) struct ExplainTo {
-    /// What he asks.
+    /// The question.
     pub question: ExplainOffers,
-    /// What he sees.
-    pub sight: Sight,
+    /// The caller's visibility.
+    pub visibility: Visibility,
 }
 
 impl Message for ExplainTo {
-    type Result = Result<OffersExplained, Unexplained>;
+    type Result = Result<OffersExplained, ExplainError>;
 }
 
 impl Handler<ExplainTo> for Master {
-    type Result = Reply<Result<OffersExplained, Unexplained>>;
+    type Result = Reply<Result<OffersExplained, ExplainError>>;
 
     fn handle(&mut self, asked: ExplainTo, ctx: &mut Context<Self>) -> Self::Result {
-        self.explain(&asked.question, Some(asked.sight), ctx)
+        self.explain(&asked.question, Some(asked.visibility), ctx)
     }
 }
 
@@ -88,24 +88,24 @@ impl Master {
     fn explain(
         &mut self,
         question: &ExplainOffers,
-        sight: Option<Sight>,
+        visibility: Option<Visibility>,
         ctx: &mut Context<Self>,
-    ) -> Reply<Result<OffersExplained, Unexplained>> {
+    ) -> Reply<Result<OffersExplained, ExplainError>> {
         let (promise, reply) = promise();
-        let sight = sight.filter(|sight| !sight.is_whole());
+        let visibility = visibility.filter(|visibility| !visibility.is_whole());
         let asked = match self.not_leading() {
-            None => self.books.explainable(question, sight.as_ref()),
-            Some(reason) => Err(Unexplained::NoAnswer { reason }),
+            None => self.state.explainable(question, visibility.as_ref()),
+            Some(reason) => Err(ExplainError::NoAnswer { reason }),
         };
         match asked {
             Err(unknown) => promise.answer(Err(unknown)),
             Ok(question) => {
-                self.hand_in(ctx);
+                self.flush_turn(ctx);
                 let answer = self.allocator.explain(question);
                 ctx.then(answer, move |master, answer, _| {
                     let explained =
-                        answer.map(|answer| master.books.explained(answer, sight.as_ref()));
-                    promise.answer(explained.map_err(|error| Unexplained::NoAnswer {
+                        answer.map(|answer| master.state.explained(answer, visibility.as_ref()));
+                    promise.answer(explained.map_err(|error| ExplainError::NoAnswer {
                         reason: error.to_string(),
                     }));
                 });
@@ -123,11 +123,11 @@ impl Handler<InTurn<UpdateQuotas>> for Master {
         InTurn(update): InTurn<UpdateQuotas>,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
-        self.update_quotas(update, Books::prepare_quotas, ctx)
+        self.update_quotas(update, MasterState::prepare_quotas, ctx)
     }
 }
 
-/// A page wants these quotas for roles that have none yet (`POST /quota` in the form of Mesos before 1.9).
+/// Sets quotas of roles that have none yet (`POST /quota` as in Mesos before 1.9).
 #[derive(Clone, Debug)]
 pub struct SetQuotas(pub UpdateQuotas);
 
@@ -139,11 +139,11 @@ impl Handler<SetQuotas> for Master {
     type Result = Reply<Result<(), UpdateRefused>>;
 
     fn handle(&mut self, SetQuotas(update): SetQuotas, ctx: &mut Context<Self>) -> Self::Result {
-        self.update_quotas(update, Books::prepare_new_quotas, ctx)
+        self.update_quotas(update, MasterState::prepare_new_quotas, ctx)
     }
 }
 
-/// A page wants the quota of this role to be taken away, which has one (`DELETE /quota/ROLE`).
+/// Removes the quota of a role that has one (`DELETE /quota/ROLE`).
 #[derive(Clone, Debug)]
 pub struct ResetQuota {
     /// The role.
@@ -162,27 +162,27 @@ impl Handler<ResetQuota> for Master {
             quotas: [(role, Quota::default())].into(),
             force: false,
         };
-        self.update_quotas(update, Books::prepare_reset_quotas, ctx)
+        self.update_quotas(update, MasterState::prepare_reset_quotas, ctx)
     }
 }
 
 impl Master {
-    /// Has quotas recorded and then told, if `prepare` lets them.
+    /// Records and publishes quotas, if `prepare` accepts them.
     fn update_quotas(
         &mut self,
         update: UpdateQuotas,
-        prepare: fn(&Books, &UpdateQuotas) -> Result<RegistryOperation, UpdateRefused>,
+        prepare: fn(&MasterState, &UpdateQuotas) -> Result<RegistryOperation, UpdateRefused>,
         ctx: &mut Context<Self>,
     ) -> Reply<Result<(), UpdateRefused>> {
         let (promise, reply) = promise();
         let allowed = self.may_update().and_then(|()| {
-            let asker = self.asker(ctx);
-            asker.map_or(Ok(()), |asker| {
-                asker.update_quotas(&update).map_err(not_allowed)
+            let caller = self.caller(ctx);
+            caller.map_or(Ok(()), |caller| {
+                caller.update_quotas(&update).map_err(not_allowed)
             })
         });
         let allowed = allowed.and_then(|()| match self.updating_quotas {
-            false => prepare(&self.books, &update),
+            false => prepare(&self.state, &update),
             true => Err(UpdateRefused::NotNow {
                 reason: "another update of quotas is being recorded; try again".to_owned(),
             }),
@@ -200,8 +200,8 @@ impl Master {
             master.updating_quotas = false;
             if let Some(answer) = master.recorded(applied, ctx) {
                 if answer.is_ok() {
-                    master.change(ctx, |books, _, out| {
-                        books.quotas_updated(update.quotas, out);
+                    master.change(ctx, |state, _, out| {
+                        state.quotas_updated(update.quotas, out);
                     });
                 }
                 promise.answer(answer);
@@ -223,9 +223,9 @@ impl Handler<InTurn<UpdateWeights>> for Master {
         let allowed = self
             .may_update()
             .and_then(|()| {
-                let asker = self.asker(ctx);
-                asker.map_or(Ok(()), |asker| {
-                    asker.update_weights(&update).map_err(not_allowed)
+                let caller = self.caller(ctx);
+                caller.map_or(Ok(()), |caller| {
+                    caller.update_weights(&update).map_err(not_allowed)
                 })
             })
             .and_then(|()| weights::prepare(&update, &self.config.weights));
@@ -240,8 +240,8 @@ impl Handler<InTurn<UpdateWeights>> for Master {
         ctx.then(applied, move |master, applied, ctx| {
             if let Some(answer) = master.recorded(applied, ctx) {
                 if answer.is_ok() {
-                    master.change(ctx, |books, _, out| {
-                        books.weights_updated(update.weights, out);
+                    master.change(ctx, |state, _, out| {
+                        state.weights_updated(update.weights, out);
                     });
                 }
                 promise.answer(answer);
@@ -252,18 +252,19 @@ impl Handler<InTurn<UpdateWeights>> for Master {
 }
 
 impl Master {
-    /// A view made of a snapshot. An interrupted one is none: the operator's command hears that the question was let go.
+    /// A view rendered from a snapshot. If rendering panics, the operator's command sees a dropped
+    /// request.
     fn view<T: Send + 'static>(
         &self,
         ctx: &mut Context<Self>,
-        make: impl FnOnce(&Books) -> T + Send + 'static,
+        make: impl FnOnce(&MasterState) -> T + Send + 'static,
     ) -> Reply<T> {
         let (promise, reply) = promise();
-        let books = self.books.clone();
-        let sight = self.asker(ctx).map(|asker| asker.sight());
-        let viewed = ctx.node().blocking(move || match sight {
-            Some(sight) => make(&sight.books(&books)),
-            None => make(&books),
+        let state = self.state.clone();
+        let visibility = self.caller(ctx).map(|caller| caller.visibility());
+        let viewed = ctx.node().blocking(move || match visibility {
+            Some(visibility) => make(&visibility.filter(&state)),
+            None => make(&state),
         });
         ctx.then(viewed, move |_, viewed, _| {
             if let Ok(view) = viewed {
@@ -273,10 +274,10 @@ impl Master {
         reply
     }
 
-    /// Who asks from another node.
-    pub(super) fn asker(&self, ctx: &Context<Self>) -> Option<Asker> {
+    /// The remote caller.
+    pub(super) fn caller(&self, ctx: &Context<Self>) -> Option<Caller> {
         let sender = ctx.sender()?;
-        Some(Asker::sender(&self.config.acls, sender))
+        Some(Caller::sender(&self.config.acls, sender))
     }
 
     pub(super) fn may_update(&self) -> Result<(), UpdateRefused> {
@@ -286,8 +287,8 @@ impl Master {
         }
     }
 
-    /// What the operator hears when the registry has answered; nothing if nobody knows whether it has the update, which is the end of
-    /// this master.
+    /// The operator's answer after the registry's; `None` if it is unknown whether the update is
+    /// recorded, which ends this master.
     pub(super) fn recorded(
         &mut self,
         applied: Result<Applied, RegistryError>,
@@ -320,20 +321,20 @@ impl Handler<InTurn<Operate>> for Master {
     fn handle(&mut self, InTurn(call): InTurn<Operate>, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let (agent, name) = (call.agent_id.clone(), call.conversion.name());
-        let asker = self.asker(ctx);
-        let allowed = asker.map_or(Ok(()), |asker| asker.convert(&call.conversion));
+        let caller = self.caller(ctx);
+        let allowed = caller.map_or(Ok(()), |caller| caller.convert(&call.conversion));
         let done = match allowed {
-            Ok(()) => self.change(ctx, |books, _, out| books.operate(call, out)),
+            Ok(()) => self.change(ctx, |state, _, out| state.operate(call, out)),
             Err(forbidden) => Err(OperationRefused::Invalid(forbidden.into())),
         };
         match done {
             Ok(serial) => {
-                tracing::info!(%agent, operation = name, serial, "an operator's operation is in the books");
-                // The answer follows the registry's.
+                tracing::info!(%agent, operation = name, serial, "applied an operator's operation");
+                // Answered when the registry has answered.
                 self.await_operation(agent, serial, promise);
             }
             Err(refused) => {
-                tracing::info!(%agent, operation = name, %refused, "an operator's operation is refused");
+                tracing::info!(%agent, operation = name, %refused, "refusing an operator's operation");
                 promise.answer(Err(refused));
             }
         }
@@ -341,12 +342,13 @@ impl Handler<InTurn<Operate>> for Master {
     }
 }
 
-/// An operator wants all of these done with what an agent has, in this order, or none. Answered when the registry has them.
+/// An operator's operations on one agent, in this order, all or none. Answered when the registry
+/// has recorded them.
 #[derive(Clone, Debug)]
 pub(crate) struct OperateAll {
-    /// Which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What; whoever asks has found out that each is allowed.
+    /// The operations; the caller has authorized each.
     pub conversions: Vec<Conversion>,
 }
 
@@ -360,17 +362,17 @@ impl Handler<OperateAll> for Master {
     fn handle(&mut self, all: OperateAll, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let agent = all.agent_id.clone();
-        let done = self.change(ctx, |books, _, out| {
-            books.operate_all(all.agent_id, all.conversions, out)
+        let done = self.change(ctx, |state, _, out| {
+            state.operate_all(all.agent_id, all.conversions, out)
         });
         match done {
             Ok(serial) => {
-                tracing::info!(%agent, serial, "an operator's operations are in the books");
+                tracing::info!(%agent, serial, "applied an operator's operations");
                 // They are recorded together.
                 self.await_operation(agent, serial, promise);
             }
             Err(refused) => {
-                tracing::info!(%agent, %refused, "an operator's operations are refused");
+                tracing::info!(%agent, %refused, "refusing an operator's operations");
                 promise.answer(Err(refused));
             }
         }
@@ -378,23 +380,23 @@ impl Handler<OperateAll> for Master {
     }
 }
 
-/// An operator wants this framework to end, with all its tasks. Answered when it has.
+/// An operator's request to end a framework with all its tasks. Answered when it is removed.
 #[derive(Clone, Debug)]
 pub struct EndFramework {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
 }
 
-/// A framework that an operator did not end.
+/// A framework was not ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotEnded {
-    /// There is none of this id that has not ended.
+    /// No framework with this id, or it has already ended.
     #[error("framework_id is `{framework_id}`: expected a framework that has not ended")]
     Unknown {
-        /// Which.
+        /// The id.
         framework_id: FrameworkId,
     },
-    /// The master cannot do it just now: try again.
+    /// Not possible now; retry.
     #[error("{reason}")]
     NotNow {
         /// For the operator.
@@ -414,15 +416,15 @@ impl Handler<EndFramework> for Master {
         let framework_id = end.framework_id;
         if let Some(reason) = self.not_leading() {
             promise.answer(Err(NotEnded::NotNow { reason }));
-        } else if self.books.frameworks.get(&framework_id).is_none() {
+        } else if self.state.frameworks.get(&framework_id).is_none() {
             promise.answer(Err(NotEnded::Unknown { framework_id }));
         } else {
-            tracing::info!(framework = %framework_id, "an operator ends a framework");
+            tracing::info!(framework = %framework_id, "operator ends a framework");
             let waiting = self.ending.entry(framework_id.clone()).or_default();
-            // Whoever has gone meanwhile is not answered: its place is another's.
+            // Callers that have gone are not answered, and free their places.
             waiting.retain(Promise::is_awaited);
             if waiting.len() >= WAITING_MAX {
-                let reason = format!("{WAITING_MAX} operators wait for its end already");
+                let reason = format!("{WAITING_MAX} operators already wait for its end");
                 promise.answer(Err(NotEnded::NotNow { reason }));
             } else {
                 waiting.push(promise);
@@ -441,9 +443,9 @@ impl Handler<InTurn<KillByOperator>> for Master {
         InTurn(call): InTurn<KillByOperator>,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
-        let asker = self.asker(ctx);
-        self.change(ctx, |books, now, out| {
-            books.kill_by_operator(call, asker.as_ref(), now, out)
+        let caller = self.caller(ctx);
+        self.change(ctx, |state, now, out| {
+            state.kill_by_operator(call, caller.as_ref(), now, out)
         })
     }
 }

@@ -1,38 +1,39 @@
-//! What the master hears from schedulers that speak over HTTP.
+//! Calls of schedulers that connect over HTTP.
 //!
-//! Each is an actor on this node (see `http::scheduler`), which the books know like a driver. Its calls come here from the page that read
-//! them, in the order in which they were read, and count only while that actor speaks for the framework: one that was replaced in between
-//! says nothing any more. Decides nothing: the books do.
+//! Each such scheduler is an actor on this node (see `http::scheduler`), which the state treats
+//! like a driver. Its calls come from the page that read them, in order, and are valid only while
+//! that actor is the framework's scheduler: a replaced one is ignored. All decisions are the
+//! state's.
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::{SubscriptionRefused, UpdateFramework};
 use runtime::prelude::*;
-use v1::convert::scheduler::Said;
+use v1::convert::scheduler::SchedulerCall;
 use v1::schema::scheduler::CallType;
 
 use super::Master;
-use crate::dealings::Dealing;
 use crate::effects::Effect;
-use crate::permission::Asker;
-use crate::reconcile::Next;
+use crate::framework_counters::FrameworkCounter;
+use crate::permission::Caller;
+use crate::reconcile::NextPart;
 use crate::validation;
 
-/// What a framework's scheduler says.
+/// A call of a framework's scheduler.
 #[derive(Debug)]
 pub(crate) struct HttpCall {
-    /// The actor that hears in its stead.
+    /// The actor that represents the scheduler.
     pub scheduler: Pid,
-    /// Whose it is, as the call says.
+    /// The framework named in the call.
     pub framework_id: FrameworkId,
     /// The call.
-    pub said: Said,
+    pub call: SchedulerCall,
 }
 
 impl Message for HttpCall {
     type Result = ();
 }
 
-/// The stream of a framework's scheduler was written a heartbeat.
+/// A heartbeat was written to a scheduler's stream.
 #[derive(Debug)]
 pub(crate) struct HeartbeatWritten {
     /// The actor that writes the stream.
@@ -43,51 +44,52 @@ impl Message for HeartbeatWritten {
     type Result = ();
 }
 
-/// How are all tasks of a framework that have not ended? Told in parts: answered with where the next one begins, if there is one.
+/// Reconciles all unfinished tasks of a framework in parts; answered with the start of the next
+/// part, if there is one.
 #[derive(Debug)]
 pub(crate) struct HttpReconcile {
-    /// The actor that hears in its scheduler's stead.
+    /// The actor that represents the scheduler.
     pub scheduler: Pid,
-    /// Whose tasks.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Where this part begins; `None` is the first.
-    pub from: Option<Next>,
-    /// How many tasks are looked at.
+    /// The start of this part; `None` for the first.
+    pub from: Option<NextPart>,
+    /// Maximum tasks in this part.
     pub most: usize,
 }
 
 impl Message for HttpReconcile {
-    type Result = Option<Next>;
+    type Result = Option<NextPart>;
 }
 
-/// The framework is something else from now on; answered when that is recorded.
+/// Changes a framework's description; answered when that is recorded.
 pub(crate) struct HttpUpdate {
-    /// The actor that hears in its stead.
+    /// The actor that represents the scheduler.
     pub scheduler: Pid,
-    /// What it is.
+    /// The new description.
     pub update: UpdateFramework,
-    /// Tells that actor so, in the turn in which it comes true: ahead of all that is said to it as what it is then, and whether or not anybody
-    /// still waits for the answer.
-    pub became: Box<dyn FnOnce() + Send>,
+    /// Called in the turn in which the change takes effect: before any message that depends on it,
+    /// and even if the caller no longer waits.
+    pub on_updated: Box<dyn FnOnce() + Send>,
 }
 
 impl Message for HttpUpdate {
     type Result = Result<(), NotUpdated>;
 }
 
-/// The framework stays what it was.
+/// The framework was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotUpdated {
-    /// It was removed meanwhile, or another scheduler speaks for it.
+    /// It was removed meanwhile, or another scheduler has replaced this one.
     #[error("{0}")]
     Overtaken(String),
-    /// It may not be that.
+    /// Not authorized.
     #[error("{0}")]
     Forbidden(String),
-    /// It cannot be that.
+    /// Not valid.
     #[error("{0}")]
     Never(String),
-    /// The registry cannot answer just now.
+    /// The registry cannot answer now.
     #[error("{0}")]
     NotNow(String),
 }
@@ -97,8 +99,10 @@ impl Handler<HeartbeatWritten> for Master {
 
     fn handle(&mut self, written: HeartbeatWritten, ctx: &mut Context<Self>) {
         let HeartbeatWritten { scheduler } = written;
-        self.change(ctx, |books, _, _| {
-            books.frameworks.dealt_at(&scheduler, Dealing::Heartbeat, 1);
+        self.change(ctx, |state, _, _| {
+            state
+                .frameworks
+                .count_at(&scheduler, FrameworkCounter::Heartbeat, 1);
         });
     }
 }
@@ -110,41 +114,45 @@ impl Handler<HttpCall> for Master {
         let HttpCall {
             scheduler,
             framework_id: id,
-            said,
+            call,
         } = call;
-        if !self.speaks_for(&scheduler, &id) {
+        if !self.is_current_scheduler(&scheduler, &id) {
             return self.drop_call(&scheduler, &id, ctx);
         }
-        let dealing = dealing(&said);
-        self.change(ctx, |books, now, out| {
-            if let Some(dealing) = dealing {
-                books.frameworks.dealt(&id, dealing, 1);
+        let counter = counter_of(&call);
+        self.change(ctx, |state, now, out| {
+            if let Some(counter) = counter {
+                state.frameworks.count(&id, counter, 1);
             }
-            match said {
-                Said::Accept(accepted) => books.accept_in_part(accepted, now, out),
-                Said::Decline(call) => books.decline(call, out),
-                Said::AcceptInverse(call) => books.accept_inverse(call, now, out),
-                Said::DeclineInverse(call) => books.decline_inverse(call, now, out),
-                Said::Revive(call) => books.revive(call, out),
-                Said::Suppress(call) => books.suppress(call, out),
-                Said::Kill(call) => books.kill(call, now, out),
-                Said::Shutdown(agent, executor) => books.end_executor(id, &agent, executor, out),
-                Said::Acknowledge(call) => books.acknowledge(call, out),
-                Said::AcknowledgeOperation(call) => books.acknowledge_operation(call, out),
-                Said::Reconcile(call) => books.reconcile(call, now, out),
-                Said::ReconcileOperations(call) => books.reconcile_operations(call, out),
-                Said::Message(message) => books.message_to_executor(message, out),
-                Said::TearDown(_) => {
-                    books.counters.count("master/messages_unregister_framework");
+            match call {
+                SchedulerCall::Accept(accepted) => state.accept_in_part(accepted, now, out),
+                SchedulerCall::Decline(call) => state.decline(call, out),
+                SchedulerCall::AcceptInverse(call) => state.accept_inverse(call, now, out),
+                SchedulerCall::DeclineInverse(call) => state.decline_inverse(call, now, out),
+                SchedulerCall::Revive(call) => state.revive(call, out),
+                SchedulerCall::Suppress(call) => state.suppress(call, out),
+                SchedulerCall::Kill(call) => state.kill(call, now, out),
+                SchedulerCall::Shutdown(agent, executor) => {
+                    state.end_executor(id, &agent, executor, out)
+                }
+                SchedulerCall::Acknowledge(call) => state.acknowledge(call, out),
+                SchedulerCall::AcknowledgeOperation(call) => state.acknowledge_operation(call, out),
+                SchedulerCall::Reconcile(call) => state.reconcile(call, now, out),
+                SchedulerCall::ReconcileOperations(call) => state.reconcile_operations(call, out),
+                SchedulerCall::Message(message) => state.message_to_executor(message, out),
+                SchedulerCall::TearDown(_) => {
+                    state.counters.count("master/messages_unregister_framework");
                     out.push(Effect::RemoveFramework(id));
                 }
-                Said::Unheard(CallType::Request) => {
-                    books.counters.count("master/messages_resource_request");
+                SchedulerCall::Ignored(CallType::Request) => {
+                    state.counters.count("master/messages_resource_request");
                 }
-                // The others are taken, and nothing follows from them.
-                Said::Unheard(_) => books.counters.count("master/dropped_messages"),
-                // These have answers, and are asked by messages of their own.
-                Said::Subscribe(..) | Said::Refused(_) | Said::UpdateFramework(..) => {}
+                // The others are accepted and have no effect.
+                SchedulerCall::Ignored(_) => state.counters.count("master/dropped_messages"),
+                // These have answers, and are separate messages.
+                SchedulerCall::Subscribe(..)
+                | SchedulerCall::Refused(_)
+                | SchedulerCall::UpdateFramework(..) => {}
             }
         });
     }
@@ -160,38 +168,41 @@ impl Handler<HttpReconcile> for Master {
             from,
             most,
         } = ask;
-        if !self.speaks_for(&scheduler, &id) {
+        if !self.is_current_scheduler(&scheduler, &id) {
             self.drop_call(&scheduler, &id, ctx);
             return MessageResult(None);
         }
-        MessageResult(self.change(ctx, |books, now, out| {
+        MessageResult(self.change(ctx, |state, now, out| {
             if from.is_none() {
-                books.frameworks.dealt(&id, Dealing::Reconcile, 1);
+                state.frameworks.count(&id, FrameworkCounter::Reconcile, 1);
             }
-            books.reconcile_all(&id, from.as_ref(), most, now, out)
+            state.reconcile_all(&id, from.as_ref(), most, now, out)
         }))
     }
 }
 
-/// What is counted of a call; nothing of those that have answers, which are counted where these are made.
-fn dealing(said: &Said) -> Option<Dealing> {
-    Some(match said {
-        Said::Accept(_) => Dealing::Accept,
-        Said::Decline(_) => Dealing::Decline,
-        Said::AcceptInverse(_) => Dealing::AcceptInverseOffers,
-        Said::DeclineInverse(_) => Dealing::DeclineInverseOffers,
-        Said::Revive(_) => Dealing::Revive,
-        Said::Suppress(_) => Dealing::Suppress,
-        Said::Kill(_) => Dealing::Kill,
-        Said::Shutdown(..) => Dealing::Shutdown,
-        Said::Acknowledge(_) => Dealing::Acknowledge,
-        Said::AcknowledgeOperation(_) => Dealing::AcknowledgeOperation,
-        Said::Reconcile(_) => Dealing::Reconcile,
-        Said::ReconcileOperations(_) => Dealing::ReconcileOperations,
-        Said::Message(_) => Dealing::MessageSaid,
-        Said::TearDown(_) => Dealing::TearDown,
-        Said::Unheard(CallType::Request) => Dealing::Request,
-        Said::Unheard(_) | Said::Subscribe(..) | Said::Refused(_) | Said::UpdateFramework(..) => {
+/// The counter of a call; `None` for calls with answers, which are counted where they are answered.
+fn counter_of(call: &SchedulerCall) -> Option<FrameworkCounter> {
+    Some(match call {
+        SchedulerCall::Accept(_) => FrameworkCounter::Accept,
+        SchedulerCall::Decline(_) => FrameworkCounter::Decline,
+        SchedulerCall::AcceptInverse(_) => FrameworkCounter::AcceptInverseOffers,
+        SchedulerCall::DeclineInverse(_) => FrameworkCounter::DeclineInverseOffers,
+        SchedulerCall::Revive(_) => FrameworkCounter::Revive,
+        SchedulerCall::Suppress(_) => FrameworkCounter::Suppress,
+        SchedulerCall::Kill(_) => FrameworkCounter::Kill,
+        SchedulerCall::Shutdown(..) => FrameworkCounter::Shutdown,
+        SchedulerCall::Acknowledge(_) => FrameworkCounter::Acknowledge,
+        SchedulerCall::AcknowledgeOperation(_) => FrameworkCounter::AcknowledgeOperation,
+        SchedulerCall::Reconcile(_) => FrameworkCounter::Reconcile,
+        SchedulerCall::ReconcileOperations(_) => FrameworkCounter::ReconcileOperations,
+        SchedulerCall::Message(_) => FrameworkCounter::MessageSaid,
+        SchedulerCall::TearDown(_) => FrameworkCounter::TearDown,
+        SchedulerCall::Ignored(CallType::Request) => FrameworkCounter::Request,
+        SchedulerCall::Ignored(_)
+        | SchedulerCall::Subscribe(..)
+        | SchedulerCall::Refused(_)
+        | SchedulerCall::UpdateFramework(..) => {
             return None;
         }
     })
@@ -204,28 +215,28 @@ impl Handler<HttpUpdate> for Master {
         let HttpUpdate {
             scheduler,
             update,
-            became,
+            on_updated,
         } = message;
         let (promise, reply) = promise();
         let id = update.framework_id.clone();
-        if !self.speaks_for(&scheduler, &id) {
-            let expected = "one that this scheduler speaks for and that is not over";
+        if !self.is_current_scheduler(&scheduler, &id) {
+            let expected = "this scheduler's framework, not yet removed";
             let problem = format!("framework_id is `{id}`: expected {expected}");
             promise.answer(Err(NotUpdated::Overtaken(problem)));
             return reply;
         }
-        let asker = Asker::framework(&self.config.acls, &update.framework);
-        if let Err(forbidden) = asker.register(&update.framework.roles) {
+        let caller = Caller::framework(&self.config.acls, &update.framework);
+        if let Err(forbidden) = caller.register(&update.framework.roles) {
             let problem = validation::unauthorized(&update.framework, &forbidden);
             promise.answer(Err(NotUpdated::Forbidden(problem)));
             return reply;
         }
         self.update_framework(update, ctx, move |master, updated| {
             if updated.is_ok() {
-                became();
+                on_updated();
             }
             let is_over =
-                master.removing.contains(&id) || master.books.frameworks.get(&id).is_none();
+                master.removing.contains(&id) || master.state.frameworks.get(&id).is_none();
             promise.answer(updated.map_err(|refused| match refused {
                 SubscriptionRefused::Never { reason } if is_over => NotUpdated::Overtaken(reason),
                 SubscriptionRefused::Never { reason } => NotUpdated::Never(reason),
@@ -237,15 +248,15 @@ impl Handler<HttpUpdate> for Master {
 }
 
 impl Master {
-    /// Somebody else speaks for the framework by now.
+    /// Drops a call of a scheduler that was replaced.
     fn drop_call(&mut self, scheduler: &Pid, id: &FrameworkId, ctx: &mut Context<Self>) {
-        tracing::debug!(framework = %id, %scheduler, "a call of a scheduler that was replaced is dropped");
-        self.change(ctx, |books, _, _| {
-            books.counters.count("master/dropped_messages");
+        tracing::debug!(framework = %id, %scheduler, "dropping a call of a replaced scheduler");
+        self.change(ctx, |state, _, _| {
+            state.counters.count("master/dropped_messages");
         });
     }
 
-    fn speaks_for(&self, scheduler: &Pid, id: &FrameworkId) -> bool {
-        self.books.frameworks.scheduler(id) == Some(scheduler)
+    fn is_current_scheduler(&self, scheduler: &Pid, id: &FrameworkId) -> bool {
+        self.state.frameworks.scheduler(id) == Some(scheduler)
     }
 }

@@ -1,7 +1,9 @@
-//! Carrying out: what decisions want done, done in order.
+//! Carries out the effects of decisions, in order.
 //!
-//! What the allocator is told and what is done about links waits for the end of the turn (see [`super::collected`]). A message that does not go out is counted. Three kinds are mended at once: tasks that did not go out have never run, an agent that
-//! was not told of an operation must register again, and offers that did not go out are free again. For all others somebody asks or sends again.
+//! Messages to the allocator and changes of links wait for the end of the turn (see
+//! [`super::end_of_turn`]). A message that cannot be sent is counted. Three kinds are repaired at
+//! once: unsent tasks never run, an agent that misses an operation must register again, and unsent
+//! offers are free again. All others are asked for or sent again later.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,26 +13,26 @@ use protocol::{FrameworkId, OfferId};
 use runtime::prelude::*;
 
 use super::{Master, Phase};
-use crate::dealings::Dealing;
 use crate::effects::{Due, Effect, Effects, ToAgent, ToScheduler};
+use crate::framework_counters::FrameworkCounter;
 
-/// Room for so many effects is kept for the next decision.
+/// Maximum capacity, in effects, that is kept for the next decision.
 const SPARE_MAX: usize = 64;
 
 impl Master {
-    /// Carries these out, and what follows from their failures.
+    /// Carries out effects, and the consequences of their failures.
     pub(super) fn perform(&mut self, mut effects: Effects, ctx: &mut Context<Self>) {
         if self.phase == Phase::Deposed {
-            return; // Nothing is said in its name any more.
+            return; // A deposed master sends nothing.
         }
         let mut queue = VecDeque::new();
         for effect in effects.drain(..) {
-            self.do_one(effect, ctx, &mut queue);
+            self.perform_one(effect, ctx, &mut queue);
         }
         while let Some(effect) = queue.pop_front() {
-            self.do_one(effect, ctx, &mut queue);
+            self.perform_one(effect, ctx, &mut queue);
         }
-        // Its room serves the next decision.
+        // Keeps the capacity for the next decision.
         if effects.capacity() <= SPARE_MAX {
             self.spare = effects;
         }
@@ -38,12 +40,17 @@ impl Master {
         self.forget_operations(ctx);
     }
 
-    fn do_one(&mut self, effect: Effect, ctx: &mut Context<Self>, queue: &mut VecDeque<Effect>) {
+    fn perform_one(
+        &mut self,
+        effect: Effect,
+        ctx: &mut Context<Self>,
+        queue: &mut VecDeque<Effect>,
+    ) {
         match effect {
-            Effect::ToAgent(pid, message) => self.tell_agent_in_line(&pid, message, ctx, queue),
+            Effect::ToAgent(pid, message) => self.tell_agent_in_order(&pid, message, ctx, queue),
             Effect::ToScheduler(pid, message) => self.tell_scheduler(&pid, message, ctx, queue),
             Effect::ToAllocator(_) | Effect::Link(_) | Effect::Unlink(_) | Effect::Watch(..) => {
-                self.collect(effect, ctx);
+                self.at_end_of_turn(effect, ctx);
             }
             Effect::Later(after, due) => self.later(after, due, ctx),
             Effect::RemoveFramework(id) => self.remove_framework(id, ctx),
@@ -53,7 +60,7 @@ impl Master {
                 self.accept_operation(pid, agent_id, serial, queue);
             }
             Effect::Forget(agent_id, serial) => self.forget_operation(agent_id, serial),
-            Effect::Void(pid) => self.void_line(&pid, ctx, queue),
+            Effect::Void(pid) => self.drop_queue(&pid, ctx, queue),
         }
     }
 
@@ -66,7 +73,7 @@ impl Master {
     ) {
         let node = ctx.node().clone();
         let mut unapplied = None;
-        let told = match message {
+        let sent = match message {
             ToAgent::Run(message) => return self.launch(pid, message, ctx, queue),
             ToAgent::Apply(agent_id, message) => {
                 unapplied = Some(agent_id);
@@ -84,11 +91,11 @@ impl Master {
             ToAgent::ShutDown(message) => node.tell(pid, message),
             ToAgent::RegisterAgain => node.tell(pid, PingAgent { connected: false }),
         };
-        if let Err(error) = told {
+        if let Err(error) = sent {
             self.dropped(pid, &error.into());
             if let Some(agent_id) = unapplied {
                 let mut out = Effects::new();
-                self.books_mut().not_applied(&agent_id, &mut out);
+                self.state_mut().not_applied(&agent_id, &mut out);
                 queue.extend(out);
             }
         }
@@ -105,7 +112,7 @@ impl Master {
         let mut offers: Vec<OfferId> = Vec::new();
         let leads = matches!(message, ToScheduler::Lead(_));
         let (event, events) = event(&message);
-        let told = match message {
+        let sent = match message {
             ToScheduler::Offers(message) => {
                 offers.extend(message.offers.iter().map(|offer| offer.id.clone()));
                 node.tell(pid, message)
@@ -125,35 +132,35 @@ impl Master {
             ToScheduler::Failed(message) => node.tell(pid, message),
             ToScheduler::Lead(message) => node.tell(pid, message),
         };
-        if let Err(error) = told {
+        if let Err(error) = sent {
             self.dropped(pid, &error.into());
             let mut out = Effects::new();
-            self.books_mut().not_offered(offers, &mut out);
+            self.state_mut().not_offered(offers, &mut out);
             if leads {
-                // It does not know that it is its turn: the next one's.
-                self.books_mut().scheduler_gone(pid, &mut out);
+                // It does not know that it leads: the next standby is chosen.
+                self.state_mut().scheduler_gone(pid, &mut out);
             }
             queue.extend(out);
         } else if events > 0 {
-            let frameworks = &mut self.books_mut().frameworks;
-            frameworks.dealt_at(pid, event, events);
-            if event == Dealing::Offers {
-                frameworks.dealt_at(pid, Dealing::OfferSent, offers.len());
+            let frameworks = &mut self.state_mut().frameworks;
+            frameworks.count_at(pid, event, events);
+            if event == FrameworkCounter::Offers {
+                frameworks.count_at(pid, FrameworkCounter::OfferSent, offers.len());
             }
         }
     }
 
     pub(super) fn dropped(&mut self, pid: &Pid, error: &AskError) {
         match error {
-            // Its link says so once, and whatever else is on its way to it comes to nothing too.
+            // Its link reports that once; other messages to it are lost as well.
             AskError::Gone => tracing::debug!(to = %pid, "a message did not go out"),
             _ => tracing::warn!(to = %pid, %error, "a message did not go out"),
         }
-        self.books_mut().counters.count("master/dropped_messages");
+        self.state_mut().counters.count("master/dropped_messages");
     }
 
-    pub(super) fn books_mut(&mut self) -> &mut crate::books::Books {
-        std::sync::Arc::make_mut(&mut self.books)
+    pub(super) fn state_mut(&mut self) -> &mut crate::state::MasterState {
+        std::sync::Arc::make_mut(&mut self.state)
     }
 
     fn later(&mut self, after: Duration, due: Due, ctx: &mut Context<Self>) {
@@ -173,27 +180,27 @@ impl Master {
     fn due(&mut self, due: Due, ctx: &mut Context<Self>) {
         match due {
             Due::OffersToExpire => {
-                self.change(ctx, |books, now, out| books.expire_offers(now, out));
+                self.change(ctx, |state, now, out| state.expire_offers(now, out));
             }
             Due::InverseOffersExpired(ids) => {
-                self.change(ctx, |books, _, out| books.rescind_inverse(ids, out));
+                self.change(ctx, |state, _, out| state.rescind_inverse(ids, out));
             }
             Due::FailoverExpired(id, session) => {
                 self.failovers.remove(&id);
-                self.change(ctx, |books, _, out| {
-                    books.failover_expired(id, session, out);
+                self.change(ctx, |state, _, out| {
+                    state.failover_expired(id, session, out);
                 });
             }
-            Due::LeadersAwaited => self.change(ctx, |books, _, out| books.leaders_awaited(out)),
+            Due::LeadersAwaited => self.change(ctx, |state, _, out| state.leaders_awaited(out)),
             Due::RecoveryOver => self.recovery_over(ctx),
             Due::Overdue(serial) => {
-                self.change(ctx, |books, now, out| {
-                    books.look_for_overdue(serial, now, out);
+                self.change(ctx, |state, now, out| {
+                    state.check_overdue(serial, now, out);
                 });
             }
             Due::Revoked(tasks, deadline) => {
-                self.change(ctx, |books, now, out| {
-                    books.revocations_due(tasks, deadline, now, out);
+                self.change(ctx, |state, now, out| {
+                    state.revocations_due(tasks, deadline, now, out);
                 });
             }
         }
@@ -201,36 +208,37 @@ impl Master {
 
     fn record_deadline(&mut self, id: &FrameworkId, ctx: &mut Context<Self>) {
         if self.removing.contains(id) {
-            return; // It is on its way out, and has no deadline any more.
+            return; // It is being removed, and has no deadline any more.
         }
-        let Some(operation) = self.books.deadline(id, ctx.clock().wall()) else {
+        let Some(operation) = self.state.deadline(id, ctx.clock().wall()) else {
             return;
         };
         let applied = self.registry.apply(operation);
         let id = id.clone();
         ctx.then(applied, move |master, applied, ctx| {
             if let Err(error) = applied {
-                tracing::warn!(framework = %id, %error, "a failover deadline is not recorded");
+                tracing::warn!(framework = %id, %error, "cannot record a failover deadline");
                 master.step_down_if_over(&error, ctx);
             }
         });
     }
 }
 
-/// Which event of the v1 API this is to a framework, and how many of them it is over HTTP.
-fn event(message: &ToScheduler) -> (Dealing, usize) {
+/// The v1 API event of this message, and how many events it is over HTTP.
+fn event(message: &ToScheduler) -> (FrameworkCounter, usize) {
     match message {
-        ToScheduler::Offers(_) => (Dealing::Offers, 1),
-        ToScheduler::InverseOffers(_) => (Dealing::InverseOffers, 1),
-        ToScheduler::Status(_) => (Dealing::Status, 1),
-        ToScheduler::Revoked(message) => (Dealing::Status, message.tasks.len()),
-        ToScheduler::Operation(_) => (Dealing::OperationStatus, 1),
-        ToScheduler::Message(_) => (Dealing::MessageTold, 1),
-        ToScheduler::Lost(_) => (Dealing::Failure, 1),
-        ToScheduler::Failed(_) => (Dealing::Error, 1),
-        // These the books have counted, for they may be told to a scheduler that was just replaced, or to one that has just become one.
-        ToScheduler::Rescind(_) => (Dealing::Rescind, 0),
-        ToScheduler::RescindInverse(_) => (Dealing::RescindInverseOffer, 0),
-        ToScheduler::Lead(_) => (Dealing::Subscribed, 0),
+        ToScheduler::Offers(_) => (FrameworkCounter::Offers, 1),
+        ToScheduler::InverseOffers(_) => (FrameworkCounter::InverseOffers, 1),
+        ToScheduler::Status(_) => (FrameworkCounter::Status, 1),
+        ToScheduler::Revoked(message) => (FrameworkCounter::Status, message.tasks.len()),
+        ToScheduler::Operation(_) => (FrameworkCounter::OperationStatus, 1),
+        ToScheduler::Message(_) => (FrameworkCounter::MessageTold, 1),
+        ToScheduler::Lost(_) => (FrameworkCounter::Failure, 1),
+        ToScheduler::Failed(_) => (FrameworkCounter::Error, 1),
+        // Counted by the state, because the receiver may have just been replaced or have just
+        // subscribed.
+        ToScheduler::Rescind(_) => (FrameworkCounter::Rescind, 0),
+        ToScheduler::RescindInverse(_) => (FrameworkCounter::RescindInverseOffer, 0),
+        ToScheduler::Lead(_) => (FrameworkCounter::Subscribed, 0),
     }
 }

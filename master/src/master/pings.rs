@@ -1,8 +1,8 @@
-//! Pings: which agent is asked when whether it is there (SPEC 3.2: every 15 s, five misses).
+//! Pings: when each agent is pinged (every 15 s, unreachable after five misses).
 //!
-//! Remembers one line of agents in the order of their times, with one timer: each is pinged so long after its registration or its last
-//! ping, so whoever comes first is first again. Who registers has just spoken and is not asked at once, least of all when thousands come
-//! back together. What is known of answers is in [`crate::health`].
+//! One queue of agents by due time, with one timer: each is pinged one interval after its
+//! registration or last ping, so the order never changes. A newly registered agent is not pinged at
+//! once, least of all when thousands return together. Answers are evaluated in [`crate::health`].
 
 use std::collections::VecDeque;
 
@@ -15,22 +15,22 @@ use rustc_hash::FxHashMap;
 use super::Master;
 use crate::health::{Due, Health};
 
-/// So many agents are pinged before others get their turn.
+/// Agents pinged in one go before the actor handles other messages.
 const AT_ONCE: usize = 128;
 
-/// Whom to ping, and what is known of their answers.
+/// The agents to ping, and their answers.
 #[derive(Default)]
 pub(super) struct Pings {
-    /// By agent: in which session, and how it has answered.
+    /// By agent: the session and the answers.
     health: FxHashMap<AgentId, (u64, Health)>,
-    /// Agents with their sessions, in the order of their times.
-    line: VecDeque<(Instant, AgentId, u64)>,
-    /// Whether the first of them is awaited.
+    /// Agents with their sessions, by due time.
+    queue: VecDeque<(Instant, AgentId, u64)>,
+    /// Whether the timer of the first one is running.
     is_awaited: bool,
 }
 
 impl Pings {
-    /// The agent is no more, or out of reach.
+    /// Forgets an agent that was removed or is unreachable.
     pub fn forget(&mut self, id: &AgentId) {
         self.health.remove(id);
     }
@@ -42,16 +42,16 @@ impl Pings {
 }
 
 impl Master {
-    /// Begins to ping an agent, unless it has registered again since or is gone.
+    /// Starts to ping an agent, unless it has registered again since or is gone.
     pub(super) fn watch(&mut self, id: AgentId, session: u64, ctx: &mut Context<Self>) {
-        let agent = self.books.agents.get(&id);
+        let agent = self.state.agents.get(&id);
         if agent.is_some_and(|agent| agent.session == session) {
             let unasked = (session, Health::default());
             let before = self.pings.health.insert(id.clone(), unasked);
             match before {
-                // It has just spoken.
+                // It has just sent a message.
                 None => self.ping_later(id, session, ctx),
-                // Its session may be another only for the allocator, and has to put off no ping.
+                // Only the allocator may have caused the new session, which must not delay a ping.
                 Some(_) => self.ping_due(id, session, ctx),
             }
         }
@@ -59,13 +59,13 @@ impl Master {
 
     fn ping_later(&mut self, id: AgentId, session: u64, ctx: &mut Context<Self>) {
         let due = ctx.clock().now() + self.config.agent_ping_timeout;
-        self.pings.line.push_back((due, id, session));
+        self.pings.queue.push_back((due, id, session));
         self.await_pings(ctx);
     }
 
-    /// One timer for all.
+    /// Starts the one timer.
     fn await_pings(&mut self, ctx: &mut Context<Self>) {
-        let Some((due, ..)) = self.pings.line.front() else {
+        let Some((due, ..)) = self.pings.queue.front() else {
             return;
         };
         if std::mem::replace(&mut self.pings.is_awaited, true) {
@@ -73,13 +73,13 @@ impl Master {
         }
         ctx.after(*due - ctx.clock().now(), |master, ctx| {
             let now = ctx.clock().now();
-            // Those that are pinged now come again at the end, later than now.
+            // The agents pinged now are queued again at the end.
             for _ in 0..AT_ONCE {
                 let is_due = |(due, ..): &(Instant, AgentId, u64)| *due <= now;
-                if !master.pings.line.front().is_some_and(is_due) {
+                if !master.pings.queue.front().is_some_and(is_due) {
                     break;
                 }
-                if let Some((_, id, session)) = master.pings.line.pop_front() {
+                if let Some((_, id, session)) = master.pings.queue.pop_front() {
                     master.ping_due(id, session, ctx);
                 }
             }
@@ -88,10 +88,10 @@ impl Master {
         });
     }
 
-    /// The time of a ping has come, unless the agent has registered again since or is gone.
+    /// Pings an agent, unless it has registered again since or is gone.
     fn ping_due(&mut self, id: AgentId, session: u64, ctx: &mut Context<Self>) {
         let misses_max = self.config.max_agent_ping_timeouts;
-        let agent = self.books.agents.get(&id);
+        let agent = self.state.agents.get(&id);
         let Some(agent) = agent.filter(|agent| agent.session == session) else {
             return;
         };
@@ -100,8 +100,8 @@ impl Master {
         };
         match health.due(misses_max) {
             Due::Unreachable => {
-                tracing::warn!(agent = %id, "the agent has left {misses_max} pings unanswered");
-                let counters = &mut self.books_mut().counters;
+                tracing::warn!(agent = %id, "agent has not answered {misses_max} pings");
+                let counters = &mut self.state_mut().counters;
                 counters.count("master/slave_unreachable_scheduled");
                 let since = ctx.clock().wall();
                 self.mark_unreachable(id, since, ctx);
@@ -110,7 +110,8 @@ impl Master {
                 let ping = PingAgent {
                     connected: agent.connected,
                 };
-                // No clock for each: there are few before the agent is held for unreachable, and they end with the link.
+                // No timer for each: there are few pings before the agent is unreachable, and they
+                // end with the link.
                 let asked = ctx.node().ask(&agent.pid, ping, Patience::WhileLinked);
                 let pinged = id.clone();
                 ctx.then(asked, move |master, answer, _| {

@@ -1,5 +1,5 @@
-//! What the master hears from the allocator about tasks that must make room, and about long ones: it says what runs, and carries out what is
-//! decided.
+//! Messages from the allocator about revocation and long tasks: lists tasks for it, and carries out
+//! its decisions.
 
 use module_api::allocator::{LongTasksBounded, StillLacking, TasksWanted, VictimsNamed};
 use runtime::prelude::*;
@@ -10,7 +10,7 @@ impl Handler<TasksWanted> for Master {
     type Result = ();
 
     fn handle(&mut self, wanted: TasksWanted, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, _, out| books.list_tasks(&wanted, out));
+        self.change(ctx, |state, _, out| state.list_tasks(&wanted, out));
     }
 }
 
@@ -18,7 +18,7 @@ impl Handler<VictimsNamed> for Master {
     type Result = ();
 
     fn handle(&mut self, named: VictimsNamed, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, now, out| books.victims_named(named, now, out));
+        self.change(ctx, |state, now, out| state.victims_named(named, now, out));
     }
 }
 
@@ -26,7 +26,7 @@ impl Handler<StillLacking> for Master {
     type Result = ();
 
     fn handle(&mut self, lacking: StillLacking, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, now, out| books.spare(&lacking.roles, now, out));
+        self.change(ctx, |state, now, out| state.spare(&lacking.roles, now, out));
     }
 }
 
@@ -34,8 +34,8 @@ impl Handler<LongTasksBounded> for Master {
     type Result = ();
 
     fn handle(&mut self, bound: LongTasksBounded, ctx: &mut Context<Self>) {
-        self.change(ctx, |books, now, out| {
-            books.long_tasks_bounded(bound, now, out)
+        self.change(ctx, |state, now, out| {
+            state.long_tasks_bounded(bound, now, out)
         });
     }
 }

@@ -1,8 +1,8 @@
-//! What the master hears from schedulers.
+//! Messages from schedulers.
 //!
-//! Each handler checks that the framework's own scheduler speaks, and lets the books decide. Calls come numbered, so that they
-//! are handled once and in order although a driver says them again when it has lost its master (S132, W17). They wait for their
-//! [turn](super::turns), as whoever subscribes does. Nothing is remembered here but which of them were handled.
+//! Each handler checks that the framework's own scheduler is the sender, and lets the state decide.
+//! Calls are numbered, so that each is handled once and in order although a driver repeats them
+//! after a failover. They wait for their [turn](super::turns), as subscriptions do.
 
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
@@ -12,11 +12,11 @@ use protocol::message::scheduler::{
 };
 use protocol::{FrameworkId, FrameworkInfo};
 use resources::Invalid;
-use runtime::delivery::{NotTaken, Numbered, Taken};
+use runtime::delivery::{NotAcknowledged, SequenceAck, Sequenced};
 use runtime::prelude::*;
 
 use super::Master;
-use crate::dealings::Dealing;
+use crate::framework_counters::FrameworkCounter;
 use crate::registry::RegistryError;
 use crate::subscription::FrameworkPrepared;
 
@@ -44,7 +44,7 @@ impl Handler<UpdateFramework> for Master {
 }
 
 impl Master {
-    /// Has the framework be one, through the registry, and says how that went.
+    /// Subscribes a framework through the registry, and answers.
     fn subscribe(&mut self, message: Subscribe, promise: Promise<Answer>, ctx: &mut Context<Self>) {
         match self.prepare_subscription(&message, ctx) {
             Err(refused) => promise.answer(Err(refused)),
@@ -63,7 +63,7 @@ impl Master {
         }
     }
 
-    /// Has the framework become something else, through the registry, and says how that went.
+    /// Changes a framework through the registry, and answers.
     pub(super) fn update_framework(
         &mut self,
         message: UpdateFramework,
@@ -77,7 +77,7 @@ impl Master {
                 ctx.then(applied, move |master, applied, ctx| {
                     let updated = match applied {
                         Ok(_) => {
-                            master.change(ctx, |books, _, out| books.update(prepared, message, out))
+                            master.change(ctx, |state, _, out| state.update(prepared, message, out))
                         }
                         Err(error) => Err(master.subscription_refused(error, ctx)),
                     };
@@ -107,7 +107,7 @@ impl Master {
             let reason = super::turns::TOO_MANY.to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        self.change(ctx, |books, _, _| books.prepare_update(message))
+        self.change(ctx, |state, _, _| state.prepare_update(message))
     }
 
     fn prepare_subscription(
@@ -116,10 +116,10 @@ impl Master {
         ctx: &mut Context<Self>,
     ) -> Result<FrameworkPrepared, SubscriptionRefused> {
         self.may_subscribe(&message.scheduler, &message.framework, ctx)?;
-        self.change(ctx, |books, _, _| books.prepare_framework(message))
+        self.change(ctx, |state, _, _| state.prepare_framework(message))
     }
 
-    /// Whether the books may be asked about this scheduler now, and it is its sender's.
+    /// Whether the scheduler is the sender's, and the registry is not being asked about it already.
     pub(super) fn may_subscribe(
         &self,
         scheduler: &Pid,
@@ -149,7 +149,7 @@ impl Master {
             return Err(SubscriptionRefused::Never { reason });
         }
         if self.admitting.contains(scheduler) {
-            let reason = "the registry is being asked about this scheduler already".to_owned();
+            let reason = "a subscription of this scheduler is being recorded".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
         if let Some(reason) = id.and_then(|id| self.being_removed(id)) {
@@ -158,7 +158,7 @@ impl Master {
         Ok(())
     }
 
-    /// Why nothing is begun for this framework, if it is being removed.
+    /// The reason to refuse a framework that is being removed.
     pub(super) fn being_removed(&self, id: &FrameworkId) -> Option<String> {
         let problem = || format!("framework_id is `{id}`: expected one that is not being removed");
         self.removing.contains(id).then(problem)
@@ -173,10 +173,10 @@ impl Master {
         if let Some(reason) = self.being_removed(&prepared.framework_id) {
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        tracing::info!(framework = %prepared.framework_id, scheduler = %message.scheduler, "a framework is subscribed");
-        self.change(ctx, |books, now, out| {
-            let subscribed = books.subscribe(prepared, message, now, out)?;
-            books.warn_again(&subscribed.framework_id, now, out);
+        tracing::info!(framework = %prepared.framework_id, scheduler = %message.scheduler, "framework subscribed");
+        self.change(ctx, |state, now, out| {
+            let subscribed = state.subscribe(prepared, message, now, out)?;
+            state.warn_again(&subscribed.framework_id, now, out);
             Ok(subscribed)
         })
     }
@@ -199,10 +199,11 @@ impl Master {
         }
     }
 
-    /// Whether the message being handled comes from the scheduler that speaks for that framework now. The node is proved by
-    /// its certificate; the actor is what that node says, and tells two schedulers on one node apart.
+    /// Whether the current message comes from the framework's current scheduler. The certificate
+    /// proves the node; the actor is that node's statement, and distinguishes two schedulers on one
+    /// node.
     fn is_from_framework(&mut self, id: &FrameworkId, ctx: &mut Context<Self>) -> bool {
-        let scheduler = self.books.frameworks.scheduler(id);
+        let scheduler = self.state.frameworks.scheduler(id);
         let Some(sender) = ctx.sender() else {
             return scheduler.is_some();
         };
@@ -211,19 +212,19 @@ impl Master {
                 && sender.pid.as_ref().is_none_or(|pid| pid == scheduler)
         });
         if !right {
-            tracing::warn!(framework = %id, node = %sender.peer.node, "a call of who does not speak for this framework is ignored");
-            self.change(ctx, |books, _, _| {
-                books.counters.count("master/dropped_messages");
+            tracing::warn!(framework = %id, node = %sender.peer.node, "ignoring a call from a node that is not the framework's scheduler");
+            self.change(ctx, |state, _, _| {
+                state.counters.count("master/dropped_messages");
             });
         }
         right
     }
 }
 
-impl Handler<Numbered> for Master {
-    type Result = Reply<Result<Taken, NotTaken>>;
+impl Handler<Sequenced> for Master {
+    type Result = Reply<Result<SequenceAck, NotAcknowledged>>;
 
-    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         match self.may_speak(numbered.from()) {
             Ok(principal) => self.take_in_turn(principal, numbered, promise, ctx),
@@ -234,21 +235,21 @@ impl Handler<Numbered> for Master {
 }
 
 impl Master {
-    /// Whether this scheduler speaks for a framework now; gives the framework's principal.
-    pub(super) fn may_speak(&self, from: &Pid) -> Result<Option<String>, NotTaken> {
-        // A deposed master takes nothing: the next one is told.
+    /// Checks that this scheduler leads a framework; returns the framework's principal.
+    pub(super) fn may_speak(&self, from: &Pid) -> Result<Option<String>, NotAcknowledged> {
+        // A deposed master accepts nothing: the driver sends it to the next one.
         if let Some(reason) = self.not_leading() {
-            return Err(NotTaken::NotNow { reason });
+            return Err(NotAcknowledged::NotNow { reason });
         }
-        // Its calls would be ignored, and then it could not say them again once it is subscribed.
-        let Some(framework) = self.books.frameworks.at(from) else {
-            return Err(match self.books.standbys.at(from) {
-                // It led once, and what it says is no longer its framework's word.
-                Some(id) => NotTaken::Never {
+        // Its calls would be ignored, and it could not repeat them once it is subscribed.
+        let Some(framework) = self.state.frameworks.at(from) else {
+            return Err(match self.state.standbys.at(from) {
+                // It has led before, and its calls are no longer valid.
+                Some(id) => NotAcknowledged::Never {
                     reason: format!("{from} stands by for framework {id}, which another leads"),
                 },
-                None => NotTaken::NotNow {
-                    reason: format!("{from} speaks for no framework"),
+                None => NotAcknowledged::NotNow {
+                    reason: format!("{from} is not subscribed"),
                 },
             });
         };
@@ -263,10 +264,10 @@ macro_rules! calls {
 
             fn handle(&mut self, call: $call, ctx: &mut Context<Self>) {
                 if self.is_from_framework(&call.framework_id, ctx) && self.has_turn(&call.framework_id, ctx) {
-                    self.change(ctx, |books, now, out| {
-                        books.frameworks.dealt(&call.framework_id, Dealing::$dealing, 1);
-                        let decide: fn(&mut crate::books::Books, $call, runtime::Timestamp, &mut crate::effects::Effects) = $decide;
-                        decide(books, call, now, out)
+                    self.change(ctx, |state, now, out| {
+                        state.frameworks.count(&call.framework_id, FrameworkCounter::$dealing, 1);
+                        let decide: fn(&mut crate::state::MasterState, $call, runtime::Timestamp, &mut crate::effects::Effects) = $decide;
+                        decide(state, call, now, out)
                     });
                 }
             }
@@ -275,19 +276,19 @@ macro_rules! calls {
 }
 
 calls! {
-    AcceptOffers, Accept => |books, call, now, out| books.accept(call, now, out);
-    DeclineOffers, Decline => |books, call, _, out| books.decline(call, out);
-    AcceptInverseOffers, AcceptInverseOffers => |books, call, now, out| books.accept_inverse(call, now, out);
-    DeclineInverseOffers, DeclineInverseOffers => |books, call, now, out| books.decline_inverse(call, now, out);
-    ReviveOffers, Revive => |books, call, _, out| books.revive(call, out);
-    SuppressOffers, Suppress => |books, call, _, out| books.suppress(call, out);
-    AcknowledgeStatus, Acknowledge => |books, call, _, out| books.acknowledge(call, out);
-    ReconcileTasks, Reconcile => |books, call, now, out| books.reconcile(call, now, out);
-    AcknowledgeOperation, AcknowledgeOperation => |books, call, _, out| books.acknowledge_operation(call, out);
-    ReconcileOperations, ReconcileOperations => |books, call, _, out| books.reconcile_operations(call, out);
-    KillTask, Kill => |books, call, now, out| books.kill(call, now, out);
-    TearDown, TearDown => |books, call, _, out| {
-        books.counters.count("master/messages_unregister_framework");
+    AcceptOffers, Accept => |state, call, now, out| state.accept(call, now, out);
+    DeclineOffers, Decline => |state, call, _, out| state.decline(call, out);
+    AcceptInverseOffers, AcceptInverseOffers => |state, call, now, out| state.accept_inverse(call, now, out);
+    DeclineInverseOffers, DeclineInverseOffers => |state, call, now, out| state.decline_inverse(call, now, out);
+    ReviveOffers, Revive => |state, call, _, out| state.revive(call, out);
+    SuppressOffers, Suppress => |state, call, _, out| state.suppress(call, out);
+    AcknowledgeStatus, Acknowledge => |state, call, _, out| state.acknowledge(call, out);
+    ReconcileTasks, Reconcile => |state, call, now, out| state.reconcile(call, now, out);
+    AcknowledgeOperation, AcknowledgeOperation => |state, call, _, out| state.acknowledge_operation(call, out);
+    ReconcileOperations, ReconcileOperations => |state, call, _, out| state.reconcile_operations(call, out);
+    KillTask, Kill => |state, call, now, out| state.kill(call, now, out);
+    TearDown, TearDown => |state, call, _, out| {
+        state.counters.count("master/messages_unregister_framework");
         out.push(crate::effects::Effect::RemoveFramework(call.framework_id));
     };
 }
@@ -301,19 +302,19 @@ impl Handler<FrameworkMessage> for Master {
             .is_some_and(|sender| sender.peer.role == Role::Agent);
         if from_agent {
             let node = ctx.sender().map(|sender| sender.peer.node.clone());
-            let agent = self.books.agents.connected(&message.agent_id);
+            let agent = self.state.agents.connected(&message.agent_id);
             if agent.map(|agent| agent.pid.node()) == node.as_ref() {
-                self.change(ctx, |books, _, out| {
-                    books.message_to_scheduler(message, out)
+                self.change(ctx, |state, _, out| {
+                    state.message_to_scheduler(message, out)
                 });
             }
         } else if self.is_from_framework(&message.framework_id, ctx)
             && self.has_turn(&message.framework_id, ctx)
         {
-            self.change(ctx, |books, _, out| {
+            self.change(ctx, |state, _, out| {
                 let id = &message.framework_id;
-                books.frameworks.dealt(id, Dealing::MessageSaid, 1);
-                books.message_to_executor(message, out);
+                state.frameworks.count(id, FrameworkCounter::MessageSaid, 1);
+                state.message_to_executor(message, out);
             });
         }
     }

@@ -1,11 +1,11 @@
-//! What the master hears from schedulers that stand by for each other, and of what frameworks keep (S134).
+//! Messages from standby schedulers, and access to the state that frameworks store.
 //!
-//! Each handler checks who speaks, lets the books decide and asks the registry. Remembers which names are just being admitted, so that two
-//! schedulers that come at once do not become two frameworks.
+//! Each handler checks the sender, lets the state decide and asks the registry. Remembers the names
+//! that are being admitted, so that two schedulers that come at once do not become two frameworks.
 
 use protocol::FrameworkId;
 use protocol::message::scheduler::SubscriptionRefused;
-use protocol::message::standby::{StandBy, Standing};
+use protocol::message::standby::{StandBy, StandbyReply};
 use protocol::message::state::{
     ChangeState, GetState, StateRefused, StateValue, check_key, check_value,
 };
@@ -14,10 +14,10 @@ use runtime::{Pid, Reply, promise};
 
 use super::{Master, REGISTRY_RETRY};
 use crate::registry::{RegistryError, RegistryOperation};
-use crate::standby::Turn;
+use crate::standby::StandbyOutcome;
 use crate::subscription::FrameworkPrepared;
 
-type Stands = Result<Standing, SubscriptionRefused>;
+type Stands = Result<StandbyReply, SubscriptionRefused>;
 
 impl Handler<StandBy> for Master {
     type Result = Reply<Stands>;
@@ -31,7 +31,7 @@ impl Handler<StandBy> for Master {
 }
 
 impl Master {
-    /// Has the scheduler lead or stand by, and says which.
+    /// Makes the scheduler lead or stand by, and answers.
     fn take_standby(
         &mut self,
         message: StandBy,
@@ -40,30 +40,30 @@ impl Master {
     ) {
         match self.turn(&message, ctx) {
             Err(refused) => promise.answer(Err(refused)),
-            Ok(Turn::StandsBy(standing)) => {
-                tracing::info!(framework = %standing.framework_id, scheduler = %message.scheduler, "a scheduler stands by");
-                // Nothing is recorded of it, so a majority is asked whether this master may say so.
+            Ok(StandbyOutcome::StandsBy(standing)) => {
+                tracing::info!(framework = %standing.framework_id, scheduler = %message.scheduler, "scheduler stands by");
+                // Nothing is recorded of a standby, so a majority must confirm this master first.
                 let led = self.registry.still_leads();
                 ctx.then(led, |master, led, ctx| {
                     promise.answer(match led {
-                        Ok(()) => Ok(Standing::StandsBy(standing)),
+                        Ok(()) => Ok(StandbyReply::StandsBy(standing)),
                         Err(error) => Err(master.subscription_refused(error, ctx)),
                     });
                 });
             }
-            Ok(Turn::Leads(prepared)) => {
+            Ok(StandbyOutcome::Leads(prepared)) => {
                 let (scheduler, key) = (message.scheduler.clone(), name_of(&message));
                 self.admitting.insert(scheduler.clone());
-                self.founding.insert(key.clone());
+                self.admitting_names.insert(key.clone());
                 let applied = self.registry.apply(prepared.operation.clone());
                 ctx.then(applied, move |master, applied, ctx| {
                     master.admitting.remove(&scheduler);
-                    master.founding.remove(&key);
+                    master.admitting_names.remove(&key);
                     promise.answer(match applied {
                         Ok(_) => master.leads(*prepared, message, ctx),
                         Err(error) => {
                             let id = &prepared.framework_id;
-                            master.change(ctx, |books, _, out| books.not_led(id, out));
+                            master.change(ctx, |state, _, out| state.not_appointed(id, out));
                             Err(master.subscription_refused(error, ctx))
                         }
                     });
@@ -73,7 +73,7 @@ impl Master {
     }
 }
 
-/// What tells apart the frameworks of schedulers that name no id.
+/// The key that distinguishes frameworks whose schedulers send no id.
 fn name_of(message: &StandBy) -> (String, Option<String>) {
     let info = &message.framework;
     (info.name.clone(), info.principal.clone())
@@ -84,13 +84,13 @@ impl Master {
         &mut self,
         message: &StandBy,
         ctx: &mut Context<Self>,
-    ) -> Result<Turn, SubscriptionRefused> {
+    ) -> Result<StandbyOutcome, SubscriptionRefused> {
         self.may_subscribe(&message.scheduler, &message.framework, ctx)?;
-        if self.founding.contains(&name_of(message)) {
+        if self.admitting_names.contains(&name_of(message)) {
             let reason = "the registry is being asked about a framework of this name".to_owned();
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        self.change(ctx, |books, _, out| books.stand_by(message, out))
+        self.change(ctx, |state, _, out| state.stand_by(message, out))
     }
 
     fn leads(
@@ -103,41 +103,41 @@ impl Master {
         if let Some(reason) = self.being_removed(&id) {
             return Err(SubscriptionRefused::NotNow { reason });
         }
-        tracing::info!(framework = %id, scheduler = %message.scheduler, "a scheduler leads its framework");
-        self.change(ctx, |books, now, out| {
-            let subscribed = books.lead(prepared, message, now, out)?;
-            books.warn_again(&id, now, out);
-            Ok(Standing::Leads(subscribed))
+        tracing::info!(framework = %id, scheduler = %message.scheduler, "scheduler leads its framework");
+        self.change(ctx, |state, now, out| {
+            let subscribed = state.lead(prepared, message, now, out)?;
+            state.warn_again(&id, now, out);
+            Ok(StandbyReply::Leads(subscribed))
         })
     }
 
-    /// Has the first standby of a framework lead it, as soon as the registry knows it.
+    /// Makes the first standby of a framework lead, as soon as the registry has recorded it.
     pub(super) fn choose(&mut self, id: FrameworkId, ctx: &mut Context<Self>) {
         if self.not_leading().is_some() || self.removing.contains(&id) {
             return;
         }
-        let Some((prepared, message)) = self.change(ctx, |books, _, _| books.choose(&id)) else {
+        let Some((prepared, message)) = self.change(ctx, |state, _, _| state.choose(&id)) else {
             return;
         };
         let applied = self.registry.apply(prepared.operation.clone());
         ctx.then(applied, move |master, applied, ctx| match applied {
             Ok(_) if master.removing.contains(&id) => {}
             Ok(_) => {
-                tracing::info!(framework = %id, scheduler = %message.scheduler, "a standby is told to lead");
+                tracing::info!(framework = %id, scheduler = %message.scheduler, "standby leads now");
                 master.chosen(prepared, message, true, ctx);
             }
             Err(RegistryError::NotNow { reason }) => {
-                tracing::warn!(framework = %id, %reason, "no standby can be told to lead yet");
+                tracing::warn!(framework = %id, %reason, "cannot make a standby lead yet");
                 ctx.after(REGISTRY_RETRY, move |master, ctx| {
                     master.chosen(prepared, message, false, ctx);
                 });
             }
             Err(error) => {
-                tracing::error!(framework = %id, %error, "no standby can be told to lead");
+                tracing::error!(framework = %id, %error, "cannot make a standby lead");
                 master.step_down_if_over(&error, ctx);
-                // What was refused for good is not asked again.
+                // A permanent refusal is not tried again.
                 let scheduler = message.scheduler.clone();
-                master.change(ctx, |books, _, _| books.standbys.forget(&scheduler));
+                master.change(ctx, |state, _, _| state.standbys.forget(&scheduler));
                 master.chosen(prepared, message, false, ctx);
             }
         });
@@ -150,17 +150,17 @@ impl Master {
         recorded: bool,
         ctx: &mut Context<Self>,
     ) {
-        self.change(ctx, |books, now, out| {
-            books.chosen(prepared, message, recorded, now, out);
+        self.change(ctx, |state, now, out| {
+            state.chosen(prepared, message, recorded, now, out);
         });
     }
 
     /// Whether this scheduler is its sender's, and this master may answer it.
-    fn may_ask_of_state(&self, scheduler: &Pid, ctx: &Context<Self>) -> Result<(), StateRefused> {
+    fn check_state_access(&self, scheduler: &Pid, ctx: &Context<Self>) -> Result<(), StateRefused> {
         if let Some(reason) = self.not_leading() {
             return Err(StateRefused::NotNow { reason });
         }
-        let known = self.books.frameworks.at(scheduler);
+        let known = self.state.frameworks.at(scheduler);
         if known.is_some_and(|framework| !self.has_turn(&framework.id, ctx)) {
             let reason = super::turns::TOO_MANY.to_owned();
             return Err(StateRefused::NotNow { reason });
@@ -176,7 +176,7 @@ impl Master {
         }
     }
 
-    /// What a scheduler is told of this; nothing if this master must end, for then the next one knows.
+    /// The scheduler's error; `None` if this master must end, since then the next one answers.
     fn state_refused(
         &mut self,
         error: RegistryError,
@@ -207,8 +207,8 @@ impl Handler<GetState> for Master {
         let (promise, reply) = promise();
         let (id, scheduler) = (&question.framework_id, &question.scheduler);
         let allowed = self
-            .may_ask_of_state(scheduler, ctx)
-            .and_then(|()| self.books.may_read(id, scheduler))
+            .check_state_access(scheduler, ctx)
+            .and_then(|()| self.state.may_read(id, scheduler))
             .and_then(|()| check_key(&question.key).map_err(never));
         if let Err(refused) = allowed {
             promise.answer(Err(refused));
@@ -234,9 +234,9 @@ impl Handler<ChangeState> for Master {
         let (promise, reply) = promise();
         let value = change.value.as_deref().unwrap_or_default();
         let allowed = self
-            .may_ask_of_state(&change.scheduler, ctx)
+            .check_state_access(&change.scheduler, ctx)
             .and_then(|()| {
-                self.books
+                self.state
                     .may_change(&change.framework_id, &change.scheduler)
             })
             .and_then(|()| check_key(&change.key).map_err(never))

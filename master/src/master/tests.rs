@@ -1,4 +1,4 @@
-//! Stories about a master, with agents and schedulers that only record and an allocator that grants what the story says.
+//! Tests of a master with recording agents and schedulers, and an allocator that the test controls.
 
 mod agents;
 
@@ -7,10 +7,10 @@ mod delivery;
 mod draining;
 mod fencing;
 mod frameworks;
-mod hoarding;
 mod launch;
 mod long_tasks;
 mod maintenance;
+mod offer_expiry;
 mod operations;
 mod over;
 mod over_http;
@@ -43,15 +43,15 @@ use protocol::*;
 use resources::{Attributes, Resources, Role as ResourceRole};
 use runtime::memory::Network;
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse_network;
 use runtime::tap::{Fate, Passing};
+use runtime::testing::simulate_network;
 
 use super::*;
-use crate::registry::{FickleRegistry, Whims};
+use crate::registry::{FaultPlan, FaultyRegistry};
 
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What an actor of a story has heard, in order, as texts: `name` and what matters of it.
+/// The messages that an actor has received, in order, as short texts.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -60,13 +60,13 @@ impl Log {
         self.0.lock().unwrap().push(line);
     }
 
-    /// What was heard since the last look.
+    /// The messages since the last call.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }
 }
 
-/// An agent, a scheduler or an allocator that writes down what it hears.
+/// An agent, a scheduler or an allocator that records its messages.
 struct Recorder {
     log: Log,
     offers: Arc<Mutex<Vec<Offer>>>,
@@ -81,11 +81,11 @@ impl Actor for Recorder {
 macro_rules! records {
     ($($message:ident($roles:expr) => $line:expr;)*) => {
         impl Process for Recorder {
-            fn hears(ears: &mut Ears<Self>) {
-                $(ears.hear::<$message>($roles);)*
-                ears.hear::<PingAgent>(&[Role::Master]);
-                ears.hear::<OffersMade>(&[Role::Master]);
-                ears.hear::<StatusChanged>(&[Role::Master]);
+            fn accepts(handlers: &mut RemoteHandlers<Self>) {
+                $(handlers.accept::<$message>($roles);)*
+                handlers.accept::<PingAgent>(&[Role::Master]);
+                handlers.accept::<OffersMade>(&[Role::Master]);
+                handlers.accept::<StatusChanged>(&[Role::Master]);
             }
         }
         $(impl Handler<$message> for Recorder {
@@ -155,7 +155,7 @@ records! {
         None => format!("lost {}", short(&m.agent_id)),
     };
     FrameworkFailed(&[Role::Master]) => |m| format!("failed {}", m.message);
-    YouLead(&[Role::Master]) => |m| format!("you lead {}", short(&m.subscribed.framework_id));
+    SchedulerElected(&[Role::Master]) => |m| format!("you lead {}", short(&m.subscribed.framework_id));
     Begin(&[]) => |m| {
         let (quotas, weights) = (m.quotas.keys().collect::<Vec<_>>(), &m.weights);
         match quotas.is_empty() {
@@ -203,21 +203,21 @@ impl Handler<PingAgent> for Recorder {
     }
 }
 
-/// Tell the master this, as the actor that you are.
-struct Say(Box<dyn FnOnce(&Node) + Send>);
+/// Makes an actor send to the master.
+struct SendAs(Box<dyn FnOnce(&Node) + Send>);
 
-impl Message for Say {
+impl Message for SendAs {
     type Result = ();
 }
 
-impl Handler<Say> for Recorder {
+impl Handler<SendAs> for Recorder {
     type Result = ();
-    fn handle(&mut self, Say(say): Say, ctx: &mut Context<Self>) {
+    fn handle(&mut self, SendAs(say): SendAs, ctx: &mut Context<Self>) {
         say(ctx.node());
     }
 }
 
-/// Hear nothing any more, as an actor that hangs.
+/// Makes an actor hang.
 struct Hang;
 
 impl Message for Hang {
@@ -255,7 +255,7 @@ fn short(id: &impl std::fmt::Display) -> String {
     id.rsplit('-').next().unwrap().to_owned()
 }
 
-/// One actor of the story, on a node of its own.
+/// One actor on a node of its own.
 struct Member {
     node: Node,
     handle: Handle<Recorder>,
@@ -268,7 +268,7 @@ struct Member {
 }
 
 impl Member {
-    fn heard(&self) -> Vec<String> {
+    fn received(&self) -> Vec<String> {
         self.log.take()
     }
 
@@ -276,10 +276,10 @@ impl Member {
         self.node.tell(&self.master, message).unwrap();
     }
 
-    /// As [`Member::tell`], but by the actor itself.
+    /// As [`Member::tell`], but sent by the actor itself.
     fn say<M: Remote>(&self, message: M) {
         let master = self.master.clone();
-        let say = Say(Box::new(move |node| node.tell(&master, message).unwrap()));
+        let say = SendAs(Box::new(move |node| node.tell(&master, message).unwrap()));
         self.handle.tell(say).unwrap();
     }
 
@@ -292,13 +292,13 @@ impl Member {
     }
 }
 
-/// A master and what surrounds it.
+/// A master and its surroundings.
 struct World {
     network: Network,
     node: Node,
     master: Handle<Master>,
     allocator: Log,
-    whims: Whims,
+    faults: FaultPlan,
 }
 
 fn recorder(node: &Node, name: &str) -> (Pid, Log, Member) {
@@ -329,23 +329,29 @@ impl World {
     async fn new(network: Network, config: Config) -> World {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
-        let whims = Whims::none();
-        Self::on(network, node, config, whims).await
+        let faults = FaultPlan::none();
+        Self::on(network, node, config, faults).await
     }
 
-    /// A master that leads a group under that term.
+    /// A master that leads a group in that term.
     async fn of_term(network: Network, term: u64) -> World {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
-        Self::under(network, node, Config::default(), term, Whims::none()).await
+        Self::under(network, node, Config::default(), term, FaultPlan::none()).await
     }
 
-    async fn on(network: Network, node: Node, config: Config, whims: Whims) -> World {
-        Self::under(network, node, config, 0, whims).await
+    async fn on(network: Network, node: Node, config: Config, faults: FaultPlan) -> World {
+        Self::under(network, node, config, 0, faults).await
     }
 
-    async fn under(network: Network, node: Node, config: Config, term: u64, whims: Whims) -> World {
-        Self::after(network, node, config, term, whims, None).await
+    async fn under(
+        network: Network,
+        node: Node,
+        config: Config,
+        term: u64,
+        faults: FaultPlan,
+    ) -> World {
+        Self::after(network, node, config, term, faults, None).await
     }
 
     async fn after(
@@ -353,13 +359,13 @@ impl World {
         node: Node,
         config: Config,
         term: u64,
-        whims: Whims,
-        before: Option<Arc<Books>>,
+        faults: FaultPlan,
+        before: Option<Arc<MasterState>>,
     ) -> World {
         let (pid, allocator, _) = recorder(&node, "allocator");
-        // Whichever incarnation has the name, as the registry of modules gives it.
+        // Any incarnation, as the registry of modules names it.
         let pid = Pid::new(pid.name(), pid.node().clone(), 0);
-        let registry = FickleRegistry::new(whims.clone(), node.clock().clone());
+        let registry = FaultyRegistry::new(faults.clone(), node.clock().clone());
         let allocator_ref = AllocatorRef::new(node.refer(pid));
         let registry = Box::new(registry);
         let started = start_after(&node, config, term, allocator_ref, registry, before).unwrap();
@@ -369,11 +375,11 @@ impl World {
             node,
             master: started.master,
             allocator,
-            whims,
+            faults,
         }
     }
 
-    /// Lets everything that is under way arrive.
+    /// Lets all messages arrive.
     async fn settle(&self) {
         self.node.clock().settle().await;
     }
@@ -400,14 +406,14 @@ impl World {
         member
     }
 
-    /// An agent with 8 cpus and 8192 mem that is registered, and its id.
+    /// A registered agent with 8 cpus and 8192 mem, and its id.
     async fn agent(&self, name: &str) -> (Member, AgentId) {
         let agent = self.member(name, "agent", Role::Agent).await;
         let id = register(&agent, None, vec![]).await.unwrap().agent_id;
         (agent, id)
     }
 
-    /// A framework that is subscribed, and its id.
+    /// A subscribed framework, and its id.
     async fn framework(
         &self,
         name: &str,
@@ -420,7 +426,7 @@ impl World {
         (scheduler, id)
     }
 
-    /// Grants these resources there to that framework in role `*`, and gives the offer that arrives.
+    /// Grants these resources to the framework in role `*`, and returns the resulting offer.
     async fn offer(
         &self,
         scheduler: &Member,
@@ -432,12 +438,12 @@ impl World {
         scheduler.offers().pop().expect("an offer")
     }
 
-    /// As the allocator would that knows these agents as they are registered now.
+    /// Sends grants with the agents' current sessions.
     async fn grant(&self, mut grants: Vec<Grant>) {
-        let books = self.books().await;
+        let state = self.state().await;
         for grant in &mut grants {
-            let agent = books.agents.get(&grant.agent_id);
-            grant.session = agent.map_or(0, |agent| books.agents.session_told(agent));
+            let agent = state.agents.get(&grant.agent_id);
+            grant.session = agent.map_or(0, |agent| state.agents.allocator_session(agent));
         }
         self.node
             .tell(&self.master.pid(), Granted { grants })
@@ -445,7 +451,7 @@ impl World {
         self.settle().await;
     }
 
-    async fn books(&self) -> Arc<Books> {
+    async fn state(&self) -> Arc<MasterState> {
         self.master.ask(TakeSnapshot, PATIENCE).await.unwrap()
     }
 }
@@ -482,9 +488,9 @@ fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) ->
         },
         pid: agent.pid.clone(),
         version: "test".to_owned(),
-        held: Held {
+        held: AgentInventory {
             tasks,
-            ..Held::default()
+            ..AgentInventory::default()
         },
         digest_key: DigestKey::new([7; 16]),
         oversubscribed: Resources::default(),

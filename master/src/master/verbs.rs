@@ -1,17 +1,18 @@
-//! Verbs: what operators' commands ask over a link, each in its turn by the operator's rate limits (W29).
+//! Operators' commands over a link, each in its turn by the rate limits.
 //!
-//! The same line as that of calls over HTTP, in which a command stands by the name in its certificate: it is kept waiting, or refused where too
-//! many wait. What comes from this node is a page's question, which has had its turn. Remembers nothing; what a verb means is said in
-//! [`operators`](super::operators), [`draining`](super::draining) and [`maintenance`](super::maintenance).
+//! Uses the queue of HTTP calls, under the name in the certificate: a command waits, or is refused
+//! if too many wait. Requests from this node come from pages, which have had their turn. The
+//! commands are handled in [`operators`](super::operators), [`draining`](super::draining) and
+//! [`maintenance`](super::maintenance).
 
-use authority::{TOO_MANY_COMMANDS, Turn};
+use authority::{RateDecision, TOO_MANY_COMMANDS};
 use protocol::FrameworkId;
 use protocol::explain::OffersExplained;
 use protocol::maintenance::{MaintenanceStatus, Window};
 use protocol::message::operator::{
-    CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
-    Operate, OperationRefused, OperatorError, OverRateLimit, ReactivateAgent, StartMaintenance,
-    StopMaintenance, Unexplained, UpdateMaintenanceSchedule, UpdateQuotas, UpdateRefused,
+    CancelDrain, DeactivateAgent, DrainAgent, ExplainError, ExplainOffers, KillByOperator,
+    MarkAgentGone, Operate, OperationRefused, OperatorError, OverRateLimit, ReactivateAgent,
+    StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas, UpdateRefused,
     UpdateWeights, ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus, ViewRoles,
 };
 use protocol::view::{ClusterView, RoleView};
@@ -21,16 +22,16 @@ use runtime::{Instant, answer_with};
 
 use super::Master;
 
-/// What an operator asks, whose turn it is.
+/// A request that has had its turn.
 pub(super) struct InTurn<V>(pub V);
 
 impl<V: Message> Message for InTurn<V> {
     type Result = V::Result;
 }
 
-/// What an operator's command asks.
+/// A request of an operator's command.
 pub(super) trait Verb: Message + Send + 'static {
-    /// What it is answered where too many wait.
+    /// The answer if too many requests wait.
     fn too_many(because: &str) -> Self::Result;
 }
 
@@ -43,29 +44,29 @@ where
     fn handle(&mut self, verb: V, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         match self.turn_of_command(ctx) {
-            Turn::Now(_) => self.carry_out(verb, promise, ctx),
-            Turn::After(wait) => {
+            RateDecision::Now(_) => self.carry_out(verb, promise, ctx),
+            RateDecision::After(wait) => {
                 ctx.after_as_sender(wait, move |master, ctx| {
-                    // Whoever has gone meanwhile wants nothing changed.
+                    // A caller that has gone wants no change.
                     if promise.is_awaited() {
                         master.carry_out(verb, promise, ctx);
                     }
                 });
             }
-            Turn::Over(_) => promise.answer(V::too_many(TOO_MANY_COMMANDS)),
+            RateDecision::Rejected(_) => promise.answer(V::too_many(TOO_MANY_COMMANDS)),
         }
         reply
     }
 }
 
 impl Master {
-    fn turn_of_command(&self, ctx: &Context<Self>) -> Turn {
+    fn turn_of_command(&self, ctx: &Context<Self>) -> RateDecision {
         let Some(sender) = ctx.sender() else {
-            return Turn::Now(1);
+            return RateDecision::Now(1);
         };
         let now = ctx.clock().now() - Instant::default();
         let name = sender.peer.node.name();
-        self.config.throttle.stand_in_line_as_command(name, now)
+        self.config.throttle.admit_command(name, now)
     }
 
     fn carry_out<V: Verb>(&mut self, verb: V, promise: Promise<V::Result>, ctx: &mut Context<Self>)
@@ -105,8 +106,8 @@ verbs! {
     ViewMaintenanceStatus -> Result<MaintenanceStatus, UpdateRefused>: not_now;
     UpdateQuotas, UpdateWeights, UpdateMaintenanceSchedule, StartMaintenance, StopMaintenance, DrainAgent, DeactivateAgent,
         ReactivateAgent, CancelDrain, MarkAgentGone -> Result<(), UpdateRefused>: not_now;
-    ExplainOffers -> Result<OffersExplained, Unexplained>: |because| {
-        Err(Unexplained::NoAnswer { reason: because.to_owned() })
+    ExplainOffers -> Result<OffersExplained, ExplainError>: |because| {
+        Err(ExplainError::NoAnswer { reason: because.to_owned() })
     };
     Operate -> Result<(), OperationRefused>: |because| {
         let expected = format!("one whose turn it is: {because}");

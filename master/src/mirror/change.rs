@@ -1,7 +1,8 @@
-//! Changes: what a mirror is told of the leader's books, one thing at a time.
+//! Changes of the leader's state that a mirror receives, one object each.
 //!
-//! Plain data, and how each change is put into a mirror's books. The order matters only between changes of one thing. Nothing is
-//! decided here, and a change of something that is not there changes nothing.
+//! Plain data, and the effect of each change on a mirror's state. The order matters only between
+//! changes of the same object. Nothing is decided here, and a change of a missing object has no
+//! effect.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,77 +16,77 @@ use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::agents::{Agent, Agents, keep};
-use crate::books::Books;
 use crate::counters::Counted;
 use crate::frameworks::Framework;
-use crate::tasks::{OfFramework, Place, Task};
+use crate::state::MasterState;
+use crate::tasks::{FrameworkTasks, Task, TaskCondition};
 use crate::weights;
 
-/// One thing that is not as it was.
+/// A change of one object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// An agent is registered, or another than it was.
+    /// A registered agent, new or changed.
     Agent(Arc<Agent>),
     /// An agent is not registered any more.
     NoAgent(AgentId),
-    /// The registry knows this agent, and it has not come back yet.
+    /// An agent of the registry that has not returned.
     Awaited(AgentId, Box<AgentInfo>),
-    /// It has, or is given up.
+    /// It has returned, or was given up.
     NotAwaited(AgentId),
-    /// An agent cannot be reached, since then.
+    /// An agent is unreachable since then.
     Unreachable(AgentId, Timestamp),
-    /// It can, or is forgotten.
+    /// It is reachable again, or forgotten.
     NotUnreachable(AgentId),
-    /// What each framework holds on an agent.
+    /// Resources held on an agent, by framework.
     Held(AgentId, BTreeMap<FrameworkId, Resources>),
-    /// A framework's own executor is on an agent.
+    /// A framework's own executor on an agent.
     Executor(AgentId, FrameworkId, Arc<ExecutorInfo>),
-    /// It is not there any more.
+    /// It is removed.
     NoExecutor(AgentId, FrameworkId, ExecutorId),
-    /// Nothing is on an agent any more.
+    /// An agent's tasks, executors and resources are removed.
     Nothing(AgentId),
-    /// A framework has not ended, and is new or another than it was.
+    /// A framework that has not ended, new or changed.
     Framework(Arc<Framework>),
-    /// A framework has ended or is not known any more.
+    /// A framework has ended or is forgotten.
     NoFramework(FrameworkId),
-    /// A framework has ended, later than all others of which that was told. Its tasks follow.
+    /// The newest ended framework. Its tasks follow.
     Completed(Arc<Framework>),
-    /// A framework that has ended is forgotten.
+    /// An ended framework is forgotten.
     NotCompleted(FrameworkId),
-    /// A task is there, or another than it was; one that is over is the newest there.
-    Task(Whose, Place, Arc<Task>),
-    /// A task is not there any more.
-    NoTask(FrameworkId, Place, TaskId),
-    /// No task of a framework is known any more, but for those of one that has ended.
+    /// A task, new or changed; a completed one is the newest there.
+    Task(TaskTable, TaskCondition, Arc<Task>),
+    /// A task is removed.
+    NoTask(FrameworkId, TaskCondition, TaskId),
+    /// All tasks of a framework are removed, except those of an ended one.
     NoTasks(FrameworkId),
-    /// An offer is out.
+    /// An open offer.
     Offer(Arc<Offer>),
-    /// An offer is not out any more.
+    /// An offer has ended.
     NoOffer(OfferId),
-    /// So many of this were counted.
+    /// The value of a counter.
     Count(Counted, u64),
-    /// A role's quota; the default is none.
+    /// A role's quota; the default means none.
     Quota(String, Quota),
     /// A role's weight; 1 is the default.
     Weight(String, f64),
-    /// What has passed between the leader and a framework that has not ended.
+    /// The counters of a framework that has not ended.
     Dealings(FrameworkId, Vec<u64>),
 }
 
-/// Where a framework's tasks are kept.
+/// Where a framework's tasks are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Whose {
-    /// With those of all frameworks.
+pub enum TaskTable {
+    /// In the table of all frameworks.
     Known,
-    /// With the framework, which has ended.
+    /// With the ended framework.
     Completed,
 }
 
 impl Change {
-    /// Puts it into a mirror's books.
-    pub fn apply(self, books: &mut Books) {
+    /// Applies the change to a mirror's state.
+    pub fn apply(self, state: &mut MasterState) {
         let (agents, frameworks, tasks) =
-            (&mut books.agents, &mut books.frameworks, &mut books.tasks);
+            (&mut state.agents, &mut state.frameworks, &mut state.tasks);
         match self {
             Self::Agent(agent) => agents.mirror(agent.id.clone(), Some(agent)),
             Self::NoAgent(id) => agents.mirror(id, None),
@@ -110,12 +111,12 @@ impl Change {
                 frameworks.mirror_completed(framework, tasks.nothing());
             }
             Self::NotCompleted(id) => frameworks.mirror_forgotten(&id),
-            Self::Task(Whose::Known, place, task) => {
-                let task = located(agents, task);
+            Self::Task(TaskTable::Known, place, task) => {
+                let task = mesos_pid(agents, task);
                 tasks.mirrored(&task.framework_id).mirror(place, task);
             }
-            Self::Task(Whose::Completed, place, task) => {
-                let task = located(agents, task);
+            Self::Task(TaskTable::Completed, place, task) => {
+                let task = mesos_pid(agents, task);
                 if let Some(of) = frameworks.completed_tasks(&task.framework_id) {
                     Arc::make_mut(of).mirror(place, task);
                 }
@@ -125,36 +126,37 @@ impl Change {
             }
             Self::NoTasks(framework) => tasks.mirror_no_framework(&framework),
             Self::Offer(offer) => {
-                // One that is put again must not stay in the index of another agent or framework.
-                books.offers.remove(&offer.id);
-                books.offers.insert(offer);
+                // When an offer is set again it must leave the indexes of its old agent or
+                // framework.
+                state.offers.remove(&offer.id);
+                state.offers.insert(offer);
             }
-            Self::NoOffer(id) => drop(books.offers.remove(&id)),
-            Self::Count(counted, count) => books.counters.mirror(&counted, count),
+            Self::NoOffer(id) => drop(state.offers.remove(&id)),
+            Self::Count(counted, count) => state.counters.mirror(&counted, count),
             Self::Quota(role, quota) => {
                 let quota = (!quota.is_default()).then_some(quota);
-                keep(Arc::make_mut(&mut books.quotas), role, quota);
+                keep(Arc::make_mut(&mut state.quotas), role, quota);
             }
             Self::Weight(role, weight) => {
                 let weight = (weight != weights::DEFAULT).then_some(weight);
-                keep(Arc::make_mut(&mut books.weights), role, weight);
+                keep(Arc::make_mut(&mut state.weights), role, weight);
             }
             Self::Dealings(id, counts) => frameworks.mirror_dealings(id, &counts),
         }
     }
 
-    /// A task of this framework's, wherever they are kept.
-    pub(super) fn tasks(whose: Whose, of: &OfFramework) -> impl Iterator<Item = Change> {
+    /// All tasks of this framework as changes.
+    pub(super) fn tasks(whose: TaskTable, of: &FrameworkTasks) -> impl Iterator<Item = Change> {
         let told = move |place| move |task: &Arc<Task>| Self::Task(whose, place, task.clone());
-        let active = of.active().map(told(Place::Active));
-        let completed = of.completed().map(told(Place::Completed));
-        let unreachable = of.unreachable().map(told(Place::Unreachable));
+        let active = of.active().map(told(TaskCondition::Active));
+        let completed = of.completed().map(told(TaskCondition::Completed));
+        let unreachable = of.unreachable().map(told(TaskCondition::Unreachable));
         active.chain(completed).chain(unreachable)
     }
 }
 
-/// A task with the addresses of its containers, which no link tells: they are its agent's, as far as that is known by now.
-fn located(agents: &Agents, mut task: Arc<Task>) -> Arc<Task> {
+/// Adds the addresses of a task's containers, which are not sent: they are its agent's, if known.
+fn mesos_pid(agents: &Agents, mut task: Arc<Task>) -> Arc<Task> {
     let agent = agents.get(&task.agent_id);
     if let Some(address) = agent.and_then(|agent| agent.address()) {
         let contained = |status: &&mut TaskStatus| status.container_id.is_some();

@@ -1,30 +1,31 @@
-//! The difference of two snapshots of the books: the changes that make the one of the other.
+//! The difference of two snapshots as changes.
 //!
-//! Pure. What two snapshots share is known by its place in memory and looked at no further, so that comparing costs a glance at each
-//! agent, framework, offer and agent's load, and at the tasks of those frameworks only that have a changed one.
+//! Pure. Parts shared by both snapshots are recognized by address and skipped: a comparison costs a
+//! look at each agent, framework, offer and agent's load, and at the tasks of frameworks with
+//! changes.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
 
 use protocol::{AgentId, AgentInfo};
 
-use super::change::{Change, Whose};
-use crate::books::Books;
+use super::change::{Change, TaskTable};
 use crate::by_agent::in_order as by_agent_id;
 use crate::frameworks::Completed;
 use crate::offers::in_order as by_offer_id;
-use crate::tasks::{OfFramework, OnAgent, Place, Task};
+use crate::state::MasterState;
+use crate::tasks::{AgentTasks, FrameworkTasks, Task, TaskCondition};
 use crate::weights;
 
-/// What makes `now` of `before`. Whoever the master is and since when are not among it.
-pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
+/// The changes that turn `before` into `now`, except the master's own description.
+pub fn changes(before: &MasterState, now: &MasterState) -> Vec<Change> {
     let mut out = Vec::new();
     agents(before, now, &mut out);
     frameworks(before, now, &mut out);
     let (old, new) = (before.tasks.frameworks(), now.tasks.frameworks());
     compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
         (_, None) => out.push(Change::NoTasks(id.clone())),
-        (None, Some(new)) => out.extend(Change::tasks(Whose::Known, new)),
+        (None, Some(new)) => out.extend(Change::tasks(TaskTable::Known, new)),
         (Some(old), Some(new)) => tasks(old, new, &mut out),
     });
     let (old, new) = (before.tasks.agents(), now.tasks.agents());
@@ -65,7 +66,7 @@ pub fn changes(before: &Books, now: &Books) -> Vec<Change> {
     out
 }
 
-fn agents(before: &Books, now: &Books, out: &mut Vec<Change>) {
+fn agents(before: &MasterState, now: &MasterState, out: &mut Vec<Change>) {
     let (before, now) = (&before.agents, &now.agents);
     let (old, new) = (before.iter(), now.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
@@ -92,7 +93,7 @@ fn agents(before: &Books, now: &Books, out: &mut Vec<Change>) {
     });
 }
 
-fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
+fn frameworks(before: &MasterState, now: &MasterState, out: &mut Vec<Change>) {
     let (old, new) = (before.frameworks.iter(), now.frameworks.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare(old, new, Arc::ptr_eq, |id, _, framework| {
@@ -103,7 +104,7 @@ fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
     });
     for framework in now.frameworks.iter() {
         let id = &framework.id;
-        let (old, new) = (before.frameworks.dealings(id), now.frameworks.dealings(id));
+        let (old, new) = (before.frameworks.counters(id), now.frameworks.counters(id));
         if let Some(new) = new
             && !old.is_some_and(|old| Arc::ptr_eq(old, new))
         {
@@ -117,7 +118,7 @@ fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
     in_order(old, new, same, |one, is_there| {
         if is_there {
             out.push(Change::Completed(one.framework.clone()));
-            out.extend(Change::tasks(Whose::Completed, &one.tasks));
+            out.extend(Change::tasks(TaskTable::Completed, &one.tasks));
         } else {
             out.push(Change::NotCompleted(one.framework.id.clone()));
         }
@@ -125,38 +126,38 @@ fn frameworks(before: &Books, now: &Books, out: &mut Vec<Change>) {
 }
 
 /// The tasks of one framework.
-fn tasks(old: &OfFramework, new: &OfFramework, out: &mut Vec<Change>) {
+fn tasks(old: &FrameworkTasks, new: &FrameworkTasks, out: &mut Vec<Change>) {
     let mut told = |place, task: &Arc<Task>, is_there: bool| {
         out.push(match is_there {
-            true => Change::Task(Whose::Known, place, task.clone()),
+            true => Change::Task(TaskTable::Known, place, task.clone()),
             false => Change::NoTask(task.framework_id.clone(), place, task.id.clone()),
         });
     };
     let (before, now) = (old.active_by_id().iter(), new.active_by_id().iter());
     compare(before, now, Arc::ptr_eq, |_, old, new| {
         match (old, new) {
-            (_, Some(task)) => told(Place::Active, task, true),
-            (Some(task), None) => told(Place::Active, task, false),
+            (_, Some(task)) => told(TaskCondition::Active, task, true),
+            (Some(task), None) => told(TaskCondition::Active, task, false),
             (None, None) => {}
         };
     });
     in_order(old.completed(), new.completed(), Arc::ptr_eq, |task, is| {
-        told(Place::Completed, task, is);
+        told(TaskCondition::Completed, task, is);
     });
     let (old, new) = (old.unreachable(), new.unreachable());
     in_order(old, new, Arc::ptr_eq, |task, is| {
-        told(Place::Unreachable, task, is);
+        told(TaskCondition::Unreachable, task, is);
     });
 }
 
-/// What is on one agent.
-fn load(id: &AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut Vec<Change>) {
-    if old.map(OnAgent::held) != Some(new.held()) {
+/// The tasks and executors on one agent.
+fn load(id: &AgentId, old: Option<&AgentTasks>, new: &AgentTasks, out: &mut Vec<Change>) {
+    if old.map(AgentTasks::held) != Some(new.held()) {
         let held = new.held().iter();
         let held = held.map(|(framework, held)| (framework.clone(), held.clone()));
         out.push(Change::Held(id.clone(), held.collect()));
     }
-    let old = old.into_iter().flat_map(OnAgent::executors_by_id);
+    let old = old.into_iter().flat_map(AgentTasks::executors_by_id);
     let old = old.map(|(key, (info, _))| (key, info));
     let new = new.executors_by_id().iter();
     let new = new.map(|(key, (info, _))| (key, info));
@@ -169,8 +170,7 @@ fn load(id: &AgentId, old: Option<&OnAgent>, new: &OnAgent, out: &mut Vec<Change
     });
 }
 
-/// Walks two tables side by side, both in the order of their keys, and tells what is not the same in both: with its key, what it was,
-/// and what it is.
+/// Walks two tables in key order and reports the differences: key, old value, new value.
 pub(crate) fn compare<'a, K: Ord + 'a, V: 'a>(
     old: impl Iterator<Item = (&'a K, &'a V)>,
     new: impl Iterator<Item = (&'a K, &'a V)>,
@@ -180,7 +180,7 @@ pub(crate) fn compare<'a, K: Ord + 'a, V: 'a>(
     compare_by(K::cmp, old, new, same, differs);
 }
 
-/// The same of what is sorted in this order.
+/// The same for another order.
 fn compare_by<'a, K: 'a, V: 'a>(
     in_order: impl Fn(&K, &K) -> Ordering,
     old: impl Iterator<Item = (&'a K, &'a V)>,
@@ -209,9 +209,9 @@ fn compare_by<'a, K: 'a, V: 'a>(
     }
 }
 
-/// Walks two lists to whose end things are added, and tells what has to be taken out of the old one, and then what has to be added to
-/// its end. What was taken out at the front or in between and added at the end is told once; where the order has changed otherwise, more
-/// is taken out and added again than had to be.
+/// Walks two lists that grow at the end, and reports the values to remove from the old one, and
+/// then the values to append. Values that were removed and appended are reported once; if the order
+/// has changed in another way, more is removed and appended than necessary.
 fn in_order<'a, V: 'a>(
     old: impl Iterator<Item = &'a V>,
     new: impl Iterator<Item = &'a V>,

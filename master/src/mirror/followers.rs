@@ -1,18 +1,18 @@
-//! Followers: who gets the next batch, and made from what.
+//! Followers of a leader: the next batch of each, and its base.
 //!
-//! Plain data. Remembers of each follower where it is, what it has, and whether a batch is on its way to it. There is never more than one:
-//! whoever is slow misses the snapshots in between, and gets the difference to the newest then. Nothing waits in a queue.
+//! Plain data: each follower's address, its version, and whether a batch is under way, at most one.
+//! A slow follower skips snapshots, and then gets the difference to the newest. Nothing is queued.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use runtime::Pid;
 
-use super::Heard;
+use super::UpdateReply;
 use super::change::Change;
-use crate::books::Books;
+use crate::state::MasterState;
 
-/// A batch's pieces, made once by whoever needs them first.
+/// The pieces of a batch, made once when they are first needed.
 pub type Pieces = Arc<OnceLock<Vec<Vec<Change>>>>;
 
 /// All followers of one leader, in one term.
@@ -25,28 +25,29 @@ pub struct Followers {
 #[derive(Debug, Default)]
 struct Follower {
     pid: Option<Pid>,
-    has: Option<(u64, Arc<Books>)>,
+    has: Option<(u64, Arc<MasterState>)>,
     is_under_way: bool,
 }
 
-/// One follower is to be told this.
+/// A batch to send to one follower.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// Its mirror, if it was found before.
+    /// Its mirror, if found before.
     pub pid: Option<Pid>,
     /// The batch's number.
     pub sequence: u64,
-    /// The number of what it has, and the books as they were then; nothing of this leader's if none.
-    pub base: Option<(u64, Arc<Books>)>,
-    /// Shared by all who have the same.
+    /// The follower's version and its state; `None` if it has nothing of this leader.
+    pub base: Option<(u64, Arc<MasterState>)>,
+    /// Shared by all followers with the same version.
     pub pieces: Pieces,
 }
 
 impl Followers {
-    /// There is a new snapshot for the followers at these addresses: what is to be told now, and to whom.
-    pub fn next(&mut self, addresses: &BTreeSet<String>, books: &Books) -> Vec<Order> {
+    /// Handles a new snapshot for the followers at these addresses: returns the batches to send
+    /// now.
+    pub fn next(&mut self, addresses: &BTreeSet<String>, state: &MasterState) -> Vec<Order> {
         self.sequence += 1;
         self.by_address
             .retain(|address, _| addresses.contains(address));
@@ -57,9 +58,9 @@ impl Followers {
             if std::mem::replace(&mut follower.is_under_way, true) {
                 continue;
             }
-            // A master that was started anew within the term is not the one whose books these are.
-            let same = |(_, had): &(u64, Arc<Books>)| {
-                (&had.master, had.elected) == (&books.master, books.elected)
+            // A master that was restarted within the term has another state.
+            let same = |(_, had): &(u64, Arc<MasterState>)| {
+                (&had.master, had.elected) == (&state.master, state.elected)
             };
             let base = follower.has.clone().filter(same);
             let number = base.as_ref().map(|(number, _)| *number);
@@ -74,13 +75,14 @@ impl Followers {
         orders
     }
 
-    /// The follower was told, and gave this answer to the last piece; none if it did not answer, or was not found.
-    pub fn told(
+    /// Records the follower's answer to the last piece; `None` if it was not found or did not
+    /// answer.
+    pub fn answered(
         &mut self,
         order: &Order,
-        books: Arc<Books>,
+        state: Arc<MasterState>,
         pid: Option<Pid>,
-        answer: Option<Heard>,
+        answer: Option<UpdateReply>,
     ) {
         let Some(follower) = self.by_address.get_mut(&order.address) else {
             return;
@@ -88,12 +90,12 @@ impl Followers {
         follower.is_under_way = false;
         follower.pid = pid;
         match answer {
-            Some(Heard::Taken) => follower.has = Some((order.sequence, books)),
-            Some(Heard::WantsWhole) => follower.has = None,
-            // It was looked for and not found: what it had need not be kept for it.
+            Some(UpdateReply::Taken) => follower.has = Some((order.sequence, state)),
+            Some(UpdateReply::WantsWhole) => follower.has = None,
+            // It was not found: its state need not be kept.
             None if order.pid.is_none() => follower.has = None,
-            // What it has may still be what it had.
-            Some(Heard::Refused { .. }) | None => {}
+            // It may still have its old version.
+            Some(UpdateReply::Refused { .. }) | None => {}
         }
     }
 }

@@ -1,20 +1,21 @@
-//! Receiver: a follower's side of a mirror, from what the leader's mirror says to books that pages can be made from.
+//! Receiver: a follower's side of a mirror, from pieces to a state for pages.
 //!
-//! A plain state machine. Remembers the last batch that arrived whole, and the one that is arriving. A batch is seen by nobody before all
-//! of it is there. What does not fit to what is here is answered with the wish for the whole, so that nothing is ever guessed.
+//! A plain state machine. Keeps the last complete batch, and the one that is arriving. A batch
+//! becomes visible when it is complete. A piece that does not fit is answered with a request for
+//! the whole, so that nothing is guessed.
 
 use std::sync::Arc;
 
 use runtime::Instant;
 
-use super::{Base, BooksChanged, Heard, Mirrored, PIECES_MAX};
-use crate::books::Books;
+use super::{Base, MirrorUpdate, Mirrored, PIECES_MAX, UpdateReply};
 use crate::config::Config;
+use crate::state::MasterState;
 
 /// The follower's side.
 #[derive(Debug)]
 pub struct Receiver {
-    /// This master's own: how much is remembered of what is over.
+    /// This master's own configuration, for the bounds on remembered objects.
     config: Config,
     latest: Option<(Mark, Arc<Mirrored>)>,
     arriving: Option<Arriving>,
@@ -23,7 +24,7 @@ pub struct Receiver {
 /// A batch: the leader's term, and its number.
 type Mark = (u64, u64);
 
-/// A batch of which more is to come.
+/// A batch that is not complete.
 #[derive(Debug)]
 struct Arriving {
     mark: Mark,
@@ -32,7 +33,7 @@ struct Arriving {
 }
 
 impl Receiver {
-    /// Has received nothing yet.
+    /// An empty receiver.
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -41,47 +42,48 @@ impl Receiver {
         }
     }
 
-    /// The leader of `term` says this, and it is `now`. Anything of another term is refused: then either side is not up to date.
-    pub fn hear(&mut self, said: BooksChanged, term: u64, now: Instant) -> Heard {
-        if said.term != term || said.pieces > PIECES_MAX {
-            return Heard::Refused { term };
+    /// Handles a piece from the leader of `term` at time `now`. Pieces of another term are refused:
+    /// one side is not up to date.
+    pub fn receive(&mut self, update: MirrorUpdate, term: u64, now: Instant) -> UpdateReply {
+        if update.term != term || update.pieces > PIECES_MAX {
+            return UpdateReply::Refused { term };
         }
-        let mark = (said.term, said.sequence);
+        let mark = (update.term, update.sequence);
         let arriving = match self.arriving.take() {
-            Some(arriving) if said.piece > 0 => {
-                Some(arriving).filter(|one| (one.mark, one.next) == (mark, said.piece))
+            Some(arriving) if update.piece > 0 => {
+                Some(arriving).filter(|one| (one.mark, one.next) == (mark, update.piece))
             }
-            _ if said.piece == 0 => self.begin(mark, &said.base),
+            _ if update.piece == 0 => self.begin(mark, &update.base),
             _ => None,
         };
         let Some(mut arriving) = arriving else {
-            return Heard::WantsWhole;
+            return UpdateReply::WantsWhole;
         };
-        if !said.changes.is_empty() {
-            let books = Arc::make_mut(&mut arriving.mirrored.books);
-            said.changes.into_iter().for_each(|one| one.apply(books));
+        if !update.changes.is_empty() {
+            let state = Arc::make_mut(&mut arriving.mirrored.state);
+            update.changes.into_iter().for_each(|one| one.apply(state));
         }
         arriving.next += 1;
-        if arriving.next < said.pieces {
+        if arriving.next < update.pieces {
             self.arriving = Some(arriving);
         } else {
-            arriving.mirrored.taken = now - said.age;
+            arriving.mirrored.taken = now - update.age;
             self.latest = Some((mark, Arc::new(arriving.mirrored)));
         }
-        Heard::Taken
+        UpdateReply::Taken
     }
 
-    /// The books as they are before the first piece is applied; none if they are not here.
+    /// The state before the first piece; `None` if the base is missing.
     fn begin(&self, mark: Mark, base: &Base) -> Option<Arriving> {
         let mirrored = match base {
             Base::Nothing(words) => {
-                let mut books = Books::new(words.master.clone(), &self.config, words.started);
-                // The leader's, not those of a flag here.
-                books.weights = Arc::default();
-                books.elected = words.elected;
+                let mut state = MasterState::new(words.master.clone(), &self.config, words.started);
+                // The leader's weights, not this master's flags.
+                state.weights = Arc::default();
+                state.elected = words.elected;
                 Mirrored {
-                    books: Arc::new(books),
-                    chosen: Arc::new(words.chosen.clone()),
+                    state: Arc::new(state),
+                    published: Arc::new(words.published.clone()),
                     taken: Instant::default(),
                 }
             }
@@ -97,7 +99,7 @@ impl Receiver {
         })
     }
 
-    /// What arrived last.
+    /// The last complete copy.
     pub fn latest(&self) -> Option<&Arc<Mirrored>> {
         self.latest.as_ref().map(|(_, mirrored)| mirrored)
     }

@@ -1,4 +1,4 @@
-//! The stories and laws of mirrors.
+//! Tests of mirrors.
 
-pub(crate) mod laws;
+pub(crate) mod properties;
 mod stories;

@@ -1,9 +1,9 @@
-//! The operations that were accepted and are not over: what the registry has of them, and what their agents' books say.
+//! Accepted operations that are not over: their records in the registry and in the agents' states.
 //!
-//! Plain data, by agent and in the order of their serials. An operation is here from the moment it is accepted, before the registry has it,
-//! until the registry has forgotten it; while that is being asked it is over, and nobody sends it any more. Serials of an agent are given
-//! once: they go on from the newest that the agent or the registry has named. Bounded by [`ACCEPTED_MAX`], of which an agent gets
-//! [`ON_AGENT_MAX`].
+//! Plain data, by agent and serial. An operation is here from its acceptance, before the registry
+//! has it, until the registry has forgotten it; while it is being forgotten it is over and is not
+//! sent. Serials of an agent are used once: they continue from the newest that the agent or the
+//! registry has named. Bounded by [`ACCEPTED_MAX`] in all and [`ON_AGENT_MAX`] per agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,26 +13,28 @@ use protocol::{AgentId, FrameworkId, OperationId, Uuid};
 use super::recording::Conclusion;
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations};
 
-/// How many operations may be under way on one agent: one that is stuck takes no place from all others.
+/// Maximum operations under way per agent: one stuck agent must not take the capacity of all
+/// others.
 pub(super) const ON_AGENT_MAX: usize = ACCEPTED_MAX / 10;
 
-/// One operation.
+/// An accepted operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
-    /// What is to be done, and for whom.
+    /// The operation and its requester.
     pub operation: Arc<AcceptedOperation>,
     /// Whether the registry has it.
     pub recorded: bool,
-    /// The version of its agent's resources upon which the books have it; `None` if they have it not.
+    /// The version of the agent's resources to which the state has applied it; `None` if not
+    /// applied.
     pub booked: Option<Uuid>,
     /// Whether the registry is being asked to forget it.
     pub over: bool,
-    /// What its framework is to be told when the registry has forgotten it.
+    /// The final status for its framework, sent when the registry has forgotten it.
     pub conclusion: Option<Box<Conclusion>>,
 }
 
 impl Entry {
-    /// Whether that framework has named it so.
+    /// Whether it is the framework's operation with that id.
     fn is(&self, framework: &FrameworkId, id: &OperationId) -> bool {
         let operation = &self.operation;
         operation.operation_id.as_ref() == Some(id)
@@ -40,19 +42,19 @@ impl Entry {
     }
 }
 
-/// Those of one agent.
+/// The operations of one agent.
 #[derive(Clone, Debug, Default)]
 struct OfAgent {
-    /// Whether it knows serials.
+    /// Whether the agent supports serials.
     knows_serials: bool,
-    /// The newest serial that was given, or named by the agent.
+    /// The newest serial that was assigned or named by the agent.
     newest: u64,
     entries: BTreeMap<u64, Entry>,
-    /// Those that the registry has not yet, and that are not over.
+    /// Operations that the registry does not have yet and that are not over.
     unrecorded: BTreeSet<u64>,
 }
 
-/// Those of all agents.
+/// The operations of all agents.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     agents: BTreeMap<AgentId, OfAgent>,
@@ -60,7 +62,7 @@ pub(crate) struct Pending {
 }
 
 impl Pending {
-    /// What the registry has at the beginning of a leadership.
+    /// Takes over the registry's operations at the start of a leadership.
     pub fn recover(&mut self, accepted: &AcceptedOperations) {
         for (agent, serial, operation) in accepted.iter() {
             let entry = Entry {
@@ -74,23 +76,24 @@ impl Pending {
         }
     }
 
-    /// Whether one more would be too many.
+    /// Whether the cluster is at its bound.
     pub fn is_full(&self) -> bool {
         self.count >= ACCEPTED_MAX
     }
 
-    /// Whether one more would be too many for that agent.
+    /// Whether that agent is at its bound.
     pub fn is_full_on(&self, agent: &AgentId) -> bool {
         let of = self.agents.get(agent);
         of.is_some_and(|of| of.entries.len() >= ON_AGENT_MAX)
     }
 
-    /// The serial that the agent's next one will have.
+    /// The serial of the agent's next operation.
     pub fn next_serial(&self, agent: &AgentId) -> u64 {
         self.agents.get(agent).map_or(0, |of| of.newest) + 1
     }
 
-    /// This one is accepted, and in the books upon that version of its agent's resources; gives its serial.
+    /// Adds an accepted operation, applied to that version of its agent's resources; returns its
+    /// serial.
     pub fn begin(&mut self, agent: &AgentId, operation: AcceptedOperation, booked: Uuid) -> u64 {
         let serial = self.next_serial(agent);
         let entry = Entry {
@@ -113,29 +116,29 @@ impl Pending {
         self.count += usize::from(of.entries.insert(serial, entry).is_none());
     }
 
-    /// The one of that serial.
+    /// The operation with that serial.
     pub fn get(&self, agent: &AgentId, serial: u64) -> Option<&Entry> {
         self.agents.get(agent)?.entries.get(&serial)
     }
 
-    /// The one that a framework has named so, over or not.
+    /// The serial of the framework's operation with that id, over or not.
     pub fn find(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> Option<u64> {
         let mut entries = self.agents.get(agent)?.entries.iter();
         let found = entries.find(|(_, entry)| entry.is(framework, id));
         found.map(|(serial, _)| *serial)
     }
 
-    /// Whether a framework has named one so, over or not.
+    /// Whether the framework has an operation with that id, over or not.
     pub fn knows(&self, agent: &AgentId, framework: &FrameworkId, id: &OperationId) -> bool {
         self.find(agent, framework, id).is_some()
     }
 
-    /// The serials of an agent's that are not over, in their order.
+    /// The serials of an agent's operations that are not over, in order.
     pub fn of_agent(&self, agent: &AgentId) -> Vec<u64> {
         self.up_to(agent, u64::MAX)
     }
 
-    /// The same, up to this one.
+    /// The same up to and including this serial.
     pub fn up_to(&self, agent: &AgentId, serial: u64) -> Vec<u64> {
         let of = self.agents.get(agent);
         let entries = of.into_iter().flat_map(|of| of.entries.range(..=serial));
@@ -143,13 +146,13 @@ impl Pending {
         left.map(|(serial, _)| *serial).collect()
     }
 
-    /// Whether the agent knows serials, and so says which of them are over.
+    /// Whether the agent supports serials, and so reports which operations are over.
     pub fn knows_serials(&self, agent: &AgentId) -> bool {
         self.agents.get(agent).is_some_and(|of| of.knows_serials)
     }
 
-    /// The agent comes, and what the books had of what it is to do is void. Those up to `settled` are over there; `None` if it knows no
-    /// serials.
+    /// An agent registers: the state's version of its operations is void. The agent has finished
+    /// all serials up to `settled`; `None` if it does not support serials.
     pub fn arrived(&mut self, agent: &AgentId, settled: Option<u64>) {
         let of = self.agents.entry(agent.clone()).or_default();
         of.knows_serials = settled.is_some();
@@ -159,7 +162,7 @@ impl Pending {
         }
     }
 
-    /// The registry has these.
+    /// The registry has recorded these.
     pub fn recorded(&mut self, agent: &AgentId, serials: &[u64]) {
         let Some(of) = self.agents.get_mut(agent) else {
             return;
@@ -172,13 +175,15 @@ impl Pending {
         }
     }
 
-    /// Whether the registry has this one and all before it: nothing overtakes what is to be done before.
+    /// Whether the registry has this operation and all before it. Operations of an agent keep their
+    /// order.
     pub fn is_ready(&self, agent: &AgentId, serial: u64) -> bool {
         let awaited = self.agents.get(agent).and_then(|of| of.unrecorded.first());
         awaited.is_none_or(|first| *first > serial)
     }
 
-    /// The first that the books have not, if its turn has come: the registry has it, and all before it are in the books.
+    /// The first operation not applied to the state, if it is ready: recorded, with all before it
+    /// applied.
     pub fn next_unbooked(&self, agent: &AgentId) -> Option<u64> {
         let of = self.agents.get(agent)?;
         let mut left = of.entries.iter().filter(|(_, entry)| !entry.over);
@@ -186,14 +191,15 @@ impl Pending {
         (entry.recorded && self.is_ready(agent, *serial)).then_some(*serial)
     }
 
-    /// The books have this one, upon that version of its agent's resources.
+    /// The state has applied the operation to that version of its agent's resources.
     pub fn booked(&mut self, agent: &AgentId, serial: u64, version: Uuid) {
         if let Some(entry) = self.entry(agent, serial) {
             entry.booked = Some(version);
         }
     }
 
-    /// This one is over, and the registry is asked to forget it; whether it was not before.
+    /// Marks an operation as over, to be forgotten by the registry; returns whether it was not
+    /// before.
     pub fn end(&mut self, agent: &AgentId, serial: u64) -> bool {
         let Some(of) = self.agents.get_mut(agent) else {
             return false;
@@ -203,14 +209,16 @@ impl Pending {
         entry.is_some_and(|entry| !std::mem::replace(&mut entry.over, true))
     }
 
-    /// This is how it ended, which is told when the registry has forgotten it, unless another end is to be told then.
+    /// Sets the final status that is sent when the registry has forgotten the operation, unless one
+    /// is set.
     pub fn conclude(&mut self, agent: &AgentId, serial: u64, conclusion: Conclusion) {
         if let Some(entry) = self.entry(agent, serial) {
             entry.conclusion.get_or_insert_with(|| Box::new(conclusion));
         }
     }
 
-    /// The registry has it not, or no more; gives it if it was here.
+    /// Removes an operation that the registry does not have, or no longer has; returns it if it was
+    /// here.
     pub fn remove(&mut self, agent: &AgentId, serial: u64) -> Option<Entry> {
         let of = self.agents.get_mut(agent);
         let removed = of.and_then(|of| {
@@ -221,7 +229,7 @@ impl Pending {
         removed
     }
 
-    /// The agent is no more, nor what it was to do.
+    /// Removes an agent and its operations.
     pub fn remove_agent(&mut self, agent: &AgentId) {
         if let Some(of) = self.agents.remove(agent) {
             self.count -= of.entries.len();
@@ -263,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn serials_go_on_from_the_newest_that_anybody_has_named() {
+    fn serials_continue_from_the_newest_named() {
         let (mut pending, agent) = story(Some(7), &["x", "y"]);
         assert_eq!(pending.of_agent(&agent), [8, 9]);
         assert!(pending.remove(&agent, 9).is_some());
@@ -273,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_overtakes_what_the_registry_has_not_yet() {
+    fn nothing_overtakes_an_unrecorded_operation() {
         let (mut pending, agent) = story(Some(0), &["x", "y", "z"]);
         pending.recorded(&agent, &[2]);
         assert!(!pending.is_ready(&agent, 2));
@@ -293,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_is_over_once_and_counts_until_it_is_forgotten() {
+    fn operation_ends_once_and_counts_until_forgotten() {
         let (mut pending, agent) = story(Some(0), &["x", "y"]);
         let (framework, id) = (
             FrameworkId::new("f").unwrap(),

@@ -1,9 +1,11 @@
-//! Recording: how an operation that was accepted is neither lost nor done twice, whoever falls (SPEC 3.5, 5.2; DESIGN 5).
+//! Recording: an accepted operation is neither lost nor applied twice, whichever process crashes.
 //!
-//! Pure decisions on [`Books`]. An operation is in the books at once, in the registry before its agent hears of it, and stays there until its
-//! agent has it on the disk. What ended otherwise than done is told when the registry has forgotten it, so that no later master sends it. An agent that comes
-//! names the newest serial that is over there: what it has not seen is sent again, in order, if it can still be done with what nobody uses. Nothing here asks the
-//! registry or waits for it.
+//! Pure decisions on [`MasterState`]. An operation is applied to the state at once and recorded in
+//! the registry before it is sent to its agent; it stays recorded until the agent has it on disk. A
+//! failure is reported only after the registry has forgotten the operation, so that no later master
+//! sends it. A registering agent names the newest serial that it has finished: later operations are
+//! sent again, in order, if unused resources still allow them. Nothing here calls the registry or
+//! waits for it.
 
 use std::sync::Arc;
 
@@ -12,42 +14,42 @@ use protocol::{
     AgentId, AgentResources, FrameworkId, OperationId, OperationState, OperationStatus,
     OperationUpdate,
 };
-use resources::{Conversion, Converted, Invalid, NotConverted};
+use resources::{Conversion, ConversionError, Converted, Invalid};
 
 use super::pending::ON_AGENT_MAX;
 use crate::agents::Standing;
-use crate::books::Books;
-use crate::effects::{Effect, Effects, Tell, ToAgent};
-use crate::gate::Release;
+use crate::commit_barrier::Release;
+use crate::effects::{Effect, Effects, SendEffects, ToAgent};
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, check_accepted};
 use crate::size::wire_bytes;
+use crate::state::MasterState;
 
-/// The most bytes of an agent's resources that operations may lead to.
+/// Maximum bytes of an agent's resources after an operation.
 pub(super) const RESOURCES_BYTES_MAX: usize = 1 << 20;
 
-/// How an operation has ended, of which its framework hears when the registry has forgotten it.
+/// The final status of an operation, sent when the registry has forgotten it.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Conclusion {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// How it ended.
+    /// The status.
     pub status: OperationStatus,
 }
 
-/// Never sent, by the words of the master.
+/// A status made by the master for an operation that is never sent.
 fn dropped(agent: &AgentId, id: OperationId, reason: &str) -> OperationStatus {
     OperationStatus::new(id, OperationState::Dropped, reason).on(agent)
 }
 
-fn tells_of(reported: &AgentResources, framework: &FrameworkId, id: &OperationId) -> bool {
+fn reports_operation(reported: &AgentResources, framework: &FrameworkId, id: &OperationId) -> bool {
     let is_it = |update: &OperationUpdate| {
         update.framework_id == *framework && update.status.operation_id == *id
     };
     reported.operations.iter().any(is_it)
 }
 
-impl Books {
-    /// Takes over what the registry has at the beginning of a leadership: it is under way.
+impl MasterState {
+    /// Takes over the registry's operations at the start of a leadership, as under way.
     pub(crate) fn recover_operations(&mut self, accepted: &AcceptedOperations) {
         self.pending.recover(accepted);
         for (agent, _, operation) in accepted.iter() {
@@ -66,7 +68,7 @@ impl Books {
         }
     }
 
-    /// Whether the registry can take one more operation of that size, and the agent one more and what it makes.
+    /// Checks the bounds of the registry and of the agent for one more operation of that size.
     pub(super) fn check_recordable(
         &self,
         agent: &AgentId,
@@ -89,8 +91,8 @@ impl Books {
         })
     }
 
-    /// Whether the agent's resources stay small: the labels of reservations and the ids of volumes are in each offer of them. What
-    /// makes them fewer is never refused.
+    /// Checks the bound on the bytes of the agent's resources: labels of reservations and ids of
+    /// volumes are part of each offer. Operations that shrink them are never refused.
     fn check_agent_bytes(&self, agent: &AgentId, conversion: &Conversion) -> Result<(), Invalid> {
         let grows = matches!(
             conversion,
@@ -114,7 +116,8 @@ impl Books {
         ))
     }
 
-    /// The books' total changes, and the agent is told to follow once the registry has the operation; gives its serial there.
+    /// Changes the agent's total; the agent is sent the operation once the registry has it. Returns
+    /// its serial.
     pub(super) fn apply_on_agent(
         &mut self,
         agent_id: &AgentId,
@@ -134,12 +137,13 @@ impl Books {
     fn book(&mut self, agent_id: &AgentId, step: &Converted) {
         self.agents.update(agent_id, |agent| {
             let total = &mut agent.info.resources;
-            total.subtract_what_is_there(&step.consumed.unallocate());
+            total.saturating_sub_assign(&step.consumed.unallocate());
             *total += step.converted.unallocate();
         });
     }
 
-    /// The registry has these. Those that the books have wait in the agent's line; the agent has come anew since the others were accepted.
+    /// The registry has recorded these. Operations that are applied wait in the agent's queue; the
+    /// others were accepted before the agent registered again.
     pub fn operations_recorded(&mut self, agent_id: &AgentId, serials: &[u64], out: &mut Effects) {
         self.pending.recorded(agent_id, serials);
         if self.agents.connected(agent_id).is_some() && self.resume_operations(agent_id, out) {
@@ -147,7 +151,8 @@ impl Books {
         }
     }
 
-    /// The registry refuses these: the agent never hears of them, and the books take over anew what it has.
+    /// The registry refuses these: they are never sent, and the agent's resources replace the
+    /// state's.
     pub fn operations_not_recorded(
         &mut self,
         agent_id: &AgentId,
@@ -174,7 +179,7 @@ impl Books {
         self.not_applied(agent_id, out);
     }
 
-    /// What becomes of an operation that is first in its agent's line.
+    /// The action for an operation that is first in its agent's queue.
     pub(crate) fn released(
         &mut self,
         agent_id: &AgentId,
@@ -195,7 +200,7 @@ impl Books {
             Some(version) => {
                 let apply = application(&entry.operation, serial, version);
                 if !self.pending.knows_serials(agent_id) {
-                    // It would never say that it is over.
+                    // The agent would never report its end.
                     self.end(agent_id, serial, out);
                 }
                 Release::Send(Box::new(apply))
@@ -203,7 +208,7 @@ impl Books {
         }
     }
 
-    /// The registry is to forget this one; whether it was not before.
+    /// Makes the registry forget an operation; returns whether it was not over before.
     fn end(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) -> bool {
         let ends = self.pending.end(agent_id, serial);
         if ends {
@@ -212,13 +217,13 @@ impl Books {
         ends
     }
 
-    /// Nobody sends this one any more.
+    /// Drops an operation: it is not sent any more.
     fn drop_operation(&mut self, agent_id: &AgentId, serial: u64, reason: &str, out: &mut Effects) {
         let Some(entry) = self.pending.get(agent_id, serial) else {
             return;
         };
         let operation = entry.operation.conversion.name();
-        tracing::warn!(agent = %agent_id, operation, reason, "an operation that was accepted is dropped");
+        tracing::warn!(agent = %agent_id, operation, reason, "dropping an accepted operation");
         let feedback = entry.operation.feedback();
         if let (true, Some((framework_id, id))) = (self.end(agent_id, serial, out), feedback) {
             let status = dropped(agent_id, id, reason);
@@ -230,7 +235,7 @@ impl Books {
         }
     }
 
-    /// This one is over at its agent, which has nothing more to say of it: it was done.
+    /// The agent has finished this operation and has nothing more to report: it succeeded.
     fn done_before(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) {
         let entry = self.pending.get(agent_id, serial);
         let feedback = entry.and_then(|entry| entry.operation.feedback());
@@ -249,16 +254,16 @@ impl Books {
         }
     }
 
-    /// The registry has forgotten this one.
+    /// The registry has forgotten this operation.
     pub fn operation_forgotten(&mut self, agent_id: &AgentId, serial: u64, out: &mut Effects) {
-        // Of what an agent that is no more was to do all has been told.
+        // The operations of a removed agent have been reported.
         let entry = self.pending.remove(agent_id, serial);
         if let Some(conclusion) = entry.and_then(|entry| entry.conclusion) {
             self.conclude(*conclusion, out);
         }
     }
 
-    /// Tells how an operation has ended.
+    /// Sends the final status of an operation.
     fn conclude(&mut self, conclusion: Conclusion, out: &mut Effects) {
         let Conclusion {
             framework_id,
@@ -273,7 +278,7 @@ impl Books {
         }
         self.count_end(&framework_id, &status);
         match (&status.uuid, &status.agent_id) {
-            // Its agent sends it until it is acknowledged.
+            // Its agent resends it until it is acknowledged.
             (Some(_), Some(agent_id)) => {
                 self.operations.put(&framework_id, agent_id, status.clone());
             }
@@ -282,7 +287,7 @@ impl Books {
         self.tell_operation(&framework_id, status, out);
     }
 
-    /// An agent says how an operation went; whether that may be told now.
+    /// Handles an agent's report of an operation; returns whether its status may be sent now.
     pub(super) fn ended_at_agent(
         &mut self,
         agent_id: &AgentId,
@@ -293,7 +298,7 @@ impl Books {
         if !status.state.is_terminal() {
             return true;
         }
-        // Until the registry has forgotten it a next leader might tell another end of it.
+        // Until the registry has forgotten it, a next leader might report a different end.
         let id = &status.operation_id;
         let Some(serial) = self.pending.find(agent_id, framework, id) else {
             return true;
@@ -307,7 +312,7 @@ impl Books {
         false
     }
 
-    /// An agent has all operations up to this one behind it.
+    /// The agent has finished all operations up to this serial.
     pub fn operations_settled(&mut self, message: &OperationsSettled, out: &mut Effects) {
         let agent_id = &message.agent_id;
         for serial in self.pending.up_to(agent_id, message.serial) {
@@ -315,8 +320,9 @@ impl Books {
         }
     }
 
-    /// An agent has not done what it was told, or keeps no operations any more: what was built upon that it does not do either.
-    pub(crate) fn drop_what_was_built(
+    /// The agent has rejected an operation, or no longer keeps operations: drops the operations
+    /// that build on it.
+    pub(crate) fn drop_dependents(
         &mut self,
         agent_id: &AgentId,
         settled: Option<u64>,
@@ -330,18 +336,19 @@ impl Books {
         }
     }
 
-    /// An agent that comes (back) has this. What neither it nor the registry knows never arrived. The first time that it comes to this
-    /// master, operations may have ended that were said to an earlier one: they are counted here.
-    pub(crate) fn bring_operations_together(
+    /// Merges the operations of a registering agent. Operations that neither the agent nor the
+    /// registry knows never arrived. At the first registration with this master, operations of an
+    /// earlier master may have ended: they are counted here.
+    pub(crate) fn merge_operations(
         &mut self,
         agent_id: &AgentId,
         reported: &AgentResources,
         is_first: bool,
         out: &mut Effects,
     ) {
-        self.bring_accepted_together(agent_id, reported, out);
+        self.merge_accepted(agent_id, reported, out);
         for (framework, id) in self.operations.under_way(agent_id) {
-            if tells_of(reported, &framework, &id) {
+            if reports_operation(reported, &framework, &id) {
                 continue;
             }
             if self.pending.knows(agent_id, &framework, &id) {
@@ -356,12 +363,12 @@ impl Books {
             self.tell_operation(&framework, status, out);
         }
         for update in &reported.operations {
-            // The agent itself sends it until it is acknowledged.
+            // The agent itself resends it until it is acknowledged.
             let (framework, status) = (&update.framework_id, &update.status);
             let id = &status.operation_id;
-            let is_told_later = status.state != OperationState::Finished
+            let is_sent_later = status.state != OperationState::Finished
                 && self.pending.knows(agent_id, framework, id);
-            if self.frameworks.get(framework).is_some() && !is_told_later {
+            if self.frameworks.get(framework).is_some() && !is_sent_later {
                 let status = status.clone().on(agent_id);
                 self.count_end(framework, &status);
                 let is_new = self.operations.get(framework, id).is_none();
@@ -373,19 +380,16 @@ impl Books {
         }
     }
 
-    /// What the registry has for an agent that comes: what is over there is over here, and what it has not seen is to be said again.
-    fn bring_accepted_together(
-        &mut self,
-        agent_id: &AgentId,
-        reported: &AgentResources,
-        out: &mut Effects,
-    ) {
+    /// Merges the registry's operations for a registering agent: finished ones are over, and
+    /// missing ones are sent again.
+    fn merge_accepted(&mut self, agent_id: &AgentId, reported: &AgentResources, out: &mut Effects) {
         self.pending.arrived(agent_id, reported.settled);
         for serial in self.pending.of_agent(agent_id) {
             let entry = self.pending.get(agent_id, serial);
             let feedback = entry.and_then(|entry| entry.operation.feedback());
-            if feedback.is_some_and(|(framework, id)| tells_of(reported, &framework, &id)) {
-                // What the agent has is what it has made of it; how it went, the agent says next.
+            if feedback.is_some_and(|(framework, id)| reports_operation(reported, &framework, &id))
+            {
+                // The agent's resources include it; the agent reports the outcome next.
                 self.pending.booked(agent_id, serial, reported.version);
                 continue;
             }
@@ -400,7 +404,8 @@ impl Books {
         }
     }
 
-    /// Has a connected agent do what it has not seen and the registry has, if that can still be; whether there was any.
+    /// Resends recorded operations to a connected agent, as far as they can still be applied;
+    /// returns whether there were any.
     pub(crate) fn resume_operations(&mut self, agent_id: &AgentId, out: &mut Effects) -> bool {
         let mut any = false;
         while let Some(serial) = self.pending.next_unbooked(agent_id) {
@@ -424,19 +429,19 @@ impl Books {
         let mut unused = self.unused(agent);
         let step = conversion
             .apply(&mut unused, &agent.info.resources)
-            .map_err(|error: NotConverted| error.to_string())?;
+            .map_err(|error: ConversionError| error.to_string())?;
         let pid = agent.pid.clone();
-        let rescinded = self.in_the_way(agent_id, &step.consumed);
+        let rescinded = self.offers_to_rescind(agent_id, &step.consumed);
         self.rescind(rescinded, out);
         self.book(agent_id, &step);
         self.pending.booked(agent_id, serial, version);
-        tracing::info!(agent = %agent_id, operation = conversion.name(), "an operation is sent again");
+        tracing::info!(agent = %agent_id, operation = conversion.name(), "sending an operation again");
         let apply = application(&operation, serial, version);
         out.agent(&pid, ToAgent::Apply(agent_id.clone(), Box::new(apply)));
         Ok(())
     }
 
-    /// The operations on an agent that is out of reach, or gone: they are as `state` says until it is heard of again.
+    /// Sets the operations on an unreachable or gone agent to `state` until the agent returns.
     pub(crate) fn operations_of_lost_agent(
         &mut self,
         agent_id: &AgentId,

@@ -1,7 +1,7 @@
-//! The operations about which frameworks want to hear, from the accept to the acknowledgement.
+//! Operations with an id, from the accept to the acknowledgement.
 //!
-//! Plain data. An operation without a name is not here: nobody asks about it. Bounded by framework: what is over and not acknowledged
-//! counts as well.
+//! Plain data. Operations without an id are not here. Bounded per framework, including operations
+//! that are over and not acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,74 +11,75 @@ use resources::Conversion;
 
 use crate::size::wire_bytes;
 
-/// How many operations of one framework may be under way or unacknowledged.
+/// Maximum operations of a framework that are under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;
 
-/// How many bytes these may have together. Labels and ids are the framework's to choose, and remembered until it acknowledges.
+/// Maximum bytes of these operations. The framework chooses labels and ids, which are kept until it
+/// acknowledges.
 pub const OPERATIONS_BYTES_MAX: usize = 16 << 20;
 
-/// One operation.
+/// An operation.
 #[derive(Clone, Debug)]
-pub struct Known {
-    /// The agent that it is for.
+pub struct TrackedOperation {
+    /// Its agent.
     pub agent: AgentId,
-    /// The newest.
+    /// The newest status.
     pub status: OperationStatus,
-    /// What is to become of what, allocated to nobody; `None` if it was said to an earlier master.
+    /// The conversion, without allocation; `None` if an earlier master accepted it.
     pub conversion: Option<Arc<Conversion>>,
     /// Bytes of the status and the conversion.
     bytes: usize,
 }
 
-impl Known {
+impl TrackedOperation {
     fn kind(&self) -> Option<&'static str> {
         Some(self.conversion.as_ref()?.name())
     }
 }
 
-/// Those of one framework.
+/// The operations of one framework.
 #[derive(Clone, Debug, Default)]
 struct FrameworkOperations {
-    by_id: BTreeMap<OperationId, Known>,
+    by_id: BTreeMap<OperationId, TrackedOperation>,
     bytes: usize,
 }
 
-/// All operations that somebody wants to hear about, each with its newest status and the agent that it is for.
+/// All operations with an id, each with its newest status and its agent.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     known: BTreeMap<FrameworkId, FrameworkOperations>,
 }
 
 impl Operations {
-    /// The newest status of this one.
+    /// The newest status of an operation.
     pub fn get(&self, framework: &FrameworkId, id: &OperationId) -> Option<&OperationStatus> {
         Some(&self.known.get(framework)?.by_id.get(id)?.status)
     }
 
-    /// What kind this one is of, if it is known.
+    /// The kind of an operation, if known.
     pub fn kind(&self, framework: &FrameworkId, id: &OperationId) -> Option<&'static str> {
         self.known.get(framework)?.by_id.get(id)?.kind()
     }
 
-    /// The bytes of the framework's.
+    /// Bytes of the framework's operations.
     pub fn bytes(&self, framework: &FrameworkId) -> usize {
         self.known.get(framework).map_or(0, |of| of.bytes)
     }
 
-    /// The framework's.
+    /// The statuses of the framework's operations.
     pub fn of(&self, framework: &FrameworkId) -> impl ExactSizeIterator<Item = &OperationStatus> {
-        static NONE: BTreeMap<OperationId, Known> = BTreeMap::new();
+        static NONE: BTreeMap<OperationId, TrackedOperation> = BTreeMap::new();
         let of = self.known.get(framework).map_or(&NONE, |of| &of.by_id);
         of.values().map(|known| &known.status)
     }
 
-    /// All of them, each with whose it is.
-    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Known)> {
+    /// All operations with their frameworks.
+    pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &TrackedOperation)> {
         let all = self.known.iter();
         all.flat_map(|(framework, of)| of.by_id.values().map(move |known| (framework, known)))
     }
 
-    /// How many there are of each kind in each state.
+    /// Numbers of operations by kind and state.
     pub fn tally(&self) -> BTreeMap<(Option<&'static str>, OperationState), usize> {
         let mut tally = BTreeMap::new();
         for known in self.known.values().flat_map(|of| of.by_id.values()) {
@@ -87,7 +88,7 @@ impl Operations {
         tally
     }
 
-    /// This conversion begins.
+    /// Adds a new operation.
     pub fn begin(
         &mut self,
         framework: &FrameworkId,
@@ -99,7 +100,7 @@ impl Operations {
         self.insert(framework, agent, Some(conversion), status);
     }
 
-    /// This one is so now.
+    /// Sets the newest status.
     pub fn put(&mut self, framework: &FrameworkId, agent: &AgentId, status: OperationStatus) {
         let of = self.known.get(framework);
         let known = of.and_then(|of| of.by_id.get(&status.operation_id));
@@ -116,7 +117,7 @@ impl Operations {
     ) {
         let of = self.known.entry(framework.clone()).or_default();
         let bytes = wire_bytes(&status) + wire_bytes(&conversion.as_deref());
-        let known = Known {
+        let known = TrackedOperation {
             agent: agent.clone(),
             status,
             conversion,
@@ -127,7 +128,7 @@ impl Operations {
         of.bytes = (of.bytes + bytes).saturating_sub(before.map_or(0, |known| known.bytes));
     }
 
-    /// This one is over and acknowledged, or never was.
+    /// Removes an operation that is acknowledged or never existed.
     pub fn remove(&mut self, framework: &FrameworkId, id: &OperationId) {
         if let Some(of) = self.known.get_mut(framework) {
             let known = of.by_id.remove(id);
@@ -140,12 +141,12 @@ impl Operations {
         }
     }
 
-    /// The framework is no more.
+    /// Removes a framework's operations.
     pub fn remove_framework(&mut self, framework: &FrameworkId) {
         self.known.remove(framework);
     }
 
-    /// Those for one agent that are not over.
+    /// Operations on an agent that are not over.
     pub fn under_way(&self, agent: &AgentId) -> Vec<(FrameworkId, OperationId)> {
         let mut found = Vec::new();
         for (framework, of) in &self.known {

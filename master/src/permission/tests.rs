@@ -1,4 +1,4 @@
-//! Which rules each thing that somebody does is about.
+//! The rules that apply to each action.
 
 use protocol::{CommandInfo, ExecutorInfo};
 use resources::Resources;
@@ -13,24 +13,25 @@ fn acls(action: Action, names: &str) -> Arc<Acls> {
     Arc::new(Acls::parse(&text).unwrap())
 }
 
-/// `p` may do it where a rule names the object, others may not, and a rule of another object does not help.
+/// `p` may do it where a rule names the object, others may not, and a rule of another object does
+/// not help.
 #[track_caller]
-fn check(action: Action, object: &str, act: impl Fn(&Asker) -> Result<(), Forbidden>) {
-    let asker =
-        |names: &str, principal: &str| Asker::new(&acls(action, names), Subject::named(principal));
+fn check(action: Action, object: &str, act: impl Fn(&Caller) -> Result<(), Forbidden>) {
+    let caller =
+        |names: &str, principal: &str| Caller::new(&acls(action, names), Subject::named(principal));
     let (this, other) = (
         format!(r#"{{"values":["{object}"]}}"#),
         r#"{"values":["x"]}"#,
     );
-    assert_eq!(act(&asker(&this, "p")), Ok(()), "{action:?}");
-    assert!(act(&asker(&this, "q")).is_err(), "{action:?}");
-    let forbidden = act(&asker(other, "p")).unwrap_err();
+    assert_eq!(act(&caller(&this, "p")), Ok(()), "{action:?}");
+    assert!(act(&caller(&this, "q")).is_err(), "{action:?}");
+    let forbidden = act(&caller(other, "p")).unwrap_err();
     assert_eq!(
         (forbidden.action, forbidden.object.as_deref()),
         (action, Some(object))
     );
     assert_eq!(
-        act(&Asker::default()),
+        act(&Caller::default()),
         Ok(()),
         "nothing is chosen: {action:?}"
     );
@@ -42,7 +43,7 @@ fn parsed(json: &str) -> Resources {
 
 /// SPEC 3.7.
 #[test]
-fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
+fn conversions_are_authorized_by_roles_or_creators() {
     let reserved = parsed(
         r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1},
             "reservations":[{"type":"STATIC","role":"eng"},{"type":"DYNAMIC","role":"eng/dev","principal":"maker"}]}]"#,
@@ -98,16 +99,16 @@ fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
             },
         ),
     ] {
-        check(action, object, |asker| asker.allowed(&conversion));
+        check(action, object, |caller| caller.allowed(&conversion));
     }
-    // Who made it is not known: only a rule about any is about it.
+    // Its creator is unknown: only a rule about any creator applies.
     let resources = parsed(
         r#"[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"reservations":[{"type":"DYNAMIC","role":"eng"}]}]"#,
     );
     let unreserve = Conversion::Unreserve { resources };
     let may = |names: &str| {
         let acls = acls(Action::UnreserveResources, names);
-        Asker::new(&acls, Subject::named("p"))
+        Caller::new(&acls, Subject::named("p"))
             .convert(&unreserve)
             .is_ok()
     };
@@ -116,7 +117,7 @@ fn each_conversion_is_about_its_roles_or_about_who_made_what_ends() {
 
 /// SPEC 3.5.
 #[test]
-fn whoever_has_proved_a_principal_reserves_and_creates_under_that_and_no_other() {
+fn proved_principal_reserves_only_under_its_name() {
     let signed = |principal: &str| {
         parsed(&format!(
             r#"[{{"name":"disk","type":"SCALAR","scalar":{{"value":9}},
@@ -125,8 +126,8 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_that_and_no_other()
         ))
     };
     let (own, other, none) = (r#","principal":"p""#, r#","principal":"q""#, "");
-    let named = Asker::new(&Arc::default(), Subject::named("p"));
-    let unnamed = Asker::new(&Arc::default(), Subject::named("operator-77"));
+    let named = Caller::new(&Arc::default(), Subject::named("p"));
+    let unnamed = Caller::new(&Arc::default(), Subject::named("operator-77"));
     for (principal, may) in [(own, true), (other, false), (none, false)] {
         let resources = signed(principal);
         let volumes = resources.clone();
@@ -137,7 +138,7 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_that_and_no_other()
             let done = named.convert(&conversion);
             assert_eq!(done.is_ok(), may, "{done:?}");
             // Nothing is proved, so any name will do, as in Mesos.
-            assert_eq!(Asker::default().convert(&conversion), Ok(()));
+            assert_eq!(Caller::default().convert(&conversion), Ok(()));
             assert_eq!(unnamed.convert(&conversion).is_ok(), principal == none);
             assert_eq!(named.allowed(&conversion), Ok(()));
         }
@@ -160,24 +161,24 @@ fn whoever_has_proved_a_principal_reserves_and_creates_under_that_and_no_other()
 
 /// SPEC 3.7.
 #[test]
-fn what_frameworks_and_operators_do_is_about_roles_users_and_principals() {
+fn actions_are_authorized_by_roles_users_and_principals() {
     let mut framework = FrameworkInfo::new("web", "name");
     framework.principal = Some("shop".to_owned());
     framework.roles = ["eng".to_owned()].into();
-    check(Action::RegisterFrameworks, "eng", |asker| {
-        asker.register(&framework.roles)
+    check(Action::RegisterFrameworks, "eng", |caller| {
+        caller.register(&framework.roles)
     });
-    check(Action::TeardownFrameworks, "shop", |asker| {
-        asker.tear_down(&framework)
+    check(Action::TeardownFrameworks, "shop", |caller| {
+        caller.tear_down(&framework)
     });
-    check(Action::UpdateQuotas, "eng", |asker| {
-        asker.update_quotas(&UpdateQuotas {
+    check(Action::UpdateQuotas, "eng", |caller| {
+        caller.update_quotas(&UpdateQuotas {
             quotas: [("eng".to_owned(), Default::default())].into(),
             force: false,
         })
     });
-    check(Action::UpdateWeights, "eng", |asker| {
-        asker.update_weights(&UpdateWeights {
+    check(Action::UpdateWeights, "eng", |caller| {
+        caller.update_weights(&UpdateWeights {
             weights: [("eng".to_owned(), 2.0)].into(),
         })
     });
@@ -192,8 +193,8 @@ fn what_frameworks_and_operators_do_is_about_roles_users_and_principals() {
         kill_policy: None,
         labels: Default::default(),
     };
-    check(Action::RunTasks, "web", |asker| {
-        asker.run(&task, &framework)
+    check(Action::RunTasks, "web", |caller| {
+        caller.run(&task, &framework)
     });
     let command = CommandInfo {
         user: Some("alice".to_owned()),
@@ -209,7 +210,7 @@ fn what_frameworks_and_operators_do_is_about_roles_users_and_principals() {
         shutdown_grace_period: None,
         labels: Default::default(),
     });
-    check(Action::RunTasks, "alice", |asker| {
-        asker.run(&task, &framework)
+    check(Action::RunTasks, "alice", |caller| {
+        caller.run(&task, &framework)
     });
 }

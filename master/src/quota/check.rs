@@ -1,8 +1,9 @@
-//! Whether an update of quotas may be made (SPEC 3.4): plain functions of what is known.
+//! Validation of quota updates: plain functions.
 //!
-//! Some refusals stand whatever the operator says: a guarantee above its own limit, a role that does not fit into those above it. Others
-//! give way to `force`: more is guaranteed than the cluster has, a limit is below what is consumed. Nested roles may have quotas: what a
-//! role guarantees is shared by the roles below it, and no role may go beyond the limit of one above.
+//! Some errors are final: a guarantee above its own limit, or a role that does not fit into its
+//! ancestors. Others yield to `force`: the guarantees exceed the cluster, or a limit is below the
+//! consumption. Nested roles may have quotas: a role's guarantee is shared by its descendants, and
+//! no role may exceed the limit of an ancestor.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +13,21 @@ use resources::{Name, Quantities, Role, Scalar};
 
 use super::{ByRole, with_ancestors};
 
-/// What is known when an update is judged.
-pub struct Known<'a> {
-    /// The quotas there are.
+/// The context of a validation.
+pub struct QuotaContext<'a> {
+    /// The current quotas.
     pub quotas: &'a BTreeMap<String, Quota>,
-    /// What the cluster has.
+    /// The cluster's resources.
     pub capacity: Quantities,
-    /// What each role consumes, with those below it.
+    /// The consumption of each role, with its descendants.
     pub consumed: ByRole,
 }
 
-/// Refuses the first thing that is wrong with the update.
-pub fn check(update: &UpdateQuotas, known: &Known<'_>) -> Result<(), UpdateRefused> {
+/// Refuses the first error of the update.
+pub fn check(update: &UpdateQuotas, known: &QuotaContext<'_>) -> Result<(), UpdateRefused> {
     let invalid = |reason| UpdateRefused::Invalid { reason };
     let conflict = |reason| UpdateRefused::Conflict {
-        reason: format!("{reason}; it is done all the same with `force`"),
+        reason: format!("{reason}; set `force` to apply it anyway"),
     };
     if update.quotas.is_empty() {
         return Err(invalid(
@@ -77,7 +78,7 @@ pub fn set_already(
     }
 }
 
-/// Whether one quota makes sense by itself.
+/// Checks one quota by itself.
 fn sound(role: &str, quota: &Quota) -> Result<(), String> {
     let valid = Role::new(role).map_err(|invalid| invalid.to_string())?;
     if valid.is_star() {
@@ -106,8 +107,8 @@ fn sound(role: &str, quota: &Quota) -> Result<(), String> {
     }
 }
 
-/// Whether every role fits into those above it. Gives what is guaranteed at the top: of a role that guarantees nothing of a name
-/// itself, what the roles below it guarantee together.
+/// Checks that every role fits into its ancestors. Returns the guarantees at the top: for a role
+/// without its own guarantee of a resource, the sum of its descendants'.
 fn nested(quotas: &BTreeMap<String, Quota>) -> Result<Quantities, String> {
     let mut deepest_first: Vec<(&String, &Quota)> = quotas.iter().collect();
     deepest_first.sort_by_key(|(role, _)| std::cmp::Reverse(role.split('/').count()));
@@ -151,7 +152,7 @@ fn nested(quotas: &BTreeMap<String, Quota>) -> Result<Quantities, String> {
     Ok(top)
 }
 
-/// The limit, if the amount is beyond it.
+/// Fails with the limit if the amount exceeds it.
 fn within(quota: &Quota, name: &Name, amount: Scalar) -> Result<(), Scalar> {
     match quota.limit(name) {
         Some(limit) if amount > limit => Err(limit),
@@ -159,13 +160,13 @@ fn within(quota: &Quota, name: &Name, amount: Scalar) -> Result<(), Scalar> {
     }
 }
 
-/// Whether the cluster has what is guaranteed. What an update does not raise is not its fault.
+/// Checks the guarantees against the cluster. A guarantee that the update does not raise passes.
 fn fits(after: &Quantities, before: &Quantities, capacity: &Quantities) -> Result<(), String> {
     for (name, amount) in after.iter() {
         let there = capacity.get(name);
         if amount > there && amount > before.get(name) {
             return Err(format!(
-                "guarantees of all roles for {name} would be `{amount}`: expected at most what the cluster has, {there}"
+                "guarantees of all roles for {name} would be `{amount}`: expected at most the cluster's total, {there}"
             ));
         }
     }
@@ -180,7 +181,7 @@ fn above_consumption(update: &UpdateQuotas, consumed: &ByRole) -> Result<(), Str
             let has = consumed.get(name);
             if limit < has {
                 return Err(format!(
-                    "limit of role `{role}` for {name} is `{limit}`: expected at least what it consumes, {has}"
+                    "limit of role `{role}` for {name} is `{limit}`: expected at least its consumption, {has}"
                 ));
             }
         }
@@ -209,7 +210,7 @@ mod tests {
     fn judged(held: &[&str], update: &[&str], force: bool) -> Result<(), UpdateRefused> {
         let held = quotas(held);
         let consumed = |text: &str| text.parse::<Quantities>().unwrap();
-        let known = Known {
+        let known = QuotaContext {
             quotas: &held,
             capacity: "cpus:10;mem:1000;gpus:2".parse().unwrap(),
             consumed: ByRole::from([
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_that_makes_no_sense_is_refused_by_role_and_name() {
+    fn unsound_quota_is_refused_by_role_and_name() {
         granted(&[], &["eng: cpus:2;mem:100 | cpus:4", "ops: gpus:1 |"]);
         invalid(&[], &[], "quotas is empty: expected at least one role");
         invalid(
@@ -277,23 +278,23 @@ mod tests {
     }
 
     #[test]
-    fn guarantees_beyond_the_cluster_and_limits_below_what_is_consumed_need_force() {
+    fn excessive_guarantees_and_low_limits_need_force() {
         granted(&["eng: cpus:6 |"], &["ops: cpus:4 |"]);
         conflict(
             &["eng: cpus:6 |"],
             &["ops: cpus:4.5 |"],
-            "guarantees of all roles for cpus would be `10.5`: expected at most what the cluster has, 10",
+            "guarantees of all roles for cpus would be `10.5`: expected at most the cluster's total, 10",
         );
         conflict(
             &[],
             &["eng: | cpus:2.5"],
-            "limit of role `eng` for cpus is `2.5`: expected at least what it consumes, 3",
+            "limit of role `eng` for cpus is `2.5`: expected at least its consumption, 3",
         );
         granted(&[], &["eng: | cpus:3;mem:0"]);
     }
 
     #[test]
-    fn what_was_forced_can_be_lowered_and_reset_without_force() {
+    fn forced_quota_can_be_lowered_and_reset() {
         let forced = ["eng: cpus:20 |", "ops: cpus:2 |"];
         granted(&forced, &["eng: cpus:15 |"]);
         granted(&forced, &["eng: |"]);
@@ -306,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn roles_share_what_the_role_above_them_guarantees() {
+    fn roles_share_their_parents_guarantee() {
         let held = ["eng: cpus:6 |", "eng/web: cpus:4 |"];
         granted(&held, &["eng/db/hot: cpus:2 |"]);
         invalid(
@@ -314,7 +315,7 @@ mod tests {
             &["eng/db/hot: cpus:2.5 |"],
             "guarantees of the roles below `eng` for cpus are `6.5` together: expected at most its own, 6",
         );
-        // A role that guarantees nothing itself passes on what those below it guarantee.
+        // A role without its own guarantee passes on those of its descendants.
         granted(
             &["a: cpus:6 |"],
             &["b: | cpus:9", "b/c: cpus:2 |", "b/d: cpus:2 |"],
@@ -324,12 +325,12 @@ mod tests {
             &["b: | cpus:9", "b/c: cpus:2 |", "b/d: cpus:3 |"],
             "guarantees of all roles for cpus would be `11`",
         );
-        // Together they count once: what is below is part of what is above.
+        // Together they count once: a descendant's guarantee is part of its ancestor's.
         granted(&["eng: cpus:10 |"], &["eng/web: cpus:10 |"]);
     }
 
     #[test]
-    fn no_role_goes_beyond_the_limit_of_one_above() {
+    fn no_role_exceeds_an_ancestors_limit() {
         granted(&["eng: | cpus:6"], &["eng/x/web: | cpus:6;mem:9"]);
         invalid(
             &["eng: | cpus:6"],

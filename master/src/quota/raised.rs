@@ -1,8 +1,9 @@
-//! Which offers are taken back for guarantees that were raised (SPEC 3.4): plain functions of what is known.
+//! The choice of offers to rescind when guarantees are raised: plain functions.
 //!
-//! Best effort: the allocator keeps a guarantee free by itself, but of what it has already granted it gets nothing back before it is answered. What
-//! is offered to others is taken back until all that a role lacks is covered, the newest first, whose frameworks have thought about it least. No more than that:
-//! whatever turns out not to be needed stays out. What a role or those above it are sure of themselves is left to them.
+//! Best effort: the allocator keeps a guarantee free by itself, but it gets nothing back from
+//! granted offers before they are answered. Other roles' offers are rescinded until the missing
+//! resources are covered, newest first, since their frameworks have had the least time to use them.
+//! Unneeded offers stay. The guarantees of other roles and their ancestors are respected.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,26 +12,26 @@ use resources::Quantities;
 
 use super::{ByRole, charge, with_ancestors};
 
-/// What of an offer quotas are about: neither reserved nor revocable.
-pub struct Offered<'a> {
-    /// Which one it is.
+/// The part of an offer that quotas cover: neither reserved nor revocable.
+pub struct OfferedAmounts<'a> {
+    /// The offer's id.
     pub id: &'a OfferId,
-    /// Whose.
+    /// Its role.
     pub role: &'a str,
-    /// How much.
+    /// The amounts.
     pub amounts: Quantities,
 }
 
-/// What is known when offers are chosen.
-pub struct Known<'a> {
-    /// The quotas there are now.
+/// The context of the choice.
+pub struct OfferContext<'a> {
+    /// The new quotas.
     pub quotas: &'a BTreeMap<String, Quota>,
-    /// What each role consumes, with those below it.
+    /// The consumption of each role, with its descendants.
     pub consumed: ByRole,
-    /// What nobody holds and nobody is offered.
+    /// Resources neither held nor offered.
     pub free: Quantities,
-    /// The offers that are out, the oldest first.
-    pub offers: Vec<Offered<'a>>,
+    /// Open offers, oldest first.
+    pub offers: Vec<OfferedAmounts<'a>>,
 }
 
 /// The roles whose guarantees these quotas raise.
@@ -47,14 +48,14 @@ pub fn raised<'a>(
     raised.map(|(role, _)| role.as_str()).collect()
 }
 
-/// The offers of others to take back, so that nothing of what these roles are sure of is lacking any more.
-pub fn in_the_way(raised: &BTreeSet<&str>, known: &Known<'_>) -> BTreeSet<OfferId> {
+/// The offers of other roles to rescind so that these roles' guarantees are met.
+pub fn offers_to_rescind(raised: &BTreeSet<&str>, known: &OfferContext<'_>) -> BTreeSet<OfferId> {
     let mut had = known.consumed.clone();
     for offer in &known.offers {
         charge(&mut had, offer.role, &offer.amounts);
     }
     let lacking = lacking(known.quotas, &had);
-    // What is free is kept for those that lacked something before, too.
+    // Free resources are also kept for roles that were below guarantee before.
     let claimed_by_others = lacking.iter().filter(|(role, _)| {
         let is_top = guaranteed_above(known.quotas, role).is_none();
         is_top && !raised.iter().any(|one| is_within(one, role))
@@ -64,7 +65,7 @@ pub fn in_the_way(raised: &BTreeSet<&str>, known: &Known<'_>) -> BTreeSet<OfferI
         free = free.saturating_sub(amounts);
     }
     let mut chosen = BTreeSet::new();
-    // What is covered for a role is covered for those above it.
+    // Resources for a role also count for its ancestors.
     let mut covered = ByRole::new();
     for role in raised.iter().rev() {
         let (nothing, all) = (Quantities::new(), Quantities::new());
@@ -81,17 +82,17 @@ pub fn in_the_way(raised: &BTreeSet<&str>, known: &Known<'_>) -> BTreeSet<OfferI
     chosen
 }
 
-/// Takes back what is not offered to this role until `unmet` is covered.
+/// Chooses other roles' offers until `unmet` is covered.
 fn choose(
     role: &str,
     unmet: Quantities,
-    known: &Known<'_>,
+    known: &OfferContext<'_>,
     had: &mut ByRole,
     chosen: &mut BTreeSet<OfferId>,
 ) {
     let mut left = unmet.clone();
     let mut freed = Quantities::new();
-    let mut taken: Vec<&Offered<'_>> = Vec::new();
+    let mut taken: Vec<&OfferedAmounts<'_>> = Vec::new();
     for offer in known.offers.iter().rev() {
         if left.is_empty() {
             break;
@@ -116,7 +117,8 @@ fn choose(
     }
     for offer in taken {
         let without = freed.saturating_sub(&offer.amounts);
-        // It covers nothing that the others do not: if all is covered, it may stay; if not, it is as good as they are.
+        // The offer adds nothing to the others: if all is covered it stays; if not, it is as good
+        // as they are.
         match left.is_empty() && without.contains(&unmet) {
             true => freed = without,
             false => drop(chosen.insert(offer.id.clone())),
@@ -124,12 +126,13 @@ fn choose(
     }
 }
 
-/// What each role lacks of what it is sure of: itself, or the roles below it together if that is more.
+/// The missing resources of each role: of its own guarantee, or of its descendants' together if
+/// that is more.
 fn lacking(quotas: &BTreeMap<String, Quota>, had: &ByRole) -> ByRole {
     let mut below = ByRole::new();
     let mut all = ByRole::new();
     let nothing = Quantities::new();
-    // A role comes after those above it.
+    // Descendants come first.
     for (role, quota) in quotas.iter().rev() {
         let own = quota
             .guarantees
@@ -145,24 +148,24 @@ fn lacking(quotas: &BTreeMap<String, Quota>, had: &ByRole) -> ByRole {
     all
 }
 
-/// The next role above that has a quota.
+/// The nearest ancestor with a quota.
 fn guaranteed_above<'a>(quotas: &BTreeMap<String, Quota>, role: &'a str) -> Option<&'a str> {
     with_ancestors(role)
         .skip(1)
         .find(|above| quotas.contains_key(*above))
 }
 
-/// Whether a role is that one or one below it.
+/// Whether a role is `above` or one of its descendants.
 fn is_within(role: &str, above: &str) -> bool {
     with_ancestors(role).any(|one| one == above)
 }
 
-/// Whether there is something of both.
+/// Whether they have a resource in common.
 fn meet(amounts: &Quantities, wanted: &Quantities) -> bool {
     !amounts.lesser(wanted).is_empty()
 }
 
-/// Whether a role would lack something of its own if it had so much less.
+/// Whether the role would be below its guarantee with this much less.
 fn is_sure_of(
     quotas: &BTreeMap<String, Quota>,
     had: &ByRole,
@@ -184,49 +187,49 @@ fn is_sure_of(
 mod tests {
     use super::*;
 
-    /// `roles` as `eng=cpus:4`, offers as `web=cpus:1` in the order in which they were made, amounts that are held likewise. Gives the
-    /// numbers of the offers that are taken back for the first of the roles.
+    /// `roles` as `eng=cpus:4`; offers as `web=cpus:1`, oldest first; held amounts likewise.
+    /// Expects the indexes of the offers that are rescinded for the first role.
     fn check(roles: &[&str], held: &[&str], free: &str, offers: &[&str], expected: &[usize]) {
-        let said = |text: &str| {
+        let split = |text: &str| {
             let (role, amounts) = text.split_once('=').unwrap();
             (role.to_owned(), Quantities::parse(amounts).unwrap())
         };
         let quota = |text: &&str| {
-            let (role, guarantees) = said(text);
+            let (role, guarantees) = split(text);
             let limits = Quantities::new();
             (role, Quota { guarantees, limits })
         };
         let quotas: BTreeMap<String, Quota> = roles.iter().map(quota).collect();
         let mut consumed = ByRole::new();
         for text in held {
-            let (role, amounts) = said(text);
+            let (role, amounts) = split(text);
             charge(&mut consumed, &role, &amounts);
         }
-        let offers: Vec<_> = offers.iter().map(|text| said(text)).collect();
+        let offers: Vec<_> = offers.iter().map(|text| split(text)).collect();
         let id = |n: usize| OfferId::new(format!("O{n}")).unwrap();
         let ids: Vec<OfferId> = (0..offers.len()).map(id).collect();
-        let known = Known {
+        let known = OfferContext {
             quotas: &quotas,
             consumed,
             free: Quantities::parse(free).unwrap(),
             offers: offers
                 .iter()
                 .zip(&ids)
-                .map(|((role, amounts), id)| Offered {
+                .map(|((role, amounts), id)| OfferedAmounts {
                     id,
                     role,
                     amounts: amounts.clone(),
                 })
                 .collect(),
         };
-        let (first, _) = said(roles[0]);
-        let chosen = in_the_way(&BTreeSet::from([first.as_str()]), &known);
+        let (first, _) = split(roles[0]);
+        let chosen = offers_to_rescind(&BTreeSet::from([first.as_str()]), &known);
         let expected: BTreeSet<OfferId> = expected.iter().map(|n| ids[*n].clone()).collect();
         assert_eq!(chosen, expected, "{roles:?} {held:?} {free} {offers:?}");
     }
 
     #[test]
-    fn others_give_back_what_is_lacking_and_no_more() {
+    fn only_missing_resources_are_rescinded_from_others() {
         let offers = ["web=cpus:1", "web=cpus:2", "web=mem:64", "web=cpus:1"];
         check(&["eng=cpus:4"], &[], "cpus:4", &offers, &[]);
         check(&["eng=cpus:4"], &[], "cpus:3", &offers, &[3]);
@@ -238,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_offered_to_the_role_or_below_it_is_its_own() {
+    fn roles_own_and_descendants_offers_are_kept() {
         let offers = ["eng=cpus:1", "eng/web=cpus:1", "ops=cpus:1"];
         check(&["eng=cpus:2"], &[], "", &offers, &[]);
         check(&["eng=cpus:3"], &[], "", &offers, &[2]);
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_are_sure_of_is_left_to_them_and_so_is_what_is_free_for_them() {
+    fn other_roles_guarantees_and_free_resources_are_kept() {
         let offers = ["ops=cpus:1", "ops=cpus:1"];
         check(&["eng=cpus:2", "ops=cpus:2"], &[], "", &offers, &[]);
         check(&["eng=cpus:2", "ops=cpus:1"], &[], "", &offers, &[1]);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_is_raised_where_any_of_it_is() {
+    fn guarantee_is_raised_if_any_amount_is() {
         let quotas = |text: &str| {
             let guarantees = Quantities::parse(text).unwrap();
             let limits = Quantities::new();

@@ -1,8 +1,9 @@
-//! Operations that were accepted and are not over yet: how the registry keeps them, and how many (SPEC 3.5).
+//! Accepted operations that are not over: their representation in the registry, and their bound.
 //!
-//! Pure. Each is a record of its own under its agent and its serial, in which the serials of one agent rise: the order in which it is to do
-//! them. It is kept from before anybody hears of it until its agent has done it, or it is said to have failed, so what a master that falls
-//! has not sent the next one sends. Whether an operation makes sense is judged before, in [`crate::operations`].
+//! Pure. Each is a record under its agent and serial; serials of an agent ascend in the order of
+//! application. It is recorded before any message about it, until its agent has applied it or it
+//! has failed; so a new leader sends the operations that a crashed one did not. The caller
+//! validates operations, in [`crate::operations`].
 
 use std::collections::BTreeMap;
 
@@ -12,53 +13,53 @@ use serde::{Deserialize, Serialize};
 
 use super::RegistryError;
 
-/// How many operations may be under way at once, of all agents.
+/// Maximum operations under way, over all agents.
 pub const ACCEPTED_MAX: usize = 10_000;
 
-/// An operation that an agent is to do.
+/// An operation for an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptedOperation {
-    /// The framework that wants it; `None` is an operator.
+    /// The requesting framework; `None` for an operator.
     pub framework_id: Option<FrameworkId>,
-    /// Its name there, if the framework wants to hear how it goes.
+    /// Its id, if the framework wants status updates.
     pub operation_id: Option<OperationId>,
-    /// What becomes what, allocated to nobody.
+    /// The conversion, without allocation.
     pub conversion: Conversion,
 }
 
 impl AcceptedOperation {
-    /// Who wants to hear how it goes, and its name there.
+    /// The framework and the id for status updates, if any.
     pub fn feedback(&self) -> Option<(FrameworkId, OperationId)> {
         self.framework_id.clone().zip(self.operation_id.clone())
     }
 }
 
-/// One of them, as it is kept.
+/// An operation as stored.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptedRecord {
-    /// The agent that is to do it.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Its serial there.
+    /// The serial.
     pub serial: u64,
-    /// What is to be done.
+    /// The operation.
     pub operation: AcceptedOperation,
 }
 
-/// All of them.
+/// All accepted operations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AcceptedOperations {
-    /// No agent without one.
+    /// Agents without operations are removed.
     by_agent: BTreeMap<AgentId, BTreeMap<u64, AcceptedOperation>>,
     count: usize,
 }
 
 impl AcceptedOperations {
-    /// The one with that serial on that agent.
+    /// The operation with that serial on that agent.
     pub fn get(&self, agent: &AgentId, serial: u64) -> Option<&AcceptedOperation> {
         self.by_agent.get(agent)?.get(&serial)
     }
 
-    /// All of them, by agent and in their order there.
+    /// All operations, by agent and serial.
     pub fn iter(&self) -> impl Iterator<Item = (&AgentId, u64, &AcceptedOperation)> {
         let each = |(agent, of)| {
             let of: &BTreeMap<u64, AcceptedOperation> = of;
@@ -68,7 +69,7 @@ impl AcceptedOperations {
         self.by_agent.iter().flat_map(each)
     }
 
-    /// How many there are.
+    /// Number of operations.
     pub fn len(&self) -> usize {
         self.count
     }
@@ -78,7 +79,7 @@ impl AcceptedOperations {
         self.count == 0
     }
 
-    /// These are accepted, all of them or none. What is there already stays as it is.
+    /// Adds these operations, all of them or none. Existing ones stay unchanged.
     pub(super) fn accept(
         &mut self,
         agent: &AgentId,
@@ -98,13 +99,13 @@ impl AcceptedOperations {
         Ok(())
     }
 
-    /// Puts back what was kept of one.
+    /// Restores a stored operation.
     pub(super) fn put(&mut self, agent: AgentId, serial: u64, operation: AcceptedOperation) {
         let of = self.by_agent.entry(agent).or_default();
         self.count += usize::from(of.insert(serial, operation).is_none());
     }
 
-    /// This one is over; whether it was there.
+    /// Removes an operation; returns whether it was there.
     pub(super) fn forget(&mut self, agent: &AgentId, serial: u64) -> bool {
         let Some(of) = self.by_agent.get_mut(agent) else {
             return false;
@@ -117,7 +118,7 @@ impl AcceptedOperations {
         was_there
     }
 
-    /// The agent is no more; gives the serials of what it was to do.
+    /// Removes an agent's operations; returns their serials.
     pub(super) fn forget_agent(&mut self, agent: &AgentId) -> Vec<u64> {
         let of = self.by_agent.remove(agent).unwrap_or_default();
         self.count -= of.len();
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_kept_by_agent_and_in_order_until_they_are_over() {
+    fn operations_are_kept_in_order_until_forgotten() {
         let mut accepted = AcceptedOperations::default();
         let serials = |accepted: &AcceptedOperations| -> Vec<(String, u64)> {
             let all = accepted.iter();
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_can_be_kept_are_refused_as_a_whole() {
+    fn too_many_operations_are_refused_as_a_whole() {
         let mut accepted = AcceptedOperations::default();
         let all: Vec<_> = (1..=ACCEPTED_MAX as u64)
             .map(|n| (n, operation()))

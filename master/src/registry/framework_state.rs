@@ -1,7 +1,7 @@
-//! What frameworks keep in the registry: a few small values each, with versions (DESIGN section 9).
+//! State of frameworks in the registry: a few small, versioned values each.
 //!
-//! Pure. Bounded three times: bytes of a key and a value ([`protocol::message::state`]), keys of one framework, and bytes of all
-//! frameworks together. It never knows who may read or change it: see [`crate::standby`].
+//! Pure. Three bounds: bytes of a key and a value ([`protocol::message::state`]), keys per
+//! framework, and total bytes. Access control is in [`crate::standby`].
 
 use std::collections::BTreeMap;
 
@@ -10,33 +10,33 @@ use protocol::message::state::{STATE_KEYS_MAX, StateValue};
 
 use super::RegistryError;
 
-/// How many bytes of keys and values all frameworks keep at most.
+/// Maximum bytes of keys and values of all frameworks.
 pub const STATE_BYTES_MAX: usize = 64 << 20;
 
-/// One change of one key.
+/// A change of one key.
 pub(super) struct Change<'a> {
     pub key: &'a str,
-    /// Only if this is its version, 0 for a key that is not there.
+    /// Required current version; 0 for a missing key.
     pub expected: Option<u64>,
-    /// `None` deletes it.
+    /// `None` deletes the key.
     pub value: Option<&'a [u8]>,
 }
 
-/// What all frameworks keep.
+/// The state of all frameworks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FrameworkStates {
     of: BTreeMap<FrameworkId, BTreeMap<String, StateValue>>,
-    /// Of all keys and values.
+    /// Bytes of all keys and values.
     bytes: usize,
 }
 
 impl FrameworkStates {
-    /// What stands under this key.
+    /// The value of a key.
     pub fn get(&self, framework_id: &FrameworkId, key: &str) -> Option<&StateValue> {
         self.of.get(framework_id)?.get(key)
     }
 
-    /// All of it, in order.
+    /// All values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &str, &StateValue)> {
         self.of.iter().flat_map(|(id, keys)| {
             keys.iter()
@@ -44,7 +44,7 @@ impl FrameworkStates {
         })
     }
 
-    /// Makes a change, which gives the key this version, or refuses it and changes nothing.
+    /// Applies a change, which gives the key this version, or refuses it without effect.
     pub(super) fn change(
         &mut self,
         framework_id: &FrameworkId,
@@ -81,7 +81,7 @@ impl FrameworkStates {
         Ok(())
     }
 
-    /// This stands under this key, or nothing.
+    /// Sets or removes a value.
     pub(super) fn set(&mut self, framework_id: &FrameworkId, key: &str, value: Option<StateValue>) {
         let added = value.as_ref().map_or(0, |value| size(key, &value.value));
         let keys = self.of.entry(framework_id.clone()).or_default();
@@ -96,7 +96,7 @@ impl FrameworkStates {
         self.bytes -= before.map_or(0, |before| size(key, &before.value));
     }
 
-    /// The framework is no more; gives the keys it had.
+    /// Removes a framework; returns its keys.
     pub(super) fn remove_framework(&mut self, framework_id: &FrameworkId) -> Vec<String> {
         let keys = self.of.remove(framework_id).unwrap_or_default();
         for (key, value) in &keys {

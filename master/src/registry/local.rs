@@ -1,8 +1,10 @@
-//! A registry on this machine's disk: an actor that writes what waits in one commit, and answers when it is synced.
+//! A registry on the local disk: an actor that writes waiting operations in one commit, and answers
+//! when it is synced.
 //!
-//! Hears [`Apply`], [`Read`] and [`Look`] from its own [`LocalRegistry`] only. Remembers the whole content, and the operations that
-//! came while a commit was under way: they are the next commit. It never answers before the disk has: a commit that
-//! failed breaks it for good, since nobody knows what of it will be found again.
+//! Handles [`Apply`], [`Read`] and [`ReadFrameworkState`] from its own [`LocalRegistry`]. Owns the
+//! whole content, and the operations that arrived during a commit, which form the next one. Answers
+//! only after the disk. A failed commit breaks it for good, since its outcome on the disk is
+//! unknown.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,43 +23,43 @@ use super::record;
 use super::state::RegistryState;
 use super::{Applied, Registry, RegistryError, RegistryOperation};
 
-/// How many operations may wait for the disk; one more is refused with `NotNow`.
+/// Maximum operations waiting for the disk; further ones are refused with `NotNow`.
 const WAITING_MAX: usize = 65_536;
-/// How many operations are in one commit at most.
+/// Maximum operations per commit.
 const BATCH_MAX: usize = 512;
-/// How many commits are between two looks at how much of the disk it takes: a look costs as much as a small commit.
+/// Commits between two measurements of disk usage: one costs as much as a small commit.
 const MEASURED_EVERY: u64 = 64;
-/// How long the disk may take (SPEC 3.1, `--registry_store_timeout`).
+/// Time limit of the disk (`--registry_store_timeout`).
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
 
 type Answer = Result<Applied, RegistryError>;
 type SharedStore = Arc<Mutex<Box<dyn Store>>>;
 
-/// Apply this, and answer when it is synced.
+/// Applies an operation; answered when it is synced.
 struct Apply(RegistryOperation);
 
 impl Message for Apply {
     type Result = Answer;
 }
 
-/// What is the content?
+/// Reads the content.
 struct Read;
 
 impl Message for Read {
     type Result = Result<RegistryState, RegistryError>;
 }
 
-/// What does this framework keep under this key?
-struct Look {
+/// Reads a key of a framework's state.
+struct ReadFrameworkState {
     framework_id: FrameworkId,
     key: String,
 }
 
-impl Message for Look {
-    type Result = Found;
+impl Message for ReadFrameworkState {
+    type Result = StateAnswer;
 }
 
-type Found = Result<Option<StateValue>, RegistryError>;
+type StateAnswer = Result<Option<StateValue>, RegistryError>;
 
 /// Owns the content and the store.
 struct Registrar {
@@ -65,17 +67,17 @@ struct Registrar {
     state: RegistryState,
     waiting: VecDeque<(RegistryOperation, Promise<Answer>)>,
     readers: Vec<Promise<Result<RegistryState, RegistryError>>>,
-    lookers: Vec<(Look, Promise<Found>)>,
+    lookers: Vec<(ReadFrameworkState, Promise<StateAnswer>)>,
     committing: bool,
     commits: u64,
     disk_bytes: Arc<AtomicU64>,
     broken: Option<String>,
 }
 
-/// How a commit went.
+/// Outcome of a commit.
 enum Committed {
     Synced,
-    /// Nothing was changed; this is what the store still holds.
+    /// Nothing was changed; this is the store's content.
     Refused(String, Box<RegistryState>),
     Broken(String),
 }
@@ -92,7 +94,7 @@ impl Handler<Apply> for Registrar {
     fn handle(&mut self, Apply(operation): Apply, ctx: &mut Context<Self>) -> Reply<Answer> {
         let (promise, reply) = promise();
         if self.waiting.len() >= WAITING_MAX {
-            let reason = format!("{WAITING_MAX} operations wait for the disk already");
+            let reason = format!("{WAITING_MAX} operations already wait for the disk");
             promise.answer(Err(RegistryError::NotNow { reason }));
         } else {
             self.waiting.push_back((operation, promise));
@@ -113,13 +115,13 @@ impl Handler<Read> for Registrar {
     }
 }
 
-impl Handler<Look> for Registrar {
-    type Result = Reply<Found>;
+impl Handler<ReadFrameworkState> for Registrar {
+    type Result = Reply<StateAnswer>;
 
-    fn handle(&mut self, look: Look, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, look: ReadFrameworkState, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         if self.lookers.len() >= WAITING_MAX {
-            let reason = format!("{WAITING_MAX} questions wait for the disk already");
+            let reason = format!("{WAITING_MAX} reads already wait for the disk");
             promise.answer(Err(RegistryError::NotNow { reason }));
         } else {
             self.lookers.push((look, promise));
@@ -130,7 +132,8 @@ impl Handler<Look> for Registrar {
 }
 
 impl Registrar {
-    /// Writes what waits, unless a commit is under way: then it is called again at its end.
+    /// Commits the waiting operations, unless a commit is under way, which calls this again at its
+    /// end.
     fn commit(&mut self, ctx: &mut Context<Self>) {
         if self.committing {
             return;
@@ -153,7 +156,7 @@ impl Registrar {
         for promise in self.readers.drain(..) {
             promise.answer(Ok(self.state.clone()));
         }
-        for (Look { framework_id, key }, promise) in self.lookers.drain(..) {
+        for (ReadFrameworkState { framework_id, key }, promise) in self.lookers.drain(..) {
             let found = self.state.framework_states.get(&framework_id, &key);
             promise.answer(Ok(found.cloned()));
         }
@@ -207,7 +210,7 @@ impl Registrar {
                 RegistryError::NotNow { reason }
             }
             Committed::Broken(reason) => {
-                tracing::error!(%reason, "the registry's store failed: this master must be started again");
+                tracing::error!(%reason, "the registry's store failed; this master must be restarted");
                 self.broken = Some(reason.clone());
                 RegistryError::Broken { reason }
             }
@@ -235,7 +238,7 @@ fn commit(store: &SharedStore, changes: Changes) -> Committed {
     }
 }
 
-/// A registry on this machine's disk.
+/// A registry on the local disk.
 pub struct LocalRegistry {
     registrar: Handle<Registrar>,
     disk_bytes: Arc<AtomicU64>,
@@ -247,21 +250,21 @@ pub enum OpenError {
     /// The store, or a record in it, cannot be read.
     #[error("the registry cannot be read")]
     Store(#[from] StoreError),
-    /// A record is not what this version writes.
+    /// A record has an unknown form.
     #[error("the registry's record {key:?} cannot be read: {reason}")]
     Record {
-        /// Which record.
+        /// The record's key.
         key: String,
-        /// What was found and what was expected.
+        /// The found and the expected form.
         reason: String,
     },
-    /// Its actor cannot run.
+    /// Its actor cannot be started.
     #[error("the registrar cannot be started")]
     Spawn(#[from] SpawnError),
 }
 
 impl LocalRegistry {
-    /// Reads the whole store, which blocks, and starts the actor `registrar` on `node`.
+    /// Reads the whole store, blocking, and starts the actor `registrar` on `node`.
     pub fn open(node: &Node, store: Box<dyn Store>) -> Result<Self, OpenError> {
         let state = record::load(store.as_ref())?;
         let disk_bytes = Arc::new(AtomicU64::new(store.disk_bytes()));
@@ -283,7 +286,7 @@ impl LocalRegistry {
         })
     }
 
-    /// What such a store holds, while no registry has it open.
+    /// The content of a store that no registry has open.
     pub fn content(store: &dyn Store) -> Result<RegistryState, OpenError> {
         record::load(store)
     }
@@ -304,8 +307,8 @@ impl Registry for LocalRegistry {
         &mut self,
         framework_id: &FrameworkId,
         key: &str,
-    ) -> BoxFuture<'static, Found> {
-        let look = Look {
+    ) -> BoxFuture<'static, StateAnswer> {
+        let look = ReadFrameworkState {
             framework_id: framework_id.clone(),
             key: key.to_owned(),
         };
@@ -318,7 +321,7 @@ impl Registry for LocalRegistry {
     }
 }
 
-/// No answer leaves it open whether the operation was applied, except when the mailbox did not take it.
+/// Without an answer it is unknown whether the operation was applied, unless the mailbox was full.
 fn unanswered(error: AskError) -> RegistryError {
     let reason = format!("the registrar: {error}");
     match error {

@@ -1,10 +1,12 @@
 //! The registry as a state machine that a group of masters replicates.
 //!
-//! Driven by `consensus`: the same operations in the same order on every member. Remembers [`RegistryState`] and nothing else. A snapshot
-//! begins with the id and version of its form, and is written in pieces that the codec takes, however large the registry has become.
-//! It never reads a clock and never fails: an operation that the registry refuses changes nothing, and that is its answer.
+//! Driven by `consensus`: the same operations in the same order on every member. Contains only
+//! [`RegistryState`]. A snapshot begins with the id and version of its form, and is written in
+//! pieces within the codec's limit, at any size. Reads no clock and never fails: a refused
+//! operation changes nothing, and the refusal is its answer.
 //!
-//! Operations have one form, the first, whose bytes `machine/golden.txt` holds. One that becomes another, or is new, makes a second: see [`StateMachine::newest_form`].
+//! Operations have one form, the first, whose bytes are in `machine/golden.txt`. A new or changed
+//! operation requires a second form, see [`StateMachine::newest_format`].
 
 use bytes::{BufMut, BytesMut};
 use consensus::machine::{CannotRestore, StateMachine};
@@ -24,60 +26,61 @@ use super::{Applied, RegistryError, RegistryOperation};
 const NAME: &str = "registry/snapshot";
 /// Its version.
 const FORM: u16 = 1;
-/// So many records are in one piece at most. Each is bounded ([`record::check`]), so a piece stays within what the codec takes.
+/// Maximum records per piece. Each is bounded ([`record::check`]), so a piece stays within the
+/// codec's limit.
 const PIECE_RECORDS: usize = 256;
-/// No registry has seen more operations, so counting on never overflows.
+/// Maximum version in a snapshot, so that counting on never overflows.
 const VERSION_MAX: u64 = 1 << 62;
 
-/// One record of a snapshot.
+/// A record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SnapshotRecord {
-    /// How many operations were applied.
+    /// Number of applied operations.
     Version(u64),
-    /// An agent that is part of the cluster.
+    /// An admitted agent.
     Agent(AgentInfo),
-    /// An agent that has not answered for too long, and since when.
+    /// An unreachable agent, and since when.
     Unreachable(AgentId, Timestamp),
-    /// A framework that is part of the cluster.
+    /// An admitted framework.
     Framework(FrameworkEntry),
-    /// A framework that was removed; oldest first.
+    /// A removed framework; oldest first.
     Removed(FrameworkId),
-    /// The scheduler that leads a framework which has standbys.
+    /// The leading scheduler of a framework with standbys.
     Leading(FrameworkId, Pid),
-    /// One key of a framework's state.
+    /// A key of a framework's state.
     State(StateRecord),
     /// The quota of a role.
     Quota(String, Quota),
     /// The weight of a role.
     Weight(String, f64),
-    /// A machine of the schedule of maintenance.
+    /// A scheduled machine.
     Machine(MachineId, Machine),
     /// An agent that is gone for good, and since when.
     Gone(AgentId, Timestamp),
-    /// What operators have ordered about an agent.
+    /// Operators' orders for an agent.
     Orders(AgentId, AgentOrders),
-    /// An operation that an agent is to do.
+    /// An accepted operation.
     Accepted(AcceptedRecord),
 }
 
-/// The registry, as a group holds it.
+/// The replicated registry.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RegistryMachine {
     state: RegistryState,
 }
 
 impl RegistryMachine {
-    /// An empty registry, as every group begins.
+    /// An empty registry, as in every new group.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A registry that holds this already: of a master that was alone.
+    /// A registry with this content, taken over from a master without a group.
     pub fn holding(state: RegistryState) -> Self {
         Self { state }
     }
 
-    /// What it holds.
+    /// The content.
     pub fn state(&self) -> &RegistryState {
         &self.state
     }
@@ -99,7 +102,7 @@ impl StateMachine for RegistryMachine {
         into.put_u16_le(FORM);
         let mut records = records(&self.state).peekable();
         while records.peek().is_some() {
-            // A copy of one piece at a time, of a state that may be large.
+            // Copies one piece at a time, since the state may be large.
             let piece: Vec<SnapshotRecord> = records.by_ref().take(PIECE_RECORDS).collect();
             let length = into.len();
             into.put_u64_le(0);
@@ -241,7 +244,7 @@ fn put(state: &mut RegistryState, record: SnapshotRecord) -> Result<(), String> 
 mod tests {
     use proptest::prelude::*;
 
-    use consensus::machine::FIRST_FORM;
+    use consensus::machine::FIRST_FORMAT;
 
     use super::super::local::tests::story;
     use super::*;
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_holds_all_of_it_and_nothing_less_is_believed() {
+    fn snapshot_round_trips_and_truncated_ones_are_refused() {
         let machine = after(&story());
         let snapshot = machine.snapshot().unwrap();
         let mut again = RegistryMachine::new();
@@ -267,9 +270,9 @@ mod tests {
         assert_eq!(again, machine, "what was refused has changed nothing");
     }
 
-    /// Each change counts one more, in whatever was restored.
+    /// Every change increments the version of a restored snapshot.
     #[test]
-    fn a_version_that_could_not_be_counted_on_is_refused() {
+    fn snapshot_version_that_would_overflow_is_refused() {
         let holding = |version| {
             RegistryMachine::holding(RegistryState {
                 version,
@@ -293,9 +296,9 @@ mod tests {
         assert_eq!(error.reason, expected);
     }
 
-    /// What is in a log or a snapshot begins with its place in its enum: new ones come after all others.
+    /// Stored values begin with the index of their variant: new variants come last.
     #[test]
-    fn the_places_of_operations_and_records_stay_what_old_logs_say() {
+    fn variant_indexes_stay_stable() {
         let first = |bytes: Vec<u8>| bytes[0];
         let mut places: Vec<u8> = story()
             .iter()
@@ -313,14 +316,15 @@ mod tests {
         assert_eq!(places, [0, 1, 2, 3, 3, 4, 5, 6, 7, 8, 9, 9, 10, 11, 12, 12]);
     }
 
-    /// What a group has written once, every later version reads: an operation of other bytes is another form. `MEROS_WRITE_GOLDEN=1` writes the file anew,
-    /// which is right only for operations that no release has written.
+    /// Every later version reads the stored bytes: an operation with other bytes is another form.
+    /// `MEROS_WRITE_GOLDEN=1` rewrites the file, which is allowed only for operations that no
+    /// release has written.
     #[test]
     fn operations_of_the_first_form_keep_their_bytes() {
         let machine = RegistryMachine::new();
         let line = |operation: &RegistryOperation| {
-            let bytes = machine.encode(operation, FIRST_FORM).unwrap();
-            assert_eq!(&machine.decode(&bytes, FIRST_FORM).unwrap(), operation);
+            let bytes = machine.encode(operation, FIRST_FORMAT).unwrap();
+            assert_eq!(&machine.decode(&bytes, FIRST_FORMAT).unwrap(), operation);
             bytes.iter().map(|byte| format!("{byte:02x}")).collect()
         };
         let now: Vec<String> = story().iter().map(line).collect();
@@ -336,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_form_of_another_version_is_refused_by_what_was_expected() {
+    fn unknown_snapshot_form_is_refused() {
         let mut snapshot = RegistryMachine::new().snapshot().unwrap().to_vec();
         snapshot[4] = 2;
         let error = RegistryMachine::new().restore(&snapshot).unwrap_err();
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_changes_nothing_and_is_the_answer() {
+    fn refusal_changes_nothing_and_is_the_answer() {
         let mut machine = after(&story());
         let before = machine.clone();
         let RegistryOperation::AdmitFramework { info, .. } = story().remove(8) else {
@@ -359,7 +363,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn many_records_come_back_whatever_their_number(count in 0..1_000_usize) {
+        fn any_number_of_records_round_trips(count in 0..1_000_usize) {
             let mut machine = RegistryMachine::new();
             for nth in 0..count {
                 let framework_id = FrameworkId::new(format!("f{nth}")).unwrap();
@@ -371,7 +375,7 @@ mod tests {
         }
 
         #[test]
-        fn bytes_of_any_kind_are_refused_and_never_more(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        fn arbitrary_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut head = RegistryMachine::new().snapshot().unwrap()[..6].to_vec();
             head.extend(&bytes);
             let _ = RegistryMachine::new().restore(&head);

@@ -1,7 +1,8 @@
-//! Machines that will be away or are: how the registry keeps the schedule of maintenance, and how much of it (SPEC 3.6).
+//! Machines in maintenance: the stored schedule, and its bound.
 //!
-//! Pure. Each machine is a record of its own, with its place in the schedule, so that no record grows with the cluster. It refuses what it
-//! could not keep; whether a change makes sense is judged before, in [`crate::maintenance`].
+//! Pure. Each machine is a record with its position in the schedule, so that no record grows with
+//! the cluster. Only storage bounds are checked; the caller validates changes, in
+//! [`crate::maintenance`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,38 +12,38 @@ use serde::{Deserialize, Serialize};
 
 use super::RegistryError;
 
-/// How many machines may be scheduled.
+/// Maximum scheduled machines.
 pub const MACHINES_MAX: usize = 10_000;
 
-/// A machine of the schedule.
+/// A scheduled machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// In which window it stands, counted from 0.
+    /// Index of its window.
     pub window: u32,
-    /// At which place in it.
+    /// Its index in the window.
     pub place: u32,
-    /// When it will be away.
+    /// The planned time of its maintenance.
     pub unavailability: Unavailability,
-    /// Whether it is away.
+    /// Whether it is down.
     pub down: bool,
 }
 
-/// All machines of the schedule.
+/// All scheduled machines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Machines(BTreeMap<MachineId, Machine>);
 
 impl Machines {
-    /// The machine of that name, if it is scheduled.
+    /// The machine with that id, if scheduled.
     pub fn get(&self, id: &MachineId) -> Option<&Machine> {
         self.0.get(id)
     }
 
-    /// All of them.
+    /// All scheduled machines.
     pub fn iter(&self) -> impl Iterator<Item = (&MachineId, &Machine)> {
         self.0.iter()
     }
 
-    /// How many there are.
+    /// Number of scheduled machines.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -52,8 +53,8 @@ impl Machines {
         self.0.is_empty()
     }
 
-    /// The machine that an agent of this host name and address is on, if it is scheduled. Of several, one that is away comes first, then the
-    /// one that will be away first.
+    /// The scheduled machine of an agent with this host name and address. Of several, a down
+    /// machine comes first, then the earliest maintenance.
     pub fn of(&self, hostname: &str, ip: Option<&str>) -> Option<(&MachineId, &Machine)> {
         if self.0.is_empty() {
             return None;
@@ -72,7 +73,7 @@ impl Machines {
         of.min_by_key(|(_, machine)| (!machine.down, machine.unavailability.start))
     }
 
-    /// The schedule, in the order in which it was said.
+    /// The schedule, in its original order.
     pub fn windows(&self) -> Vec<Window> {
         let mut all: Vec<_> = self.0.iter().collect();
         all.sort_by_key(|(_, machine)| (machine.window, machine.place));
@@ -91,12 +92,13 @@ impl Machines {
         windows
     }
 
-    /// Puts back what was kept of one machine.
+    /// Restores a stored machine.
     pub(super) fn put(&mut self, id: MachineId, machine: Machine) {
         self.0.insert(id, machine);
     }
 
-    /// This is the schedule from now on; machines that are away stay so. Gives the machines whose records may have changed.
+    /// Replaces the schedule; down machines stay. Returns the machines whose records may have
+    /// changed.
     pub fn schedule(&mut self, windows: &[Window]) -> Result<Vec<MachineId>, RegistryError> {
         let count: usize = windows.iter().map(|window| window.machines.len()).sum();
         if count > MACHINES_MAX {
@@ -121,7 +123,7 @@ impl Machines {
         Ok(touched.into_iter().collect())
     }
 
-    /// These are away, as far as they are scheduled; gives them.
+    /// Marks scheduled machines as down; returns them.
     pub fn start(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
         let mut touched = Vec::new();
         for id in machines {
@@ -133,7 +135,7 @@ impl Machines {
         touched
     }
 
-    /// These are back, and not scheduled any more; gives them.
+    /// Removes machines that are up again; returns them.
     pub fn stop(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
         let is_there = |id: &&MachineId| self.0.remove(*id).is_some();
         machines.iter().filter(is_there).cloned().collect()
@@ -164,7 +166,7 @@ mod tests {
 
     /// SPEC 3.6.
     #[test]
-    fn a_schedule_comes_back_as_it_was_said_without_what_is_back() {
+    fn schedule_keeps_its_order_without_returned_machines() {
         let mut machines = Machines::default();
         let said = [window("b a", 5), window("c", 3)];
         assert_eq!(machines.schedule(&said).unwrap().len(), 3);
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_on_the_machine_that_is_away_or_will_be_first() {
+    fn agent_belongs_to_the_down_or_earliest_machine() {
         let mut machines = Machines::default();
         let both = MachineId::new("a", "10.0.0.1").unwrap();
         let address = MachineId::new("", "10.0.0.2").unwrap();
@@ -216,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn more_machines_than_can_be_kept_are_refused_as_a_whole() {
+    fn too_many_machines_are_refused_as_a_whole() {
         let mut machines = Machines::default();
         machines.schedule(&[window("a", 1)]).unwrap();
         let before = machines.clone();

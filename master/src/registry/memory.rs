@@ -1,6 +1,6 @@
-//! A registry in memory: forgets all when its master ends (`--registry=in_memory`).
+//! A registry in memory, lost when its master ends (`--registry=in_memory`).
 //!
-//! Answers at once. It never refuses but what [`RegistryState`] refuses.
+//! Answers at once. Refuses only what [`RegistryState`] refuses.
 
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
@@ -16,12 +16,12 @@ pub struct MemoryRegistry {
 }
 
 impl MemoryRegistry {
-    /// An empty one.
+    /// An empty registry.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One that has this content already.
+    /// A registry with this content.
     pub fn holding(state: RegistryState) -> Self {
         Self { state }
     }

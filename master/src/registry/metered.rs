@@ -1,7 +1,8 @@
-//! What can be measured of a registry, under the names that Mesos gives its registrar (SPEC 3.1).
+//! Measurements of a registry, under the names of Mesos' registrar metrics.
 //!
-//! [`Metered`] is any registry with a clock beside it: it passes on what it is asked, and notes in a [`RegistryMeter`] how long the answers
-//! took. The meter is shared with whoever makes metrics of it. It decides nothing and delays nothing.
+//! [`Metered`] wraps a registry with a clock: forwards requests, and records the time to the
+//! answers in a [`RegistryMeter`], which is shared with the metrics page. Does not change or delay
+//! anything.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,21 +16,21 @@ use runtime::{Clock, Instant, TimeSeries};
 
 use super::{Applied, Registry, RegistryError, RegistryOperation, RegistryState};
 
-/// Over which time operations are looked at, as in Mesos, and how many of them.
+/// The window of the measurements, as in Mesos, and the maximum number of operations in it.
 const WINDOW: Duration = Duration::from_secs(24 * 3600);
 const OPERATIONS_MAX: usize = 1000;
 
-/// What was measured of a registry. Clones share it.
+/// Measurements of a registry, shared by clones.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryMeter(Arc<Mutex<Figures>>);
 
 #[derive(Debug)]
 struct Figures {
-    /// Operations that have no answer yet.
+    /// Operations without an answer.
     queued: u64,
-    /// How long the last reading of all took, in milliseconds.
+    /// Milliseconds of the last full read.
     fetched: Option<f64>,
-    /// How long operations took, in milliseconds: until a majority's disks have them, or this machine's.
+    /// Milliseconds of operations, until they are synced to a majority's disks or the local disk.
     stored: TimeSeries<f64>,
     disk_bytes: Option<u64>,
 }
@@ -46,7 +47,7 @@ impl Default for Figures {
 }
 
 impl RegistryMeter {
-    /// All that was measured, by name.
+    /// All measurements by name.
     pub fn metrics(&self) -> BTreeMap<String, f64> {
         self.change(|figures| {
             let mut all = BTreeMap::new();
@@ -79,7 +80,7 @@ impl RegistryMeter {
     }
 }
 
-/// One operation on its way: counted until it has its answer or nobody waits for that any more.
+/// An operation under way: counted until it is answered or its caller has gone.
 struct Queued(RegistryMeter);
 
 impl Queued {
@@ -96,7 +97,7 @@ impl Drop for Queued {
     }
 }
 
-/// A registry that is measured.
+/// A measured registry.
 pub(crate) struct Metered {
     registry: Box<dyn Registry>,
     clock: Clock,
@@ -104,7 +105,7 @@ pub(crate) struct Metered {
 }
 
 impl Metered {
-    /// This registry, measured with this clock.
+    /// Wraps a registry, measured with this clock.
     pub fn new(registry: Box<dyn Registry>, clock: Clock) -> (Self, RegistryMeter) {
         let meter = RegistryMeter::default();
         let metered = Self {
@@ -181,7 +182,7 @@ impl Registry for Metered {
 mod tests {
     use std::collections::BTreeMap;
 
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
 
     use super::*;
     use crate::registry::MemoryRegistry;
@@ -193,8 +194,8 @@ mod tests {
 
     /// SPEC 3.1.
     #[test]
-    fn what_waits_is_counted_and_what_was_stored_is_timed() {
-        rehearse(|node| async move {
+    fn pending_operations_are_counted_and_stored_ones_timed() {
+        simulate(|node| async move {
             let clock = node.clock().clone();
             let (mut registry, meter) =
                 Metered::new(Box::new(MemoryRegistry::new()), clock.clone());

@@ -1,9 +1,10 @@
 //! The registry's records in a store: one for each agent, unreachable agent, framework, removed
-//! framework, leading scheduler, key of a framework's state, quota and weight of a role, machine of the schedule of maintenance, agent that
-//! is gone, one about which operators have ordered something, and operation that an agent is to do.
+//! framework, leading scheduler, key of a framework's state, quota and weight of a role, scheduled
+//! machine, gone agent, agent with orders, and accepted operation.
 //!
-//! Each value begins with the id and version of its form, as messages on a wire do, so that a later Meros can tell what
-//! it reads. Pure but for the store it is handed. It never guesses: a record it does not know is an error by name.
+//! Each value begins with the id and version of its form, like messages on the wire, so that a
+//! later version can identify it. Pure except for the given store. An unknown record is an error
+//! with its key.
 
 use protocol::message::state::{self, StateValue};
 use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
@@ -22,10 +23,10 @@ use super::{RegistryError, RegistryOperation};
 const PAGE: usize = 1_000;
 /// The form's version, in each value after the form's id.
 const FORM: u16 = 1;
-/// Bytes of a value in front of its content.
+/// Bytes of a value before its content.
 const HEAD: usize = 6;
 
-/// One kind of record: the beginning of its keys, which is also the name of its form.
+/// A kind of record: the prefix of its keys, which is also the name of its form.
 #[derive(Clone, Copy)]
 struct Kind(&'static str);
 
@@ -43,14 +44,14 @@ const ORDERS: Kind = Kind("registry/orders/");
 const ACCEPTED: Kind = Kind("registry/accepted/");
 const VERSION: Kind = Kind("registry/version/");
 
-/// One key of a framework's state.
+/// A key of a framework's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateRecord {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
     /// The key.
     pub key: String,
-    /// What stands there.
+    /// The value.
     pub value: StateValue,
 }
 
@@ -156,7 +157,7 @@ pub(crate) fn check_accepted(
     ACCEPTED.encode(&(agent_id, serial, operation)).map(drop)
 }
 
-/// Adds to `changes` what brings these records up to `state`.
+/// Adds the changes that update these records to `state`.
 pub(super) fn write(
     state: &RegistryState,
     touched: &[Entry],
@@ -211,7 +212,7 @@ pub(super) fn write(
                     key: key.clone(),
                     value: value.clone(),
                 });
-                // No id has a slash, so no two keys of two frameworks are one.
+                // No id contains a slash, so keys of different frameworks differ.
                 let place = format!("{framework_id}/{key}");
                 let value = record.map(|record| STATE.encode(&record)).transpose()?;
                 (STATE.key(&place), value)
@@ -229,7 +230,7 @@ pub(super) fn write(
             Entry::Machine(id) => {
                 let machine = state.machines.get(id);
                 let value = machine.map(|machine| MACHINE.encode(&(id, machine)));
-                // No address has a slash, so no two keys of two machines are one.
+                // No address contains a slash, so keys of different machines differ.
                 let place = format!("{}/{}", id.ip(), id.hostname());
                 (MACHINE.key(&place), value.transpose()?)
             }
@@ -245,9 +246,9 @@ pub(super) fn write(
             }
             Entry::Accepted(id, serial) => {
                 let operation = state.accepted.get(id, *serial);
-                // As an `AcceptedRecord`, without a copy.
+                // Encoded like an `AcceptedRecord`, without a copy.
                 let value = operation.map(|operation| ACCEPTED.encode(&(id, serial, operation)));
-                // No id has a slash, so no two keys of two agents are one.
+                // No id contains a slash, so keys of different agents differ.
                 let place = format!("{id}/{serial:020}");
                 (ACCEPTED.key(&place), value.transpose()?)
             }
@@ -261,7 +262,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// The whole content.
+/// Reads the whole content.
 pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
     let mut state = RegistryState::default();
     each(store, AGENT, |record| {
@@ -341,7 +342,7 @@ pub(super) fn load(store: &dyn Store) -> Result<RegistryState, OpenError> {
     Ok(state)
 }
 
-/// The id that a record's key ends in.
+/// The id at the end of a record's key.
 fn id_in<T: std::str::FromStr<Err = protocol::InvalidId>>(
     kind: Kind,
     record: &Record,

@@ -1,8 +1,8 @@
-//! A registry that a majority of masters holds: the leader's way to it.
+//! A registry that a majority of masters holds, as its leader uses it.
 //!
-//! Hears nobody and remembers nothing: what is asked goes to this master's member of the group, and the answer comes back in the
-//! registry's words. It answers only what is synced on a majority's disks and applied here. It never asks another master: if this one does
-//! not lead, it must not act, and is told so.
+//! Stateless: requests go to this master's member of the group, and the answers are translated.
+//! Answers only after a majority's disks are synced and the result is applied here. Never asks
+//! another master: if this one does not lead, it must stop.
 
 use consensus::member::{MemberHandle, ProposeError};
 use futures_util::FutureExt;
@@ -21,7 +21,7 @@ pub struct ReplicatedRegistry {
 }
 
 impl ReplicatedRegistry {
-    /// The registry whose member on this master is this one.
+    /// The registry of this member.
     pub fn over(member: MemberHandle<RegistryMachine>) -> Self {
         Self { member }
     }
@@ -36,13 +36,13 @@ impl Registry for ReplicatedRegistry {
         async move { proposed.await.map_err(translate)? }.boxed()
     }
 
-    /// All that was answered before now, wherever it was: what a new leader begins with.
+    /// Everything answered before now by any leader: the start of a leadership.
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
         let read = self.member.read(|machine| machine.state().clone());
         async move { read.await.map_err(translate) }.boxed()
     }
 
-    /// A majority says so: a deposed leader finds none.
+    /// Asks a majority: a deposed leader finds none.
     fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
         let read = self.member.read(|_| ());
         async move { read.await.map_err(translate) }.boxed()
@@ -62,14 +62,15 @@ impl Registry for ReplicatedRegistry {
     }
 }
 
-/// What the caller is to do: try again, act no more, or end.
+/// Translates an error to the caller's options: retry, stop, or end.
 fn translate(error: ProposeError) -> RegistryError {
     let reason = error.to_string();
     match error {
         ProposeError::Busy { .. } => RegistryError::NotNow { reason },
         ProposeError::Refused { .. } => RegistryError::Refused { reason },
         ProposeError::Broken { .. } => RegistryError::Broken { reason },
-        // Whether it was applied or not: this master leads no more, and the next one reads what is there.
+        // Whether it was applied or not: this master no longer leads, and the next one reads the
+        // result.
         ProposeError::NotLeader { .. } | ProposeError::Lost | ProposeError::Unknown => {
             RegistryError::LostLeadership
         }

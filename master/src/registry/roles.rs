@@ -1,6 +1,6 @@
-//! What operators have set for roles: how the registry keeps quotas and weights, and how many.
+//! Operators' settings of roles in the registry: quotas and weights, and their bounds.
 //!
-//! Pure. It refuses what it could not keep; whether a quota makes sense is judged before, in [`crate::quota`].
+//! Pure. Only storage bounds are checked; the caller validates quotas, in [`crate::quota`].
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,13 @@ use resources::Role;
 
 use super::RegistryError;
 
-/// How many roles may have a quota, and how many a weight.
+/// Maximum roles with a quota, and with a weight.
 pub const ROLES_MAX: usize = 10_000;
-/// The most bytes of such a role: it is part of a key on a disk.
+/// Maximum bytes of a role's name: it is part of a key on disk.
 const ROLE_BYTES_MAX: usize = 1_000;
 
-/// Sets these, or takes those away that are `None`; all of them, or none if one is refused. Gives the roles that were named.
+/// Sets the values, or removes the ones that are `None`; all of them, or none if one is refused.
+/// Returns the named roles.
 pub(super) fn set<T>(
     what: &str,
     held: &mut BTreeMap<String, T>,
@@ -47,7 +48,7 @@ pub(super) fn set<T>(
     Ok(touched)
 }
 
-/// Refuses a weight that would harm.
+/// Refuses a harmful weight.
 pub(super) fn check_weights(weights: &BTreeMap<String, Option<f64>>) -> Result<(), RegistryError> {
     for (role, weight) in weights {
         if let Some(weight) = weight.filter(|weight| !(weight.is_finite() && *weight > 0.0)) {
@@ -75,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn all_are_set_or_none_and_only_so_many() {
+    fn role_settings_are_atomic_and_bounded() {
         let mut held = BTreeMap::new();
         let most = changed((0..ROLES_MAX).map(|role| (role, Some(1))));
         assert_eq!(set("quotas", &mut held, most).unwrap().len(), ROLES_MAX);
         let before = held.clone();
-        let one_more = changed([(0, Some(2)), (ROLES_MAX, Some(2))]);
-        let refused = set("quotas", &mut held, one_more).unwrap_err().to_string();
+        let increment = changed([(0, Some(2)), (ROLES_MAX, Some(2))]);
+        let refused = set("quotas", &mut held, increment).unwrap_err().to_string();
         assert!(
             refused.contains("10001 roles: expected at most 10000"),
             "{refused}"

@@ -1,7 +1,7 @@
 //! The registry's content, as plain data with one pure transition.
 //!
-//! Hears nobody; whoever keeps it calls [`RegistryState::apply`], and writes the [`Entry`]s that it names. It never
-//! reads a clock: times come with the operations.
+//! The owner calls [`RegistryState::apply`], and stores the returned [`Entry`]s. Reads no clock:
+//! times come with the operations.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,52 +15,52 @@ use super::framework_state::{Change, FrameworkStates};
 use super::machines::Machines;
 use super::{Applied, RegistryError, RegistryOperation, roles};
 
-/// How many unreachable agents are remembered, and how many that are gone for good (SPEC 3.1).
+/// Maximum unreachable agents, and maximum gone agents, that are remembered.
 const LOST_AGENTS_MAX: usize = 102_400;
-/// How many removed frameworks are remembered, so that their ids are refused.
+/// Maximum removed frameworks that are remembered, so that their ids are refused.
 pub(super) const REMOVED_MAX: usize = 10_000;
 
-/// All that a master must not forget.
+/// The durable state of a master.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RegistryState {
-    /// The agents that are part of the cluster, reachable ones only.
+    /// Admitted agents that are reachable.
     pub agents: BTreeMap<AgentId, AgentInfo>,
-    /// The agents that have not answered for too long, and since when.
+    /// Unreachable agents, and since when.
     pub unreachable: BTreeMap<AgentId, Timestamp>,
-    /// The frameworks that are part of the cluster, connected or not.
+    /// Admitted frameworks, connected or not.
     pub frameworks: BTreeMap<FrameworkId, FrameworkEntry>,
-    /// The frameworks removed, newest last.
+    /// Removed frameworks, newest last.
     pub removed_frameworks: VecDeque<FrameworkId>,
-    /// The scheduler that leads, or led last, of each framework which has standbys (S134).
+    /// The current or last leading scheduler of each framework with standbys.
     pub leading: BTreeMap<FrameworkId, Pid>,
-    /// What frameworks keep.
+    /// The state that frameworks store.
     pub framework_states: FrameworkStates,
-    /// The quotas that operators have set; none is the default.
+    /// Quotas set by operators.
     pub quotas: BTreeMap<String, Quota>,
-    /// The weights that operators have set.
+    /// Weights set by operators.
     pub weights: BTreeMap<String, f64>,
-    /// The schedule of maintenance, and which machines are away.
+    /// The maintenance schedule, and the machines that are down.
     pub machines: Machines,
-    /// The agents that are gone for good, and since when.
+    /// Agents that are gone for good, and since when.
     pub gone: BTreeMap<AgentId, Timestamp>,
-    /// What operators have ordered about agents, reachable or not.
+    /// Operators' orders for agents, reachable or not.
     pub orders: BTreeMap<AgentId, AgentOrders>,
-    /// The operations that agents are to do, reachable or not.
+    /// Accepted operations, of reachable and unreachable agents.
     pub accepted: AcceptedOperations,
-    /// How many operations were applied.
+    /// Number of applied operations.
     pub version: u64,
 }
 
-/// A framework as the registry knows it.
+/// A framework in the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkEntry {
-    /// What it said of itself; its id is set.
+    /// Its description, with the id set.
     pub info: FrameworkInfo,
-    /// When it is removed unless a scheduler of it subscribes; `None` while one is connected.
+    /// When it is removed unless a scheduler subscribes; `None` while one is connected.
     pub deadline: Option<Timestamp>,
 }
 
-/// One record of the content that an operation has touched.
+/// A record that an operation has changed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Entry {
     Agent(AgentId),
@@ -78,7 +78,7 @@ pub(super) enum Entry {
 }
 
 impl RegistryState {
-    /// Takes one operation, or refuses it and changes nothing.
+    /// Applies an operation, or refuses it without effect.
     pub fn change(&mut self, operation: &RegistryOperation) -> Result<Applied, RegistryError> {
         self.apply(operation)?;
         Ok(Applied {
@@ -86,7 +86,7 @@ impl RegistryState {
         })
     }
 
-    /// Applies `operation` and names the records it touched, or refuses it and changes nothing.
+    /// Applies `operation` and returns the changed records, or refuses it without effect.
     pub(super) fn apply(
         &mut self,
         operation: &RegistryOperation,
@@ -97,14 +97,14 @@ impl RegistryState {
                 let id = info.id.clone().ok_or_else(|| refused("agent.id"))?;
                 if self.gone.contains_key(&id) {
                     let reason =
-                        format!("agent.id is `{id}`: expected one that is not gone for good");
+                        format!("agent.id is `{id}`: expected an agent that is not marked as gone");
                     return Err(RegistryError::Refused { reason });
                 }
                 self.agents.insert(id.clone(), info.clone());
                 self.unreachable.remove(&id);
                 vec![Entry::Agent(id.clone()), Entry::Unreachable(id)]
             }
-            // It was given up while it was given time.
+            // It was marked as gone in the meantime.
             RegistryOperation::MarkAgentUnreachable { agent_id, .. }
                 if self.gone.contains_key(agent_id) =>
             {
@@ -270,7 +270,7 @@ impl RegistryState {
         }
     }
 
-    /// Takes an order about an agent that is known. What says nothing is not kept.
+    /// Applies an order for a known agent. Empty orders are not stored.
     fn order(
         &mut self,
         id: &AgentId,
@@ -290,14 +290,15 @@ impl RegistryState {
         oldest.map_or_else(Vec::new, |oldest| self.forget_agent(&oldest))
     }
 
-    /// Which of these agents is to be forgotten, since when each is remembered: of too many the oldest. Books ask it as well.
+    /// The agent to forget if there are too many: the oldest. The master's state uses it as well.
     pub(crate) fn one_too_many(since: &BTreeMap<AgentId, Timestamp>) -> Option<AgentId> {
         let oldest = || since.iter().min_by_key(|(_, since)| **since);
         let too_many = since.len() > LOST_AGENTS_MAX;
         too_many.then(oldest).flatten().map(|(id, _)| id.clone())
     }
 
-    /// An agent is gone for good, since the first time that it is said; gives the one that is forgotten for it. Books do it so as well.
+    /// Marks an agent as gone, since its first mark; returns the one that is forgotten in exchange.
+    /// The master's state uses it as well.
     pub(crate) fn remember_gone(
         gone: &mut BTreeMap<AgentId, Timestamp>,
         id: &AgentId,
@@ -311,8 +312,9 @@ impl RegistryState {
 }
 
 impl RegistryOperation {
-    /// What is ordered about an agent once it is ordered this, or why it cannot be; what is no order changes nothing. Whoever keeps a copy
-    /// of the orders calls it as well, when the registry has taken the order: what follows what is said here and nowhere else.
+    /// The orders for an agent after this operation, or why it is not allowed; other operations
+    /// change nothing. Users that keep a copy of the orders call it after the registry has accepted
+    /// the operation, so that the effect is defined only here.
     pub fn ordered(
         &self,
         before: Option<AgentOrders>,
@@ -381,12 +383,12 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_agents_that_are_gone_the_one_longest_gone_is_forgotten_here_and_in_the_books() {
-        let mut state = RegistryState::default();
-        let mut books = Agents::default();
+    fn oldest_gone_agent_is_forgotten_in_registry_and_state() {
+        let mut stored = RegistryState::default();
+        let mut state = Agents::default();
         for nth in 0..LOST_AGENTS_MAX + 3 {
             let agent_id = AgentId::new(format!("a{nth}")).unwrap();
-            // The first two are said again later, and are as old as they were.
+            // The first two are repeated later, and keep their age.
             let again = (nth < 2).then_some(nth + 1_000);
             for said in [nth].into_iter().chain(again) {
                 let (id, since) = (agent_id.clone(), Timestamp::from_nanos(said as u64));
@@ -394,21 +396,21 @@ mod tests {
                     agent_id: id,
                     since,
                 };
-                state.change(&gone).unwrap();
-                books.mark_gone(&agent_id, since);
+                stored.change(&gone).unwrap();
+                state.mark_gone(&agent_id, since);
             }
         }
         let is_gone = |nth: usize| {
             let id = AgentId::new(format!("a{nth}")).unwrap();
-            let kept = state.gone.contains_key(&id);
-            assert_eq!(kept, books.is_gone(&id), "{id}");
+            let kept = stored.gone.contains_key(&id);
+            assert_eq!(kept, state.is_gone(&id), "{id}");
             kept
         };
-        assert_eq!(state.gone.len(), LOST_AGENTS_MAX);
+        assert_eq!(stored.gone.len(), LOST_AGENTS_MAX);
         assert_eq!([0, 1, 2, 3].map(is_gone), [false, false, false, true]);
     }
 
-    /// What the master has judged before may be otherwise when it is recorded.
+    /// The master's earlier validation may be outdated when an order is recorded.
     #[test]
     fn orders_are_judged_when_they_are_recorded() {
         let agent_id = AgentId::new("a").unwrap();

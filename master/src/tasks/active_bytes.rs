@@ -1,19 +1,20 @@
-//! Bytes of active tasks and executors by framework: a running sum, so that a launch costs no scan.
+//! Bytes of active tasks and executors by framework: a running sum, so that a launch needs no scan.
 //!
-//! Plain data. [`super::Tasks`] changes it with each task and executor. A launch beyond [`ACTIVE_BYTES_MAX`] is refused in
-//! [`crate::validation`].
+//! Plain data, updated by [`super::Tasks`] with each task and executor. [`crate::validation`]
+//! refuses a launch beyond [`ACTIVE_BYTES_MAX`].
 
 use protocol::FrameworkId;
 use rustc_hash::FxHashMap;
 
-/// The most bytes of a framework's active tasks and executors together, without [`FREE_BYTES`] of each.
+/// Maximum bytes of a framework's active tasks and executors, less [`FREE_BYTES`] of each.
 pub const ACTIVE_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of each task and executor that do not count: about the memory that a task takes without any text. The number of tasks is
-/// bounded by the resources of agents, so a framework with very many small tasks never meets the bound.
+/// Uncounted bytes of each task and executor: about the memory of a task without any text. The
+/// number of tasks is bounded by the agents' resources, so a framework with many small tasks never
+/// reaches the bound.
 pub const FREE_BYTES: usize = 4 << 10;
 
-/// The part of a task's or an executor's bytes that counts.
+/// The counted part of a task's or an executor's bytes.
 pub fn counted(bytes: usize) -> usize {
     bytes.saturating_sub(FREE_BYTES)
 }
@@ -28,7 +29,7 @@ impl ActiveBytes {
         self.0.get(framework).copied().unwrap_or(0)
     }
 
-    /// A task or executor of so many bytes is active from now on.
+    /// Adds an active task or executor of this size.
     pub fn add(&mut self, framework: &FrameworkId, bytes: usize) {
         let bytes = counted(bytes);
         if bytes > 0 {
@@ -36,7 +37,7 @@ impl ActiveBytes {
         }
     }
 
-    /// One of so many bytes is not active any more.
+    /// Subtracts a task or executor of this size.
     pub fn subtract(&mut self, framework: &FrameworkId, bytes: usize) {
         let bytes = counted(bytes);
         if bytes == 0 {

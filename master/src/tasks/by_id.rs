@@ -1,17 +1,18 @@
-//! Tasks by their ids, in the order of the ids, for where there are very many.
+//! A map from task ids to values, ordered by id, for very many tasks.
 //!
-//! Plain data. The first bytes of an id stand beside it, so that most comparisons on the way down a tree need no look at a text that lies
-//! elsewhere in memory. What it gives and in which order is what a [`BTreeMap`] by id gives.
+//! Plain data. The first bytes of an id are stored in the key, so that most comparisons in the tree
+//! need no access to the text elsewhere in memory. Behaves like a [`BTreeMap`] by id.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use protocol::TaskId;
 
-/// How many bytes of an id stand beside it.
+/// Bytes of an id in the key.
 const HEAD: usize = size_of::<u128>();
 
-/// An id after its first bytes. Those order as the ids do: no id contains the byte 0, with which shorter ones are filled up.
+/// An id with its first bytes as a number, which orders like the ids: no id contains the padding
+/// byte 0.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     head: u128,
@@ -30,7 +31,7 @@ impl Key {
     }
 }
 
-/// Values by the ids of tasks.
+/// Values by task id.
 #[derive(Clone, Debug)]
 pub struct ById<V>(BTreeMap<Key, V>);
 
@@ -46,7 +47,7 @@ impl<V> ById<V> {
         self.0.get(&Key::of(id))
     }
 
-    /// The value of this id, to be changed.
+    /// The value of this id.
     pub fn get_mut(&mut self, id: &TaskId) -> Option<&mut V> {
         self.0.get_mut(&Key::of(id))
     }
@@ -56,17 +57,17 @@ impl<V> ById<V> {
         self.0.contains_key(&Key::of(id))
     }
 
-    /// Puts a value there, and gives the one that was there.
+    /// Inserts a value; returns the previous one.
     pub fn insert(&mut self, id: &TaskId, value: V) -> Option<V> {
         self.0.insert(Key::of(id), value)
     }
 
-    /// Takes a value out.
+    /// Removes a value.
     pub fn remove(&mut self, id: &TaskId) -> Option<V> {
         self.0.remove(&Key::of(id))
     }
 
-    /// Keeps some of them.
+    /// Keeps the values for which `keep` is true.
     pub fn retain(&mut self, keep: impl Fn(&V) -> bool) {
         self.0.retain(|_, value| keep(value));
     }
@@ -81,7 +82,7 @@ impl<V> ById<V> {
         self.0.values()
     }
 
-    /// The values of the ids after this one, in the order of their ids; all of them after none.
+    /// The values of the ids after this one, in the order of their ids; all values for `None`.
     pub fn after(&self, id: Option<&TaskId>) -> impl Iterator<Item = &V> {
         let from = id.map_or(Bound::Unbounded, |id| Bound::Excluded(Key::of(id)));
         self.0
@@ -89,7 +90,7 @@ impl<V> ById<V> {
             .map(|(_, value)| value)
     }
 
-    /// All, in the order of their ids.
+    /// All entries, in the order of their ids.
     pub fn iter(&self) -> impl Iterator<Item = (&TaskId, &V)> {
         self.0.iter().map(|(key, value)| (&key.id, value))
     }
@@ -103,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_found_and_in_which_order_is_as_in_a_plain_tree(
+        fn map_behaves_like_a_tree_by_id(
             steps in prop::collection::vec(("[ab\u{e9}]{1,3}", 0..20_usize, any::<bool>()), 0..60),
         ) {
             let (mut ours, mut plain) = (ById::default(), BTreeMap::new());

@@ -1,28 +1,29 @@
-//! Holdings: what each framework holds on one agent.
+//! Holdings: the resources of each framework on one agent.
 //!
-//! Plain data. Few frameworks have something on one agent, so it is a list in the order of their ids: a tree would have room for eleven at
-//! least, and resources are large. A framework that holds nothing is not in it.
+//! Plain data. Few frameworks have resources on one agent, so this is a list sorted by id: a tree
+//! node has room for at least eleven entries, and resources are large. Frameworks without resources
+//! are not in it.
 
 use protocol::FrameworkId;
 use resources::Resources;
 
-/// What each framework holds, in the order of their ids.
+/// The resources of each framework, sorted by id.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Holdings(Vec<(FrameworkId, Resources)>);
 
 impl Holdings {
-    /// What this one holds, if anything.
+    /// The resources of this framework, if any.
     pub fn of(&self, framework: &FrameworkId) -> Option<&Resources> {
         let at = self.find(framework).ok()?;
         Some(&self.0[at].1)
     }
 
-    /// Who holds what.
+    /// Frameworks and their resources.
     pub fn iter(&self) -> impl Iterator<Item = (&FrameworkId, &Resources)> {
         self.0.iter().map(|(framework, held)| (framework, held))
     }
 
-    /// What is held.
+    /// The resources.
     pub fn values(&self) -> impl Iterator<Item = &Resources> {
         self.0.iter().map(|(_, held)| held)
     }
@@ -44,7 +45,7 @@ impl Holdings {
     pub(super) fn free(&mut self, framework: &FrameworkId, resources: &Resources) {
         if let Ok(at) = self.find(framework) {
             let held = &mut self.0[at].1;
-            held.subtract_what_is_there(resources);
+            held.saturating_sub_assign(resources);
             if held.is_empty() {
                 self.0.remove(at);
             }

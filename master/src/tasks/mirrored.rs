@@ -1,104 +1,105 @@
-//! What a mirror is told of tasks, put where the leader has it.
+//! Updates of the task tables in a mirror.
 //!
-//! Plain data. Nothing is decided, summed up or digested here: what tasks hold is told as the leader has summed it up.
+//! Plain data. Nothing is decided, summed or digested here: held resources come as the leader has
+//! summed them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use protocol::digest::Print;
+use protocol::digest::Fingerprint;
 use protocol::{AgentId, ExecutorId, ExecutorInfo, FrameworkId, TaskId};
 use resources::Resources;
 use serde::{Deserialize, Serialize};
 
-use super::{ById, OfFramework, OnAgent, Task, Tasks, of_framework};
+use super::{AgentTasks, ById, FrameworkTasks, Task, Tasks, of_framework};
 
-/// In which condition a task of a framework is.
+/// The condition of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
-    /// It runs, or its end is not acknowledged.
+pub enum TaskCondition {
+    /// Running, or with an unacknowledged end.
     Active,
     /// Its end is acknowledged.
     Completed,
-    /// Its agent cannot be reached.
+    /// Its agent is unreachable.
     Unreachable,
 }
 
-impl OfFramework {
-    /// Those that run or whose end is not acknowledged, by id.
+impl FrameworkTasks {
+    /// Active tasks by id.
     pub(crate) fn active_by_id(&self) -> &ById<Arc<Task>> {
         &self.active
     }
 
-    /// A mirror is told of a task.
-    pub(crate) fn mirror(&mut self, place: Place, task: Arc<Task>) {
-        self.uses_anew();
+    /// Sets a task in a mirror.
+    pub(crate) fn mirror(&mut self, place: TaskCondition, task: Arc<Task>) {
+        self.invalidate_used();
         match place {
-            Place::Active => {
+            TaskCondition::Active => {
                 self.ended += usize::from(task.state.is_terminal());
                 let before = self.active.insert(&task.id.clone(), task);
                 self.no_more(before);
             }
-            Place::Completed => self.completed.push(task),
-            Place::Unreachable => self.unreachable.push(task),
+            TaskCondition::Completed => self.completed.push(task),
+            TaskCondition::Unreachable => self.unreachable.push(task),
         }
     }
 
-    /// A mirror is told that a task is not there any more.
-    pub(crate) fn mirror_gone(&mut self, place: Place, id: &TaskId) {
-        self.uses_anew();
+    /// Removes a task from a mirror.
+    pub(crate) fn mirror_gone(&mut self, place: TaskCondition, id: &TaskId) {
+        self.invalidate_used();
         match place {
-            Place::Active => {
+            TaskCondition::Active => {
                 let before = self.active.remove(id);
                 self.no_more(before);
             }
-            Place::Completed => drop(self.completed.remove(id)),
-            Place::Unreachable => drop(self.unreachable.remove(id)),
+            TaskCondition::Completed => drop(self.completed.remove(id)),
+            TaskCondition::Unreachable => drop(self.unreachable.remove(id)),
         }
     }
 
-    /// This is no active task any more.
+    /// Adjusts the count of ended tasks when a task is no longer active.
     fn no_more(&mut self, task: Option<Arc<Task>>) {
         let ended = task.is_some_and(|task| task.state.is_terminal());
         self.ended = self.ended.saturating_sub(usize::from(ended));
     }
 }
 
-impl OnAgent {
-    /// The frameworks' own executors there, by framework and id, each with its print.
+impl AgentTasks {
+    /// The frameworks' own executors on the agent by framework and id, with their prints.
     pub(crate) fn executors_by_id(
         &self,
-    ) -> &BTreeMap<(FrameworkId, ExecutorId), (Arc<ExecutorInfo>, Print)> {
+    ) -> &BTreeMap<(FrameworkId, ExecutorId), (Arc<ExecutorInfo>, Fingerprint)> {
         &self.executors
     }
 }
 
 impl Tasks {
     /// All agents that have, or had, tasks or executors.
-    pub(crate) fn agents(&self) -> impl Iterator<Item = (&AgentId, &Arc<OnAgent>)> {
+    pub(crate) fn agents(&self) -> impl Iterator<Item = (&AgentId, &Arc<AgentTasks>)> {
         self.by_agent.iter()
     }
 
-    /// Where a mirror keeps the tasks of this framework, made if there are none.
-    pub(crate) fn mirrored(&mut self, framework: &FrameworkId) -> &mut OfFramework {
+    /// The mirror's tasks of this framework, created if there are none.
+    pub(crate) fn mirrored(&mut self, framework: &FrameworkId) -> &mut FrameworkTasks {
         of_framework(&mut self.by_framework, framework, self.limits)
     }
 
-    /// No tasks yet, with room for as many as a framework may have.
-    pub(crate) fn nothing(&self) -> Arc<OfFramework> {
-        Arc::new(OfFramework::new(self.limits))
+    /// An empty set of tasks with the limits of a framework.
+    pub(crate) fn nothing(&self) -> Arc<FrameworkTasks> {
+        Arc::new(FrameworkTasks::new(self.limits))
     }
 
-    /// A mirror is told that nothing is known of this framework's tasks any more.
+    /// Removes a framework's tasks from a mirror.
     pub(crate) fn mirror_no_framework(&mut self, framework: &FrameworkId) {
         self.by_framework.remove(framework);
     }
 
-    /// A mirror is told what is held on an agent.
+    /// Sets the held resources on an agent in a mirror.
     pub(crate) fn mirror_held(&mut self, agent: AgentId, held: BTreeMap<FrameworkId, Resources>) {
         Arc::make_mut(self.by_agent.made(&agent)).held = held.into_iter().collect();
     }
 
-    /// A mirror is told of an executor on an agent, or that there is none of that id.
+    /// Sets an executor in a mirror, or removes it.
     pub(crate) fn mirror_executor(
         &mut self,
         agent: AgentId,
@@ -106,11 +107,19 @@ impl Tasks {
         info: Option<Arc<ExecutorInfo>>,
     ) {
         let on = Arc::make_mut(self.by_agent.made(&agent));
-        let unprinted = |info| (info, Print { place: 0, value: 0 });
+        let unprinted = |info| {
+            (
+                info,
+                Fingerprint {
+                    name_hash: 0,
+                    value: 0,
+                },
+            )
+        };
         crate::agents::keep(&mut on.executors, key, info.map(unprinted));
     }
 
-    /// A mirror is told that nothing is on this agent any more.
+    /// Removes an agent's entries from a mirror.
     pub(crate) fn mirror_no_agent(&mut self, agent: &AgentId) {
         self.by_agent.remove(agent);
     }

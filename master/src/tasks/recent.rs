@@ -1,6 +1,6 @@
-//! The newest tasks of some kind, at most so many and of so many bytes; the oldest are forgotten for a new one.
+//! The newest tasks of some kind, bounded in number and bytes; a new task evicts the oldest.
 //!
-//! Plain data. One id is in it once: the newer replaces the older.
+//! Plain data. A newer task replaces an older one with the same id.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use protocol::TaskId;
 
 use super::Task;
 
-/// The most bytes of these tasks, unless a single one has more.
+/// Maximum bytes of these tasks, unless a single one exceeds it.
 pub(crate) const BYTES_MAX: usize = 16 << 20;
 
 /// The newest tasks, found by id.
@@ -24,7 +24,7 @@ pub struct Recent {
 }
 
 impl Recent {
-    /// Room for `most`.
+    /// An empty collection of at most `most` tasks.
     pub fn new(most: usize) -> Self {
         Self {
             in_order: BTreeMap::new(),
@@ -35,17 +35,17 @@ impl Recent {
         }
     }
 
-    /// The task of that id.
+    /// The task with that id.
     pub fn get(&self, id: &TaskId) -> Option<&Arc<Task>> {
         self.in_order.get(self.by_id.get(id)?)
     }
 
-    /// Oldest first.
+    /// All tasks, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Task>> {
         self.in_order.values()
     }
 
-    /// This is the newest.
+    /// Adds the newest task.
     pub fn push(&mut self, task: Arc<Task>) {
         if self.most == 0 {
             return;
@@ -73,12 +73,12 @@ impl Recent {
         Some(task)
     }
 
-    /// About how many bytes they take.
+    /// Approximate bytes of all tasks.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Keeps these.
+    /// Keeps the tasks for which `keep` is true.
     pub(super) fn retain(&mut self, keep: impl Fn(&Task) -> bool) {
         self.in_order.retain(|_, task| keep(task));
         let in_order = &self.in_order;
@@ -86,7 +86,7 @@ impl Recent {
         self.bytes = in_order.values().map(|task| task.bytes()).sum();
     }
 
-    /// Takes one out.
+    /// Removes a task.
     pub fn remove(&mut self, id: &TaskId) -> Option<Arc<Task>> {
         let number = self.by_id.remove(id)?;
         self.take(number)

@@ -1,8 +1,8 @@
 //! One task as the master remembers it.
 //!
-//! Plain data. What a status changes is decided in [`Task::observe`]; a task that has ended never lives again.
+//! Plain data. [`Task::observe`] decides the effect of a status; a terminal state is final.
 
-use protocol::digest::TaskSketch;
+use protocol::digest::TaskContent;
 use protocol::task::{Labels, labels_bytes};
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
@@ -13,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::validation::size::TASK_BYTES_MAX;
 
-/// How many statuses of one task are remembered: its first one and the newest.
+/// Maximum statuses remembered per task: the first and the newest ones.
 const STATUSES_MAX: usize = 12;
 
-/// The most bytes of a status's message that are remembered.
+/// Maximum bytes remembered of a status message.
 const MESSAGE_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of a status's labels that are remembered; of more none are.
+/// Maximum bytes remembered of a status's labels; larger labels are dropped.
 const STATUS_LABELS_BYTES_MAX: usize = 64 << 10;
-/// About as much as a task takes whatever is said of it.
+/// Approximate bytes of a task without its texts.
 const PLAIN_BYTES: usize = 512;
 
 /// One task.
@@ -30,36 +30,36 @@ pub struct Task {
     pub id: TaskId,
     /// Its name.
     pub name: String,
-    /// Whose it is.
+    /// Its framework.
     pub framework_id: FrameworkId,
-    /// Who runs it.
+    /// Its executor.
     pub executor_id: ExecutorId,
-    /// Where.
+    /// Its agent.
     pub agent_id: AgentId,
-    /// What it uses; each resource bears the role it is allocated to.
+    /// Its resources, each with its allocation role.
     pub resources: Resources,
-    /// Its notes.
+    /// Its labels.
     pub labels: Labels,
-    /// The user it runs as, where it says so.
+    /// The user that it runs as, if specified.
     pub user: Option<String>,
-    /// How it is to be killed, where it says so.
+    /// Its kill policy, if specified.
     pub kill_policy: Option<KillPolicy>,
-    /// The newest state its agent knows.
+    /// The newest state that its agent has reported.
     pub state: TaskState,
-    /// The newest state its framework was told.
+    /// The newest state that its framework was sent.
     pub told: TaskState,
-    /// The states its framework was told, oldest first.
+    /// The statuses that its framework was sent, oldest first.
     pub statuses: Vec<TaskStatus>,
-    /// Which status is its last, once that has come.
+    /// The uuid of its terminal status, once received.
     pub last: Option<Uuid>,
-    /// Its framework wants it killed: its agent is told so again whenever it registers.
+    /// A kill requested by its framework, with its policy. Sent again whenever the agent registers.
     pub kill: Option<Option<KillPolicy>>,
     /// Whether its resources count as held.
     pub(super) holds: bool,
 }
 
 impl Task {
-    /// A task that is placed on an agent, with these resources, in this state.
+    /// A task launched or reported with these resources, in this state.
     pub fn placed(
         framework_id: FrameworkId,
         info: &TaskInfo,
@@ -93,26 +93,26 @@ impl Task {
         }
     }
 
-    /// The framework's own executor that runs it, if one does. A command's executor is its agent's, has the id of the task, and stands
-    /// in none of Mesos' pages and answers about tasks.
+    /// The framework's own executor that runs it, if any. A command executor belongs to the agent,
+    /// has the id of the task, and does not appear in Mesos' pages and answers about tasks.
     pub fn own_executor_id(&self) -> Option<&ExecutorId> {
         Some(&self.executor_id).filter(|own| own.as_str() != self.id.as_str())
     }
 
-    /// About how many bytes it takes.
+    /// Its approximate bytes.
     pub fn bytes(&self) -> usize {
         let parts = 1 + self.resources.iter().count() + self.statuses.len();
         parts * PLAIN_BYTES + self.text_bytes()
     }
 
-    /// Bytes of its texts, with those of its statuses.
+    /// Bytes of its texts, including its statuses.
     pub fn text_bytes(&self) -> usize {
         let text = |status: &TaskStatus| status.message.len() + labels_bytes(&status.labels);
         let statuses: usize = self.statuses.iter().map(text).sum();
         self.name.len() + labels_bytes(&self.labels) + statuses
     }
 
-    /// Forgets the texts of the newest status.
+    /// Drops the texts of the newest status.
     pub(super) fn shorten_newest_status(&mut self) {
         if let Some(newest) = self.statuses.last_mut() {
             newest.message = String::new();
@@ -120,7 +120,7 @@ impl Task {
         }
     }
 
-    /// Forgets its texts if they are larger than those of any valid task.
+    /// Drops its texts if they are larger than those of any valid task.
     pub fn shorten(&mut self) {
         if self.bytes() > 2 * TASK_BYTES_MAX {
             self.labels.clear();
@@ -128,9 +128,9 @@ impl Task {
         }
     }
 
-    /// What a digest sees of it.
-    pub fn sketch(&self) -> TaskSketch<'_> {
-        TaskSketch {
+    /// The fields that digests cover.
+    pub fn sketch(&self) -> TaskContent<'_> {
+        TaskContent {
             name: &self.name,
             executor_id: self.executor_id.as_str(),
             resources: &self.resources,
@@ -140,17 +140,17 @@ impl Task {
         }
     }
 
-    /// Since when it runs, as far as is known; `None` if it never did.
+    /// When it began to run, as far as known; `None` if it never did.
     pub fn since(&self) -> Option<Timestamp> {
         let mut told = self.statuses.iter();
         let ran = told.any(|status| status.state == TaskState::Running);
-        // The first one is remembered, whatever comes after it.
+        // The first status is always remembered.
         let first = self.statuses.first().filter(|_| ran);
         first.map(|status| status.timestamp)
     }
 
-    /// What its framework is told when its agent will not be heard any more: the end that the agent has reported if it has
-    /// ended, even if its framework was not told yet; else `otherwise`.
+    /// The state for its framework when the agent is lost: the end that the agent has reported,
+    /// even if its framework was not sent it yet, or else `otherwise`.
     pub fn end_or(&self, otherwise: TaskState) -> TaskState {
         match self.state.is_terminal() {
             true => self.state,
@@ -158,13 +158,14 @@ impl Task {
         }
     }
 
-    /// Its framework is told `status`, while its agent knows it to be in state `latest`.
+    /// Records that its framework is sent `status`, while its agent reports the state `latest`.
     pub fn observe(&mut self, status: &TaskStatus, latest: TaskState) {
         if !self.state.is_terminal() {
             self.state = latest;
         }
         if self.told.is_terminal() {
-            // An end that the master told first is acknowledged by the uuid that its agent gives it.
+            // An end that the master reported first is acknowledged by the uuid that its agent
+            // gives it.
             if self.last.is_none() && status.state.is_terminal() {
                 self.last = status.uuid;
             }

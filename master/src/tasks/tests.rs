@@ -1,7 +1,7 @@
-//! The laws of the task books: held sums follow the tasks, and a terminal state is the last.
+//! Invariants of the task tables: held sums follow the tasks, and a terminal state is final.
 
 use proptest::prelude::*;
-use protocol::digest::{Digest, DigestKey, Printer};
+use protocol::digest::{Digest, DigestKey, Fingerprinter};
 use protocol::{CommandInfo, Source, TaskInfo, TaskState, TaskStatus};
 use runtime::Timestamp;
 
@@ -58,7 +58,7 @@ fn status(t: u8, state: TaskState) -> TaskStatus {
     status
 }
 
-/// Everything that can happen to tasks, with small numbers so that things meet.
+/// All changes of tasks, with small numbers so that they interact.
 #[derive(Clone, Debug)]
 enum Step {
     Insert(u8, u8, u8, bool),
@@ -124,7 +124,7 @@ fn take(tasks: &mut Tasks, step: Step) {
     }
 }
 
-/// What is held there, counted anew from the tasks and executors.
+/// Held resources, recomputed from the tasks and executors.
 fn counted(tasks: &Tasks, a: &AgentId) -> BTreeMap<FrameworkId, Resources> {
     let mut held: BTreeMap<FrameworkId, Resources> = BTreeMap::new();
     for (framework, of) in tasks.frameworks() {
@@ -140,7 +140,7 @@ fn counted(tasks: &Tasks, a: &AgentId) -> BTreeMap<FrameworkId, Resources> {
     held
 }
 
-/// The bytes of what is active, counted anew from the tasks and executors.
+/// Active bytes, recomputed from the tasks and executors.
 fn counted_bytes(tasks: &Tasks, f: &FrameworkId) -> usize {
     let of = tasks.of_framework(f).into_iter();
     let active = of.flat_map(|of| of.active());
@@ -153,9 +153,9 @@ fn counted_bytes(tasks: &Tasks, f: &FrameworkId) -> usize {
     of_tasks + of_executors
 }
 
-/// The digest of what is there, counted anew from the tasks and executors.
-fn digested(tasks: &Tasks, a: &AgentId, on: &OnAgent) -> Digest {
-    let mut printer = Printer::new(on.key().unwrap_or(DigestKey::new([0; 16])));
+/// The digest, recomputed from the tasks and executors.
+fn digested(tasks: &Tasks, a: &AgentId, on: &AgentTasks) -> Digest {
+    let mut printer = Fingerprinter::new(on.key().unwrap_or(DigestKey::new([0; 16])));
     let mut prints = Vec::new();
     for (framework, of) in tasks.frameworks() {
         for task in of.active().filter(|task| task.agent_id == *a) {
@@ -170,7 +170,7 @@ fn digested(tasks: &Tasks, a: &AgentId, on: &OnAgent) -> Digest {
 
 proptest! {
     #[test]
-    fn the_indexes_and_sums_agree_whatever_happens(steps in prop::collection::vec(step(), 0..120)) {
+    fn indexes_and_sums_agree_after_any_events(steps in prop::collection::vec(step(), 0..120)) {
         let mut tasks = Tasks::new(Limits { completed: 3, unreachable: 2 });
         for step in steps {
             take(&mut tasks, step);
@@ -191,7 +191,7 @@ proptest! {
                 let ended = of.active().filter(|task| task.state.is_terminal()).count();
                 prop_assert_eq!(tasks.unacknowledged(framework), ended);
                 let running = of.active().filter(|task| !task.state.is_terminal());
-                prop_assert_eq!(of.used(), &crate::books::sum(running.map(|task| &task.resources)));
+                prop_assert_eq!(of.used(), &crate::state::sum(running.map(|task| &task.resources)));
                 prop_assert!(of.completed().count() <= 3 && of.unreachable().count() <= 2);
                 for task in of.active() {
                     let on = tasks.on_agent(&task.agent_id).unwrap();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn a_task_that_has_ended_never_lives_again(states in prop::collection::vec(prop::sample::select(TaskState::ALL), 1..20)) {
+    fn terminal_state_is_final(states in prop::collection::vec(prop::sample::select(TaskState::ALL), 1..20)) {
         let mut task = placed(0, 0, 0, false);
         let mut end = None;
         for state in states {
@@ -235,7 +235,7 @@ fn only_the_newest_completed_tasks_are_remembered() {
 
 /// A framework chooses how many bytes its tasks have, so not only their number is bounded.
 #[test]
-fn completed_tasks_are_remembered_up_to_so_many_bytes() {
+fn completed_tasks_are_bounded_in_bytes() {
     let mut tasks = Tasks::new(Limits {
         completed: 100,
         unreachable: 100,
@@ -253,7 +253,7 @@ fn completed_tasks_are_remembered_up_to_so_many_bytes() {
     assert_eq!(newest.id, id(39));
 }
 
-/// The same sum after the failover of a master, whose agents confirm what the last one knew.
+/// The same sum after a failover of the master, when agents confirm the mirror.
 #[test]
 fn confirmed_tasks_and_executors_count_as_active_bytes() {
     let limits = Limits {
@@ -263,7 +263,7 @@ fn confirmed_tasks_and_executors_count_as_active_bytes() {
     let (mut before, mut after) = (Tasks::new(limits), Tasks::new(limits));
     before.insert(placed(0, 1, 0, true), Some(&executor()));
     let key = DigestKey::new([7; 16]);
-    let mut printer = Printer::new(key);
+    let mut printer = Fingerprinter::new(key);
     let of = before.of_framework(&framework(0)).unwrap();
     let task = of.active().next().unwrap().clone();
     let print = printer.task(&task.framework_id, &task.id, task.sketch());
@@ -283,7 +283,7 @@ fn confirmed_tasks_and_executors_count_as_active_bytes() {
 
 /// Executors choose the bytes of statuses after the launch.
 #[test]
-fn statuses_beyond_the_active_bytes_are_remembered_without_texts() {
+fn statuses_beyond_the_active_bytes_lose_their_texts() {
     let mut tasks = Tasks::new(Limits {
         completed: 3,
         unreachable: 3,
@@ -312,7 +312,7 @@ fn long_texts_of_statuses_are_not_remembered() {
     assert!(task.bytes() < 32 << 10, "{}", task.bytes());
 }
 
-/// A refused task may have any size; what is told of it may be asked again.
+/// A refused task may have any size; its status can be reconciled.
 #[test]
 fn a_refused_task_is_remembered_without_its_bytes() {
     let mut task = placed(0, 0, 0, false);

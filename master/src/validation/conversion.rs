@@ -1,11 +1,12 @@
-//! Whether a framework may ask for a conversion, and an agent may say that it has this (SPEC 3.5).
+//! Validation of a framework's conversion, and of an agent's reported resources.
 //!
-//! Pure. What can become what is the business of [`Conversion::apply`]; here is who may want it, on whose offers.
+//! Pure. [`Conversion::apply`] decides the possible conversions; here is the authorization by role
+//! and capability.
 
 use protocol::{AgentResources, Capability, FrameworkInfo};
 use resources::{Conversion, Invalid, Resource, Resources, Role};
 
-/// The conversion of resources that are offered to `role` and allocated to it, if this framework may ask for it.
+/// The conversion of resources offered and allocated to `role`, if this framework may request it.
 pub fn conversion(
     framework: &FrameworkInfo,
     role: &Role,
@@ -37,7 +38,7 @@ pub fn conversion(
 fn reserve(framework: &FrameworkInfo, role: &Role, resources: &Resources) -> Result<(), Invalid> {
     for resource in resources {
         let Some(entry) = resource.reservation() else {
-            continue; // The rules of conversions say what is wrong.
+            continue; // The rules of conversions report the error.
         };
         if entry.role != *role {
             let expected = format!("the role of the offers, `{role}`");
@@ -72,7 +73,7 @@ fn create(framework: &FrameworkInfo, volumes: &Resources) -> Result<(), Invalid>
     Ok(())
 }
 
-/// Whoever has a principal signs with it, and with no other.
+/// A framework with a principal must use it, and no other.
 fn principal(field: &str, framework: &FrameworkInfo, given: Option<&str>) -> Result<(), Invalid> {
     if framework.principal.as_deref() == given {
         return Ok(());
@@ -84,10 +85,10 @@ fn principal(field: &str, framework: &FrameworkInfo, given: Option<&str>) -> Res
     Err(Invalid::new(field, given.unwrap_or("not set"), expected))
 }
 
-/// No agent has ever been given so many operations.
+/// No agent ever reaches this many operations.
 const SERIAL_MAX: u64 = u64::MAX >> 1;
 
-/// Whether an agent that describes itself by `described` can have come to have this.
+/// Checks that an agent with the description `described` can have these resources.
 pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Invalid> {
     let wrong =
         |resource: &&Resource| resource.is_revocable() || resource.allocation_role().is_some();
@@ -99,9 +100,9 @@ pub fn held(described: &Resources, reported: &AgentResources) -> Result<(), Inva
         let expected = format!("the serial of an operation, {SERIAL_MAX} at most");
         return Err(Invalid::new("resources.settled", settled, expected));
     }
-    let before = reported.total.before_operations();
+    let before = reported.total.without_operations();
     if before != *described {
-        let expected = format!("what operations can have made of {}", described.brief());
+        let expected = format!("a result of operations on {}", described.brief());
         return Err(Invalid::new(
             "resources.total",
             reported.total.brief(),

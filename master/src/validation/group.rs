@@ -1,12 +1,14 @@
-//! Groups: whether what was offered is enough for tasks that run together in one executor (SPEC 2.8, LAUNCH_GROUP).
+//! Task groups: whether the offers suffice for tasks that run together in one executor
+//! (LAUNCH_GROUP).
 //!
-//! Pure. Only the amounts are looked at: nobody runs a group yet, and what else might be wrong with one is told when somebody does.
+//! Pure. Only amounts are checked: no executor runs groups yet.
 
 use super::*;
 
 impl TaskRules<'_> {
-    /// What a group takes of the offers: its tasks' resources, and its executor's, unless that is on the agent already. Refused if so much is not left.
-    /// A shared volume is taken from nobody, so it does not count.
+    /// The resources that a group takes from the offers: its tasks', and its executor's, unless it
+    /// runs on the agent already. Fails if they do not suffice. Shared volumes are not consumed, so
+    /// they do not count.
     pub fn group_needs(
         &self,
         executor: &ExecutorInfo,

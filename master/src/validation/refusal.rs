@@ -1,7 +1,7 @@
-//! The rules of Mesos 1.11 for operations, in its order and in its words, since clients compare the messages.
+//! The rules of Mesos 1.11 for operations, with its order and messages, which clients compare.
 //!
-//! Pure. Gives the first rule that an operation breaks. What Meros alone refuses is in [`super::conversion`] and in
-//! [`Conversion::apply`], which hold in any case.
+//! Pure. Returns the first broken rule. Additional rules are in [`super::conversion`] and in
+//! [`Conversion::apply`].
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,22 @@ use resources::{
     Scalar, SourceKind, Value, VolumeMode, shortened,
 };
 
-/// The most characters of one message that resources take.
+/// Maximum characters of resources in one message.
 const TEXT_MAX: usize = 400;
 
-/// What an operation is held against.
+/// The context of an operation's validation.
 pub struct OperationRules<'a> {
-    /// The framework that asks for it; `None` is an operator.
+    /// The requesting framework; `None` for an operator.
     pub framework: Option<(&'a FrameworkId, &'a FrameworkInfo)>,
-    /// All that the agent has.
+    /// All resources of the agent.
     pub total: &'a Resources,
-    /// What tasks and executors hold there.
+    /// Resources held by tasks and executors there.
     pub held: &'a Resources,
 }
 
 impl OperationRules<'_> {
-    /// The message of the first rule that this breaks. Of a framework the resources are allocated to the role of its offers.
+    /// The message of the first broken rule. For a framework the resources are allocated to the
+    /// role of its offers.
     pub fn broken_by(&self, conversion: &Conversion) -> Option<String> {
         match conversion {
             Conversion::Reserve { resources } => {
@@ -131,13 +132,13 @@ impl OperationRules<'_> {
         in_use.then(|| "Persistent volumes in use".to_owned())
     }
 
-    /// The principal of the framework. That of an operator is a matter of its rights.
+    /// The principal of the framework. An operator's is a matter of authorization.
     fn principal(&self) -> Option<&str> {
         self.framework?.1.principal.as_deref()
     }
 }
 
-/// Rules for resources in any operation but those that resize.
+/// Rules for resources in all operations except resizing.
 fn invalid_resources(resources: &Resources) -> Option<String> {
     resources.iter().find_map(|resource| {
         let disk = resource.annotations().disk.as_deref()?;
@@ -259,7 +260,7 @@ fn persistent_principal(volume: &Resource) -> Option<&str> {
     persistence.principal.as_deref()
 }
 
-/// The message of an operation for which not enough is left.
+/// The message if too few resources are left for an operation.
 pub fn lacking(left: &Resources, needed: &Resources) -> String {
     format!("{} does not contain {}", texts(left), texts(needed))
 }
@@ -272,7 +273,7 @@ fn texts(resources: &Resources) -> String {
     }
 }
 
-/// A resource as Mesos prints it.
+/// A resource in the format of Mesos.
 fn text(resource: &Resource) -> String {
     let notes = resource.annotations();
     let mut text = resource.name_str().to_owned();

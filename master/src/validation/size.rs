@@ -1,6 +1,7 @@
-//! Sizes: bounds in bytes on texts that a framework chooses and the master remembers.
+//! Bounds on the bytes of texts that a framework chooses and the master remembers.
 //!
-//! Pure. Mesos has no such bounds, so they are far above what frameworks say; without them a few tasks fill the memory of a master.
+//! Pure. Mesos has no such bounds, so they are far above the usual sizes; without them a few tasks
+//! could fill a master's memory.
 
 use protocol::task::labels_bytes;
 use protocol::{CommandInfo, ExecutorInfo, FrameworkInfo, TaskInfo};
@@ -8,16 +9,17 @@ use resources::Invalid;
 
 use crate::tasks::{ACTIVE_BYTES_MAX, FREE_BYTES, counted};
 
-/// The most bytes of a task with its executor, without their `data`.
+/// Maximum bytes of a task with its executor, without their `data`.
 pub(crate) const TASK_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of `data` of a task and its executor, which the master passes on.
+/// Maximum bytes of `data` of a task and its executor, which the master forwards.
 const DATA_BYTES_MAX: usize = 4 << 20;
-/// What an entry of a map takes beside its texts, about: without it a million empty labels had few bytes and much memory.
+/// Approximate bytes of a map entry besides its texts: otherwise a million empty labels would have
+/// few bytes and use much memory.
 const ENTRY_BYTES: usize = 64;
-/// The most bytes of a framework's description of itself: the registry keeps it in one record of 96 KiB.
+/// Maximum bytes of a framework's description: the registry stores it in one record of 96 KiB.
 const FRAMEWORK_BYTES_MAX: usize = 90 << 10;
 
-/// Whether a task is small enough.
+/// Checks a task's size.
 pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
     let executor = task.executor.as_ref();
     let command = task.command.as_ref().map_or(0, CommandInfo::text_bytes);
@@ -41,7 +43,7 @@ pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
     bounded("task.data", &parts, DATA_BYTES_MAX)
 }
 
-/// Whether a framework's description of itself is small enough.
+/// Checks the size of a framework's description.
 pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let parts = [
@@ -59,8 +61,8 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
     bounded("framework", &parts, FRAMEWORK_BYTES_MAX)
 }
 
-/// Whether a framework's active tasks and executors, of which so many bytes are counted, leave room for a task and its executor, if
-/// that is new. Small ones are not counted, so they always fit.
+/// Checks that the counted bytes of a framework's active tasks and executors leave room for a task
+/// and, if new, its executor. Small ones are not counted, so they always fit.
 pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
     let own = counted(task.name.len() + labels_bytes(&task.labels));
     let executor = task.executor.as_ref().filter(|_| is_new);
@@ -74,7 +76,7 @@ pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(),
     Err(Invalid::new("task", format!("{own} bytes"), expected))
 }
 
-/// Names the largest part where all are too large together.
+/// Reports the largest part if all parts together are too large.
 fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Invalid> {
     let bytes: usize = parts.iter().map(|(_, bytes)| bytes).sum();
     let Some((field, largest)) = parts.iter().max_by_key(|(_, bytes)| *bytes) else {
@@ -89,7 +91,7 @@ fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Inva
     }
 }
 
-/// The bytes of an executor, its `data` included, which the master remembers while it runs.
+/// The bytes of an executor including its `data`, which the master remembers while it runs.
 pub(crate) fn executor_bytes(executor: &ExecutorInfo) -> usize {
     executor.text_bytes() + executor.data.len()
 }

@@ -67,7 +67,7 @@ fn own(command: &str) -> ExecutorInfo {
     }
 }
 
-/// What runs already: task `taken`, and executor `e` with a task.
+/// Known tasks: task `taken`, and executor `e` with a task.
 fn running() -> Tasks {
     let mut tasks = Tasks::new(Limits {
         completed: 10,
@@ -116,7 +116,7 @@ fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, TaskInv
 }
 
 #[test]
-fn a_good_task_takes_what_it_says_and_its_new_executors_share() {
+fn valid_task_takes_its_resources_and_shares_a_new_executor() {
     let tasks = running();
     let needs = check(&good(), "cpus:1;mem:32", &tasks).unwrap();
     assert_eq!(needs.total.unallocate(), good().resources);
@@ -147,7 +147,7 @@ fn a_good_task_takes_what_it_says_and_its_new_executors_share() {
 
 /// SPEC 3.3: each field is refused by its name, in the order given there.
 #[test]
-fn each_wrong_field_of_a_task_is_refused_by_name() {
+fn invalid_task_fields_are_refused_by_name() {
     type Change = fn(&mut TaskInfo);
     let changes: [(&str, Change); 17] = [
         ("task.agent_id", |t| t.agent_id = AgentId::new("b").unwrap()),
@@ -270,7 +270,7 @@ fn an_invalid_framework_is_refused_as_by_mesos() {
 
 /// Its agent would run it as its own user, which may be root.
 #[test]
-fn a_task_without_a_user_is_no_way_to_root() {
+fn task_without_user_cannot_become_root() {
     let mut framework = known();
     framework.info.user.clear();
     let (role, tasks, offered) = (Role::STAR, running(), "cpus:8;mem:1000");
@@ -295,7 +295,7 @@ fn a_task_without_a_user_is_no_way_to_root() {
 }
 
 #[test]
-fn a_task_or_framework_of_many_bytes_is_refused() {
+fn oversized_task_or_framework_is_refused() {
     let tasks = running();
     let labels = |bytes: usize| BTreeMap::from([("k".to_owned(), "x".repeat(bytes))]);
     let refused = |change: &dyn Fn(&mut TaskInfo)| {
@@ -340,9 +340,10 @@ fn a_task_or_framework_of_many_bytes_is_refused() {
     assert!(message.starts_with("framework.labels is `"), "{message}");
 }
 
-/// A framework that has as many bytes as it may have launches small tasks, and larger ones again when others have ended.
+/// A framework that has as many bytes as it may have launches small tasks, and larger ones again
+/// when others have ended.
 #[test]
-fn a_launch_beyond_the_active_bytes_of_its_framework_is_refused() {
+fn launch_beyond_the_active_bytes_is_refused() {
     let mut tasks = running();
     let labels = |bytes: usize| BTreeMap::from([("k".to_owned(), "x".repeat(bytes))]);
     let mut large = good();
@@ -375,7 +376,7 @@ fn a_launch_beyond_the_active_bytes_of_its_framework_is_refused() {
 
 /// SPEC 2.8: a group needs its executor as well, but for one that is there already.
 #[test]
-fn a_group_needs_what_its_tasks_and_a_new_executor_need_together() {
+fn group_needs_its_tasks_and_a_new_executor() {
     let (framework, agent, role, policy) = (known(), a(), Role::STAR, policy());
     let (none, running) = (
         Tasks::new(Limits {
@@ -408,7 +409,7 @@ fn a_group_needs_what_its_tasks_and_a_new_executor_need_together() {
 }
 
 #[test]
-fn a_framework_with_several_roles_says_that_it_understands_them() {
+fn several_roles_require_the_multi_role_capability() {
     let mut info = FrameworkInfo::new("nobody", "web");
     info.roles = BTreeSet::from(["a".to_owned(), "b/c".to_owned()]);
     let none = Wants::default();
@@ -430,15 +431,15 @@ fn a_framework_with_several_roles_says_that_it_understands_them() {
         assert_eq!(framework(&info, &none, &policy()), Ok(()));
     }
     info.capabilities.insert(Capability::MultiRole);
-    let other = Wants::but_not(BTreeSet::from(["z".to_owned()]));
+    let other = Wants::suppressing(BTreeSet::from(["z".to_owned()]));
     let problem = "Suppressed roles { z } are not contained in the set of roles".to_owned();
     let refused = framework(&info, &other, &policy());
     assert_eq!(refused, Err(FrameworkInvalid::Options(problem)));
 }
 
-/// W9: a shape that no offer could have is refused when the framework says it, not passed over in silence.
+/// W9: a shape that no offer could have is refused at once, not silently ignored.
 #[test]
-fn a_shape_that_no_offer_could_have_is_refused() {
+fn impossible_offer_shape_is_refused() {
     let info = FrameworkInfo::new("nobody", "web");
     let amounts = |text| resources::Quantities::parse(text).unwrap();
     let mut wants = Wants::default();
@@ -452,7 +453,8 @@ fn a_shape_that_no_offer_could_have_is_refused() {
     assert!(refused.starts_with(expected), "{refused}");
 }
 
-/// More roles are no way to more regular expressions, each of which takes memory in the master and in its allocator.
+/// More roles are no way to more regular expressions, each of which takes memory in the master and
+/// in its allocator.
 #[test]
 fn the_regular_expressions_of_all_roles_count_together() {
     let mut info = FrameworkInfo::new("nobody", "web");
@@ -497,7 +499,7 @@ proptest! {
     ) {
         let mut info = FrameworkInfo::new(texts[0].clone(), texts[1].clone());
         info.roles = BTreeSet::from([texts[2].clone()]);
-        let _ = framework(&info, &Wants::but_not(BTreeSet::from([texts[3].clone()])), &policy());
+        let _ = framework(&info, &Wants::suppressing(BTreeSet::from([texts[3].clone()])), &policy());
 
         let resources: Resources = format!("cpus:{amount};mem:1").parse().unwrap_or_default();
         let about = AgentInfo {
@@ -528,7 +530,7 @@ proptest! {
 
 /// The serial of the next operation is one more.
 #[test]
-fn an_agent_has_done_no_operations_that_could_not_be_counted() {
+fn impossible_serial_is_refused() {
     let total = Resources::parse("cpus:4").unwrap();
     let reported = |settled| protocol::AgentResources {
         version: protocol::Uuid([1; 16]),

@@ -1,9 +1,13 @@
-//! The allocator's interface: it keeps the books of who holds what, and says who is offered what next.
+//! The allocator's interface: the allocator tracks all allocated resources and decides the next
+//! offers.
 //!
-//! Hears facts from the master, in the order they happened; answers with [`Granted`], [`Withdrawn`] and [`InverseGranted`], and with
-//! [`TasksWanted`], [`VictimsNamed`], [`StillLacking`] and [`LongTasksBounded`] where tasks may have to make room. Both sides may name a
-//! framework or agent that the other has just removed, so an unknown one is never an error. The master never waits for the allocator. An allocator may
-//! also explain itself ([`Explain`]); one that does not is still one.
+//! The master sends [`AllocatorFact`]s in the order in which they happen and never waits for the
+//! allocator. The allocator replies with [`Granted`], [`Withdrawn`] and [`InverseGranted`]. An
+//! allocator that revokes tasks to meet guarantees also sends [`TasksWanted`], [`VictimsNamed`],
+//! [`StillLacking`] and [`LongTasksBounded`].
+//!
+//! Either side may name a framework or agent that the other has just removed, so an unknown id is
+//! never an error. [`Explain`] and [`Measure`] are optional.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,30 +22,34 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, ModuleError, ModuleKind};
 
-/// Begin: tell grants to `master`.
+/// The first message: the configuration of this allocator. Sent again after either side restarts;
+/// all earlier state is then obsolete.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Begin {
-    /// Who hears [`Granted`] and all else that an allocator says.
+    /// Receives [`Granted`] and all other messages of the allocator.
     pub master: Pid,
-    /// How long after one run the next begins by itself; also the floor of every offer filter (1 s by default).
+    /// Time between two batches; also the shortest duration of an offer filter (1 s by default).
     pub allocation_interval: Duration,
-    /// The weight of each role that has not weight 1; always above zero.
+    /// Weight of each role whose weight is not 1. Always above zero.
     pub weights: BTreeMap<String, f64>,
-    /// The quota of each role that has one.
+    /// Quota of each role that has one.
     pub quotas: BTreeMap<String, Quota>,
-    /// The master's own region, if it says: agents of another are for frameworks that are `REGION_AWARE`.
+    /// The master's region, if configured. Agents of other regions are offered only to frameworks
+    /// with the `REGION_AWARE` capability.
     pub region: Option<String>,
-    /// How many agents the registry knows. If there is any quota, nothing is granted before so many of them are back as a
-    /// [`RecoveryPause`] says.
+    /// Number of agents in the registry. If there is any quota, nothing is granted until enough of
+    /// them have reregistered, see [`RecoveryPause`].
     pub agents_expected: u64,
 }
 
-/// How long nothing is granted after a [`Begin`] with quotas: what is missing could be what a guarantee needs (SPEC 4.4).
+/// Pause in allocation after a [`Begin`] with quotas: the agents that are still missing may hold
+/// the resources that a guarantee needs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RecoveryPause {
-    /// The part of the expected agents that ends it, from 0 to 1 (0.8 by default). Less ends it sooner, and guarantees may not be met then.
+    /// Fraction of the expected agents that ends the pause, from 0 to 1 (0.8 by default). A lower
+    /// value ends it sooner, but guarantees may then not be met.
     pub factor: f64,
-    /// The longest that it lasts (10 minutes by default).
+    /// Longest pause (10 minutes by default).
     pub timeout: Duration,
 }
 
@@ -54,327 +62,342 @@ impl Default for RecoveryPause {
     }
 }
 
-/// From now on these roles have these quotas; the default is none. The others keep theirs.
+/// New quotas for these roles; the default quota means none. Other roles keep theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotasChanged {
     /// By role.
     pub quotas: BTreeMap<String, Quota>,
 }
 
-/// From now on these roles have these weights, each above zero. The others keep theirs.
+/// New weights for these roles, each above zero. Other roles keep theirs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WeightsChanged {
     /// By role.
     pub weights: BTreeMap<String, f64>,
 }
 
-/// From now on only agents of these hosts are offered; said after [`Begin`] too, if there is such a list. What is held stays held.
+/// Only agents of these hosts are offered from now on. Also sent after [`Begin`] if there is a
+/// whitelist. Existing allocations are not affected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WhitelistChanged {
-    /// The hosts, in any case; `None` is all.
+    /// Host names, compared without regard to case; `None` means all hosts.
     pub hosts: Option<BTreeSet<String>>,
 }
 
-/// An agent may be offered.
+/// A registered agent, whose resources may be offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentAdded {
-    /// Which; an earlier agent of that id is replaced.
+    /// The agent; replaces an earlier agent of the same id.
     pub agent_id: AgentId,
-    /// Which registration of it this is. Every grant there bears it, so that the master knows one made before the allocator
-    /// heard of this registration: nobody holds what that gave.
+    /// Number of this registration. Each grant carries it, so that the master recognizes and drops
+    /// grants made before the allocator received this registration.
     pub session: u64,
-    /// What it is and has.
+    /// Description and total resources of the agent.
     pub info: AgentInfo,
-    /// What it lends, allocated and available together; all revocable.
+    /// Oversubscribed resources, allocated and available together; all revocable.
     pub oversubscribed: Resources,
-    /// What frameworks hold there already.
+    /// Resources that frameworks already use on the agent.
     pub used: Vec<(FrameworkId, Resources)>,
 }
 
-/// An agent is no more; whatever was held there is free and gone.
+/// The agent is removed, and all allocations on it with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentRemoved {
-    /// Which.
+    /// The removed agent.
     pub agent_id: AgentId,
 }
 
-/// An agent is to be offered, or not for the present.
+/// Activates or deactivates an agent. An inactive agent is not offered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentActivity {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Whether it is offered.
+    /// Whether it may be offered.
     pub active: bool,
 }
 
-/// When an agent will be away is something else from now on (SPEC 3.6, 4.7); it holds until it is said anew or the agent is removed. Said
-/// after the first [`AgentAdded`], if the agent will be away. Which frameworks were asked to leave it is forgotten: they may be asked again.
+/// The planned unavailability of an agent has changed. It holds until the next such message or
+/// until the agent is removed. Also sent after the first [`AgentAdded`] if a maintenance is
+/// scheduled. Clears the record of inverse offers: frameworks may get new ones for this agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnavailabilityChanged {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// When; `None` is not at all.
+    /// The planned downtime; `None` cancels it.
     pub unavailability: Option<Unavailability>,
 }
 
-/// A framework is not being asked to leave that agent any more: it has answered, or was not told.
+/// An inverse offer has ended: the framework replied, or the offer was not sent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseAnswered {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which agent.
+    /// The agent of the inverse offer.
     pub agent_id: AgentId,
-    /// For how long it is not to be asked again; `None` is no filter.
+    /// Time during which the framework gets no other inverse offer for this agent; `None` means no
+    /// filter.
     pub refuse: Option<Duration>,
 }
 
-/// What an agent lends has changed.
+/// The agent's oversubscribed resources have changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentOversubscribed {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// All it lends now, allocated and available together; all revocable.
+    /// The new total, allocated and available together; all revocable.
     pub total: Resources,
 }
 
-/// A framework may be offered to. Said again when its info has changed.
+/// A subscribed framework. Sent again when its description changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkAdded {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// What it is.
+    /// Its description: roles and capabilities among others.
     pub info: FrameworkInfo,
-    /// Which offers it would like.
+    /// Its suppressed roles and its demands (requested offer shapes).
     pub wants: Wants,
-    /// Whether it is offered anything at present.
+    /// Whether it gets offers at present.
     pub active: bool,
 }
 
-/// A framework is no more. What it held was recovered before.
+/// A framework is removed. Its resources were recovered before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkRemoved {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
 }
 
-/// A framework is to be offered to, or not for the present. Going inactive drops its filters.
+/// Activates or deactivates a framework. Deactivation drops its filters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkActivity {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Whether it is offered anything.
+    /// Whether it gets offers.
     pub active: bool,
 }
 
-/// A framework holds as many unanswered offers as it may, or no longer (W8). While it does it is granted nothing: the master takes no more
-/// grants to it, and says that what they gave is free again. Its filters stay.
+/// A framework has reached its limit of unanswered offers, or no longer has. Until then it is
+/// granted nothing: the master rejects further grants to it and recovers their resources. Its
+/// filters stay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferBudgetSpent {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// How many it may hold, as long as it holds them; `None` is from now on not any more.
+    /// The reached limit; `None` means that the framework may get offers again.
     pub most: Option<u64>,
 }
 
-/// What was granted to a framework is free again: an offer was declined, rescinded or not used up, or a task has ended.
+/// Resources are no longer allocated to a framework: an offer was declined, rescinded or not fully
+/// used, or a task has ended.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recovered {
-    /// Who held it.
+    /// The framework that held them.
     pub framework_id: FrameworkId,
-    /// Where.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What; each resource bears the role it was allocated to.
+    /// The recovered resources, each with the role it was allocated to.
     pub resources: Resources,
-    /// For how long this framework wants nothing contained in it; `None` is no filter. Zero is none either, but says that the
-    /// framework has just refused this: it is offered again with the next batch, not at once.
+    /// Duration of the filter on any subset of these resources; `None` means no filter. Zero means
+    /// no filter either, but marks a refusal: the resources are offered to the framework again in
+    /// the next batch, not at once.
     pub refuse: Option<Duration>,
-    /// Whether another offer of that agent is unanswered. The agent is offered again when that offer is answered, or with the next
-    /// batch, so that its free resources go out in one offer.
+    /// Another offer of that agent is still unanswered. The agent is then offered again when that
+    /// offer is answered, or in the next batch, so that its free resources go out in one offer.
     pub beside_offer: bool,
 }
 
-/// An operation has turned what a framework holds into something else: the agent has the one no more, and the other instead. Nothing that
-/// turns into a shared volume that the agent has already is one copy more of it for the framework: another task uses it.
+/// An operation replaced allocated resources of an agent. An empty `consumed` with a shared volume
+/// that the agent already has means one more copy for the framework: another task uses the volume.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Converted {
-    /// Who holds it, before and after.
+    /// The framework that holds them, before and after.
     pub framework_id: FrameworkId,
-    /// Where.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What is no more; each resource bears the role it is allocated to.
+    /// The resources that no longer exist, each with the role it is allocated to.
     pub consumed: Resources,
-    /// What there is instead; each resource bears the role it is allocated to.
+    /// The resources in their place, each with the role it is allocated to.
     pub converted: Resources,
 }
 
-/// A framework wants no offers for these of its roles; empty is all.
+/// A framework wants no offers for these of its roles; an empty set means all.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Suppressed {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which roles.
+    /// The suppressed roles.
     pub roles: BTreeSet<String>,
 }
 
-/// A framework wants offers again for these of its roles (empty is all), its filters there forgotten.
+/// A framework wants offers again for these of its roles (an empty set means all). Drops its
+/// filters there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revived {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which roles.
+    /// The revived roles.
     pub roles: BTreeSet<String>,
 }
 
-/// These are the next offers. They count as held until recovered (S128).
+/// New offers. Their resources count as allocated until they are recovered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Granted {
-    /// In the order they were decided.
+    /// In the order of the decisions.
     pub grants: Vec<Grant>,
 }
 
-/// Resources of one agent for one framework in one role; regular and revocable ones are never in one grant (S61).
+/// Resources of one agent for one framework in one role. One grant never mixes regular and
+/// revocable resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Grant {
-    /// To whom.
+    /// The framework that gets the offer.
     pub framework_id: FrameworkId,
-    /// In which role; the resources bear it as their allocation.
+    /// The role; the resources carry it as their allocation.
     pub role: String,
-    /// Where.
+    /// The agent.
     pub agent_id: AgentId,
-    /// In which registration of that agent, as [`AgentAdded`] said.
+    /// The registration of that agent, from [`AgentAdded`].
     pub session: u64,
-    /// What.
+    /// The offered resources.
     pub resources: Resources,
 }
 
-/// These frameworks should be asked to leave these agents. Each is not asked again about the same one before the master says that it has
-/// answered ([`InverseAnswered`]).
+/// Requests for inverse offers. The allocator does not repeat one for the same framework and agent
+/// until the master reports its end ([`InverseAnswered`]).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseGranted {
     /// In no particular order.
     pub grants: Vec<InverseGrant>,
 }
 
-/// A framework that has something on an agent which will be away.
+/// A framework that uses resources of an agent with a planned downtime.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseGrant {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which agent; the whole of it.
+    /// The agent, as a whole.
     pub agent_id: AgentId,
-    /// When it will be away.
+    /// The planned downtime.
     pub unavailability: Unavailability,
 }
 
-/// What was granted there and is only offered yet should be rescinded, as far as it contains any of this; then recovered.
+/// The master should rescind unanswered offers of this agent that contain any of these resources,
+/// and then recover them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Withdrawn {
-    /// Where.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What is wanted back.
+    /// The resources that the allocator needs back.
     pub resources: Resources,
 }
 
-/// The allocator would like to know what runs on these agents: somebody lacks what is guaranteed to it, and tasks may have to make room
-/// (S123). The master takes back what is only offered there, and answers with [`TasksListed`], since it alone knows tasks.
+/// Requests the tasks of these agents: a guarantee is not met, and tasks may have to be revoked.
+/// The master rescinds offers there and replies with [`TasksListed`], since only the master knows
+/// tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TasksWanted {
-    /// Comes back with the answer, so that one to an earlier question is known.
+    /// Number of the request, repeated in the reply; a reply to an earlier request is ignored.
     pub number: u64,
-    /// Which agents.
+    /// The agents.
     pub agents: BTreeSet<AgentId>,
-    /// The roles that lack something; what is offered to them, or to roles below them, stays.
+    /// The roles with an unmet guarantee. Offers to them and to roles below them are not rescinded.
     pub roles: BTreeSet<String>,
-    /// What they lack; offers without any of it stay as well.
+    /// Resource names that they lack. Offers without any of them are not rescinded.
     pub names: BTreeSet<Name>,
 }
 
-/// What runs on the agents that the allocator has asked about, as it is after all facts told before; of much in several pieces.
+/// Tasks of the requested agents, after all facts sent before. A long list comes in several parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TasksListed {
-    /// Of the question.
+    /// Number of the request.
     pub number: u64,
-    /// Another piece; together they have each task there that has not ended once, and each elsewhere that leaves. There is no answer while
-    /// the master waits for agents after its election.
+    /// A part of the list. All parts together contain each unfinished task of those agents once,
+    /// and each terminating task elsewhere. While the master waits for agents after its election,
+    /// it does not reply.
     pub tasks: Vec<ListedTask>,
-    /// In the last piece: what counts against each role's quota without what is only offered. Those above it include it.
+    /// Only in the last part: the quota consumption of each role without outstanding offers. The
+    /// consumption of a parent role includes its children.
     pub consumed: Option<BTreeMap<String, Quantities>>,
 }
 
-/// A task that runs.
+/// An unfinished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ListedTask {
-    /// Whose.
+    /// Its framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// Its id.
     pub task_id: TaskId,
-    /// Where.
+    /// Its agent.
     pub agent_id: AgentId,
-    /// What it uses; each resource bears the role it is allocated to.
+    /// Its resources, each with the role it is allocated to.
     pub resources: Resources,
-    /// How important its framework holds it to be; the least important make room first. The least of all if it is being killed anyway.
+    /// Priority given by its framework; tasks of the lowest priority are revoked first. A task that
+    /// is being killed anyway has the lowest value.
     pub priority: i32,
-    /// Since when it runs, if it does.
+    /// Start of the task; `None` if it is not running yet.
     pub since: Option<Timestamp>,
-    /// It was told that it must go.
+    /// The task has already been asked to end.
     pub leaves: bool,
 }
 
-/// These tasks are to make room: their frameworks are to be warned, and the tasks killed after that time if they have not ended by then
-/// (S122).
+/// Tasks to revoke. Their frameworks are warned; tasks that have not ended after the grace time are
+/// killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VictimsNamed {
     /// In no particular order.
     pub victims: Vec<Victim>,
-    /// How long they have.
+    /// Time between the warning and the kill.
     pub grace: Duration,
 }
 
-/// A task that is to make room.
+/// A task to revoke.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victim {
-    /// Whose.
+    /// Its framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// Its id.
     pub task_id: TaskId,
-    /// Where.
+    /// Its agent.
     pub agent_id: AgentId,
-    /// The role that lacks what is guaranteed to it.
+    /// The role whose guarantee is not met.
     pub role: String,
 }
 
-/// Only these roles still lack what is guaranteed to them: a task that was named for any other may stay, unless it is killed already (S122).
-/// Said when a role for which tasks were named lacks nothing any more, or wants nothing, and once after each [`Begin`].
+/// The roles whose guarantees are still unmet. A task named for any other role may stay, unless it
+/// is already killed. Sent when a role for which tasks were named no longer needs them, and once
+/// after each [`Begin`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StillLacking {
-    /// The roles, none if nothing lacks anywhere.
+    /// The roles; empty if all guarantees are met.
     pub roles: BTreeSet<String>,
 }
 
-/// How much of each agent long tasks may use, and for how long a task may run that is not marked as long (S121). Said after each [`Begin`],
-/// if at all. The master sees to it, since it alone knows tasks.
+/// Bounds on long tasks, enforced by the master, since only the master knows tasks. Sent after each
+/// [`Begin`] if configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LongTasksBounded {
-    /// Of each resource that an agent has and nothing reserves, in thousandths.
+    /// Largest share of long tasks in each unreserved resource of an agent, in thousandths.
     pub share: u16,
-    /// How long a task may run that is not marked as long, before it is revoked; `None` is for ever.
+    /// Longest run time of a task that is not marked as long, before it is revoked; `None` means no
+    /// limit.
     pub short_max: Option<Duration>,
-    /// How long such a task has then from the warning on.
+    /// Time between the warning and the kill of such a task.
     pub grace: Duration,
 }
 
-/// Why is this framework offered nothing (W26)? Asked only when somebody wants to know.
+/// Requests the reasons why a framework gets no offers. Sent only on an operator's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explain {
-    /// Which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// In this role; `None` is each of its roles.
+    /// The role; `None` means each role of the framework.
     pub role: Option<String>,
-    /// On this agent, every reason; `None` is on all agents, counted by reason.
+    /// The agent, for which every reason is listed; `None` counts all agents by reason.
     pub agent_id: Option<AgentId>,
 }
 
-/// How does it stand? Answered with numbers by name, as `/metrics/snapshot` shows them (SPEC 3.10).
+/// Requests the allocator's metrics: values by name, as `/metrics/snapshot` shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure;
 
@@ -407,30 +430,31 @@ remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
 remote! { Explain = "allocator/explain" v3 -> Result<Explanation, Fault> }
 
-/// The master's hold on its allocator.
+/// The master's handle of its allocator.
 #[derive(Clone)]
 pub struct AllocatorRef {
     actor: ActorRef,
 }
 
 impl AllocatorRef {
-    /// Speaks to the allocator behind `actor`.
+    /// A handle of the allocator behind `actor`.
     pub fn new(actor: ActorRef) -> Self {
         Self { actor }
     }
 
-    /// Whom it speaks to.
+    /// The allocator's address.
     pub fn pid(&self) -> &Pid {
         self.actor.pid()
     }
 
-    /// How long an explanation may take.
+    /// Timeout of [`explain`](Self::explain).
     const EXPLAIN_PATIENCE: Duration = Duration::from_secs(4);
 
-    /// How long the allocator's metrics may take: whoever is late is left out, as in Mesos.
+    /// Timeout of [`measure`](Self::measure). Late metrics are left out of the snapshot, as in
+    /// Mesos.
     const MEASURE_PATIENCE: Duration = Duration::from_secs(1);
 
-    /// Asks how it stands. An allocator that does not say has no metrics.
+    /// Requests the metrics. An allocator without [`Measure`] returns an error.
     pub fn measure(
         &self,
     ) -> impl Future<Output = Result<BTreeMap<String, f64>, ModuleError>> + Send + use<> {
@@ -441,7 +465,7 @@ impl AllocatorRef {
         }
     }
 
-    /// Asks why a framework is offered nothing. An allocator that never explains says so.
+    /// Requests an explanation. An allocator without [`Explain`] returns [`Fault::Failed`].
     pub fn explain(
         &self,
         question: Explain,
@@ -451,7 +475,7 @@ impl AllocatorRef {
         async move {
             let answer = answer.await.map_err(|error| match error {
                 AskError::Refused { .. } => {
-                    let reason = "it does not explain itself".to_owned();
+                    let reason = "it does not support explanations".to_owned();
                     let fault = Fault::Failed { reason };
                     ModuleError::Fault { kind, fault }
                 }
@@ -461,13 +485,13 @@ impl AllocatorRef {
         }
     }
 
-    /// Tells one of the facts of this file. An error means that the allocator is down or drowned.
+    /// Sends a fact. An error means that the allocator is down or its mailbox is full.
     pub fn tell<F: AllocatorFact>(&self, fact: F) -> Result<(), TellError> {
         self.actor.tell(fact)
     }
 }
 
-/// A fact that an allocator hears from the master.
+/// A fact that the master sends to an allocator.
 pub trait AllocatorFact: runtime::Remote<Result = ()> {}
 
 macro_rules! facts {

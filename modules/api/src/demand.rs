@@ -1,8 +1,10 @@
-//! Demands prepared for use: which agents a framework would take in a role (SPEC 2.4, S126).
+//! Compiled demands: the agents that a framework accepts in a role.
 //!
-//! Pure. Refuses what cannot be understood, with the field's name, so that the master can say so to the framework; the allocator then asks
-//! [`AgentTest::passes`] for each agent once. Expressions run in time linear in the text, and a compiled one is bounded in size. The names of
-//! hosts are the same in any case, for equality as for a list of nodes; an expression sees them as the agent has said them.
+//! Rejects invalid constraints by the field's name, so that the master can report them to the
+//! framework. The allocator then calls [`AgentTest::passes`] once for each agent. Expressions run
+//! in time linear in the text, and the size of a compiled one is bounded. Host names are compared
+//! without regard to case, except by regular expressions, which see the name as the agent reported
+//! it.
 
 mod expression;
 mod unmet;
@@ -15,15 +17,15 @@ use resources::{AttributeValue, Attributes, Invalid, excerpt};
 
 use expression::Expression;
 
-/// Constraints in one demand, of all its groups together.
+/// Constraints in one demand, in all its groups together.
 pub const CONSTRAINTS_MAX: usize = 10_000;
-/// Characters in one text or expression.
+/// Bytes in one text or expression.
 pub const TEXT_MAX: usize = 1_024;
-/// Regular expressions of one framework, in all its demands together: of 96 KiB at most each, so that they take 9.4 MiB at most wherever they are
-/// used by one thread, as in an allocator.
+/// Regular expressions of one framework, in all its demands together. Each takes at most 96 KiB, so
+/// all of them take at most 9.4 MiB in each thread that uses them, for example in an allocator.
 pub const EXPRESSIONS_MAX: usize = 100;
 
-/// How many regular expressions a demand holds.
+/// Number of regular expressions in a demand.
 pub fn expressions(demand: &Demand) -> usize {
     let constraints = demand.agents.iter().flatten();
     let matches = |constraint: &&Constraint| {
@@ -36,39 +38,39 @@ pub fn expressions(demand: &Demand) -> usize {
     constraints.filter(matches).count()
 }
 
-/// What of an agent constraints look at.
+/// Properties of an agent that constraints can test.
 #[derive(Clone, Copy, Debug)]
-pub struct Looks<'a> {
-    /// The host it runs on.
+pub struct AgentProperties<'a> {
+    /// Its host name.
     pub hostname: &'a str,
-    /// What it says of itself.
+    /// Its configured attributes.
     pub attributes: &'a Attributes,
-    /// Where it lies, if it says.
+    /// Its region and zone, if configured.
     pub domain: Option<&'a Domain>,
 }
 
-/// The constraints of one demand, ready to be asked. Equal are those that hold for the same agents because they say the same.
+/// The compiled constraints of one demand. Two are equal if their constraints are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentTest {
     groups: Vec<Vec<Test>>,
-    /// Groups that only name one host, as one set: a long list of nodes costs one look.
+    /// Groups of only one host name, merged into a set: a long list of hosts costs one lookup.
     hosts: BTreeSet<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Test {
     selector: Selector,
-    holds: Holds,
+    condition: Condition,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Holds {
+enum Condition {
     Exists(bool),
     Equals(bool, String),
     Matches(bool, Expression),
 }
 
-/// What an agent has where a selector points.
+/// The tested property of an agent.
 enum Value<'a> {
     Missing,
     Text(&'a str),
@@ -82,7 +84,7 @@ impl<'a> Value<'a> {
 }
 
 impl AgentTest {
-    /// Prepares the constraints of the demand for this role.
+    /// Compiles the constraints of the demand for this role.
     pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
         let field = format!("demands[{}].agents", excerpt(role));
         let count: usize = demand.agents.iter().map(Vec::len).sum();
@@ -115,13 +117,13 @@ impl AgentTest {
         Ok(made)
     }
 
-    /// Whether it holds for every agent, because nothing was asked for.
+    /// Whether it accepts every agent, because there are no constraints.
     pub fn is_open(&self) -> bool {
         self.groups.is_empty() && self.hosts.is_empty()
     }
 
-    /// Whether the framework would take this agent.
-    pub fn passes(&self, agent: Looks<'_>) -> bool {
+    /// Whether the framework accepts this agent.
+    pub fn passes(&self, agent: AgentProperties<'_>) -> bool {
         self.is_open()
             || self.hosts.contains(&agent.hostname.to_lowercase())
             || self
@@ -131,7 +133,7 @@ impl AgentTest {
     }
 }
 
-/// The host that this constraint names, if it does nothing else.
+/// The host name, if the constraint only compares with one.
 fn only_host(constraint: &Constraint) -> Option<&str> {
     match (&constraint.selector, &constraint.predicate) {
         (Selector::Hostname, Predicate::TextEquals(host)) if host.len() <= TEXT_MAX => Some(host),
@@ -164,20 +166,23 @@ impl Test {
             true => text.to_lowercase(),
             false => text,
         };
-        let holds = match &constraint.predicate {
-            Predicate::Exists => Holds::Exists(true),
-            Predicate::NotExists => Holds::Exists(false),
-            Predicate::TextEquals(text) => Holds::Equals(true, own_case(short(text)?)),
-            Predicate::TextNotEquals(text) => Holds::Equals(false, own_case(short(text)?)),
-            Predicate::TextMatches(text) => Holds::Matches(true, expression(text)?),
-            Predicate::TextNotMatches(text) => Holds::Matches(false, expression(text)?),
+        let condition = match &constraint.predicate {
+            Predicate::Exists => Condition::Exists(true),
+            Predicate::NotExists => Condition::Exists(false),
+            Predicate::TextEquals(text) => Condition::Equals(true, own_case(short(text)?)),
+            Predicate::TextNotEquals(text) => Condition::Equals(false, own_case(short(text)?)),
+            Predicate::TextMatches(text) => Condition::Matches(true, expression(text)?),
+            Predicate::TextNotMatches(text) => Condition::Matches(false, expression(text)?),
         };
         let selector = constraint.selector.clone();
-        Ok(Self { selector, holds })
+        Ok(Self {
+            selector,
+            condition,
+        })
     }
 
-    /// What the agent has where this looks.
-    fn value<'a>(&self, agent: Looks<'a>) -> Value<'a> {
+    /// The property of the agent that this test selects.
+    fn value<'a>(&self, agent: AgentProperties<'a>) -> Value<'a> {
         match &self.selector {
             Selector::Hostname => Value::Text(agent.hostname),
             Selector::Region => Value::of(agent.domain.map(|domain| &domain.region)),
@@ -190,7 +195,7 @@ impl Test {
         }
     }
 
-    /// Whether what an agent has is the text that is wanted, which is in small letters if it is a host's.
+    /// Whether the agent's text equals the wanted one, which is in lower case if it is a host name.
     fn is(&self, own: &str, text: &str) -> bool {
         match self.selector {
             Selector::Hostname => own.to_lowercase() == text,
@@ -198,13 +203,15 @@ impl Test {
         }
     }
 
-    fn passes(&self, agent: Looks<'_>) -> bool {
-        match (&self.holds, self.value(agent)) {
-            (Holds::Exists(wanted), value) => *wanted != matches!(value, Value::Missing),
+    fn passes(&self, agent: AgentProperties<'_>) -> bool {
+        match (&self.condition, self.value(agent)) {
+            (Condition::Exists(wanted), value) => *wanted != matches!(value, Value::Missing),
             (_, Value::Other) => true,
-            (Holds::Equals(wanted, _) | Holds::Matches(wanted, _), Value::Missing) => !*wanted,
-            (Holds::Equals(wanted, text), Value::Text(own)) => *wanted == self.is(own, text),
-            (Holds::Matches(wanted, text), Value::Text(own)) => *wanted == text.matches(own),
+            (Condition::Equals(wanted, _) | Condition::Matches(wanted, _), Value::Missing) => {
+                !*wanted
+            }
+            (Condition::Equals(wanted, text), Value::Text(own)) => *wanted == self.is(own, text),
+            (Condition::Matches(wanted, text), Value::Text(own)) => *wanted == text.matches(own),
         }
     }
 }
@@ -235,16 +242,18 @@ mod tests {
             region: "eu".to_owned(),
             zone: "eu-1".to_owned(),
         };
-        AgentTest::new("dev", demand).unwrap().passes(Looks {
-            hostname: "node-7.example",
-            attributes: &attributes,
-            domain: Some(&domain),
-        })
+        AgentTest::new("dev", demand)
+            .unwrap()
+            .passes(AgentProperties {
+                hostname: "node-7.example",
+                attributes: &attributes,
+                domain: Some(&domain),
+            })
     }
 
-    /// SPEC 2.4: every predicate against a text, against what is no text, and against nothing.
+    /// SPEC 2.4: every predicate against a text, against a value of another type, and against none.
     #[test]
-    fn every_predicate_says_what_the_table_says() {
+    fn predicates_match_the_table() {
         use Predicate::*;
         let text = |text: &str| text.to_owned();
         for (predicate, of_text, of_number, of_nothing) in [
@@ -270,7 +279,7 @@ mod tests {
 
     /// SPEC 2.4: any group, with all its constraints; the three values that are no attributes.
     #[test]
-    fn any_group_does_and_all_of_a_group_must() {
+    fn any_group_suffices_with_all_its_constraints() {
         use Predicate::{Exists, TextEquals};
         let is = |selector: Selector, text: &str| (selector, TextEquals(text.to_owned()));
         let (os, rack) = (is(attribute("os"), "ubuntu"), is(attribute("rack"), "r-9"));
@@ -289,9 +298,9 @@ mod tests {
         assert!(passes(&demand(&[&[(Selector::Zone, Exists)]])));
     }
 
-    /// SPEC 2.4: what is no attribute is a text or, of a domain, nothing.
+    /// SPEC 2.4: host names, regions and zones are texts; without a domain the latter are missing.
     #[test]
-    fn hosts_regions_and_zones_keep_every_predicate_with_a_domain_and_without() {
+    fn predicates_apply_to_hosts_regions_and_zones() {
         use Predicate::*;
         let attributes = Attributes::default();
         let domain = Domain {
@@ -300,15 +309,15 @@ mod tests {
         };
         let passes = |selector: &Selector, predicate: &Predicate, domain: Option<&Domain>| {
             let demand = demand(&[&[(selector.clone(), predicate.clone())]]);
-            let looks = Looks {
+            let properties = AgentProperties {
                 hostname: "Node-7",
                 attributes: &attributes,
                 domain,
             };
-            AgentTest::new("dev", &demand).unwrap().passes(looks)
+            AgentTest::new("dev", &demand).unwrap().passes(properties)
         };
         let text = |text: &str| text.to_owned();
-        // Against what it is, against what it is in another case, and against nothing.
+        // Against the value, the value in another case, and a missing one.
         for (selector, same, other_case) in [
             (Selector::Region, "eu", "EU"),
             (Selector::Zone, "eu-1", "EU-1"),
@@ -344,14 +353,16 @@ mod tests {
         ] {
             let found = passes(&Selector::Hostname, &predicate, None);
             assert_eq!(found, holds, "{predicate:?}");
-            // Beside another constraint it means the same.
+            // The same result in a group with another constraint.
             let beside = (Selector::Hostname, Exists);
             let both = demand(&[&[(Selector::Hostname, predicate.clone()), beside]]);
-            let found = AgentTest::new("dev", &both).unwrap().passes(Looks {
-                hostname: "Node-7",
-                attributes: &attributes,
-                domain: None,
-            });
+            let found = AgentTest::new("dev", &both)
+                .unwrap()
+                .passes(AgentProperties {
+                    hostname: "Node-7",
+                    attributes: &attributes,
+                    domain: None,
+                });
             assert_eq!(found, holds, "{predicate:?} beside another");
         }
     }
@@ -369,7 +380,7 @@ mod tests {
 
     /// Before any is compiled: the last one would be refused by another field.
     #[test]
-    fn more_expressions_than_a_framework_may_have_are_refused_at_once() {
+    fn too_many_expressions_are_rejected() {
         let one = |n: usize| {
             let text = match n {
                 EXPRESSIONS_MAX => "a(".to_owned(),
@@ -393,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_understood_is_refused_by_its_field() {
+    fn invalid_constraints_are_rejected_by_field() {
         let regex = |text: &str| {
             demand(&[&[(Selector::Hostname, Predicate::TextMatches(text.to_owned()))]])
         };

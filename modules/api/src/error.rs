@@ -1,6 +1,6 @@
-//! What can go wrong with a module, told apart by what its user does next.
+//! Errors of modules, one variant for each reaction of the caller.
 //!
-//! A module's failure is never a failure of the service: every variant leaves its user able to go on.
+//! A failed module never stops the service that uses it.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use std::time::Duration;
 use runtime::AskError;
 use serde::{Deserialize, Serialize};
 
-/// What kind of work a module does.
+/// The kinds of modules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ModuleKind {
-    /// Keeps the books and makes grants.
+    /// Tracks allocations and makes grants.
     Allocator,
-    /// Says who is next.
+    /// Orders clients by share.
     Sorter,
-    /// Says what an agent may lend.
+    /// Estimates the resources that an agent can lend.
     ResourceEstimator,
-    /// Says which revocable executors must yield.
+    /// Decides which revocable executors must yield.
     QosController,
 }
 
@@ -32,22 +32,22 @@ impl fmt::Display for ModuleKind {
     }
 }
 
-/// What a module answers when it cannot answer what it was asked.
+/// A module's negative reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Fault {
-    /// It was asked before it was told where usage comes from (S22).
+    /// The module got a request before its source of usage data.
     #[error("it was used before it was initialized")]
     NotInitialized,
-    /// It was initialized twice (S22).
+    /// The module was initialized twice.
     #[error("it was initialized before")]
     InitializedTwice,
-    /// It needs the agent's usage, and that could not be had.
+    /// The module could not get the agent's usage.
     #[error("no usage to judge from: {reason}")]
     NoUsage {
         /// Why there is none.
         reason: String,
     },
-    /// It could not do its work.
+    /// Any other failure.
     #[error("{reason}")]
     Failed {
         /// Why.
@@ -55,67 +55,67 @@ pub enum Fault {
     },
 }
 
-/// Why a module did not do what it was asked.
+/// Why a request to a module failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModuleError {
-    /// Gone or being restarted: ask again at the next interval.
+    /// Gone or being restarted: try again at the next interval.
     #[error("the {kind} is down")]
     Down {
         /// Which kind of module.
         kind: ModuleKind,
     },
-    /// Alive but slow, or drowned in questions: go on with the previous answer.
+    /// Alive but slow or overloaded: go on with the previous reply.
     #[error("the {kind} gave no answer within {after:?}")]
     Late {
-        /// Which kind of module.
+        /// Kind of the module.
         kind: ModuleKind,
-        /// The patience spent.
+        /// The timeout that passed; zero if the mailbox was full.
         after: Duration,
     },
-    /// It answered that it cannot: log it and ask again at the next interval.
+    /// The module replied that it has no answer: log it and try again at the next interval.
     #[error("the {kind} has no answer: {fault}")]
     Fault {
-        /// Which kind of module.
+        /// Kind of the module.
         kind: ModuleKind,
-        /// Its own words.
+        /// The module's reply.
         fault: Fault,
     },
-    /// Its answer cannot be used: log it, and never act on it.
+    /// The reply is invalid: log it and ignore it.
     #[error("the {kind} gave an unusable answer: {reason}")]
     Unusable {
-        /// Which kind of module.
+        /// Kind of the module.
         kind: ModuleKind,
-        /// What is wrong with it.
+        /// The violated rule.
         reason: String,
     },
-    /// No module of that kind has this name: mend the configuration.
+    /// No module of that kind has this name: correct the configuration.
     #[error("there is no {kind} called `{name}`: expected one of {known}")]
     Unknown {
-        /// Which kind of module.
+        /// Kind of the module.
         kind: ModuleKind,
-        /// The name as given.
+        /// The configured name.
         name: String,
-        /// The names there are.
+        /// The known names.
         known: String,
     },
-    /// A parameter is missing or wrong: mend the configuration.
+    /// A parameter is missing or invalid: correct the configuration.
     #[error("module `{module}`, parameter `{key}` is {value}: expected {expected}")]
     Parameter {
-        /// Whose.
+        /// Name of the module.
         module: String,
-        /// Which.
+        /// Key of the parameter.
         key: String,
-        /// What stood there, quoted, or `missing`.
+        /// The configured value, quoted, or `missing`.
         value: String,
-        /// What would have been taken.
+        /// The expected value.
         expected: String,
     },
-    /// It could not be started.
+    /// The module could not be started.
     #[error("the {kind} `{name}` cannot be started: {reason}")]
     NotStarted {
-        /// Which kind of module.
+        /// Kind of the module.
         kind: ModuleKind,
-        /// Its name.
+        /// Name of the module.
         name: String,
         /// Why.
         reason: String,
@@ -123,7 +123,7 @@ pub enum ModuleError {
 }
 
 impl ModuleError {
-    /// A failed question to a module of this kind, as its user should see it.
+    /// Converts the error of a request to a module of this kind.
     pub fn of_ask(kind: ModuleKind, error: AskError) -> Self {
         match error {
             AskError::Late { after } => Self::Late { kind, after },

@@ -1,24 +1,37 @@
-//! The interface of each kind of module, and the `--modules` loader (DESIGN sections 6 to 8, SPEC 5.9).
+//! The interface of each kind of module, and the loader of `--modules`.
 //!
-//! A module is an actor behind a name and [`Parameters`]. Each kind is one file: its messages, and the handle that its user holds.
-//! A module's failure is a typed [`ModuleError`], never a panic or a stall of the service that uses it.
+//! There are four kinds of modules:
 //!
-//! # A module of your own
+//! | kind | runs in | decides |
+//! |---|---|---|
+//! | [`allocator`] | master | which resources are offered to which framework |
+//! | [`sorter`] | master | which role or framework is next |
+//! | [`resource_estimator`] | agent | which resources the agent can lend |
+//! | [`qos_controller`] | agent | which revocable executors must yield |
 //!
-//! What a module is at heart is a decision: here, how much of an agent may be lent out. The actor around it hears two messages
-//! and remembers where usage comes from. How actors are written is told in [`runtime::guide`].
+//! A module is an actor with a name and [`Parameters`]. The file of each kind contains its messages
+//! and the handle through which a service uses it. A failed module results in a [`ModuleError`] for
+//! the service, never in a panic. A request has a timeout, or may stay pending without blocking the
+//! service.
+//!
+//! # Writing a module
+//!
+//! The core of a module is a decision: here, a function that returns the resources that an agent
+//! can lend. The actor around it handles two messages and keeps the address of the usage monitor.
+//! See [`runtime::guide`] for how to write actors.
 //!
 //! ```
 //! use meros_module_api as module_api;
 //! use module_api::resource_estimator::{InitializeEstimator, Oversubscribable};
-//! use module_api::{CurrentUsage, Fault, Parameters, Registry, ResourceEstimatorRef, UsageUnavailable};
+//! use module_api::{CurrentUsage, Fault, Parameters, Registry};
+//! use module_api::{ResourceEstimatorRef, UsageUnavailable};
 //! use protocol::ResourceUsage;
 //! use resources::{Resources, Revocable};
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //! use std::time::Duration;
 //!
-//! /// The decision: as many CPUs as there are, while nobody runs anything.
+//! /// The decision: lend all resources while no executor runs.
 //! fn idle(usage: &ResourceUsage) -> Resources {
 //!     match usage.executors.is_empty() {
 //!         true => usage.total.to_revocable(Revocable::Throttleable).unwrap_or_default(),
@@ -31,18 +44,22 @@
 //! struct Idle { monitor: Option<ActorRef> }
 //! impl Actor for Idle { type Context = Context<Self>; }
 //! impl Process for Idle {
-//!     fn hears(ears: &mut Ears<Self>) {
-//!         ears.hear::<InitializeEstimator>(&[Role::Agent]);
-//!         ears.hear::<Oversubscribable>(&[Role::Agent]);
+//!     fn accepts(handlers: &mut RemoteHandlers<Self>) {
+//!         handlers.accept::<InitializeEstimator>(&[Role::Agent]);
+//!         handlers.accept::<Oversubscribable>(&[Role::Agent]);
 //!     }
 //! }
 //! impl Handler<InitializeEstimator> for Idle {
 //!     type Result = Result<(), Fault>;
-//!     fn handle(&mut self, initialize: InitializeEstimator, ctx: &mut Context<Self>) -> Self::Result {
+//!     fn handle(
+//!         &mut self,
+//!         message: InitializeEstimator,
+//!         ctx: &mut Context<Self>,
+//!     ) -> Self::Result {
 //!         if self.monitor.is_some() {
 //!             return Err(Fault::InitializedTwice);
 //!         }
-//!         self.monitor = Some(ctx.node().refer(initialize.monitor));
+//!         self.monitor = Some(ctx.node().refer(message.monitor));
 //!         Ok(())
 //!     }
 //! }
@@ -54,7 +71,7 @@
 //!             promise.answer(Err(Fault::NotInitialized));
 //!             return reply;
 //!         };
-//!         // It may answer at once, later or never: the agent is never blocked by the question.
+//!         // The reply may come at once, later or never; the agent does not block on it.
 //!         let usage = monitor.ask(CurrentUsage, Duration::from_secs(5));
 //!         ctx.then(usage, |_, usage, _| promise.answer(match usage {
 //!             Ok(Ok(usage)) => Ok(idle(&usage)),
@@ -65,10 +82,10 @@
 //!     }
 //! }
 //!
-//! /// Where the roof puts it on the shelf, under the name that operators give.
+//! /// Registers the module under the name that operators pass to `--resource_estimator`.
 //! fn add_to(registry: &mut Registry) {
 //!     registry.add_resource_estimator(&["idle"], |node, parameters| {
-//!         parameters.only(&[])?; // an unknown parameter is refused by name
+//!         parameters.only(&[])?; // rejects unknown parameters
 //!         let policy = Supervision::Restart {
 //!             backoff: Duration::from_secs(1), backoff_max: Duration::from_secs(60), limit: 10,
 //!         };
@@ -82,11 +99,11 @@
 //!     });
 //! }
 //!
-//! // Its test, with somebody who stands in for the agent's monitor.
+//! // A test with a replacement for the agent's monitor.
 //! struct Monitor;
 //! impl Actor for Monitor { type Context = Context<Self>; }
 //! impl Process for Monitor {
-//!     fn hears(ears: &mut Ears<Self>) { ears.hear_local::<CurrentUsage>(); }
+//!     fn accepts(handlers: &mut RemoteHandlers<Self>) { handlers.accept_local::<CurrentUsage>(); }
 //! }
 //! impl Handler<CurrentUsage> for Monitor {
 //!     type Result = Result<ResourceUsage, UsageUnavailable>;
@@ -95,19 +112,19 @@
 //!     }
 //! }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let mut registry = Registry::new();
 //!     add_to(&mut registry);
 //!     let monitor = node.spawn("monitor", Monitor).unwrap().refer();
-//!     let estimator = registry.resource_estimator(&node, "idle", &Parameters::none("idle")).unwrap();
+//!     let parameters = Parameters::none("idle");
+//!     let estimator = registry.resource_estimator(&node, "idle", &parameters).unwrap();
 //!     assert!(estimator.oversubscribable().await.is_err(), "it must be initialized first");
 //!     estimator.initialize(monitor).await.unwrap();
 //!     assert_eq!(estimator.oversubscribable().await.unwrap().cpus().as_f64(), 4.0);
 //! });
 //! ```
 //!
-//! The other kinds go the same way: [`qos_controller`] (which executors must yield), [`sorter`] (who is next) and [`allocator`] (who is
-//! offered what). The crate `modules` has one of each to look at.
+//! The other kinds are written in the same way; the crate `modules` has examples of each.
 
 pub mod allocator;
 pub mod demand;

@@ -1,7 +1,7 @@
-//! Manifest: what `--modules` says, in Mesos' JSON (SPEC 5.9, S37, S38).
+//! Manifest: the JSON value of `--modules`, in Mesos' form.
 //!
-//! An object is taken wherever a list of objects is meant, because Mesos takes it so and its own documentation writes it so. A name that is
-//! linked in wins, and its library file is never opened. Nothing here loads or starts anything.
+//! As in Mesos and its documentation, a single object may stand for a list of objects. A linked-in
+//! module takes precedence, and its library file is never opened. Does not load or start modules.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,76 +11,77 @@ use serde_json::Value;
 use crate::parameters::Parameters;
 use crate::registry::Registry;
 
-/// The longest manifest file that is read, in bytes.
+/// Bytes of the longest accepted manifest file.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// What is wrong with a manifest.
+/// Errors in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// The text is not JSON.
     #[error("--modules is not JSON: {reason}")]
     NotJson {
-        /// Where and why.
+        /// Position and reason.
         reason: String,
     },
     /// The file cannot be read.
     #[error("--modules names {path}, which cannot be read: {reason}")]
     Unreadable {
-        /// Which file.
+        /// The file.
         path: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A field is missing or wrong.
+    /// A field is missing or invalid.
     #[error("--modules: {field} is {found}: expected {expected}")]
     Field {
-        /// The path to the field, e.g. `libraries[0].modules[1].name`.
+        /// Path of the field, e.g. `libraries[0].modules[1].name`.
         field: String,
-        /// What stood there.
+        /// The value found.
         found: String,
-        /// What would have been taken.
+        /// The expected value.
         expected: &'static str,
     },
-    /// One name is given to two modules.
+    /// Two modules have the same name.
     #[error("--modules: {field} is `{name}`: expected each module name once")]
     Duplicate {
-        /// The path to the second.
+        /// Path of the second one.
         field: String,
         /// The name.
         name: String,
     },
-    /// A module is neither linked in nor in a file that exists.
+    /// A module is neither linked in nor in an existing file.
     #[error(
         "--modules: module `{name}` is not linked in, and its library {library} does not exist: expected the name of a linked-in module"
     )]
     NoModule {
-        /// The module's name.
+        /// Name of the module.
         name: String,
         /// Its library.
         library: String,
     },
-    /// A module is in a file of its own, which cannot be started yet.
+    /// A module is in a library file, which this version cannot load.
     #[error(
         "--modules: module `{name}` is not linked in: starting {library} as a module of its own is not supported by this version"
     )]
     Foreign {
-        /// The module's name.
+        /// Name of the module.
         name: String,
         /// Its library.
         library: String,
     },
 }
 
-/// Where a module's code is said to be.
+/// The configured location of a module's code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Library {
     File(PathBuf),
     Name(String),
-    Unsaid,
+    Unspecified,
 }
 
 impl Library {
-    /// The file it means; a bare name `x` means `libx.so`, which only a search path could find.
+    /// Path of the file, if one is configured. A bare name `x` means `libx.so` on a search path and
+    /// has none.
     fn path(&self) -> Option<&Path> {
         match self {
             Self::File(path) => Some(path),
@@ -94,7 +95,7 @@ impl std::fmt::Display for Library {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
             Self::Name(name) => write!(f, "lib{name}.so"),
-            Self::Unsaid => f.write_str("(none given)"),
+            Self::Unspecified => f.write_str("(none given)"),
         }
     }
 }
@@ -105,14 +106,15 @@ struct Entry {
     parameters: Parameters,
 }
 
-/// The modules that an operator configured, by name.
+/// The configured modules by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
     modules: BTreeMap<String, Entry>,
 }
 
 impl Manifest {
-    /// Reads what `--modules` was given: JSON, or the path of a file of JSON, also as `file://`.
+    /// Parses the value of `--modules`: JSON, or the path of a JSON file, with or without
+    /// `file://`.
     pub fn parse(given: &str) -> Result<Self, ManifestError> {
         let given = given.trim();
         if given.starts_with(['{', '[']) || given.is_empty() {
@@ -145,7 +147,7 @@ impl Manifest {
             let place = match (library.text("file")?, library.text("name")?) {
                 (Some(file), _) => Library::File(PathBuf::from(file)),
                 (None, Some(name)) => Library::Name(name),
-                (None, None) => Library::Unsaid,
+                (None, None) => Library::Unspecified,
             };
             for module in library.list("modules")? {
                 manifest.add(&place, module)?;
@@ -181,17 +183,18 @@ impl Manifest {
         Ok(())
     }
 
-    /// Whether it names this module.
+    /// Whether it lists this module.
     pub fn names(&self, module: &str) -> bool {
         self.modules.contains_key(module)
     }
 
-    /// The names of its modules, in order.
+    /// Names of its modules, sorted.
     pub fn modules(&self) -> impl Iterator<Item = &str> {
         self.modules.keys().map(String::as_str)
     }
 
-    /// The parameters of this module; none if it is not named. [`Registry::parameters`] also looks under the module's other names.
+    /// Parameters of this module; empty if it is not listed. [`Registry::parameters`] also looks
+    /// under the module's other names.
     pub fn parameters(&self, module: &str) -> Parameters {
         match self.modules.get(module) {
             Some(entry) => entry.parameters.clone(),
@@ -199,7 +202,8 @@ impl Manifest {
         }
     }
 
-    /// Refuses a module that is neither linked in nor to be had from its library. One log line for each library passed over.
+    /// Rejects modules that are neither linked in nor available as a library. Logs each library
+    /// that is not opened.
     pub fn check(&self, registry: &Registry) -> Result<(), ManifestError> {
         for (name, entry) in &self.modules {
             let library = entry.library.to_string();
@@ -207,7 +211,7 @@ impl Manifest {
                 tracing::info!(
                     module = name,
                     library,
-                    "linked in, so its library is not opened"
+                    "using the linked-in module, not opening its library"
                 );
                 continue;
             }
@@ -221,13 +225,13 @@ impl Manifest {
     }
 }
 
-/// A value and the path that leads to it.
+/// A value with its path.
 struct Field<'a> {
     path: String,
     value: &'a Value,
 }
 
-/// A JSON object and the path that leads to it.
+/// A JSON object with its path.
 struct Object<'a> {
     path: String,
     fields: &'a serde_json::Map<String, Value>,
@@ -265,7 +269,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The objects of a repeated field: a list of them, or one that stands alone.
+    /// The objects of a repeated field: a list, or a single object.
     fn list(&self, key: &str) -> Result<Vec<Field<'a>>, ManifestError> {
         let path = self.at(key);
         match self.fields.get(key) {
@@ -305,7 +309,7 @@ fn wrong(field: String, found: String, expected: &'static str) -> ManifestError 
     }
 }
 
-/// A value as an error may repeat it.
+/// A value, shortened for an error text.
 fn brief(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(80) {
@@ -366,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_single_object_forms_of_the_documentation_are_read() {
+    fn single_objects_are_accepted_for_lists() {
         let fixed = Manifest::parse(FIXED).unwrap();
         let given = fixed.parameters("org_apache_mesos_FixedResourceEstimator");
         assert_eq!(given.get("resources"), Some("cpus:14"));
@@ -405,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_linked_in_name_wins_and_any_other_must_be_had_from_somewhere() {
+    fn linked_in_module_takes_precedence_over_its_library() {
         assert_eq!(Manifest::parse(FIXED).unwrap().check(&registry()), Ok(()));
         let error = Manifest::parse(LOAD).unwrap().check(&registry());
         assert!(
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_by_its_path() {
+    fn errors_name_the_path() {
         for (text, expected) in [
             (
                 "",

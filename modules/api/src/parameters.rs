@@ -1,10 +1,10 @@
-//! Parameters: what a module is told when it is made, keys with texts (SPEC 5.9).
+//! Parameters: the key-value configuration of a module.
 
 use std::collections::BTreeMap;
 
 use crate::error::ModuleError;
 
-/// One module's parameters.
+/// The parameters of one module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
     module: String,
@@ -12,7 +12,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// No parameters for the module of this name, which errors will mention.
+    /// No parameters, for the module of this name. Errors mention the name.
     pub fn none(module: impl Into<String>) -> Self {
         Self {
             module: module.into(),
@@ -20,30 +20,30 @@ impl Parameters {
         }
     }
 
-    /// The same with one more.
+    /// Adds or replaces one parameter.
     pub fn with(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.values.insert(key.into(), value.into());
         self
     }
 
-    /// Whose they are.
+    /// Name of the module.
     pub fn module(&self) -> &str {
         &self.module
     }
 
-    /// The text of `key`.
+    /// The value of `key`.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.values.get(key).map(String::as_str)
     }
 
-    /// Keys and texts in order of the keys.
+    /// All pairs, ordered by key.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.values
             .iter()
             .map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// What `read` makes of the text of `key`, which must be there.
+    /// The value of `key`, converted by `read`. A missing key is an error.
     pub fn required<T>(
         &self,
         key: &str,
@@ -56,7 +56,7 @@ impl Parameters {
         }
     }
 
-    /// What `read` makes of the text of `key`, if it is there.
+    /// The value of `key`, converted by `read`; `None` if the key is missing.
     pub fn optional<T>(
         &self,
         key: &str,
@@ -72,7 +72,7 @@ impl Parameters {
         }
     }
 
-    /// Refuses keys that the module does not know, so that a misspelt one is not passed over.
+    /// Rejects unknown keys, so that a misspelt one is not silently ignored.
     pub fn only(&self, known: &[&str]) -> Result<(), ModuleError> {
         match self.iter().find(|(key, _)| !known.contains(key)) {
             None => Ok(()),
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bad_parameter_is_named_with_its_value_and_what_was_expected() {
+    fn invalid_parameter_error_has_value_and_expectation() {
         let given = Parameters::none("load").with("load_threshold_5min", "much");
         let read = |key| given.required(key, "a number", |text| text.parse::<f64>().ok());
         assert_eq!(

@@ -1,7 +1,9 @@
-//! QoS controller: advises the agent which revocable executors must yield (SPEC 1.2, S24-S31).
+//! QoS controller: advises the agent which revocable executors must yield.
 //!
-//! Hears [`InitializeQos`] once, then [`Corrections`] again and again from the agent. It answers when there is something to correct, be
-//! it never: asking never blocks the agent. It never kills: the agent alone acts, and the same advice given twice is harmless.
+//! The agent sends [`InitializeQos`] once, then one [`Corrections`] after the other. The controller
+//! replies when there is something to correct, possibly never; the pending request does not block
+//! the agent. A controller never kills: only the agent acts, and repeating the same advice is
+//! harmless.
 
 use std::time::Duration;
 
@@ -13,21 +15,21 @@ use crate::error::{Fault, ModuleError, ModuleKind};
 
 const KIND: ModuleKind = ModuleKind::QosController;
 
-/// Usage is to be asked of `monitor`. Must come first, and only once (S24).
+/// Sets the source of usage data. Must come first, and only once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitializeQos {
-    /// Who answers [`CurrentUsage`](crate::usage::CurrentUsage).
+    /// The actor that answers [`CurrentUsage`](crate::usage::CurrentUsage).
     pub monitor: Pid,
 }
 
-/// What is to be corrected? Answered once there is something.
+/// Requests corrections. Answered once there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Corrections;
 
 remote! { InitializeQos = "qos_controller/initialize" v1 -> Result<(), Fault> }
 remote! { Corrections = "qos_controller/corrections" v1 -> Result<Vec<QosCorrection>, Fault> }
 
-/// The agent's hold on its QoS controller.
+/// The agent's handle of its QoS controller.
 #[derive(Clone, Debug)]
 pub struct QosControllerRef {
     actor: ActorRef,
@@ -35,10 +37,10 @@ pub struct QosControllerRef {
 }
 
 impl QosControllerRef {
-    /// How long `initialize` waits for its answer.
+    /// Timeout of [`initialize`](Self::initialize).
     pub const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Speaks to the controller behind `actor`.
+    /// A handle of the controller behind `actor`.
     pub fn new(actor: ActorRef) -> Self {
         Self {
             actor,
@@ -46,28 +48,29 @@ impl QosControllerRef {
         }
     }
 
-    /// Whom it speaks to.
+    /// The controller's address.
     pub fn pid(&self) -> &Pid {
         self.actor.pid()
     }
 
-    /// Tells the controller where usage comes from.
+    /// Sets the source of usage data.
     pub async fn initialize(&self, monitor: ActorRef) -> Result<(), ModuleError> {
         let monitor = monitor.pid().clone();
-        settle(
+        flatten_reply(
             self.actor
                 .ask(InitializeQos { monitor }, self.patience)
                 .await,
         )
     }
 
-    /// What is to be corrected. Waits as long as the controller lives: ask beside the mailbox, never within it (S25).
+    /// Waits for corrections as long as the controller lives. Await it in a separate future, never
+    /// in a message handler.
     pub async fn corrections(&self) -> Result<Vec<QosCorrection>, ModuleError> {
-        settle(self.actor.ask(Corrections, Patience::WhileLinked).await)
+        flatten_reply(self.actor.ask(Corrections, Patience::WhileLinked).await)
     }
 }
 
-fn settle<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Result<T, ModuleError> {
+fn flatten_reply<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Result<T, ModuleError> {
     answer
         .map_err(|error| ModuleError::of_ask(KIND, error))?
         .map_err(|fault| ModuleError::Fault { kind: KIND, fault })

@@ -1,7 +1,7 @@
-//! Registry: which modules are linked in, by name, and how each is made.
+//! Registry: the linked-in modules by name, with their factories.
 //!
-//! Built once by the roof and handed to the services, which thus never name a concrete module. Remembers factories only; what they
-//! start is owned by the node it runs on.
+//! The binary builds it once and passes it to the services, which thus never name a concrete
+//! module. It holds factories only; the node owns the started actors.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,19 +19,19 @@ use crate::sorter::SorterRef;
 /// Starts one module on a node.
 pub type Factory<R> = dyn Fn(&Node, &Parameters) -> Result<R, ModuleError> + Send + Sync;
 
-/// Starts an allocator that takes advice of a sorter that is started already.
+/// Starts an allocator that uses the given sorter, which is already running.
 pub type AllocatorFactory =
     dyn Fn(&Node, SorterRef, &Parameters) -> Result<AllocatorRef, ModuleError> + Send + Sync;
 
 /// The modules of one kind, each under one or more names.
-struct Shelf<F: ?Sized> {
+struct ModuleTable<F: ?Sized> {
     kind: ModuleKind,
-    /// From every name to the module's first name.
+    /// From each name to the module's first name.
     names: BTreeMap<String, String>,
     factories: BTreeMap<String, Arc<F>>,
 }
 
-impl<F: ?Sized> Shelf<F> {
+impl<F: ?Sized> ModuleTable<F> {
     fn new(kind: ModuleKind) -> Self {
         Self {
             kind,
@@ -41,7 +41,7 @@ impl<F: ?Sized> Shelf<F> {
     }
 
     /// A later module of the same name replaces the earlier one.
-    fn put(&mut self, names: &[&str], factory: Arc<F>) {
+    fn insert(&mut self, names: &[&str], factory: Arc<F>) {
         let Some(first) = names.first() else { return };
         for name in names {
             self.names.insert((*name).to_owned(), (*first).to_owned());
@@ -63,8 +63,8 @@ impl<F: ?Sized> Shelf<F> {
             })
     }
 
-    /// Every name of the module that is called `name`.
-    fn also_called<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+    /// All names of the module called `name`.
+    fn aliases<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
         let first = self.names.get(name);
         self.names
             .iter()
@@ -73,7 +73,7 @@ impl<F: ?Sized> Shelf<F> {
     }
 }
 
-impl<F: ?Sized> Clone for Shelf<F> {
+impl<F: ?Sized> Clone for ModuleTable<F> {
     fn clone(&self) -> Self {
         Self {
             kind: self.kind,
@@ -83,13 +83,13 @@ impl<F: ?Sized> Clone for Shelf<F> {
     }
 }
 
-/// The modules that are linked in.
+/// The linked-in modules.
 #[derive(Clone)]
 pub struct Registry {
-    allocators: Shelf<AllocatorFactory>,
-    sorters: Shelf<Factory<SorterRef>>,
-    estimators: Shelf<Factory<ResourceEstimatorRef>>,
-    controllers: Shelf<Factory<QosControllerRef>>,
+    allocators: ModuleTable<AllocatorFactory>,
+    sorters: ModuleTable<Factory<SorterRef>>,
+    estimators: ModuleTable<Factory<ResourceEstimatorRef>>,
+    controllers: ModuleTable<Factory<QosControllerRef>>,
 }
 
 impl Default for Registry {
@@ -99,17 +99,17 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// A registry with no module.
+    /// An empty registry.
     pub fn new() -> Self {
         Self {
-            allocators: Shelf::new(ModuleKind::Allocator),
-            sorters: Shelf::new(ModuleKind::Sorter),
-            estimators: Shelf::new(ModuleKind::ResourceEstimator),
-            controllers: Shelf::new(ModuleKind::QosController),
+            allocators: ModuleTable::new(ModuleKind::Allocator),
+            sorters: ModuleTable::new(ModuleKind::Sorter),
+            estimators: ModuleTable::new(ModuleKind::ResourceEstimator),
+            controllers: ModuleTable::new(ModuleKind::QosController),
         }
     }
 
-    /// Adds an allocator under all these names. Its factory is given the sorter that the operator chose.
+    /// Adds an allocator under all these names. Its factory gets the configured sorter.
     pub fn add_allocator(
         &mut self,
         names: &[&str],
@@ -118,7 +118,7 @@ impl Registry {
         + Sync
         + 'static,
     ) {
-        self.allocators.put(names, Arc::new(factory));
+        self.allocators.insert(names, Arc::new(factory));
     }
 
     /// Adds a sorter under all these names.
@@ -127,7 +127,7 @@ impl Registry {
         names: &[&str],
         factory: impl Fn(&Node, &Parameters) -> Result<SorterRef, ModuleError> + Send + Sync + 'static,
     ) {
-        self.sorters.put(names, Arc::new(factory));
+        self.sorters.insert(names, Arc::new(factory));
     }
 
     /// Adds a resource estimator under all these names.
@@ -139,7 +139,7 @@ impl Registry {
         + Sync
         + 'static,
     ) {
-        self.estimators.put(names, Arc::new(factory));
+        self.estimators.insert(names, Arc::new(factory));
     }
 
     /// Adds a QoS controller under all these names.
@@ -151,10 +151,10 @@ impl Registry {
         + Sync
         + 'static,
     ) {
-        self.controllers.put(names, Arc::new(factory));
+        self.controllers.insert(names, Arc::new(factory));
     }
 
-    /// Starts the allocator of this name as a supervised actor that takes advice of `sorter`.
+    /// Starts the allocator of this name as a supervised actor that uses `sorter`.
     pub fn allocator(
         &self,
         node: &Node,
@@ -195,7 +195,7 @@ impl Registry {
         self.controllers.find(name)?(node, given)
     }
 
-    /// Whether any module that is linked in has this name.
+    /// Whether a module of any kind has this name.
     pub fn knows(&self, name: &str) -> bool {
         self.allocators.names.contains_key(name)
             || self.sorters.names.contains_key(name)
@@ -203,14 +203,14 @@ impl Registry {
             || self.controllers.names.contains_key(name)
     }
 
-    /// The parameters that `manifest` gives to the module called `name`, there under any of its names.
+    /// The parameters of the module called `name`. The manifest may list it under any of its names.
     pub fn parameters(&self, manifest: &Manifest, name: &str) -> Parameters {
         let names = [name].into_iter();
         let names = names
-            .chain(self.allocators.also_called(name))
-            .chain(self.sorters.also_called(name))
-            .chain(self.estimators.also_called(name))
-            .chain(self.controllers.also_called(name));
+            .chain(self.allocators.aliases(name))
+            .chain(self.sorters.aliases(name))
+            .chain(self.estimators.aliases(name))
+            .chain(self.controllers.aliases(name));
         let mut given = names.filter(|name| manifest.names(name));
         manifest.parameters(given.next().unwrap_or(name))
     }

@@ -1,7 +1,8 @@
-//! Resource estimator: says how much of an agent may be lent out as revocable (SPEC 1.2, S20-S23).
+//! Resource estimator: states which resources of an agent can be lent as revocable.
 //!
-//! Hears [`InitializeEstimator`] once, then [`Oversubscribable`] again and again from the agent. It may answer at once, later, or never:
-//! asking never blocks the agent. It never launches, kills or talks to the master.
+//! The agent sends [`InitializeEstimator`] once, then one [`Oversubscribable`] after the other. The
+//! estimator may reply at once, later or never; the pending request does not block the agent. An
+//! estimator never launches, kills or talks to the master.
 
 use std::time::Duration;
 
@@ -13,21 +14,22 @@ use crate::error::{Fault, ModuleError, ModuleKind};
 
 const KIND: ModuleKind = ModuleKind::ResourceEstimator;
 
-/// Usage is to be asked of `monitor`. Must come first, and only once (S22).
+/// Sets the source of usage data. Must come first, and only once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitializeEstimator {
-    /// Who answers [`CurrentUsage`](crate::usage::CurrentUsage).
+    /// The actor that answers [`CurrentUsage`](crate::usage::CurrentUsage).
     pub monitor: Pid,
 }
 
-/// How much may be lent now beyond what is lent already? At most this much, all of it revocable; each answer replaces the one before (S23).
+/// Requests an estimate: the most that may be lent now in addition to the resources already lent,
+/// all of it revocable. Each reply replaces the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Oversubscribable;
 
 remote! { InitializeEstimator = "resource_estimator/initialize" v1 -> Result<(), Fault> }
 remote! { Oversubscribable = "resource_estimator/oversubscribable" v1 -> Result<Resources, Fault> }
 
-/// The agent's hold on its estimator.
+/// The agent's handle of its estimator.
 #[derive(Clone, Debug)]
 pub struct ResourceEstimatorRef {
     actor: ActorRef,
@@ -35,10 +37,10 @@ pub struct ResourceEstimatorRef {
 }
 
 impl ResourceEstimatorRef {
-    /// How long `initialize` waits for its answer.
+    /// Timeout of [`initialize`](Self::initialize).
     pub const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Speaks to the estimator behind `actor`.
+    /// A handle of the estimator behind `actor`.
     pub fn new(actor: ActorRef) -> Self {
         Self {
             actor,
@@ -46,29 +48,30 @@ impl ResourceEstimatorRef {
         }
     }
 
-    /// Whom it speaks to.
+    /// The estimator's address.
     pub fn pid(&self) -> &Pid {
         self.actor.pid()
     }
 
-    /// Tells the estimator where usage comes from.
+    /// Sets the source of usage data.
     pub async fn initialize(&self, monitor: ActorRef) -> Result<(), ModuleError> {
         let monitor = monitor.pid().clone();
         let answer = self
             .actor
             .ask(InitializeEstimator { monitor }, self.patience);
-        settle(answer.await)
+        flatten_reply(answer.await)
     }
 
-    /// What may be lent now, beyond what is lent already. Waits as long as the estimator lives: ask beside the mailbox, never within it.
-    /// An answer that is not revocable throughout is an error, so that it is never acted on (S23).
+    /// Waits for an estimate as long as the estimator lives. Await it in a separate future, never
+    /// in a message handler. Returns [`ModuleError::Unusable`] if any resource of the estimate is
+    /// not revocable.
     pub async fn oversubscribable(&self) -> Result<Resources, ModuleError> {
         let answer = self.actor.ask(Oversubscribable, Patience::WhileLinked);
-        revocable_only(settle(answer.await)?)
+        revocable_only(flatten_reply(answer.await)?)
     }
 }
 
-fn settle<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Result<T, ModuleError> {
+fn flatten_reply<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Result<T, ModuleError> {
     answer
         .map_err(|error| ModuleError::of_ask(KIND, error))?
         .map_err(|fault| ModuleError::Fault { kind: KIND, fault })

@@ -1,13 +1,17 @@
-//! The sorter's interface: it holds the policy of sharing, who is next.
+//! The sorter's interface: the sorter holds the policy by which clients share resources.
 //!
-//! Hears one [`Slate`] for each [`Stage`] of a run from the allocator, walks its rooms in order and answers with [`Advice`]. What it knows of
-//! clients, weights, totals and holdings comes in the slates' [`Change`]s, and it presumes that its own advice is followed: the allocator
-//! corrects it with the next slate. It keeps no books and can therefore never over-commit an agent: bad advice costs a log line.
+//! The allocator sends one [`Slate`] for each [`Stage`] of a run. The sorter walks its agents in
+//! order and replies with [`Advice`]. Clients, weights, totals and allocations reach it as
+//! [`Change`]s in the slates. It assumes that its advice is followed; the allocator corrects
+//! deviations in the next slate.
+//!
+//! The allocator checks all advice against its own state, so a faulty sorter can never over-commit
+//! an agent: invalid advice is logged and ignored.
 
 mod budget;
 mod shape;
 
-pub use budget::{Budget, Budgets, Place, Portion, counts_for};
+pub use budget::{Budget, BudgetIndex, Budgets, Portion, counts_for};
 pub use shape::Shape;
 
 use std::time::Duration;
@@ -19,12 +23,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Fault, ModuleError, ModuleKind};
 
-/// Regular and revocable resources are shared, sorted and accounted apart (S46).
+/// Regular and revocable resources are shared, sorted and accounted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pool {
-    /// What is not revocable.
+    /// Not revocable.
     Regular,
-    /// What is revocable.
+    /// Revocable.
     Revocable,
 }
 
@@ -33,22 +37,22 @@ impl Pool {
     pub const ALL: [Self; 2] = [Self::Regular, Self::Revocable];
 }
 
-/// The stages of a run (SPEC 4.5, 4.9.1).
+/// The stages of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Stage {
-    /// Roles get what they are guaranteed and do not have.
+    /// Roles get their unmet guarantees.
     Guarantees,
-    /// Whoever has the smallest share is next, as far as limits and guarantees allow.
+    /// The client with the smallest share is next, within limits and unmet guarantees.
     Fair,
-    /// The same for what is revocable, of which there is no quota.
+    /// The same for revocable resources, to which no quota applies.
     Revocable,
 }
 
 impl Stage {
-    /// All, in their order.
+    /// All stages in order.
     pub const ALL: [Self; 3] = [Self::Guarantees, Self::Fair, Self::Revocable];
 
-    /// Which resources are shared in it.
+    /// The resources that are shared in this stage.
     pub fn pool(self) -> Pool {
         match self {
             Self::Guarantees | Self::Fair => Pool::Regular,
@@ -57,46 +61,47 @@ impl Stage {
     }
 }
 
-/// One framework in one of its roles, as a small number minted by the allocator; a number is used again after its client has left.
+/// One framework in one of its roles, as a small number assigned by the allocator. A number is
+/// reused after its client has left.
 pub type Client = u32;
 
-/// Something that the sorter must know before it walks the rooms. Applied in order.
+/// An update that the sorter applies, in order, before it walks the agents of a slate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Change {
-    /// This role has this weight from now on (S88); without it, 1, and with 1 it may be forgotten.
-    Weighed {
-        /// Which role.
+    /// A role has a new weight. The default is 1, so a role with weight 1 may be forgotten.
+    WeightChanged {
+        /// The role.
         role: Role,
         /// Above zero.
         weight: f64,
     },
-    /// These are all budgets from now on, with nothing free in the cluster.
+    /// All budgets, with nothing free in the cluster. Replaces earlier ones.
     Budgets {
-        /// Each at its [`Place`].
+        /// Each at its [`BudgetIndex`].
         table: Vec<Budget>,
     },
-    /// One budget is this from now on.
+    /// New amounts of one budget.
     Budget {
-        /// Which.
-        place: Place,
-        /// What may still be given, see [`Budget::left`].
+        /// The budget.
+        index: BudgetIndex,
+        /// Remaining amounts, see [`Budget::left`].
         left: Quantities,
-        /// What a guarantee lacks, see [`Budget::unmet`].
+        /// The unmet guarantee, see [`Budget::unmet`].
         unmet: Quantities,
     },
-    /// So much is unreserved and free in the whole cluster; told only if there are budgets.
+    /// The unreserved free resources of the whole cluster. Sent only if there are budgets.
     Headroom {
-        /// The sum over all agents that are offered.
+        /// The sum over all agents that may be offered.
         amount: Quantities,
     },
-    /// The cluster has this much, of which shares are taken.
+    /// The total from which shares are computed.
     Total {
-        /// In which pool.
+        /// The pool.
         pool: Pool,
         /// The sum over all agents.
         total: Quantities,
     },
-    /// There is a new client, inactive and holding nothing.
+    /// A new client, inactive and without allocations.
     Joined {
         /// Its number.
         client: Client,
@@ -105,64 +110,67 @@ pub enum Change {
         /// Its framework.
         framework: FrameworkId,
     },
-    /// A client is no more.
+    /// A client is removed.
     Left {
-        /// Its number, free to be given to another.
+        /// Its number, which may be reused.
         client: Client,
     },
-    /// A client takes part, or does not for the present; its holdings count either way.
+    /// Activates or deactivates a client. Its allocations count either way.
     Activity {
-        /// In which pool.
+        /// The pool.
         pool: Pool,
-        /// Who.
+        /// The client.
         client: Client,
-        /// Whether it takes part.
+        /// Whether it gets resources.
         active: bool,
     },
-    /// A client's offers have this shape from now on; before it is told, any.
+    /// A client's offers have this shape. Until then, any shape is allowed.
     Shaped {
-        /// Who.
+        /// The client.
         client: Client,
-        /// Which.
+        /// The shape.
         shape: Shape,
     },
-    /// A client holds more, offered or launched, which the sorter did not advise (S128).
-    Held {
-        /// In which pool.
+    /// A client holds more, offered or launched, than the sorter advised.
+    Allocated {
+        /// The pool.
         pool: Pool,
-        /// Who.
+        /// The client.
         client: Client,
-        /// How much more.
+        /// The increase.
         amount: Quantities,
     },
-    /// A client holds less than the sorter thinks: it was freed, or the sorter's advice was not followed.
+    /// A client holds less than the sorter assumes: resources were recovered, or its advice was not
+    /// followed.
     Freed {
-        /// In which pool.
+        /// The pool.
         pool: Pool,
-        /// Who.
+        /// The client.
         client: Client,
-        /// How much less.
+        /// The decrease.
         amount: Quantities,
     },
-    /// A client that has just joined is nobody: it stands for what is reserved for its role and idle, never takes part, and holds less by what is
-    /// given of that, as [`Room::reserved_less`] says (W24). Told only where reservations are charged.
+    /// A client that has just joined is a placeholder for the idle reservations of its role. It
+    /// never gets resources, and holds less by each reserved amount that is given out, see
+    /// [`Room::reserved_less`]. Sent only where idle reservations count for the share.
     Idle {
-        /// Which.
+        /// The client.
         client: Client,
     },
 }
 
-/// What is free on one agent, in one pool.
+/// Free resources of one agent in one pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Room {
-    /// For whoever is next.
+    /// For any client.
     pub free: Quantities,
-    /// For clients of this role or below it only.
+    /// Only for clients of this role or below it.
     pub reserved: Vec<(Role, Quantities)>,
 }
 
 impl Room {
-    /// All that may be given to a client of this role. Where there are budgets, [`Budgets::portion`] says how much of it is given.
+    /// All free resources that a client of this role may get. If there are budgets,
+    /// [`Budgets::portion`] applies instead.
     pub fn portion(&self, role: &Role) -> Quantities {
         let mut portion = self.free.clone();
         for (owner, amount) in &self.reserved {
@@ -173,7 +181,7 @@ impl Room {
         portion
     }
 
-    /// Takes that portion out.
+    /// Removes and returns that portion.
     pub fn take(&mut self, role: &Role) -> Quantities {
         if self.reserved.is_empty() {
             return std::mem::take(&mut self.free);
@@ -184,7 +192,7 @@ impl Room {
         portion
     }
 
-    /// What less is reserved here than was before, by the role that it is reserved for.
+    /// The reserved amounts of `before` that are gone, by role of the reservation.
     pub fn reserved_less(&self, before: &[(Role, Quantities)]) -> Vec<(Role, Quantities)> {
         let less = before.iter().map(|(owner, amount)| {
             let left = self.reserved.iter().find(|(own, _)| own == owner);
@@ -197,13 +205,14 @@ impl Room {
         less.filter(|(_, less)| !less.is_empty()).collect()
     }
 
-    /// Whether nothing is left for anybody.
+    /// Whether nothing is free.
     pub fn is_empty(&self) -> bool {
         self.free.is_empty() && self.reserved.iter().all(|(_, amount)| amount.is_empty())
     }
 }
 
-/// Whether a portion is worth an offer: it contains any of the sets. No sets: whatever is not nothing (SPEC 4.1).
+/// Whether a portion is worth an offer: it contains any of the sets. Without sets, any non-empty
+/// portion is.
 pub fn is_allocatable(portion: &Quantities, sets_min: &[Quantities]) -> bool {
     if sets_min.is_empty() {
         return !portion.is_empty();
@@ -211,12 +220,12 @@ pub fn is_allocatable(portion: &Quantities, sets_min: &[Quantities]) -> bool {
     sets_min.iter().any(|set| portion.contains(set))
 }
 
-/// The rooms of a slate that one client is not to be given.
+/// The agents of a slate that one client must not get.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exclusion {
-    /// Who.
+    /// The client.
     pub client: Client,
-    /// Bit `n % 64` of word `n / 64` is set if it is not to be given room `n`. Missing words are zero.
+    /// Bit `n % 64` of word `n / 64` is set if room `n` is excluded. Missing words are zero.
     pub rooms: Vec<u64>,
 }
 
@@ -237,38 +246,40 @@ impl Exclusion {
     }
 }
 
-/// Who should be given these rooms, each as far as [`Budgets::take`] goes? A client that has a [`Shape`] is given no more than one portion of
-/// a room, so that a small shape makes no crowd of offers.
+/// Requests advice: a client for each room, as far as [`Budgets::take`] allows. A client with a
+/// [`Shape`] gets at most one portion of each room; otherwise a small shape would produce a
+/// multitude of offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slate {
-    /// Rises whenever the allocator begins again from nothing.
+    /// Increases whenever the allocator restarts from an empty state.
     pub epoch: u64,
-    /// Counts the slates of an epoch, from 0: the slate in which the sorter forgets all that it knew.
+    /// Number of the slate within its epoch. At 0 the sorter drops all its state.
     pub number: u64,
-    /// Which stage of a run this is.
+    /// The stage of the run.
     pub stage: Stage,
-    /// What has changed since the slate before.
+    /// Changes since the slate before.
     pub changes: Vec<Change>,
-    /// What is worth an offer, see [`is_allocatable`], for a client whose shape does not say otherwise.
+    /// Smallest amounts worth an offer, see [`is_allocatable`], for clients without a shape of
+    /// their own.
     pub sets_min: Vec<Quantities>,
-    /// In the order in which they are to be walked.
+    /// In the order of the walk.
     pub rooms: Vec<Room>,
-    /// At most one for each client; a client without one is excluded from no room.
+    /// At most one for each client. A client without one is not excluded from any room.
     pub exclusions: Vec<Exclusion>,
 }
 
-/// Give this room's portion to this client.
+/// Advice to give this room's portion to this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Advice {
-    /// The place of the room in the slate.
+    /// Index of the room in the slate.
     pub room: u32,
-    /// To whom.
+    /// The client.
     pub client: Client,
 }
 
 remote! { Slate = "sorter/slate" v4 -> Result<Vec<Advice>, Fault> }
 
-/// The allocator's hold on its sorter.
+/// The allocator's handle of its sorter.
 #[derive(Clone, Debug)]
 pub struct SorterRef {
     actor: ActorRef,
@@ -276,10 +287,10 @@ pub struct SorterRef {
 }
 
 impl SorterRef {
-    /// How long the allocator waits for advice before it begins a new epoch.
+    /// Timeout of [`advice`](Self::advice). After it the allocator begins a new epoch.
     pub const PATIENCE: Duration = Duration::from_secs(5);
 
-    /// Speaks to the sorter behind `actor`.
+    /// A handle of the sorter behind `actor`.
     pub fn new(actor: ActorRef) -> Self {
         Self {
             actor,
@@ -287,12 +298,13 @@ impl SorterRef {
         }
     }
 
-    /// Whom it speaks to.
+    /// The sorter's address.
     pub fn pid(&self) -> &Pid {
         self.actor.pid()
     }
 
-    /// Asks for advice on this slate. After an error the sorter is out of step: the next slate must begin an epoch.
+    /// Requests advice on this slate. After an error the sorter's state is unknown: the next slate
+    /// must begin a new epoch.
     pub async fn advice(&self, slate: Slate) -> Result<Vec<Advice>, ModuleError> {
         let kind = ModuleKind::Sorter;
         let answer = self.actor.ask(slate, self.patience).await;
@@ -316,7 +328,7 @@ mod tests {
 
     /// SPEC 4.5, 4.10 (OfferAncestorReservationsToDescendantChild).
     #[test]
-    fn a_client_is_given_what_is_free_and_what_is_reserved_for_its_role_or_one_above() {
+    fn portion_includes_reservations_of_ancestors() {
         let mut room = Room {
             free: quantities("cpus:1"),
             reserved: vec![
@@ -346,7 +358,7 @@ mod tests {
 
     /// SPEC 4.10 (MinAllocatable).
     #[test]
-    fn a_portion_is_worth_an_offer_if_it_contains_any_of_the_sets() {
+    fn portion_must_contain_any_of_the_sets() {
         let sets = [quantities("cpus:0.01"), quantities("mem:32")];
         for (portion, expected) in [
             ("cpus:0.01", true),

@@ -1,20 +1,21 @@
-//! The agent's usage, as modules ask for it (SPEC 5.7, S4, S22).
+//! The interface to the agent's usage data.
 //!
-//! Asked of the agent's `monitor` actor; every estimator and QoS controller is told its pid at `initialize`.
+//! The agent's `monitor` actor answers. Every estimator and QoS controller gets its pid at
+//! initialization.
 
 use protocol::ResourceUsage;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
-/// What does every executor on this agent use right now?
+/// Requests the current usage of every executor on this agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CurrentUsage;
 
-/// The usage cannot be had just now.
+/// No usage data is available at present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct UsageUnavailable {
-    /// Why not, for the log.
+    /// The reason, for the log.
     pub reason: String,
 }
 

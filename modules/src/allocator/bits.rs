@@ -1,15 +1,15 @@
-//! Bits: a set of small numbers, such as clients, a bit for each; and tables of bits turned from rows to columns.
+//! Bit sets of small numbers, such as clients, and transposition of bit tables.
 //!
-//! Plain data. Its size follows the largest number that was ever in it.
+//! The size of a set follows the largest number that was ever in it.
 
 /// A set of small numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bits(Vec<u64>);
 
 impl Bits {
-    /// Puts it in; whether it was not there.
+    /// Inserts a number. Returns whether it was new.
     pub fn insert(&mut self, number: u32) -> bool {
-        let (word, bit) = place(number);
+        let (word, bit) = bit_of(number);
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
@@ -18,9 +18,9 @@ impl Bits {
         before & bit == 0
     }
 
-    /// Takes it out; whether it was there.
+    /// Removes a number. Returns whether it was there.
     pub fn remove(&mut self, number: u32) -> bool {
-        let (word, bit) = place(number);
+        let (word, bit) = bit_of(number);
         let Some(word) = self.0.get_mut(word) else {
             return false;
         };
@@ -29,34 +29,34 @@ impl Bits {
         before & bit != 0
     }
 
-    /// Whether it is there.
+    /// Whether the number is in the set.
     pub fn has(&self, number: u32) -> bool {
-        let (word, bit) = place(number);
+        let (word, bit) = bit_of(number);
         self.0.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Takes all out.
+    /// Removes all numbers.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Whether nothing was put in since it was made or cleared.
+    /// Whether nothing was inserted since the set was created or cleared.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many there are.
+    /// Number of elements.
     pub fn count(&self) -> usize {
         let ones = self.0.iter().map(|word| word.count_ones() as usize);
         ones.sum()
     }
 
-    /// Whether something is in both.
+    /// Whether the sets have a common element.
     pub fn meets(&self, other: &Self) -> bool {
         self.common(other).any(|word| word != 0)
     }
 
-    /// What is in both, 64 numbers a word, from 0 on.
+    /// The intersection, 64 numbers per word, from 0 on.
     pub fn common(&self, other: &Self) -> impl Iterator<Item = u64> {
         self.0.iter().zip(&other.0).map(|(one, other)| one & other)
     }
@@ -72,13 +72,13 @@ impl FromIterator<u32> for Bits {
     }
 }
 
-fn place(number: u32) -> (usize, u64) {
+fn bit_of(number: u32) -> (usize, u64) {
     (number as usize / 64, 1 << (number % 64))
 }
 
-/// Turns a table of 64 rows with 64 bits each: afterwards bit `n` of row `m` is what bit `m` of row `n` was. By halves, quarters and so on, each
-/// time two squares of the table change places.
-pub fn turn(table: &mut [u64; 64]) {
+/// Transposes a table of 64 rows with 64 bits each: bit `n` of row `m` becomes bit `m` of row `n`.
+/// Swaps blocks of halving size.
+pub fn transpose(table: &mut [u64; 64]) {
     let (mut size, mut low) = (32, u64::from(u32::MAX));
     while size > 0 {
         let mut row = 0;
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_has_what_was_put_in_and_not_taken_out() {
+    fn set_contains_inserted_and_not_removed_numbers() {
         let mut bits: Bits = [3, 64, 200].into_iter().collect();
         assert!(!bits.insert(64) && bits.insert(65) && bits.remove(3) && !bits.remove(3));
         assert!(!bits.remove(1_000) && !bits.has(1_000));
@@ -112,14 +112,14 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_turned_bit_by_bit() {
+    fn table_is_transposed() {
         let mut bits = 1_u64;
         let before: [u64; 64] = std::array::from_fn(|_| {
             bits = bits.wrapping_mul(6_364_136_223_846_793_005) ^ 0xD1B5;
             bits
         });
         let mut after = before;
-        turn(&mut after);
+        transpose(&mut after);
         let bit = |table: &[u64; 64], row: usize, bit: usize| table[row] >> bit & 1;
         for (row, column) in (0..64).flat_map(|row| (0..64).map(move |column| (row, column))) {
             let turned = bit(&after, column, row);

@@ -1,4 +1,5 @@
-//! A small table by client: a sorted list, because an agent mostly has one or two entries and there are very many agents.
+//! A small map by client, as a sorted list: most agents have one or two entries, and there are very
+//! many agents.
 
 use module_api::sorter::Client;
 
@@ -18,17 +19,17 @@ impl<T> ByClient<T> {
         self.seek(client).ok().map(|at| &self.0[at].1)
     }
 
-    /// This client's value, to be changed.
+    /// This client's value, mutable.
     pub fn get_mut(&mut self, client: Client) -> Option<&mut T> {
         self.seek(client).ok().map(|at| &mut self.0[at].1)
     }
 
-    /// This client's value, made by `make` if there is none; and whether it was made.
+    /// This client's value, made by `make` if there is none, and whether it was made.
     pub fn admit(&mut self, client: Client, make: impl FnOnce() -> T) -> (&mut T, bool) {
         let (at, new) = match self.seek(client) {
             Ok(at) => (at, false),
             Err(gap) => {
-                // One at first: a list begins with room for four, and there is one for each agent.
+                // Capacity one at first: the default is four, and there is one list for each agent.
                 if self.0.len() == self.0.capacity() {
                     self.0.reserve_exact(self.0.len().max(1));
                 }
@@ -39,7 +40,7 @@ impl<T> ByClient<T> {
         (&mut self.0[at].1, new)
     }
 
-    /// Takes this client's value out.
+    /// Removes and returns this client's value.
     pub fn remove(&mut self, client: Client) -> Option<T> {
         self.seek(client).ok().map(|at| self.0.remove(at).1)
     }

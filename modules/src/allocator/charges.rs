@@ -1,7 +1,8 @@
-//! Charges: what is reserved for a role and idle, told to the sorter as if a client held it that never takes part (SPEC 4.8, W24).
+//! Idle reservations that count for the share of their role, presented to the sorter as allocations
+//! of an inactive client.
 //!
-//! Pure. Remembers by role what is idle and what the sorter believes of it, so that the next slate tells the difference, as it does of clients. A
-//! role without anything idle is forgotten. How much is idle is for the books to say, and to grant to whoever has the reservation.
+//! Keeps the idle amount of each role and the amount that the sorter assumes; the next slate
+//! carries the difference. A role without idle reservations is dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,33 +10,33 @@ use module_api::sorter::{Change, Client, Pool};
 use protocol::FrameworkId;
 use resources::{Quantities, Role};
 
-/// Whom the sorter takes for the holder: names settle nothing between those who take part.
+/// Framework id of the placeholder client. Names only break ties between active clients.
 const HOLDER: &str = "what-is-reserved-and-idle";
 
-/// What is idle by role.
+/// Idle reservations by role.
 #[derive(Clone, Debug, Default)]
-pub struct Charges {
-    by_role: BTreeMap<Role, Charge>,
+pub struct IdleReservationCharges {
+    by_role: BTreeMap<Role, RoleCharge>,
     changed: BTreeSet<Role>,
 }
 
 #[derive(Clone, Debug)]
-struct Charge {
+struct RoleCharge {
     /// Its number among the clients.
     client: Client,
     idle: Quantities,
-    /// What the sorter believes, if it has heard of it.
-    told: Option<Quantities>,
+    /// The amount that the sorter assumes; `None` if it does not know the placeholder.
+    assumed: Option<Quantities>,
 }
 
-impl Charges {
-    /// What is idle now by role, each with the number that the sorter knows it by.
+impl IdleReservationCharges {
+    /// The idle amount of each role, with the number of its placeholder.
     pub fn iter(&self) -> impl Iterator<Item = (Client, &Role, &Quantities)> {
         let all = self.by_role.iter();
         all.map(|(role, one)| (one.client, role, &one.idle))
     }
 
-    /// Of what is reserved for this role so much more is idle, and so much less; a role that is new here is given a `number`.
+    /// Adjusts the idle amount of a role; a new role gets a placeholder `number`.
     pub fn change(
         &mut self,
         role: &Role,
@@ -43,18 +44,21 @@ impl Charges {
         less: &Quantities,
         number: impl FnOnce() -> Client,
     ) {
-        let charge = self.by_role.entry(role.clone()).or_insert_with(|| Charge {
-            client: number(),
-            idle: Quantities::new(),
-            told: None,
-        });
+        let charge = self
+            .by_role
+            .entry(role.clone())
+            .or_insert_with(|| RoleCharge {
+                client: number(),
+                idle: Quantities::new(),
+                assumed: None,
+            });
         charge.idle += more;
         charge.idle -= less;
         self.changed.insert(role.clone());
     }
 
-    /// What the sorter must be told so that it believes what is true. Gives the numbers that nobody has any more.
-    pub fn tell(&mut self, changes: &mut Vec<Change>) -> Vec<Client> {
+    /// Appends the changes that the sorter needs. Returns the numbers that are free again.
+    pub fn push_changes(&mut self, changes: &mut Vec<Change>) -> Vec<Client> {
         let mut unused = Vec::new();
         for role in std::mem::take(&mut self.changed) {
             let Some(charge) = self.by_role.get_mut(&role) else {
@@ -62,36 +66,37 @@ impl Charges {
             };
             let client = charge.client;
             if charge.idle.is_empty() {
-                changes.extend(charge.told.take().map(|_| Change::Left { client }));
+                changes.extend(charge.assumed.take().map(|_| Change::Left { client }));
                 unused.push(client);
                 self.by_role.remove(&role);
                 continue;
             }
-            charge.tell(&role, changes);
+            charge.push_changes(&role, changes);
         }
         unused
     }
 
-    /// The sorter has advised to give so much of what is reserved for this role, and believes that it is idle no more.
-    pub fn presume(&mut self, role: &Role, less: &Quantities) {
-        let told = self.by_role.get_mut(role);
-        if let Some(told) = told.and_then(|charge| charge.told.as_mut()) {
-            *told = told.saturating_sub(less);
+    /// Records that the sorter advised to give `less` of this role's reservations and assumes that
+    /// they are in use.
+    pub fn assume(&mut self, role: &Role, less: &Quantities) {
+        let assumed = self.by_role.get_mut(role);
+        if let Some(assumed) = assumed.and_then(|charge| charge.assumed.as_mut()) {
+            *assumed = assumed.saturating_sub(less);
             self.changed.insert(role.clone());
         }
     }
 
-    /// The sorter knows nothing any more.
-    pub fn forget_told(&mut self) {
-        self.by_role.values_mut().for_each(|one| one.told = None);
+    /// The sorter has lost its state.
+    pub fn forget_sorter_view(&mut self) {
+        self.by_role.values_mut().for_each(|one| one.assumed = None);
         self.changed.extend(self.by_role.keys().cloned());
     }
 }
 
-impl Charge {
-    fn tell(&mut self, role: &Role, changes: &mut Vec<Change>) {
+impl RoleCharge {
+    fn push_changes(&mut self, role: &Role, changes: &mut Vec<Change>) {
         let (client, pool) = (self.client, Pool::Regular);
-        if self.told.is_none()
+        if self.assumed.is_none()
             && let Ok(framework) = FrameworkId::new(HOLDER)
         {
             let role = role.clone();
@@ -102,7 +107,7 @@ impl Charge {
             });
             changes.push(Change::Idle { client });
         }
-        let before = self.told.replace(self.idle.clone()).unwrap_or_default();
+        let before = self.assumed.replace(self.idle.clone()).unwrap_or_default();
         let (more, less) = (
             self.idle.saturating_sub(&before),
             before.saturating_sub(&self.idle),
@@ -117,7 +122,7 @@ impl Charge {
         }
         if !more.is_empty() {
             let amount = more;
-            changes.push(Change::Held {
+            changes.push(Change::Allocated {
                 pool,
                 client,
                 amount,
@@ -134,24 +139,28 @@ mod tests {
         Quantities::parse(&format!("cpus:{amount}")).unwrap()
     }
 
-    fn told(charges: &mut Charges) -> (Vec<Change>, Vec<Client>) {
+    fn changes_of(charges: &mut IdleReservationCharges) -> (Vec<Change>, Vec<Client>) {
         let mut changes = Vec::new();
-        let unused = charges.tell(&mut changes);
+        let unused = charges.push_changes(&mut changes);
         (changes, unused)
     }
 
     #[test]
-    fn the_sorter_is_told_what_has_changed_and_a_role_without_anything_idle_leaves() {
-        let (mut charges, role, none) = (Charges::default(), Role::new("a").unwrap(), cpus(0));
+    fn slate_carries_changed_idle_reservations() {
+        let (mut charges, role, none) = (
+            IdleReservationCharges::default(),
+            Role::new("a").unwrap(),
+            cpus(0),
+        );
         let (client, pool) = (7, Pool::Regular);
         charges.change(&role, &cpus(4), &none, || client);
-        let (changes, unused) = told(&mut charges);
+        let (changes, unused) = changes_of(&mut charges);
         assert!(matches!(
             changes[..],
             [
                 Change::Joined { client: 7, .. },
                 Change::Idle { client: 7 },
-                Change::Held { client: 7, .. }
+                Change::Allocated { client: 7, .. }
             ]
         ));
         assert!(unused.is_empty());
@@ -162,37 +171,41 @@ mod tests {
             client,
             amount,
         };
-        assert_eq!(told(&mut charges), (vec![freed], vec![]));
-        assert_eq!(told(&mut charges), (vec![], vec![]));
-        charges.forget_told();
-        let (changes, _) = told(&mut charges);
+        assert_eq!(changes_of(&mut charges), (vec![freed], vec![]));
+        assert_eq!(changes_of(&mut charges), (vec![], vec![]));
+        charges.forget_sorter_view();
+        let (changes, _) = changes_of(&mut charges);
         assert_eq!(changes.len(), 3, "joined, and idle are 1: {changes:?}");
         charges.change(&role, &cpus(2), &none, || 8);
-        assert_eq!(told(&mut charges).0.len(), 1, "idle are 3");
-        // It advised to give 2 of them, of which 1 was given, and corrects itself of that one.
-        charges.presume(&role, &cpus(2));
+        assert_eq!(changes_of(&mut charges).0.len(), 1, "idle are 3");
+        // The sorter assumed 2 in use; only 1 was granted, so the next slate corrects the other.
+        charges.assume(&role, &cpus(2));
         charges.change(&role, &none, &cpus(1), || 8);
         let amount = cpus(1);
-        let held = Change::Held {
+        let held = Change::Allocated {
             pool,
             client,
             amount,
         };
-        assert_eq!(told(&mut charges), (vec![held], vec![]));
-        charges.presume(&role, &cpus(1));
+        assert_eq!(changes_of(&mut charges), (vec![held], vec![]));
+        charges.assume(&role, &cpus(1));
         charges.change(&role, &none, &cpus(1), || 8);
-        assert_eq!(told(&mut charges), (vec![], vec![]), "it was right");
+        assert_eq!(changes_of(&mut charges), (vec![], vec![]), "it was right");
         charges.change(&role, &none, &cpus(1), || 8);
-        let (left, unused) = told(&mut charges);
+        let (left, unused) = changes_of(&mut charges);
         assert_eq!((left, unused), (vec![Change::Left { client }], vec![7]));
         assert_eq!(charges.iter().count(), 0);
     }
 
     #[test]
-    fn of_what_came_and_went_between_two_slates_the_sorter_hears_nothing() {
-        let (mut charges, role, none) = (Charges::default(), Role::new("a").unwrap(), cpus(0));
+    fn transient_idle_reservations_are_not_reported() {
+        let (mut charges, role, none) = (
+            IdleReservationCharges::default(),
+            Role::new("a").unwrap(),
+            cpus(0),
+        );
         charges.change(&role, &cpus(4), &none, || 7);
         charges.change(&role, &none, &cpus(4), || 8);
-        assert_eq!(told(&mut charges), (vec![], vec![7]));
+        assert_eq!(changes_of(&mut charges), (vec![], vec![7]));
     }
 }

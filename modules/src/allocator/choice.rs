@@ -1,13 +1,14 @@
-//! Choice: which agents a client would take, each judged once (SPEC 2.4, S126).
+//! Choice: the agents that a client accepts, with cached verdicts.
 //!
-//! Pure. Remembers the verdict on each agent by its slot, two bits, until the agent is another or the client wants something else.
+//! Keeps two bits for each agent, by slot, until another agent is in the slot or the demand
+//! changes.
 
-use module_api::demand::{AgentTest, Looks};
+use module_api::demand::{AgentProperties, AgentTest};
 use protocol::Demand;
-use protocol::explain::Unmet;
+use protocol::explain::UnmetConstraint;
 use resources::Role;
 
-/// What one client demands of offers in its role.
+/// The constraints of one client on agents.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
     test: AgentTest,
@@ -16,10 +17,11 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// By this demand. The master has refused what cannot be understood; if it has not, nothing is demanded.
+    /// The constraints of this demand. The master has already rejected invalid ones; one that
+    /// arrives anyway counts as none.
     pub fn new(role: &Role, demand: &Demand) -> Self {
         let test = AgentTest::new(role.as_str(), demand).unwrap_or_else(|error| {
-            tracing::warn!(%error, "a demand is passed over");
+            tracing::warn!(%error, "ignoring an invalid demand");
             AgentTest::default()
         });
         Self {
@@ -28,40 +30,44 @@ impl Choice {
         }
     }
 
-    /// Whether the other would take the same agents, because the same is demanded.
+    /// Whether both have the same constraints.
     pub fn is_same(&self, other: &Self) -> bool {
         self.test == other.test
     }
 
-    /// Whether it would take any agent.
+    /// Whether every agent is accepted.
     pub fn is_open(&self) -> bool {
         self.test.is_open()
     }
 
-    /// Whether it would take the agent in that slot, which looks so.
-    pub fn takes(&mut self, slot: u32, looks: Looks<'_>) -> bool {
+    /// Whether the agent in that slot, with these properties, is accepted.
+    pub fn accepts(&mut self, slot: u32, properties: AgentProperties<'_>) -> bool {
         if self.is_open() {
             return true;
         }
         if !self.judged.has(slot) {
             self.judged.set(slot, true);
-            self.taken.set(slot, self.test.passes(looks));
+            self.taken.set(slot, self.test.passes(properties));
         }
         self.taken.has(slot)
     }
 
-    /// Why it would not take an agent that looks so, at most so many reasons and how many more.
-    pub fn unmet(&self, looks: Looks<'_>, most: usize) -> (Vec<Unmet>, u64) {
-        self.test.unmet(looks, most)
+    /// The reasons why an agent is not accepted: at most `most`, and the number of further ones.
+    pub fn unmet(
+        &self,
+        properties: AgentProperties<'_>,
+        most: usize,
+    ) -> (Vec<UnmetConstraint>, u64) {
+        self.test.unmet(properties, most)
     }
 
-    /// The agent in that slot is gone.
+    /// Drops the verdict on the agent in that slot.
     pub fn forget(&mut self, slot: u32) {
         self.judged.set(slot, false);
     }
 }
 
-/// Bits by slot; those beyond the last word are not set.
+/// A bit set by slot; missing words are zero.
 #[derive(Clone, Debug, Default)]
 struct Bits(Vec<u64>);
 
@@ -90,20 +96,20 @@ mod tests {
     use resources::Attributes;
 
     #[test]
-    fn a_verdict_holds_until_another_agent_is_in_the_slot() {
+    fn verdict_holds_until_the_slot_changes() {
         let mut choice = Choice::new(&Role::STAR, &Demand::on_hosts(["a"]));
         let attributes = Attributes::default();
-        let looks = |hostname| Looks {
+        let properties = |hostname| AgentProperties {
             hostname,
             attributes: &attributes,
             domain: None,
         };
-        assert!(choice.takes(70, looks("a")) && !choice.takes(3, looks("b")));
-        assert!(choice.takes(70, looks("b")), "judged before");
+        assert!(choice.accepts(70, properties("a")) && !choice.accepts(3, properties("b")));
+        assert!(choice.accepts(70, properties("b")), "judged before");
         choice.forget(70);
-        assert!(!choice.takes(70, looks("b")));
+        assert!(!choice.accepts(70, properties("b")));
         assert!(
-            Choice::default().takes(70, looks("b")),
+            Choice::default().accepts(70, properties("b")),
             "who demands nothing takes all"
         );
     }

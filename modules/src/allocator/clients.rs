@@ -1,7 +1,8 @@
-//! Clients: each framework in each of its roles, by a small number (DESIGN 6).
+//! Clients: each framework in each of its roles, by a small number.
 //!
-//! Pure. Remembers what each holds in each pool, and what the sorter believes about it; the difference is what the next slate tells the
-//! sorter. So the sorter is corrected whatever went wrong, and what waits to be told is bounded by the number of clients.
+//! Keeps each client's allocations by pool, and the sorter's view of them; the next slate carries
+//! the difference. The sorter is thus corrected after any failure, and pending changes are bounded
+//! by the number of clients.
 
 use std::collections::BTreeMap;
 
@@ -11,46 +12,47 @@ use resources::{Allocation, Quantities, Role};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bits::Bits;
-use super::books::Away;
-use super::charges::Charges;
+use super::charges::IdleReservationCharges;
 use super::choice::Choice;
+use super::state::AbsentClient;
 
 /// One framework in one of its roles.
 #[derive(Clone, Debug)]
-pub struct Member {
-    /// Whose.
+pub struct ClientRecord {
+    /// The framework.
     pub framework: FrameworkId,
     /// The role.
     pub role: Role,
-    /// What it is granted is allocated so.
+    /// The allocation of its grants.
     pub allocation: Allocation,
-    /// Whether the framework is in the role now. If not, the client stays only until all it holds is recovered.
+    /// Whether the framework is in the role now. If not, the client stays until all its resources
+    /// are recovered.
     pub subscribed: bool,
-    /// Whether the framework wants nothing in this role for the present.
+    /// Whether the framework has suppressed this role.
     pub suppressed: bool,
-    /// Whether it is offered anything, by pool.
+    /// Whether it gets offers, by pool.
     active: [bool; 2],
-    /// What it holds, offered or launched, by pool.
+    /// Its allocations, offered or launched, by pool.
     held: [Quantities; 2],
-    /// What its framework understands beyond plain resources.
-    pub takes: Takes,
-    /// Which agents it would take.
+    /// Its framework's capabilities.
+    pub capabilities: ClientCapabilities,
+    /// The agents that it accepts.
     pub choice: Choice,
-    /// What its offers have at least and at most.
+    /// Minimum and maximum of its offers.
     shape: Shape,
-    /// On how many agents it holds anything, each pool counted apart.
-    places: usize,
+    /// Number of agents with allocations, counted for each pool.
+    agents: usize,
     /// The agents on which it has filters.
     pub filtered: FxHashSet<u32>,
-    told: Option<Told>,
-    /// Since when it takes no part, if it takes none.
-    pub(super) away: Option<Away>,
+    sorter_view: Option<SorterView>,
+    /// Set while it is inactive.
+    pub(super) absent: Option<AbsentClient>,
 }
 
-/// What a framework can make use of (SPEC 4.5, `capable` and `strip`).
+/// The kinds of resources that a framework can use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Takes {
-    /// Agents with graphics processors.
+pub struct ClientCapabilities {
+    /// Agents with GPUs.
     pub gpus: bool,
     /// Agents of other regions.
     pub remote: bool,
@@ -58,12 +60,12 @@ pub struct Takes {
     pub shared: bool,
     /// Refined reservations.
     pub refined: bool,
-    /// What agents lend, which may be taken back at any time.
+    /// Revocable resources.
     pub revocable: bool,
 }
 
-impl Takes {
-    /// Whether whoever takes this can make use of something that whoever takes the other cannot.
+impl ClientCapabilities {
+    /// Whether this includes anything that `other` does not.
     pub(super) fn is_more_than(&self, other: &Self) -> bool {
         (self.gpus && !other.gpus)
             || (self.remote && !other.remote)
@@ -73,105 +75,109 @@ impl Takes {
     }
 }
 
-/// What counts of a client where its filters are looked at, which is done for very many.
+/// Properties of a client for the filter check, which covers very many clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
-    /// It takes no part.
-    Out,
-    /// It takes whatever it may be given.
-    Open,
+pub enum OfferMode {
+    /// Inactive.
+    Inactive,
+    /// Any shape is allowed.
+    AnyShape,
     /// Its offers have a shape.
     Shaped,
 }
 
-/// The stances of all clients.
-pub struct Stances {
-    /// By the clients' numbers.
-    each: Vec<Stance>,
-    /// Who takes whatever it may be given.
+/// The modes of all clients, also as bit sets.
+pub struct ClientFlags {
+    /// By client number.
+    each: Vec<OfferMode>,
+    /// Active clients without a shape.
     pub open: Bits,
-    /// Whose offers have a shape.
+    /// Active clients with a shape.
     pub shaped: Bits,
 }
 
-impl Stances {
-    /// That of this client.
-    pub fn of(&self, client: Client) -> Stance {
-        let stance = self.each.get(client as usize);
-        stance.copied().unwrap_or(Stance::Out)
+impl ClientFlags {
+    /// The mode of this client.
+    pub fn of(&self, client: Client) -> OfferMode {
+        let mode = self.each.get(client as usize);
+        mode.copied().unwrap_or(OfferMode::Inactive)
     }
 
-    /// One more than the highest number of a client.
+    /// The highest client number plus one.
     pub fn clients(&self) -> usize {
         self.each.len()
     }
 }
 
-/// What the sorter believes of a client.
+/// The sorter's view of a client.
 #[derive(Clone, Debug, Default)]
-struct Told {
+struct SorterView {
     active: [bool; 2],
     held: [Quantities; 2],
     shape: Shape,
 }
 
-/// A client that has left without that the sorter knows it yet, as the sorter has it.
+/// A client that has left, while the sorter still has it.
 #[derive(Clone, Debug)]
-pub struct Departed {
-    /// The role that it was in.
+pub struct DepartedClient {
+    /// Its role.
     pub role: Role,
     shape: Shape,
 }
 
-impl Departed {
-    /// What the sorter takes for the shape of its offers, if they have one.
+impl DepartedClient {
+    /// The shape in the sorter's view, if there is one.
     pub fn shape(&self) -> Option<&Shape> {
         (!self.shape.is_open()).then_some(&self.shape)
     }
 }
 
-impl Member {
-    /// Whether it is offered anything in this pool.
+impl ClientRecord {
+    /// Whether it gets offers in this pool.
     pub fn is_active(&self, pool: Pool) -> bool {
-        self.active[index(pool)]
+        self.active[pool_index(pool)]
     }
 
-    /// Whether the sorter believes that it is offered anything in this pool.
-    pub fn is_believed_active(&self, pool: Pool) -> bool {
-        let told = self.told.as_ref();
-        told.is_some_and(|told| told.active[index(pool)])
+    /// Whether the sorter considers it active in this pool.
+    pub fn is_assumed_active(&self, pool: Pool) -> bool {
+        let sorter_view = self.sorter_view.as_ref();
+        sorter_view.is_some_and(|sorter_view| sorter_view.active[pool_index(pool)])
     }
 
-    /// What its offers have at least and at most; none if they may be anything.
+    /// Minimum and maximum of its offers; `None` if any shape is allowed.
     pub fn shape(&self) -> Option<&Shape> {
         (!self.shape.is_open()).then_some(&self.shape)
     }
 
-    /// The same as the sorter believes it.
-    pub fn shape_believed(&self) -> Option<&Shape> {
-        let told = self.told.as_ref().map(|told| &told.shape);
-        told.filter(|shape| !shape.is_open())
+    /// The same in the sorter's view.
+    pub fn assumed_shape(&self) -> Option<&Shape> {
+        let sorter_view = self
+            .sorter_view
+            .as_ref()
+            .map(|sorter_view| &sorter_view.shape);
+        sorter_view.filter(|shape| !shape.is_open())
     }
 
-    /// What it holds in this pool.
+    /// Its allocations in this pool.
     pub fn held(&self, pool: Pool) -> &Quantities {
-        &self.held[index(pool)]
+        &self.held[pool_index(pool)]
     }
 }
 
-/// The place of a pool in an array of both.
-pub fn index(pool: Pool) -> usize {
+/// Index of a pool in an array of both.
+pub fn pool_index(pool: Pool) -> usize {
     match pool {
         Pool::Regular => 0,
         Pool::Revocable => 1,
     }
 }
 
-/// The clients about which the sorter may believe something wrong, each once, in the order in which that came about.
+/// Clients for which the sorter's view may be outdated, each once, oldest first.
 #[derive(Clone, Debug, Default)]
 struct Dirty {
     clients: Vec<Client>,
-    /// By number. It outlives the client: whoever gets the number next is in the list already.
+    /// By number. The flag outlives the client: the next client of that number is in the list
+    /// already.
     marked: Vec<bool>,
 }
 
@@ -197,16 +203,17 @@ impl Dirty {
 /// All clients.
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
-    members: Vec<Option<Member>>,
+    records: Vec<Option<ClientRecord>>,
     unused: Vec<Client>,
     by_key: FxHashMap<FrameworkId, BTreeMap<Role, Client>>,
     dirty: Dirty,
-    /// Clients that have left and that the sorter has not been told of; their numbers are not used again before.
-    left: BTreeMap<Client, Departed>,
-    /// What is reserved and idle where that is charged; the numbers there are nobody's here.
-    charges: Charges,
+    /// Clients that have left but are still known to the sorter. Their numbers are not reused
+    /// before the next slate.
+    left: BTreeMap<Client, DepartedClient>,
+    /// Idle reservations, if they count for shares; their numbers belong to no client here.
+    charges: IdleReservationCharges,
     active: [usize; 2],
-    /// Counts how often a client began or ceased to take part.
+    /// Number of times that a client became active or inactive.
     activity: u64,
 }
 
@@ -223,71 +230,71 @@ impl Clients {
     }
 
     /// The client of this number.
-    pub fn get(&self, client: Client) -> Option<&Member> {
-        self.members.get(client as usize)?.as_ref()
+    pub fn get(&self, client: Client) -> Option<&ClientRecord> {
+        self.records.get(client as usize)?.as_ref()
     }
 
-    /// The client of this number, to be changed in what the sorter need not know.
-    pub fn get_mut(&mut self, client: Client) -> Option<&mut Member> {
-        self.members.get_mut(client as usize)?.as_mut()
+    /// The client of this number, for changes that the sorter need not know.
+    pub fn get_mut(&mut self, client: Client) -> Option<&mut ClientRecord> {
+        self.records.get_mut(client as usize)?.as_mut()
     }
 
-    /// The client of this number that has left without that the sorter knows it yet.
-    pub fn departed(&self, client: Client) -> Option<&Departed> {
+    /// The client of this number that has left but is still known to the sorter.
+    pub fn departed(&self, client: Client) -> Option<&DepartedClient> {
         self.left.get(&client)
     }
 
     /// All clients with their numbers.
-    pub fn iter(&self) -> impl Iterator<Item = (Client, &Member)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Client, &ClientRecord)> {
         (0..)
-            .zip(&self.members)
-            .filter_map(|(client, member)| Some((client, member.as_ref()?)))
+            .zip(&self.records)
+            .filter_map(|(client, record)| Some((client, record.as_ref()?)))
     }
 
-    /// The agent in that slot is gone: the next one there is judged anew.
+    /// Drops the verdicts on the agent in that slot.
     pub fn forget_verdicts(&mut self, slot: u32) {
-        let members = self.members.iter_mut().flatten();
-        members.for_each(|member| member.choice.forget(slot));
+        let records = self.records.iter_mut().flatten();
+        records.for_each(|record| record.choice.forget(slot));
     }
 
-    /// How a look at filters goes for each client in this pool.
-    pub fn stances(&self, pool: Pool) -> Stances {
-        let stance = |member: &Option<Member>| match member {
-            Some(member) if !member.is_active(pool) => Stance::Out,
-            Some(member) if member.shape.is_open() => Stance::Open,
-            Some(_) => Stance::Shaped,
-            None => Stance::Out,
+    /// The modes of all clients in this pool.
+    pub fn flags(&self, pool: Pool) -> ClientFlags {
+        let mode = |record: &Option<ClientRecord>| match record {
+            Some(record) if !record.is_active(pool) => OfferMode::Inactive,
+            Some(record) if record.shape.is_open() => OfferMode::AnyShape,
+            Some(_) => OfferMode::Shaped,
+            None => OfferMode::Inactive,
         };
-        let each: Vec<Stance> = self.members.iter().map(stance).collect();
-        let those = |wanted: Stance| {
+        let each: Vec<OfferMode> = self.records.iter().map(mode).collect();
+        let those = |wanted: OfferMode| {
             let all = (0..).zip(&each);
-            all.filter_map(move |(client, stance)| (*stance == wanted).then_some(client))
+            all.filter_map(move |(client, mode)| (*mode == wanted).then_some(client))
                 .collect()
         };
-        Stances {
-            open: those(Stance::Open),
-            shaped: those(Stance::Shaped),
+        ClientFlags {
+            open: those(OfferMode::AnyShape),
+            shaped: those(OfferMode::Shaped),
             each,
         }
     }
 
-    /// How many take part in this pool.
+    /// Number of active clients in this pool.
     pub fn active(&self, pool: Pool) -> usize {
-        self.active[index(pool)]
+        self.active[pool_index(pool)]
     }
 
-    /// Counts how often a client began or ceased to take part in either pool.
+    /// Number of times that a client became active or inactive in either pool.
     pub fn activity(&self) -> u64 {
         self.activity
     }
 
-    /// The client of this framework in this role, made if there is none yet.
+    /// The client of this framework in this role, created if necessary.
     pub fn admit(&mut self, framework: &FrameworkId, role: &Role) -> Client {
         if let Some(client) = self.find(framework, role) {
             return client;
         }
-        let client = number(&mut self.members, &mut self.unused);
-        self.members[client as usize] = Some(Member {
+        let client = number(&mut self.records, &mut self.unused);
+        self.records[client as usize] = Some(ClientRecord {
             framework: framework.clone(),
             role: role.clone(),
             allocation: Allocation::to(role.clone()),
@@ -295,13 +302,13 @@ impl Clients {
             suppressed: false,
             active: [false; 2],
             held: Default::default(),
-            takes: Takes::default(),
+            capabilities: ClientCapabilities::default(),
             choice: Choice::default(),
             shape: Shape::default(),
-            places: 0,
+            agents: 0,
             filtered: FxHashSet::default(),
-            told: None,
-            away: Some(Away::default()),
+            sorter_view: None,
+            absent: Some(AbsentClient::default()),
         });
         let roles = self.by_key.entry(framework.clone()).or_default();
         roles.insert(role.clone(), client);
@@ -309,37 +316,37 @@ impl Clients {
         client
     }
 
-    /// Lets go of a client that is in its role no more and holds nothing.
+    /// Removes a client that is no longer in its role and holds nothing.
     pub fn release(&mut self, client: Client) {
-        let idle = |member: &Member| !member.subscribed && member.places == 0;
+        let idle = |record: &ClientRecord| !record.subscribed && record.agents == 0;
         if !self.get(client).is_some_and(idle) {
             return;
         }
         self.set_active(client, [false; 2]);
-        let Some(member) = self.members[client as usize].take() else {
+        let Some(record) = self.records[client as usize].take() else {
             return;
         };
-        if let Some(roles) = self.by_key.get_mut(&member.framework) {
-            roles.remove(&member.role);
+        if let Some(roles) = self.by_key.get_mut(&record.framework) {
+            roles.remove(&record.role);
             if roles.is_empty() {
-                self.by_key.remove(&member.framework);
+                self.by_key.remove(&record.framework);
             }
         }
-        match member.told {
-            Some(told) => {
-                let (role, shape) = (member.role, told.shape);
-                self.left.insert(client, Departed { role, shape });
+        match record.sorter_view {
+            Some(sorter_view) => {
+                let (role, shape) = (record.role, sorter_view.shape);
+                self.left.insert(client, DepartedClient { role, shape });
             }
             None => self.unused.push(client),
         }
     }
 
-    /// Whether a client is offered anything, by pool.
+    /// Sets whether a client gets offers, by pool.
     pub fn set_active(&mut self, client: Client, active: [bool; 2]) {
-        let Some(member) = self.get_mut(client) else {
+        let Some(record) = self.get_mut(client) else {
             return;
         };
-        let before = std::mem::replace(&mut member.active, active);
+        let before = std::mem::replace(&mut record.active, active);
         self.activity += u64::from(before != active);
         for pool in 0..2 {
             self.active[pool] += usize::from(active[pool]);
@@ -348,94 +355,97 @@ impl Clients {
         self.touch(client);
     }
 
-    /// A client's offers have this shape from now on. Says whether it is another one.
+    /// Sets the shape of a client's offers. Returns whether it has changed.
     pub fn set_shape(&mut self, client: Client, shape: Shape) -> bool {
-        let Some(member) = self.get_mut(client).filter(|one| one.shape != shape) else {
+        let Some(record) = self.get_mut(client).filter(|one| one.shape != shape) else {
             return false;
         };
-        member.shape = shape;
+        record.shape = shape;
         self.touch(client);
         true
     }
 
-    /// A client holds more on an agent; it is the first that it holds there in that pool, or not.
+    /// Adds to a client's allocation; `first` if it is the first on its agent in that pool.
     pub fn hold(&mut self, pool: Pool, client: Client, amount: &Quantities, first: bool) {
-        if let Some(member) = self.get_mut(client) {
-            member.held[index(pool)] += amount;
-            member.places += usize::from(first);
+        if let Some(record) = self.get_mut(client) {
+            record.held[pool_index(pool)] += amount;
+            record.agents += usize::from(first);
             self.touch(client);
         }
     }
 
-    /// A client holds less.
+    /// Reduces a client's allocation.
     pub fn free(&mut self, pool: Pool, client: Client, amount: &Quantities) {
-        if let Some(member) = self.get_mut(client) {
-            member.held[index(pool)] -= amount;
+        if let Some(record) = self.get_mut(client) {
+            record.held[pool_index(pool)] -= amount;
             self.touch(client);
         }
     }
 
-    /// A client holds nothing any more on an agent in some pool.
+    /// Records that a client holds nothing any more on some agent in some pool.
     pub fn leave(&mut self, client: Client) {
-        if let Some(member) = self.get_mut(client) {
-            member.places = member.places.saturating_sub(1);
+        if let Some(record) = self.get_mut(client) {
+            record.agents = record.agents.saturating_sub(1);
         }
     }
 
-    /// The sorter has advised to give this to the client, and believes that it was done.
-    pub fn presume(&mut self, pool: Pool, client: Client, amount: &Quantities) {
-        let told = self.get_mut(client).and_then(|member| member.told.as_mut());
-        if let Some(told) = told {
-            told.held[index(pool)] += amount;
+    /// Records that the sorter advised to give this to the client and assumes that it was granted.
+    pub fn assume(&mut self, pool: Pool, client: Client, amount: &Quantities) {
+        let sorter_view = self
+            .get_mut(client)
+            .and_then(|record| record.sorter_view.as_mut());
+        if let Some(sorter_view) = sorter_view {
+            sorter_view.held[pool_index(pool)] += amount;
             self.touch(client);
         }
     }
 
-    /// Of what is reserved for a role so much more is idle, and so much less; it counts towards its share (W24).
+    /// Adjusts the idle reservations of a role, which count towards its share.
     pub fn charge(&mut self, role: &Role, more: &Quantities, less: &Quantities) {
-        let (members, unused) = (&mut self.members, &mut self.unused);
+        let (records, unused) = (&mut self.records, &mut self.unused);
         self.charges
-            .change(role, more, less, || number(members, unused));
+            .change(role, more, less, || number(records, unused));
     }
 
-    /// The sorter has advised to give what less is reserved in this room than was before, and believes that it is idle no more.
-    pub fn presume_given(&mut self, pool: Pool, before: &[(Role, Quantities)], room: &Room) {
+    /// Records that the sorter advised to give the reserved resources that this room lacks compared
+    /// to `before`.
+    pub fn assume_given(&mut self, pool: Pool, before: &[(Role, Quantities)], room: &Room) {
         if pool == Pool::Regular {
             for (role, less) in room.reserved_less(before) {
-                self.charges.presume(&role, &less);
+                self.charges.assume(&role, &less);
             }
         }
     }
 
-    /// What is charged to roles for what is reserved and idle, each with its number among the clients.
+    /// Idle reservations by role, with the number of their placeholder.
     pub fn charges(&self) -> impl Iterator<Item = (Client, &Role, &Quantities)> {
         self.charges.iter()
     }
 
-    /// The sorter knows nothing any more.
-    pub fn forget_told(&mut self) {
-        self.charges.forget_told();
+    /// The sorter has lost its state.
+    pub fn forget_sorter_view(&mut self) {
+        self.charges.forget_sorter_view();
         self.unused
             .extend(std::mem::take(&mut self.left).into_keys());
-        for client in 0..self.members.len() {
+        for client in 0..self.records.len() {
             let client = u32::try_from(client).unwrap_or(u32::MAX);
-            if let Some(member) = self.get_mut(client) {
-                member.told = None;
+            if let Some(record) = self.get_mut(client) {
+                record.sorter_view = None;
                 self.touch(client);
             }
         }
     }
 
-    /// What the sorter must be told so that it believes what is true; from then on it does.
-    pub fn tell(&mut self, changes: &mut Vec<Change>) {
+    /// Appends the changes that the sorter needs, and records them as known.
+    pub fn push_changes(&mut self, changes: &mut Vec<Change>) {
         for client in std::mem::take(&mut self.left).into_keys() {
             changes.push(Change::Left { client });
             self.unused.push(client);
         }
-        self.unused.extend(self.charges.tell(changes));
+        self.unused.extend(self.charges.push_changes(changes));
         for client in self.dirty.take() {
-            if let Some(Some(member)) = self.members.get_mut(client as usize) {
-                member.tell(client, changes);
+            if let Some(Some(record)) = self.records.get_mut(client as usize) {
+                record.push_changes(client, changes);
             }
         }
     }
@@ -447,17 +457,17 @@ impl Clients {
     }
 }
 
-/// A number that is nobody's.
-fn number(members: &mut Vec<Option<Member>>, unused: &mut Vec<Client>) -> Client {
+/// An unused number.
+fn number(records: &mut Vec<Option<ClientRecord>>, unused: &mut Vec<Client>) -> Client {
     unused.pop().unwrap_or_else(|| {
-        members.push(None);
-        u32::try_from(members.len() - 1).unwrap_or(u32::MAX)
+        records.push(None);
+        u32::try_from(records.len() - 1).unwrap_or(u32::MAX)
     })
 }
 
-impl Member {
-    fn tell(&mut self, client: Client, changes: &mut Vec<Change>) {
-        if self.told.is_none() {
+impl ClientRecord {
+    fn push_changes(&mut self, client: Client, changes: &mut Vec<Change>) {
+        if self.sorter_view.is_none() {
             let (role, framework) = (self.role.clone(), self.framework.clone());
             changes.push(Change::Joined {
                 client,
@@ -465,15 +475,15 @@ impl Member {
                 framework,
             });
         }
-        let told = self.told.get_or_insert_default();
-        if told.shape != self.shape {
-            told.shape = self.shape.clone();
+        let sorter_view = self.sorter_view.get_or_insert_default();
+        if sorter_view.shape != self.shape {
+            sorter_view.shape = self.shape.clone();
             let shape = self.shape.clone();
             changes.push(Change::Shaped { client, shape });
         }
         for pool in Pool::ALL {
-            let n = index(pool);
-            let (before, now) = (&told.held[n], &self.held[n]);
+            let n = pool_index(pool);
+            let (before, now) = (&sorter_view.held[n], &self.held[n]);
             if before != now {
                 let (more, less) = (now.saturating_sub(before), before.saturating_sub(now));
                 if !less.is_empty() {
@@ -484,22 +494,22 @@ impl Member {
                     });
                 }
                 if !more.is_empty() {
-                    changes.push(Change::Held {
+                    changes.push(Change::Allocated {
                         pool,
                         client,
                         amount: more,
                     });
                 }
-                told.held[n] = now.clone();
+                sorter_view.held[n] = now.clone();
             }
-            if told.active[n] != self.active[n] {
+            if sorter_view.active[n] != self.active[n] {
                 let active = self.active[n];
                 changes.push(Change::Activity {
                     pool,
                     client,
                     active,
                 });
-                told.active[n] = active;
+                sorter_view.active[n] = active;
             }
         }
     }
@@ -517,30 +527,30 @@ mod tests {
         Quantities::parse(&format!("cpus:{amount}")).unwrap()
     }
 
-    fn told(clients: &mut Clients) -> Vec<Change> {
+    fn changes_of(clients: &mut Clients) -> Vec<Change> {
         let mut changes = Vec::new();
-        clients.tell(&mut changes);
+        clients.push_changes(&mut changes);
         changes
     }
 
     #[test]
-    fn the_sorter_is_told_only_what_it_does_not_believe_already() {
+    fn slate_carries_only_differences_to_the_sorter_view() {
         let pool = Pool::Regular;
         let mut clients = Clients::default();
         let client = clients.admit(&framework("f"), &Role::STAR);
         clients.set_active(client, [true, false]);
         assert_eq!(
-            told(&mut clients).len(),
+            changes_of(&mut clients).len(),
             2,
             "joined, and active in one pool"
         );
-        clients.presume(pool, client, &cpus(4));
+        clients.assume(pool, client, &cpus(4));
         clients.hold(pool, client, &cpus(4), true);
-        assert_eq!(told(&mut clients), [], "its advice was followed");
-        clients.presume(pool, client, &cpus(2));
+        assert_eq!(changes_of(&mut clients), [], "its advice was followed");
+        clients.assume(pool, client, &cpus(2));
         let amount = cpus(2);
         assert_eq!(
-            told(&mut clients),
+            changes_of(&mut clients),
             [Change::Freed {
                 pool,
                 client,
@@ -550,37 +560,41 @@ mod tests {
         );
         clients.hold(pool, client, &cpus(1), false);
         clients.free(pool, client, &cpus(1));
-        assert_eq!(told(&mut clients), []);
-        clients.forget_told();
-        assert_eq!(told(&mut clients).len(), 3, "joined, holding 4, active");
+        assert_eq!(changes_of(&mut clients), []);
+        clients.forget_sorter_view();
+        assert_eq!(
+            changes_of(&mut clients).len(),
+            3,
+            "joined, holding 4, active"
+        );
     }
 
     #[test]
-    fn a_number_is_used_again_only_after_the_sorter_heard_that_its_client_left() {
+    fn number_is_reused_only_after_the_sorter_knows() {
         let mut clients = Clients::default();
         let first = clients.admit(&framework("f"), &Role::STAR);
-        told(&mut clients);
+        changes_of(&mut clients);
         clients.release(first);
         let second = clients.admit(&framework("g"), &Role::STAR);
         assert_ne!(first, second);
-        let changes = told(&mut clients);
+        let changes = changes_of(&mut clients);
         assert_eq!(changes[0], Change::Left { client: first });
         assert_eq!(clients.admit(&framework("h"), &Role::STAR), first);
         assert_eq!(clients.find(&framework("f"), &Role::STAR), None);
     }
 
-    /// While nobody asks for a slate, say because every agent is away.
+    /// Without slates, for example because every agent is unreachable.
     #[test]
-    fn frameworks_that_come_and_go_untold_take_the_place_of_one() {
+    fn unreported_frameworks_reuse_one_number() {
         let mut clients = Clients::default();
         for n in 0..100_000 {
             let client = clients.admit(&framework(&format!("f{n}")), &Role::STAR);
             clients.set_active(client, [true; 2]);
             clients.release(client);
         }
-        assert_eq!((clients.members.len(), clients.unused.len()), (1, 1));
+        assert_eq!((clients.records.len(), clients.unused.len()), (1, 1));
         assert_eq!(clients.dirty.clients.len(), 1);
-        assert_eq!(told(&mut clients), [], "nobody is there");
+        assert_eq!(changes_of(&mut clients), [], "nobody is there");
 
         let client = clients.admit(&framework("last"), &Role::STAR);
         let joined = Change::Joined {
@@ -588,6 +602,6 @@ mod tests {
             role: Role::STAR,
             framework: framework("last"),
         };
-        assert_eq!(told(&mut clients), [joined]);
+        assert_eq!(changes_of(&mut clients), [joined]);
     }
 }

@@ -1,16 +1,17 @@
-//! Cutting: what of an agent's resources one offer has, when its client has said how much it can use at most (W9).
+//! Cuts an agent's resources to the maximum of a client's offers.
 //!
-//! Pure. Goes by the same rules as the sorter does with amounts (`module_api::sorter::Shape`), and knows besides what a sorter does not
-//! see: that ports can be counted, and that a volume is given whole or not at all.
+//! Uses the same rules as `module_api::sorter::Shape` does for amounts. Also handles resources that
+//! a sorter does not see: ports, which are counted, and volumes, which are given whole or not at
+//! all.
 
 use std::cmp::Reverse;
 
 use resources::{Annotations, Quantities, Ranges, Resource, Resources, Scalar};
 
-use super::books::chop;
+use super::state::chop;
 
-/// What of `pool` an offer has that has at most so much of each name that `most` lists. What is reserved is kept first; of what cannot be
-/// cut, the biggest that fits.
+/// The part of `pool` that contains at most `most` of each name in `most`. Keeps reserved resources
+/// first; of indivisible ones, the largest that fit.
 pub fn cut(pool: &Resources, most: &Quantities) -> Resources {
     let mut most = most.clone();
     let mut entries: Vec<&Resource> = pool.iter().collect();
@@ -22,14 +23,14 @@ pub fn cut(pool: &Resources, most: &Quantities) -> Resources {
         }
         match own.value().as_ranges() {
             Some(ranges) => count(own, ranges, &mut most),
-            None if own.amount().is_none() => Some(own.clone()), // Of a set no number is told.
+            None if own.amount().is_none() => Some(own.clone()), // A set has no amount.
             None => chop(own, &mut most),
         }
     });
     cut.collect()
 }
 
-/// The lowest numbers of a range, as many as `most` has of them, which has so many less then.
+/// The lowest numbers of a range, at most as many as `most` has; deducts their count from `most`.
 fn count(own: &Resource, ranges: &Ranges, most: &mut Quantities) -> Option<Resource> {
     let name = own.name();
     let wanted = most.get(&name).thousandths() / 1000;
@@ -53,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn of_each_name_that_is_listed_so_much_is_kept_and_of_others_all() {
+    fn only_listed_names_are_cut() {
         let pool = parse("cpus:8;mem:64;cpus(a):1;gpus:2;ports:[5-9,20-29];bugs:{x,y}");
         let mut most = Quantities::parse("cpus:3;gpus:1.5").unwrap();
         most.set(Name::Ports, Scalar::whole(7));
@@ -69,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_cut_is_kept_whole_or_not_at_all() {
+    fn indivisible_resources_are_kept_whole_or_not_at_all() {
         let mount = |id: &str, size: u32| {
             format!(
                 r#"{{"name":"disk","type":"SCALAR","scalar":{{"value":{size}}},

@@ -1,9 +1,9 @@
-//! Explaining: a walk over agents that counts why a framework is offered nothing there (W26).
+//! Explanations: counts the reasons why a framework gets no offers, over all agents.
 //!
-//! Pure: what stands in the way on one agent is for [`Books::reasons`] to say, and here it is counted, with a few examples of each. A walk
-//! goes on in pieces, so that whoever owns the books can do other things in between. All of it is of one moment, that of the question: what one
-//! piece does not answer is answered of a copy of the books, made with the first piece and dropped with the walk. The answer is bounded,
-//! however many agents, roles and reasons there are.
+//! [`AllocatorState::reasons`] returns the reasons on one agent; here they are counted, with a few
+//! examples of each. The survey proceeds in parts, so that the allocator handles other messages in
+//! between. All parts describe the moment of the request: if one part is not enough, the rest uses
+//! a copy of the state, which is dropped at the end. The size of the answer is bounded.
 
 mod shares;
 
@@ -14,58 +14,60 @@ use std::time::Duration;
 use module_api::Fault;
 use module_api::allocator::Explain;
 use module_api::sorter::{Client, Pool};
-use protocol::explain::{Example, Explanation, Reason, RoleExplanation, Standing, Tally};
+use protocol::explain::{
+    Example, Explanation, NoOfferReason, OfferBlocker, ReasonCount, RoleExplanation,
+};
 use protocol::{AgentId, FrameworkId};
 use resources::Role;
 use runtime::Instant;
 
-use super::books::Books;
+use super::state::AllocatorState;
 
-/// The most roles of a framework in one answer; of more, the question must name one.
+/// Largest number of roles in one answer; beyond this, the request must name one.
 const ROLES_MAX: usize = 16;
-/// The most reasons that are told apart in one role.
+/// Largest number of distinct reasons in one role.
 const TALLIES_MAX: usize = 40;
 /// Agents named for each reason.
 const EXAMPLES_MAX: usize = 3;
 
-/// An explanation under way.
+/// An explanation in progress.
 pub struct Survey {
     framework: FrameworkId,
-    roles: Vec<Told>,
-    /// One agent, of which every reason is told.
+    roles: Vec<RoleSurvey>,
+    /// One agent, for which every reason is listed.
     only: Option<u32>,
     /// The next slot.
     next: u32,
     shares: [Shares; 2],
-    /// When it was asked.
-    asked: Instant,
-    /// The books as they were then, if one piece has not been enough.
-    kept: Option<Box<Books>>,
+    /// Time of the request.
+    requested_at: Instant,
+    /// The state at that time, if one part was not enough.
+    snapshot: Option<Box<AllocatorState>>,
 }
 
-/// What is told of one role.
-struct Told {
+/// The explanation for one role.
+struct RoleSurvey {
     role: Role,
     explanation: RoleExplanation,
-    /// What each of its tallies counts.
-    titles: Vec<(Pool, String)>,
+    /// The key of each reason, in the same order.
+    keys: Vec<(Pool, String)>,
 }
 
 impl Survey {
-    /// Begins to answer what is asked now. `pause` is how long the pause after a failover lasts at most.
+    /// Begins an explanation. `pause` is the longest remaining pause after a failover.
     pub fn begin(
-        books: &Books,
+        state: &AllocatorState,
         question: &Explain,
         pause: Duration,
-        asked: Instant,
+        requested_at: Instant,
     ) -> Result<Self, Fault> {
         let id = &question.framework_id;
         let subscribed = |client: &Client| {
-            let member = books.clients.get(*client);
-            member.filter(|member| member.subscribed)
+            let record = state.clients.get(*client);
+            record.filter(|record| record.subscribed)
         };
-        let members: Vec<_> = books.clients.of(id).iter().filter_map(subscribed).collect();
-        if members.is_empty() {
+        let records: Vec<_> = state.clients.of(id).iter().filter_map(subscribed).collect();
+        if records.is_empty() {
             return Err(fault(format!(
                 "the allocator knows no framework `{id}` that has a role"
             )));
@@ -74,10 +76,10 @@ impl Survey {
             let wanted = question.role.as_deref();
             wanted.is_none_or(|wanted| wanted == role.as_str())
         };
-        let known: Vec<&str> = members.iter().map(|member| member.role.as_str()).collect();
-        let wanted: Vec<_> = members
+        let known: Vec<&str> = records.iter().map(|record| record.role.as_str()).collect();
+        let wanted: Vec<_> = records
             .iter()
-            .filter(|member| is_asked(&member.role))
+            .filter(|record| is_asked(&record.role))
             .collect();
         if wanted.is_empty() {
             let role = question.role.as_deref().unwrap_or_default();
@@ -95,35 +97,35 @@ impl Survey {
         let only = match &question.agent_id {
             None => None,
             Some(id) => Some(
-                books
+                state
                     .slot_of(id)
                     .ok_or_else(|| fault(format!("the allocator knows no agent `{id}`")))?,
             ),
         };
-        let shares = Pool::ALL.map(|pool| Shares::of(books, pool));
-        let paused = match books.awaited() {
-            (agents, Some(awaited)) => Some(Standing::Paused {
+        let shares = Pool::ALL.map(|pool| Shares::of(state, pool));
+        let paused = match state.awaited() {
+            (agents, Some(awaited)) => Some(OfferBlocker::Paused {
                 agents: agents as u64,
                 awaited: awaited as u64,
                 left: pause,
             }),
             (_, None) => None,
         };
-        let begun = |member: &&super::clients::Member| {
-            let standing = paused.iter().cloned().chain(books.standing(member));
+        let begun = |record: &&super::clients::ClientRecord| {
+            let standing = paused.iter().cloned().chain(state.standing(record));
             let explanation = RoleExplanation {
-                role: member.role.as_str().to_owned(),
-                share: shares[0].of_member(member),
-                role_share: shares[0].of_role(&member.role),
+                role: record.role.as_str().to_owned(),
+                share: shares[0].of_client(record),
+                role_share: shares[0].of_role(&record.role),
                 standing: standing.collect(),
                 agents: 0,
                 reasons: Vec::new(),
                 untold: 0,
             };
-            Told {
-                role: member.role.clone(),
+            RoleSurvey {
+                role: record.role.clone(),
                 explanation,
-                titles: Vec::new(),
+                keys: Vec::new(),
             }
         };
         let roles = wanted.into_iter().map(begun).collect();
@@ -133,63 +135,63 @@ impl Survey {
             only,
             next: only.unwrap_or(0),
             shares,
-            asked,
-            kept: None,
+            requested_at,
+            snapshot: None,
         })
     }
 
-    /// Looks at so many agents more, of several roles at fewer; true when there are none left. The first time at these books, which must be
-    /// those that it began with, and then at the copy that it has made of them, whatever has become of them.
-    pub fn go_on(&mut self, books: &mut Books, most: u32) -> Result<bool, Fault> {
-        let mut kept = self.kept.take();
-        let done = self.look(kept.as_deref_mut().unwrap_or(books), most)?;
+    /// Processes `most` more agents, divided by the number of roles. Returns true when it is
+    /// complete. The first call must pass the state that it began with; later calls use the copy.
+    pub fn advance(&mut self, state: &mut AllocatorState, most: u32) -> Result<bool, Fault> {
+        let mut snapshot = self.snapshot.take();
+        let done = self.survey_agents(snapshot.as_deref_mut().unwrap_or(state), most)?;
         if !done {
-            self.kept = Some(kept.unwrap_or_else(|| Box::new(books.clone())));
+            self.snapshot = Some(snapshot.unwrap_or_else(|| Box::new(state.clone())));
         }
         Ok(done)
     }
 
-    fn look(&mut self, books: &mut Books, most: u32) -> Result<bool, Fault> {
-        let now = self.asked;
+    fn survey_agents(&mut self, state: &mut AllocatorState, most: u32) -> Result<bool, Fault> {
+        let now = self.requested_at;
         let roles = u32::try_from(self.roles.len()).unwrap_or(u32::MAX);
         let most = most.div_ceil(roles.max(1));
         let end = match self.only {
             Some(slot) => slot + 1,
-            None => books.slots().min(self.next.saturating_add(most)),
+            None => state.slots().min(self.next.saturating_add(most)),
         };
-        for told in &mut self.roles {
-            let client = books.clients.find(&self.framework, &told.role);
-            let case = client.and_then(|client| books.case(client));
+        for survey in &mut self.roles {
+            let client = state.clients.find(&self.framework, &survey.role);
+            let case = client.and_then(|client| state.case(client));
             let case =
-                case.ok_or_else(|| fault(format!("nobody is in role `{}`", told.role.as_str())))?;
+                case.ok_or_else(|| fault(format!("nobody is in role `{}`", survey.role.as_str())))?;
             for slot in self.next..end {
-                let Some((agent_id, hostname)) = books.name_of(slot) else {
+                let Some((agent_id, hostname)) = state.name_of(slot) else {
                     continue;
                 };
                 let (agent_id, hostname) = (agent_id.clone(), hostname.to_owned());
-                told.explanation.agents += 1;
+                survey.explanation.agents += 1;
                 for (pool, shares) in Pool::ALL.into_iter().zip(&self.shares) {
-                    let mut reasons = books.reasons(&case, slot, pool, shares, now);
+                    let mut reasons = state.reasons(&case, slot, pool, shares, now);
                     if self.only.is_none() {
                         reasons.truncate(1);
                     }
                     for reason in reasons {
-                        told.count(pool, &agent_id, &hostname, reason);
+                        survey.count(pool, &agent_id, &hostname, reason);
                     }
                 }
             }
         }
         self.next = end;
-        Ok(self.only.is_some() || end >= books.slots())
+        Ok(self.only.is_some() || end >= state.slots())
     }
 
-    /// What was found.
-    pub fn end(mut self) -> Explanation {
+    /// The result.
+    pub fn finish(mut self) -> Explanation {
         if self.only.is_none() {
-            // Stable: of as many agents, the reason that was met first.
-            let order = |tally: &Tally| (tally.revocable, std::cmp::Reverse(tally.agents));
-            for told in &mut self.roles {
-                told.explanation.reasons.sort_by_key(order);
+            // Stable: reasons with equal counts stay in the order in which they were found.
+            let order = |tally: &ReasonCount| (tally.revocable, std::cmp::Reverse(tally.agents));
+            for survey in &mut self.roles {
+                survey.explanation.reasons.sort_by_key(order);
             }
         }
         Explanation {
@@ -197,7 +199,7 @@ impl Survey {
             roles: self
                 .roles
                 .into_iter()
-                .map(|told| told.explanation)
+                .map(|survey| survey.explanation)
                 .collect(),
         }
     }
@@ -207,9 +209,9 @@ fn fault(reason: String) -> Fault {
     Fault::Failed { reason }
 }
 
-impl Told {
+impl RoleSurvey {
     /// Counts an agent under its reason.
-    fn count(&mut self, pool: Pool, agent_id: &AgentId, hostname: &str, reason: Reason) {
+    fn count(&mut self, pool: Pool, agent_id: &AgentId, hostname: &str, reason: NoOfferReason) {
         let key = (pool, reason.title());
         let example = Example {
             agent_id: agent_id.clone(),
@@ -217,15 +219,15 @@ impl Told {
             reason,
         };
         let tallies = &mut self.explanation.reasons;
-        if let Some(n) = self.titles.iter().position(|known| *known == key) {
+        if let Some(n) = self.keys.iter().position(|known| *known == key) {
             let tally = &mut tallies[n];
             tally.agents += 1;
             if tally.examples.len() < EXAMPLES_MAX {
                 tally.examples.push(example);
             }
         } else if tallies.len() < TALLIES_MAX {
-            self.titles.push(key);
-            tallies.push(Tally {
+            self.keys.push(key);
+            tallies.push(ReasonCount {
                 revocable: pool == Pool::Revocable,
                 agents: 1,
                 examples: vec![example],

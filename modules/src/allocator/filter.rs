@@ -1,7 +1,7 @@
-//! Filters: what a client refused on an agent, and until when it is not to be offered that again (SPEC 4.6, S127).
+//! Filters: the resources that a client refused on an agent, and the end of each refusal.
 //!
-//! Pure. Remembers one short list for each client that refused something there. A filter hides an offer that is contained in what was
-//! refused, so a bigger offer passes. Never reads a clock: who asks says what time it is.
+//! A filter hides offers that the refused resources contain, so a larger offer passes. Reads no
+//! clock; the caller passes the time.
 
 use std::sync::Arc;
 
@@ -9,23 +9,23 @@ use resources::Resources;
 use runtime::Instant;
 use smallvec::SmallVec;
 
-/// How many refusals of one client on one agent are kept; of more, those that end first are let go.
+/// Filters kept for one client on one agent; beyond this, the one that ends first is dropped.
 pub(super) const FILTERS_MAX: usize = 32;
 
 /// One refusal.
 #[derive(Clone, Debug, PartialEq)]
 struct Filter {
-    /// Shared by all who refused the same, so that one look tells for all of them.
+    /// Shared by all equal refusals, so that one comparison holds for all of them.
     refused: Arc<Resources>,
     until: Instant,
 }
 
-/// What one client refused on one agent.
+/// Filters of one client on one agent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filters(SmallVec<[Filter; 1]>);
 
 impl Filters {
-    /// Hides what is contained in `refused` until then. A filter that hides no more and no longer than another is not kept.
+    /// Adds a filter until that time. One that is covered by another is not kept.
     pub fn add(&mut self, refused: Arc<Resources>, until: Instant) {
         let covered = |by: &Filter| by.until >= until && by.refused.contains(&refused);
         if self.0.iter().any(covered) {
@@ -46,13 +46,13 @@ impl Filters {
         }
     }
 
-    /// Whether an offer is hidden now; `covers` says whether it is contained in what was refused.
+    /// Whether an offer is hidden now; `covers` tells whether a refusal contains it.
     pub fn hide(&self, now: Instant, mut covers: impl FnMut(&Arc<Resources>) -> bool) -> bool {
         let mut hides = |filter: &Filter| filter.until > now && covers(&filter.refused);
         self.0.iter().any(&mut hides)
     }
 
-    /// Until when an offer is hidden, if it is hidden now.
+    /// Until when an offer is hidden; `None` if it is not hidden now.
     pub fn hide_until(
         &self,
         now: Instant,
@@ -63,30 +63,30 @@ impl Filters {
         hiding.map(|filter| filter.until).max()
     }
 
-    /// Whether this very refusal is among them.
+    /// Whether it contains this very value.
     pub fn has(&self, refused: &Arc<Resources>) -> bool {
         let mut all = self.0.iter();
         all.any(|filter| Arc::ptr_eq(&filter.refused, refused))
     }
 
-    /// Lets go of what has ended; true if anything had.
+    /// Drops expired filters. Returns whether there were any.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.0.len();
         self.0.retain(|filter| filter.until > now);
         self.0.len() < before
     }
 
-    /// Whether nothing is hidden any more.
+    /// Whether there is no filter.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many are kept.
+    /// Number of filters.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// When the first of them ends.
+    /// The first end.
     pub fn first_end(&self) -> Option<Instant> {
         self.0.iter().map(|filter| filter.until).min()
     }
@@ -111,7 +111,7 @@ mod tests {
 
     /// SPEC 4.6.
     #[test]
-    fn a_filter_hides_what_was_refused_or_less_until_its_end_and_never_more() {
+    fn filter_hides_contained_offers_until_its_end() {
         let mut filters = Filters::default();
         filters.add(refused("cpus:2;mem:100"), at(5));
         for (offered, now, hidden) in [
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_refuses_ever_more_keeps_a_bounded_list() {
+    fn filters_per_client_are_bounded() {
         let mut filters = Filters::default();
         for n in 1..1000 {
             filters.add(refused(&format!("cpus:{n};mem:{}", 2000 - n)), at(n));

@@ -1,6 +1,7 @@
-//! Metrics: what the allocator can say of itself, under Mesos' names (SPEC 3.10).
+//! Metrics of the allocator under Mesos' names.
 //!
-//! Plain functions of the books and of the times that runs took. Counted when somebody looks; only the runs are noted as they happen.
+//! Computed on request from the allocator's state; only the durations of runs are recorded as they
+//! happen.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,14 +10,14 @@ use module_api::sorter::Pool;
 use resources::{Name, Quantities};
 use runtime::{Instant, TimeSeries};
 
-use super::books::Books;
 use super::explain::Shares;
+use super::state::AllocatorState;
 
-/// Over which time the runs are looked at, and how many of them.
+/// Window of the statistics of runs, and their largest number.
 const WINDOW: Duration = Duration::from_secs(3600);
 const RUNS_MAX: usize = 1000;
 
-/// How long runs took.
+/// Durations of runs.
 pub struct Runs {
     count: u64,
     planned: Option<Instant>,
@@ -40,12 +41,12 @@ impl Default for Runs {
 }
 
 impl Runs {
-    /// Something has happened that a run is to follow.
+    /// An event requires a run.
     pub fn plan(&mut self, now: Instant) {
         self.planned.get_or_insert(now);
     }
 
-    /// A run begins, with all that was planned before it.
+    /// A run begins, for all events before it.
     pub fn begin(&mut self, now: Instant) {
         self.count += 1;
         self.began = now;
@@ -54,7 +55,7 @@ impl Runs {
             .record(now, milliseconds(waited.unwrap_or_default()));
     }
 
-    /// It is over.
+    /// The run ends.
     pub fn end(&mut self, now: Instant) {
         self.took.record(now, milliseconds(now - self.began));
     }
@@ -64,8 +65,8 @@ fn milliseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// All of them, by name.
-pub fn metrics(books: &Books, runs: &Runs) -> BTreeMap<String, f64> {
+/// All metrics by name.
+pub fn metrics(state: &AllocatorState, runs: &Runs) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let mut put = |name: &str, value: f64| {
         all.insert(format!("allocator/mesos/{name}"), value);
@@ -82,9 +83,9 @@ pub fn metrics(books: &Books, runs: &Runs) -> BTreeMap<String, f64> {
     }
     for (pool, suffix) in [(Pool::Regular, ""), (Pool::Revocable, "_revocable")] {
         let mut held = Quantities::new();
-        let members = books.clients.iter();
-        members.for_each(|(_, member)| held += member.held(pool));
-        let total = books.total(pool);
+        let records = state.clients.iter();
+        records.for_each(|(_, record)| held += record.held(pool));
+        let total = state.total(pool);
         let known = [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk];
         let names = total
             .iter()
@@ -96,18 +97,18 @@ pub fn metrics(books: &Books, runs: &Runs) -> BTreeMap<String, f64> {
             put(&of("offered_or_allocated"), held.get(&name).as_f64());
         }
     }
-    let shares = Shares::of(books, Pool::Regular);
+    let shares = Shares::of(state, Pool::Regular);
     for (role, share) in shares.by_role() {
         put(&format!("roles/{role}/shares/dominant"), share);
     }
     let mut filters: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, member) in books.clients.iter().filter(|(_, one)| one.subscribed) {
-        *filters.entry(member.role.as_str()).or_default() += member.filtered.len();
+    for (_, record) in state.clients.iter().filter(|(_, one)| one.subscribed) {
+        *filters.entry(record.role.as_str()).or_default() += record.filtered.len();
     }
     for (role, count) in filters {
         put(&format!("offer_filters/roles/{role}/active"), count as f64);
     }
-    for (role, names) in books.quota_names() {
+    for (role, names) in state.quota_names() {
         let held = shares.held_by(role);
         for name in names {
             let what = format!("quota/roles/{role}/resources/{name}/offered_or_allocated");
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_counted_with_how_long_they_waited_and_took() {
+    fn runs_are_counted_with_latency_and_duration() {
         let at = |ms| Instant::default() + Duration::from_millis(ms);
         let mut runs = Runs::default();
         for (planned, begun, ended) in [(Some(10), 12, 15), (None, 1000, 1009)] {
@@ -133,7 +134,7 @@ mod tests {
             runs.begin(at(begun));
             runs.end(at(ended));
         }
-        let all = metrics(&Books::default(), &runs);
+        let all = metrics(&AllocatorState::default(), &runs);
         for (name, value) in [
             ("allocation_runs", 2.0),
             ("allocation_run_ms", 9.0),

@@ -1,13 +1,18 @@
-//! Allocator: keeps the books of who holds what, and grants what is free by its sorter's advice (DESIGN 6, SPEC 4).
+//! Allocator: tracks all allocations and grants free resources by its sorter's advice.
 //!
-//! Hears the master's facts and the sorter's advice. Remembers the [`Books`] since the last `Begin`; restarted, it waits for the next one
-//! and for the master to tell everything anew. Runs follow what happened, not only the clock: what becomes free is offered at once, what
-//! was refused for no time at all waits for the batch that comes every allocation interval. Where it may, it has tasks make room
-//! for what is guaranteed ([`Revocation`]). It never waits for the master, and never grants what the books do not have, whatever the sorter says.
-//! Asked why it grants nothing, it answers in pieces ([`Survey`]).
+//! Handles the facts that the master sends and the sorter's advice. Keeps [`AllocatorState`] since
+//! the last `Begin`; after a restart it ignores facts until the master sends the next `Begin` and
+//! its full state.
+//!
+//! Runs follow events as well as the clock: freed resources are offered at once; resources refused
+//! with a filter of zero wait for the batch, once in each allocation interval. If configured, it
+//! has tasks revoked for unmet guarantees ([`Revocation`]). It never waits for the master, and
+//! never grants more than is free, whatever the sorter advises.
+//!
+//! An explanation ([`Survey`]) is computed in parts, with other messages handled in between.
 
+mod agent_filters;
 mod bits;
-mod books;
 mod by_client;
 mod charges;
 mod choice;
@@ -16,18 +21,18 @@ mod cutting;
 mod explain;
 mod filter;
 mod metrics;
-mod refused;
 mod revoker;
 mod revoking;
+mod state;
 mod victims;
 
-pub use books::{Agent, Asked, Booked, Books, Case, Refusal, Side};
+pub use agent_filters::AgentFilters;
 pub use by_client::ByClient;
-pub use clients::{Clients, Member};
+pub use clients::{ClientRecord, Clients};
 pub use explain::{Shares, Survey};
 pub use filter::Filters;
-pub use refused::Refused;
 pub use revoker::Revocation;
+pub use state::{Agent, AllocatorState, BookingResult, Case, PendingSlate, PoolBalance, Refusal};
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -50,38 +55,39 @@ use runtime::prelude::*;
 use metrics::Runs;
 use revoker::Revoker;
 
-/// The shortest time between two runs that do not wait for the batch: what happens within it is served together.
+/// Shortest time between two runs outside of batches; events within it share one run.
 const RUN_GAP: Duration = Duration::from_millis(2);
-/// Slates in one stage of a run after which what is still refused waits for the next batch.
+/// Slates in one stage of a run. After them, agents with rejected advice wait for the next batch.
 pub(crate) const ROUNDS_MAX: u8 = 4;
 
-/// In which order a run goes through its agents.
+/// The order in which a run considers agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AgentOrder {
-    /// By chance, in each stage anew (SPEC 4.5).
+    /// Random, shuffled again for each stage.
     #[default]
     Random,
-    /// Those with the least left first, so that whoever is next is given the tightest that fits, and whole agents stay free for as long as
-    /// may be (W9).
+    /// Agents with the fewest free resources first, so that each client gets the tightest fit and
+    /// whole agents stay free as long as possible.
     TightestFirst,
 }
 
-/// Agents that are explained before other messages have their turn.
+/// Agents explained before other messages are handled.
 const EXPLAINED_AT_ONCE: u32 = 1_000;
-/// Explanations at a time, each with a copy of the books if it needs one; whoever wants one more is to ask again.
+/// Concurrent explanations, each with a copy of the allocator's state if it needs several parts.
+/// Further requests are rejected.
 const EXPLAINING_MAX: usize = 4;
 
-/// The run under way.
+/// The current run.
 struct Run {
-    /// Every agent it looks at, in its order.
+    /// All its agents, in the order of the run.
     slots: Vec<u32>,
     batch: bool,
     walk: Walk,
-    /// Stages still to come, the next one last.
+    /// Remaining stages, the next one last.
     stages: Vec<Stage>,
 }
 
-/// One stage of a run, in a few rounds.
+/// One stage of a run, in one or more rounds.
 struct Walk {
     stage: Stage,
     round: u8,
@@ -100,50 +106,51 @@ impl Walk {
     }
 }
 
-/// The actor around the books.
+/// The actor around the allocator's state.
 pub struct Allocator {
-    books: Books,
+    state: AllocatorState,
     sorter: SorterRef,
     rng: SmallRng,
     order: AgentOrder,
-    /// Set by `Begin`; before it nothing is heard.
+    /// Set by `Begin`; without it, facts are ignored.
     master: Option<ActorRef>,
     run: Option<Run>,
-    /// A run is to begin shortly.
-    planned: bool,
-    /// No run but a batch begins before this.
+    /// A run is scheduled.
+    run_scheduled: bool,
+    /// The next run outside of batches begins no earlier.
     rest_until: Instant,
-    /// The next batch, or whether it came while a run was under way.
-    batch: Option<Errand>,
+    /// Timer of the next batch, and whether one became due during a run.
+    batch: Option<TimerHandle>,
     batch_due: bool,
-    /// The end of the pause after a beginning.
-    pause: Option<Errand>,
+    /// Timer for the end of the pause after a `Begin`.
+    pause: Option<TimerHandle>,
     pause_until: Instant,
     pause_max: Duration,
-    /// Explanations under way.
+    /// Number of running explanations.
     explaining: usize,
     runs: Runs,
-    /// Whether and when tasks make room for what is guaranteed.
+    /// Set if tasks are revoked for unmet guarantees.
     revoker: Option<Revoker>,
-    /// How much of each agent is for long tasks, if not all.
+    /// The bound on long tasks, if there is one.
     long_tasks: Option<LongTasksBounded>,
 }
 
 impl Allocator {
-    /// An allocator that takes advice of `sorter`, offers nothing below all of `sets_min`, and shuffles by `rng`.
+    /// An allocator that uses `sorter`, offers nothing smaller than each of `sets_min`, and
+    /// shuffles with `rng`.
     pub fn new(sorter: SorterRef, sets_min: Option<Vec<Quantities>>, rng: SmallRng) -> Self {
-        let mut books = Books::default();
+        let mut state = AllocatorState::default();
         if let Some(sets_min) = sets_min {
-            books.sets_min = sets_min;
+            state.sets_min = sets_min;
         }
         Self {
-            books,
+            state,
             sorter,
             rng,
             order: AgentOrder::default(),
             master: None,
             run: None,
-            planned: false,
+            run_scheduled: false,
             rest_until: Instant::default(),
             batch: None,
             batch_due: false,
@@ -157,58 +164,60 @@ impl Allocator {
         }
     }
 
-    /// Goes through agents in this order.
-    pub fn going_through(mut self, order: AgentOrder) -> Self {
+    /// Sets the order of agents.
+    pub fn with_order(mut self, order: AgentOrder) -> Self {
         self.order = order;
         self
     }
 
-    /// Grants nothing for so long after a beginning with quotas.
-    pub fn pausing(mut self, pause: RecoveryPause) -> Self {
+    /// Sets the pause in allocation after a `Begin` with quotas.
+    pub fn with_pause(mut self, pause: RecoveryPause) -> Self {
         self.pause_max = pause.timeout;
-        self.books.await_part(pause.factor);
+        self.state.set_recovery_factor(pause.factor);
         self
     }
 
-    /// Offers agents with graphics processors to all, not only to frameworks with `GPU_RESOURCES`.
-    pub fn giving_gpus_to_all(mut self) -> Self {
-        self.books.give_gpus_to_all();
+    /// Offers agents with GPUs to all frameworks, not only to those with the `GPU_RESOURCES`
+    /// capability.
+    pub fn with_gpus_for_all(mut self) -> Self {
+        self.state.offer_gpus_to_all();
         self
     }
 
-    /// Counts what is reserved towards the share of its role whether it is used or not.
-    pub fn charging_reservations(mut self) -> Self {
-        self.books.charge_reservations();
+    /// Counts reservations towards the share of their role even while they are idle.
+    pub fn with_charged_reservations(mut self) -> Self {
+        self.state.charge_reservations();
         self
     }
 
-    /// Has tasks make room for what is guaranteed and wanted. What is guaranteed and not wanted is lent to others then.
-    pub fn revoking(mut self, revocation: Revocation) -> Self {
+    /// Enables revocation of tasks for guarantees that are unmet and wanted. Guarantees that no
+    /// framework wants are then lent to other roles.
+    pub fn with_revocation(mut self, revocation: Revocation) -> Self {
         self.revoker = Some(Revoker::new(revocation));
-        self.books.lend_guarantees();
+        self.state.lend_guarantees();
         self
     }
 
-    /// Has long tasks use so much of each agent at most.
-    pub fn bounding_long_tasks(mut self, bound: LongTasksBounded) -> Self {
+    /// Sets the largest share of each agent that long tasks may use.
+    pub fn with_long_task_bound(mut self, bound: LongTasksBounded) -> Self {
         self.long_tasks = Some(bound);
         self
     }
 
-    /// Plans a run if something has happened that one should follow.
-    fn heed(&mut self, ctx: &mut Context<Self>) {
-        if self.planned || self.run.is_some() || !self.books.wants_run() {
+    /// Schedules a run if an event requires one.
+    fn schedule_run(&mut self, ctx: &mut Context<Self>) {
+        if self.run_scheduled || self.run.is_some() || !self.state.wants_run() {
             return;
         }
-        self.planned = true;
+        self.run_scheduled = true;
         self.runs.plan(ctx.clock().now());
         let begin = |this: &mut Self, ctx: &mut Context<Self>| {
-            this.planned = false;
+            this.run_scheduled = false;
             this.begin_run(false, ctx);
         };
         let rest = self.rest_until - ctx.clock().now();
         if rest.is_zero() {
-            // After whatever is in the mailbox already, so that it is served together.
+            // After all messages that are already in the mailbox, so that one run covers them.
             ctx.then(std::future::ready(()), move |this, (), ctx| {
                 begin(this, ctx)
             });
@@ -218,7 +227,7 @@ impl Allocator {
     }
 
     fn plan_batch(&mut self, ctx: &mut Context<Self>) {
-        let interval = self.books.interval;
+        let interval = self.state.interval;
         let batch = ctx.after(interval, |this, ctx| this.begin_run(true, ctx));
         if let Some(earlier) = self.batch.replace(batch) {
             ctx.cancel(earlier);
@@ -230,7 +239,7 @@ impl Allocator {
             self.batch_due |= batch;
             return;
         }
-        if self.books.is_paused() {
+        if self.state.is_paused() {
             if batch {
                 self.plan_batch(ctx);
             }
@@ -239,10 +248,10 @@ impl Allocator {
         let now = ctx.clock().now();
         self.rest_until = now + RUN_GAP;
         self.runs.begin(now);
-        let mut slots = self.books.candidates(now, batch);
+        let mut slots = self.state.candidates(now, batch);
         slots.shuffle(&mut self.rng);
         if self.order == AgentOrder::TightestFirst {
-            self.books.tightest_first(Pool::Regular, &mut slots);
+            self.state.tightest_first(Pool::Regular, &mut slots);
         }
         self.run = Some(Run {
             batch,
@@ -250,11 +259,11 @@ impl Allocator {
             stages: vec![Stage::Revocable, Stage::Fair],
             slots,
         });
-        self.go_on(ctx);
+        self.send_next_slate(ctx);
     }
 
-    /// Asks the sorter about the next slate, or ends the run if there is none.
-    fn go_on(&mut self, ctx: &mut Context<Self>) {
+    /// Sends the sorter the next slate, or ends the run if there is none.
+    fn send_next_slate(&mut self, ctx: &mut Context<Self>) {
         while let Some(run) = &mut self.run {
             let now = ctx.clock().now();
             let Walk {
@@ -263,11 +272,11 @@ impl Allocator {
                 barred,
                 ..
             } = &run.walk;
-            if let Some((slate, asked)) = self.books.slate(*stage, slots, barred, now) {
+            if let Some((slate, pending)) = self.state.slate(*stage, slots, barred, now) {
                 let sorter = self.sorter.clone();
                 let advice = async move { sorter.advice(slate).await };
                 ctx.then(advice, move |this, advice, ctx| {
-                    this.hear(asked, advice, ctx)
+                    this.apply_advice(pending, advice, ctx)
                 });
                 return;
             }
@@ -283,10 +292,10 @@ impl Allocator {
             return self.end_run(ctx);
         };
         if run.walk.round > 0 {
-            run.slots.shuffle(&mut self.rng); // SPEC 4.5: each stage has an order of its own.
+            run.slots.shuffle(&mut self.rng); // Each stage has an order of its own.
         }
         if self.order == AgentOrder::TightestFirst {
-            self.books.tightest_first(stage.pool(), &mut run.slots);
+            self.state.tightest_first(stage.pool(), &mut run.slots);
         }
         run.walk = Walk::new(stage, run.slots.clone());
     }
@@ -296,27 +305,27 @@ impl Allocator {
             return;
         };
         self.runs.end(ctx.clock().now());
-        self.books.run_ended();
-        self.tell_inverse_grants(&run, ctx);
+        self.state.run_ended();
+        self.send_inverse_grants(&run, ctx);
         if std::mem::take(&mut self.batch_due) {
             self.begin_run(true, ctx);
             return;
         }
         if run.batch {
-            self.look_for_room(ctx);
+            self.check_guarantees(ctx);
             self.plan_batch(ctx);
         }
-        self.heed(ctx);
+        self.schedule_run(ctx);
     }
 
-    fn hear(
+    fn apply_advice(
         &mut self,
-        asked: Asked,
+        pending: PendingSlate,
         advice: Result<Vec<Advice>, ModuleError>,
         ctx: &mut Context<Self>,
     ) {
-        if !self.books.is_current(&asked) {
-            return; // The books were begun anew meanwhile.
+        if !self.state.is_current(&pending) {
+            return; // A `Begin` has replaced the state meanwhile.
         }
         let Some(run) = &mut self.run else {
             return;
@@ -324,38 +333,39 @@ impl Allocator {
         let advice = match advice {
             Ok(advice) => advice,
             Err(error) => {
-                tracing::warn!(%error, "no advice: all agents wait for the next batch");
-                self.books.begin_epoch();
-                self.books.postpone_everybody();
+                tracing::warn!(%error, "no advice from the sorter, postponing all agents to the next batch");
+                self.state.begin_epoch();
+                self.state.postpone_all();
                 return self.end_run(ctx);
             }
         };
-        let booked = self.books.book(asked, &advice, ctx.clock().now());
+        let booked = self.state.book(pending, &advice, ctx.clock().now());
         for (refusal, count) in &booked.refusals {
             if refusal.is_fault() {
-                tracing::warn!(%refusal, count, "advice of the sorter was not followed");
+                tracing::warn!(%refusal, count, "rejecting advice of the sorter");
             } else {
-                tracing::debug!(%refusal, count, "advice of the sorter was not followed");
+                tracing::debug!(%refusal, count, "rejecting advice of the sorter");
             }
         }
         let walk = &mut run.walk;
         walk.round += 1;
         let over = booked.again.is_empty() || walk.round == ROUNDS_MAX;
         if over {
-            self.books.postpone(&booked.again);
+            self.state.postpone(&booked.again);
         } else {
             walk.slots = booked.again.clone();
             walk.barred.extend(booked.barred.iter().copied());
         }
-        self.tell_grants(booked);
+        self.send_grants(booked);
         if over {
             self.next_stage(ctx);
         }
-        self.go_on(ctx);
+        self.send_next_slate(ctx);
     }
 
-    /// Tells the master. What cannot be told is taken back, or it would be held for ever.
-    fn tell_grants(&mut self, booked: Booked) {
+    /// Sends grants to the master. If that fails, they are taken back; otherwise they would stay
+    /// allocated for ever.
+    fn send_grants(&mut self, booked: BookingResult) {
         if booked.grants.is_empty() {
             return;
         }
@@ -364,27 +374,28 @@ impl Allocator {
             .iter()
             .map(|(_, grant)| grant.clone())
             .collect();
-        let told = self
+        let sent = self
             .master
             .as_ref()
             .map(|master| master.tell(Granted { grants }));
-        if let Some(Err(error)) = told {
-            tracing::warn!(%error, "the master cannot be told of grants: they are taken back");
+        if let Some(Err(error)) = sent {
+            tracing::warn!(%error, "cannot send grants to the master, taking them back");
             for (client, grant) in &booked.grants {
-                self.books
+                self.state
                     .take_back(&grant.agent_id, *client, &grant.resources);
             }
         }
     }
 
-    /// Goes on with an explanation, and comes back to it after what has come meanwhile.
+    /// Computes the next part of an explanation, and schedules the rest behind the pending
+    /// messages.
     fn explain(
         &mut self,
         mut survey: Survey,
         promise: Promise<Result<Explanation, Fault>>,
         ctx: &mut Context<Self>,
     ) {
-        let done = survey.go_on(&mut self.books, EXPLAINED_AT_ONCE);
+        let done = survey.advance(&mut self.state, EXPLAINED_AT_ONCE);
         if matches!(done, Ok(false)) && promise.is_awaited() {
             ctx.then(std::future::ready(()), |this, (), ctx| {
                 this.explain(survey, promise, ctx);
@@ -392,38 +403,39 @@ impl Allocator {
             return;
         }
         self.explaining -= 1;
-        promise.answer(done.map(|_| survey.end()));
+        promise.answer(done.map(|_| survey.finish()));
     }
 
-    /// Tells the master who should leave agents that will be away. A batch looks at all of them, any other run at its own.
-    fn tell_inverse_grants(&mut self, run: &Run, ctx: &Context<Self>) {
+    /// Sends requests for inverse offers. A batch covers all agents with planned downtime, any
+    /// other run only its own.
+    fn send_inverse_grants(&mut self, run: &Run, ctx: &Context<Self>) {
         let slots = (!run.batch).then_some(&run.slots[..]);
-        let grants = self.books.inverse_grants(slots, ctx.clock().now());
+        let grants = self.state.inverse_grants(slots, ctx.clock().now());
         if grants.is_empty() {
             return;
         }
-        let told = self.master.as_ref().map(|master| {
+        let sent = self.master.as_ref().map(|master| {
             let grants = grants.clone();
             master.tell(InverseGranted { grants })
         });
-        if let Some(Err(error)) = told {
-            tracing::warn!(%error, "the master cannot be told who should leave its agents");
+        if let Some(Err(error)) = sent {
+            tracing::warn!(%error, "cannot send inverse grants to the master");
             let now = ctx.clock().now();
             for grant in grants {
-                let unasked = InverseAnswered {
+                let cancelled = InverseAnswered {
                     framework_id: grant.framework_id,
                     agent_id: grant.agent_id,
                     refuse: None,
                 };
-                self.books.inverse_answered(&unasked, now);
+                self.state.inverse_answered(&cancelled, now);
             }
         }
     }
 
-    fn tell_withdrawn(&self, withdrawn: Withdrawn) {
-        let told = self.master.as_ref().map(|master| master.tell(withdrawn));
-        if let Some(Err(error)) = told {
-            tracing::warn!(%error, "the master cannot be told what is wanted back");
+    fn send_withdrawn(&self, withdrawn: Withdrawn) {
+        let sent = self.master.as_ref().map(|master| master.tell(withdrawn));
+        if let Some(Err(error)) = sent {
+            tracing::warn!(%error, "cannot send a withdrawal to the master");
         }
     }
 }
@@ -433,32 +445,33 @@ impl Actor for Allocator {
 }
 
 impl Process for Allocator {
-    // All agents of the largest clusters, each in a few facts: told anew, they come in one go.
+    // Holds several facts for each agent of the largest cluster, which the master sends at once
+    // after a `Begin`.
     const MAILBOX: u32 = 262_144;
 
-    fn hears(ears: &mut Ears<Self>) {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
         let roles = &[Role::Master];
-        ears.hear::<Begin>(roles);
-        ears.hear::<AgentAdded>(roles);
-        ears.hear::<AgentRemoved>(roles);
-        ears.hear::<AgentActivity>(roles);
-        ears.hear::<UnavailabilityChanged>(roles);
-        ears.hear::<InverseAnswered>(roles);
-        ears.hear::<AgentOversubscribed>(roles);
-        ears.hear::<FrameworkAdded>(roles);
-        ears.hear::<FrameworkRemoved>(roles);
-        ears.hear::<FrameworkActivity>(roles);
-        ears.hear::<OfferBudgetSpent>(roles);
-        ears.hear::<Recovered>(roles);
-        ears.hear::<Converted>(roles);
-        ears.hear::<Suppressed>(roles);
-        ears.hear::<Revived>(roles);
-        ears.hear::<QuotasChanged>(roles);
-        ears.hear::<WeightsChanged>(roles);
-        ears.hear::<WhitelistChanged>(roles);
-        ears.hear::<TasksListed>(roles);
-        ears.hear::<Explain>(roles);
-        ears.hear::<Measure>(roles);
+        handlers.accept::<Begin>(roles);
+        handlers.accept::<AgentAdded>(roles);
+        handlers.accept::<AgentRemoved>(roles);
+        handlers.accept::<AgentActivity>(roles);
+        handlers.accept::<UnavailabilityChanged>(roles);
+        handlers.accept::<InverseAnswered>(roles);
+        handlers.accept::<AgentOversubscribed>(roles);
+        handlers.accept::<FrameworkAdded>(roles);
+        handlers.accept::<FrameworkRemoved>(roles);
+        handlers.accept::<FrameworkActivity>(roles);
+        handlers.accept::<OfferBudgetSpent>(roles);
+        handlers.accept::<Recovered>(roles);
+        handlers.accept::<Converted>(roles);
+        handlers.accept::<Suppressed>(roles);
+        handlers.accept::<Revived>(roles);
+        handlers.accept::<QuotasChanged>(roles);
+        handlers.accept::<WeightsChanged>(roles);
+        handlers.accept::<WhitelistChanged>(roles);
+        handlers.accept::<TasksListed>(roles);
+        handlers.accept::<Explain>(roles);
+        handlers.accept::<Measure>(roles);
     }
 }
 
@@ -466,19 +479,19 @@ impl Handler<Begin> for Allocator {
     type Result = ();
 
     fn handle(&mut self, begin: Begin, ctx: &mut Context<Self>) {
-        self.books.begin(&begin);
+        self.state.begin(&begin);
         if let Some(revoker) = &mut self.revoker {
             revoker.begin();
         }
         self.master = Some(ctx.node().refer(begin.master));
-        self.tell_of_long_tasks();
+        self.send_long_task_bound();
         self.run = None;
         self.batch_due = false;
         self.plan_batch(ctx);
         self.pause_until = ctx.clock().now() + self.pause_max;
         let pause = ctx.after(self.pause_max, |this, ctx| {
-            this.books.resume();
-            this.heed(ctx);
+            this.state.resume();
+            this.schedule_run(ctx);
         });
         if let Some(earlier) = self.pause.replace(pause) {
             ctx.cancel(earlier);
@@ -490,7 +503,7 @@ impl Handler<Measure> for Allocator {
     type Result = MessageResult<Measure>;
 
     fn handle(&mut self, _: Measure, _: &mut Context<Self>) -> Self::Result {
-        MessageResult(metrics::metrics(&self.books, &self.runs))
+        MessageResult(metrics::metrics(&self.state, &self.runs))
     }
 }
 
@@ -500,12 +513,12 @@ impl Handler<Explain> for Allocator {
     fn handle(&mut self, question: Explain, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         if self.explaining == EXPLAINING_MAX {
-            let reason = format!("{EXPLAINING_MAX} explanations are under way: ask again");
+            let reason = format!("{EXPLAINING_MAX} explanations are in progress: try again");
             promise.answer(Err(Fault::Failed { reason }));
             return reply;
         }
         let now = ctx.clock().now();
-        match Survey::begin(&self.books, &question, self.pause_until - now, now) {
+        match Survey::begin(&self.state, &question, self.pause_until - now, now) {
             Ok(survey) => {
                 self.explaining += 1;
                 self.explain(survey, promise, ctx);
@@ -516,43 +529,43 @@ impl Handler<Explain> for Allocator {
     }
 }
 
-/// Facts that change the books and nothing else; what follows from them is decided once for all.
-macro_rules! hear {
-    ($($fact:ty => |$books:ident, $heard:ident, $now:ident| $act:expr;)*) => {$(
+/// Facts that only change the state; a run for all of them is scheduled afterwards.
+macro_rules! handle_facts {
+    ($($fact:ty => |$state:ident, $message:ident, $now:ident| $act:expr;)*) => {$(
         impl Handler<$fact> for Allocator {
             type Result = ();
 
-            fn handle(&mut self, $heard: $fact, ctx: &mut Context<Self>) {
+            fn handle(&mut self, $message: $fact, ctx: &mut Context<Self>) {
                 if self.master.is_none() {
-                    return; // Not begun: the master will tell it all again.
+                    return; // No `Begin` yet: the master will send its full state.
                 }
-                let ($books, $now) = (&mut self.books, ctx.clock().now());
+                let ($state, $now) = (&mut self.state, ctx.clock().now());
                 let withdrawn: Option<Withdrawn> = $act;
                 if let Some(withdrawn) = withdrawn {
-                    self.tell_withdrawn(withdrawn);
+                    self.send_withdrawn(withdrawn);
                 }
-                self.heed(ctx);
+                self.schedule_run(ctx);
             }
         }
     )*};
 }
 
-hear! {
-    AgentAdded => |books, added, _now| { books.agent_added(added); None };
-    AgentRemoved => |books, removed, _now| { books.agent_removed(&removed); None };
-    AgentActivity => |books, activity, _now| { books.agent_activity(&activity); None };
-    UnavailabilityChanged => |books, changed, _now| { books.unavailability_changed(&changed); None };
-    InverseAnswered => |books, answered, now| { books.inverse_answered(&answered, now); None };
-    AgentOversubscribed => |books, lent, _now| books.agent_oversubscribed(lent);
-    FrameworkAdded => |books, added, _now| { books.framework_added(added); None };
-    FrameworkRemoved => |books, removed, _now| { books.framework_removed(&removed); None };
-    FrameworkActivity => |books, activity, _now| { books.framework_activity(&activity); None };
-    OfferBudgetSpent => |books, spent, _now| { books.offer_budget_spent(&spent); None };
-    Recovered => |books, recovered, now| { books.recovered(&recovered, now); None };
-    Converted => |books, converted, _now| { books.converted(&converted); None };
-    Suppressed => |books, suppressed, _now| { books.suppressed(&suppressed); None };
-    Revived => |books, revived, _now| { books.revived(&revived); None };
-    QuotasChanged => |books, changed, _now| { books.quotas_changed(&changed); None };
-    WeightsChanged => |books, changed, _now| { books.weights_changed(&changed); None };
-    WhitelistChanged => |books, changed, _now| { books.whitelist_changed(&changed); None };
+handle_facts! {
+    AgentAdded => |state, added, _now| { state.agent_added(added); None };
+    AgentRemoved => |state, removed, _now| { state.agent_removed(&removed); None };
+    AgentActivity => |state, activity, _now| { state.agent_activity(&activity); None };
+    UnavailabilityChanged => |state, changed, _now| { state.unavailability_changed(&changed); None };
+    InverseAnswered => |state, answered, now| { state.inverse_answered(&answered, now); None };
+    AgentOversubscribed => |state, lent, _now| state.agent_oversubscribed(lent);
+    FrameworkAdded => |state, added, _now| { state.framework_added(added); None };
+    FrameworkRemoved => |state, removed, _now| { state.framework_removed(&removed); None };
+    FrameworkActivity => |state, activity, _now| { state.framework_activity(&activity); None };
+    OfferBudgetSpent => |state, spent, _now| { state.offer_budget_spent(&spent); None };
+    Recovered => |state, recovered, now| { state.recovered(&recovered, now); None };
+    Converted => |state, converted, _now| { state.converted(&converted); None };
+    Suppressed => |state, suppressed, _now| { state.suppressed(&suppressed); None };
+    Revived => |state, revived, _now| { state.revived(&revived); None };
+    QuotasChanged => |state, changed, _now| { state.quotas_changed(&changed); None };
+    WeightsChanged => |state, changed, _now| { state.weights_changed(&changed); None };
+    WhitelistChanged => |state, changed, _now| { state.whitelist_changed(&changed); None };
 }

@@ -1,9 +1,10 @@
-//! Revoker: when tasks are looked for that must make room, and what has been heard of them so far (S115, S122).
+//! Revoker: decides when to look for tasks to revoke, and collects the master's list of tasks.
 //!
-//! Pure: it is told the time and what the books say. A role that lacks something waits first, since tasks end by themselves; then the
-//! master is asked what runs, and again for as long as something is lacking: when those who were named have had their time, or ever less
-//! often if nobody could be named. Remembers one question at a time, and the agents on which room is made; whoever is restarted begins to
-//! wait anew. Chooses nobody: that is for [`super::victims`].
+//! No I/O and no clock: the caller passes the time and the unmet guarantees. A role with an unmet
+//! guarantee first waits, since tasks end by themselves. Then the master is asked for its tasks,
+//! again and again while the guarantee is unmet: after the grace time of the named tasks, or with
+//! growing intervals if none could be named. Keeps one request at a time and the agents on which
+//! tasks are revoked; after a restart the wait begins anew. [`super::victims`] selects the tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,132 +13,139 @@ use module_api::allocator::{ListedTask, TasksListed};
 use resources::{Quantities, Role};
 use runtime::Instant;
 
-/// The least time between two questions, and the most.
+/// Shortest and longest time between two requests.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_MAX: Duration = Duration::from_secs(300);
-/// How long a role must have lacked nothing at most before those may stay who make room for it; half their time, if that is less.
+/// Time for which a role's guarantee must be met before tasks named for it may stay; half the grace
+/// time if that is shorter.
 const CALM_MAX: Duration = Duration::from_secs(10);
 
-/// How tasks are made to make room for what is guaranteed.
+/// Settings for the revocation of tasks for unmet guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Revocation {
-    /// How long something must have been lacking before any task is revoked.
+    /// Time for which a guarantee must be unmet before any task is revoked.
     pub after: Duration,
-    /// How long a task has from the warning on.
+    /// Time between the warning of a task and its kill.
     pub grace: Duration,
 }
 
-/// What the master says runs, once it has said all of it.
+/// The master's complete list of tasks.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Heard {
-    /// The roles that it was asked for.
+pub struct TaskListing {
+    /// The roles of the request.
     pub roles: BTreeSet<Role>,
-    /// All tasks on the agents that it was asked about.
+    /// All tasks on the requested agents.
     pub tasks: Vec<ListedTask>,
-    /// What counts for each role with a quota.
+    /// Quota consumption of each role with a quota.
     pub consumed: BTreeMap<String, Quantities>,
 }
 
-/// See the head of this file.
+/// See the module documentation.
 #[derive(Clone, Debug)]
 pub struct Revoker {
     revocation: Revocation,
-    /// Since when each role lacks something.
+    /// Roles with an unmet guarantee, and since when.
     since: BTreeMap<Role, Instant>,
     next_look: Instant,
-    /// How long after a question that came to nothing the next one is.
+    /// Time to the next request after one without result.
     wait: Duration,
-    /// The agents on which tasks make room, by their slots: for which role, and until when.
-    kept: BTreeMap<u32, (Role, Instant)>,
-    /// The roles for which tasks were named, each with since when it has lacked nothing at every look; `None` if it lacks something. What is
-    /// only offered to it may be declined, and its framework may be away for a moment: until it has been so for a while it lacks something.
+    /// Agents on which tasks are revoked, by slot, with the role and the end.
+    kept_agents: BTreeMap<u32, (Role, Instant)>,
+    /// Roles for which tasks were named, and since when each is met at every check; `None` while
+    /// unmet. An offer to the role may be declined, and its framework may be inactive for a moment,
+    /// so the role counts as unmet until it has been met for a while.
     served: BTreeMap<Role, Option<Instant>>,
-    /// Whether the master may know of tasks that an earlier allocator has named, for whatever role.
-    anew: bool,
-    /// The first look since the books were begun.
+    /// The master may know tasks that an earlier allocator named, for any role.
+    after_begin: bool,
+    /// The first check after a `Begin`.
     first_look: Option<Instant>,
-    /// The last slot that was asked about.
-    turn: u32,
+    /// The last requested slot.
+    last_slot: u32,
     number: u64,
-    asked: Option<Heard>,
+    pending: Option<TaskListing>,
 }
 
 impl Revoker {
-    /// One that has seen nothing.
+    /// A revoker without state.
     pub fn new(revocation: Revocation) -> Self {
         Self {
             revocation,
             since: BTreeMap::new(),
             next_look: Instant::default(),
             wait: LOOK,
-            kept: BTreeMap::new(),
+            kept_agents: BTreeMap::new(),
             served: BTreeMap::new(),
-            anew: true,
+            after_begin: true,
             first_look: None,
-            turn: u32::MAX,
+            last_slot: u32::MAX,
             number: 0,
-            asked: None,
+            pending: None,
         }
     }
 
-    /// The books were begun anew: what was seen and asked counts no more.
+    /// Resets the state after a `Begin`.
     pub fn begin(&mut self) {
         self.since.clear();
-        self.kept.clear();
+        self.kept_agents.clear();
         self.served.clear();
-        self.anew = true;
+        self.after_begin = true;
         self.first_look = None;
-        self.asked = None;
+        self.pending = None;
     }
 
-    /// These roles are short now. If tasks that were named may stay, since those for which they were have lacked nothing for a while, gives the
-    /// roles that lack something still.
-    pub fn spares(&mut self, short: &BTreeSet<Role>, now: Instant) -> Option<BTreeSet<Role>> {
+    /// Records the roles with unmet guarantees. If tasks named for another role may stay, because
+    /// it has been met for a while, returns the roles that are still unmet.
+    pub fn still_lacking(
+        &mut self,
+        unmet: &BTreeSet<Role>,
+        now: Instant,
+    ) -> Option<BTreeSet<Role>> {
         let calm = (self.revocation.grace / 2).min(CALM_MAX);
-        if self.anew {
+        if self.after_begin {
             // An earlier allocator may have named tasks for any of them.
-            let all = short.iter().map(|role| (role.clone(), None));
+            let all = unmet.iter().map(|role| (role.clone(), None));
             self.served.extend(all);
         }
         let before = self.served.len();
         self.served.retain(|role, since| {
-            if short.contains(role) {
+            if unmet.contains(role) {
                 *since = None;
             }
-            short.contains(role) || now - *since.get_or_insert(now) < calm
+            unmet.contains(role) || now - *since.get_or_insert(now) < calm
         });
         let first = *self.first_look.get_or_insert(now);
-        let begun = self.anew && now - first >= calm;
-        self.anew &= !begun;
-        let lacking = || short.iter().chain(self.served.keys()).cloned().collect();
+        let begun = self.after_begin && now - first >= calm;
+        self.after_begin &= !begun;
+        let lacking = || unmet.iter().chain(self.served.keys()).cloned().collect();
         (begun || self.served.len() < before).then(lacking)
     }
 
-    /// Room is made on these agents only, by their slots: any other was removed, and whoever has its slot now was never asked to make room.
-    pub fn room_is_made_on(&mut self, slots: impl Fn(u32) -> bool) {
-        self.kept.retain(|slot, _| slots(*slot));
+    /// Keeps only agents that are still there: another agent in the same slot has no revoked tasks.
+    pub fn retain_agents(&mut self, slots: impl Fn(u32) -> bool) {
+        self.kept_agents.retain(|slot, _| slots(*slot));
     }
 
-    /// How long a task has from the warning on.
+    /// Time between the warning of a task and its kill.
     pub fn grace(&self) -> Duration {
         self.revocation.grace
     }
 
-    /// The last slot that was asked about.
-    pub fn turn(&self) -> u32 {
-        self.turn
+    /// The last requested slot.
+    pub fn last_slot(&self) -> u32 {
+        self.last_slot
     }
 
-    /// These roles are short now. Gives those that have been for long enough, if it is time to ask for them.
-    pub fn due(&mut self, short: BTreeSet<Role>, now: Instant) -> BTreeSet<Role> {
+    /// Records the roles with unmet guarantees. Returns those unmet for long enough, if a request
+    /// is due.
+    pub fn due(&mut self, unmet: BTreeSet<Role>, now: Instant) -> BTreeSet<Role> {
         let served = &self.served;
-        let lacks = |role: &Role| short.contains(role) || served.contains_key(role);
-        self.kept
+        let lacks = |role: &Role| unmet.contains(role) || served.contains_key(role);
+        self.kept_agents
             .retain(|_, (role, until)| now < *until && lacks(role));
         let before = self.since.len();
         self.since.retain(|role, _| lacks(role));
         let mut changed = self.since.len() < before;
-        for role in &short {
+        for role in &unmet {
             changed |= !self.since.contains_key(role);
             self.since.entry(role.clone()).or_insert(now);
         }
@@ -152,55 +160,57 @@ impl Revoker {
         let long = self
             .since
             .iter()
-            .filter(|(role, since)| now - **since >= after && short.contains(*role));
+            .filter(|(role, since)| now - **since >= after && unmet.contains(*role));
         long.map(|(role, _)| role.clone()).collect()
     }
 
-    /// The master is asked for these roles, about agents up to that slot. Gives the question's number.
-    pub fn ask(&mut self, roles: BTreeSet<Role>, turn: u32, now: Instant) -> u64 {
+    /// Records a request for these roles, about agents up to that slot. Returns its number.
+    pub fn record_request(&mut self, roles: BTreeSet<Role>, last_slot: u32, now: Instant) -> u64 {
         self.next_look = now + self.wait;
-        self.turn = turn;
+        self.last_slot = last_slot;
         self.number += 1;
-        self.asked = Some(Heard {
+        self.pending = Some(TaskListing {
             roles,
-            ..Heard::default()
+            ..TaskListing::default()
         });
         self.number
     }
 
-    /// Tasks were named on these agents, for these roles.
-    pub fn named(&mut self, places: impl IntoIterator<Item = (u32, Role)>, now: Instant) {
+    /// Records that tasks were named on these agents for these roles.
+    pub fn record_victims(&mut self, places: impl IntoIterator<Item = (u32, Role)>, now: Instant) {
         let until = now + self.revocation.grace * 2;
         for (slot, role) in places {
             self.served.insert(role.clone(), None);
-            self.kept.insert(slot, (role, until));
+            self.kept_agents.insert(slot, (role, until));
         }
         self.wait = LOOK;
         self.next_look = now + self.revocation.grace.max(LOOK);
     }
 
-    /// Nobody could be named.
-    pub fn named_nobody(&mut self, now: Instant) {
+    /// Records that no task could be named.
+    pub fn record_no_victims(&mut self, now: Instant) {
         self.wait = (self.wait * 2).min(LOOK_MAX);
         self.next_look = now + self.wait;
     }
 
-    /// The agents, by their slots, where what comes free is kept together, and the role that lacks it.
-    pub fn kept(&self) -> BTreeMap<u32, Role> {
-        let kept = self.kept.iter();
-        kept.map(|(slot, (role, _))| (*slot, role.clone()))
+    /// Agents on which freed resources are kept, by slot, with the role that needs them.
+    pub fn kept_agents(&self) -> BTreeMap<u32, Role> {
+        let kept_agents = self.kept_agents.iter();
+        kept_agents
+            .map(|(slot, (role, _))| (*slot, role.clone()))
             .collect()
     }
 
-    /// The master has answered, or a part of it. Gives the whole when it is there; an answer to an earlier question is none.
-    pub fn hear(&mut self, listed: TasksListed) -> Option<Heard> {
+    /// Adds a part of the master's reply. Returns the whole once it is complete. Replies to earlier
+    /// requests are ignored.
+    pub fn receive(&mut self, listed: TasksListed) -> Option<TaskListing> {
         if listed.number != self.number {
             return None;
         }
-        let asked = self.asked.as_mut()?;
-        asked.tasks.extend(listed.tasks);
-        asked.consumed = listed.consumed?;
-        self.asked.take()
+        let pending = self.pending.as_mut()?;
+        pending.tasks.extend(listed.tasks);
+        pending.consumed = listed.consumed?;
+        self.pending.take()
     }
 }
 
@@ -219,10 +229,10 @@ mod tests {
 
     /// S115: tasks are revoked only if waiting for others to end was not fast enough.
     #[test]
-    fn a_role_is_asked_for_when_it_has_been_short_without_a_break_for_long_enough() {
+    fn request_waits_for_continuous_shortage() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
-        let mut due = |short: &[&str], seconds| revoker.due(roles(short), at(seconds));
+        let mut due = |unmet: &[&str], seconds| revoker.due(roles(unmet), at(seconds));
         assert_eq!(due(&["a"], 0), roles(&[]));
         assert_eq!(due(&["a", "b"], 9), roles(&[]));
         assert_eq!(due(&["a", "b"], 10), roles(&["a"]));
@@ -232,69 +242,79 @@ mod tests {
     }
 
     #[test]
-    fn who_was_named_may_stay_when_the_role_has_lacked_nothing_for_a_while() {
+    fn victims_stay_after_a_calm_period() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
-        revoker.anew = false;
-        assert_eq!(revoker.spares(&roles(&["a"]), at(0)), None);
-        assert_eq!(revoker.spares(&roles(&[]), at(50)), None, "nobody is named");
+        revoker.after_begin = false;
+        assert_eq!(revoker.still_lacking(&roles(&["a"]), at(0)), None);
+        assert_eq!(
+            revoker.still_lacking(&roles(&[]), at(50)),
+            None,
+            "nobody is named"
+        );
         let role = |name: &str| Role::new(name).unwrap();
-        revoker.named([(1, role("a")), (2, role("b"))], at(50));
-        let mut spares = |short: &[&str], seconds| revoker.spares(&roles(short), at(seconds));
-        assert_eq!(spares(&["a", "b", "c"], 51), None);
-        assert_eq!(spares(&["a", "c"], 52), None);
-        assert_eq!(spares(&["c"], 61), None);
+        revoker.record_victims([(1, role("a")), (2, role("b"))], at(50));
+        let mut still_lacking =
+            |unmet: &[&str], seconds| revoker.still_lacking(&roles(unmet), at(seconds));
+        assert_eq!(still_lacking(&["a", "b", "c"], 51), None);
+        assert_eq!(still_lacking(&["a", "c"], 52), None);
+        assert_eq!(still_lacking(&["c"], 61), None);
         let lacking = Some(roles(&["a", "c"]));
         assert_eq!(
-            spares(&["c"], 62),
+            still_lacking(&["c"], 62),
             lacking,
             "`a` has lacked nothing for 1 s"
         );
-        assert_eq!(spares(&["a"], 70), None, "said once");
-        assert_eq!(spares(&[], 71), None);
-        assert_eq!(spares(&[], 80), None, "`a` lacked something at 70");
-        assert_eq!(spares(&[], 81), Some(roles(&[])));
+        assert_eq!(still_lacking(&["a"], 70), None, "said once");
+        assert_eq!(still_lacking(&[], 71), None);
+        assert_eq!(still_lacking(&[], 80), None, "`a` lacked something at 70");
+        assert_eq!(still_lacking(&[], 81), Some(roles(&[])));
     }
 
     #[test]
-    fn whom_an_earlier_allocator_named_may_stay_if_nobody_was_short_for_a_while() {
+    fn victims_of_an_earlier_allocator_stay_after_a_calm_period() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
-        revoker.named([(1, Role::new("z").unwrap())], at(0));
+        revoker.record_victims([(1, Role::new("z").unwrap())], at(0));
         revoker.begin();
-        let mut spares = |short: &[&str], seconds| revoker.spares(&roles(short), at(seconds));
-        assert_eq!(spares(&["a"], 1), None);
-        assert_eq!(spares(&["b"], 6), None);
-        assert_eq!(spares(&["b"], 11), Some(roles(&["a", "b"])));
-        assert_eq!(spares(&["b"], 16), Some(roles(&["b"])));
-        assert_eq!(spares(&["b", "c"], 17), None);
-        assert_eq!(spares(&["b"], 30), None, "nobody was named for `c`");
+        let mut still_lacking =
+            |unmet: &[&str], seconds| revoker.still_lacking(&roles(unmet), at(seconds));
+        assert_eq!(still_lacking(&["a"], 1), None);
+        assert_eq!(still_lacking(&["b"], 6), None);
+        assert_eq!(still_lacking(&["b"], 11), Some(roles(&["a", "b"])));
+        assert_eq!(still_lacking(&["b"], 16), Some(roles(&["b"])));
+        assert_eq!(still_lacking(&["b", "c"], 17), None);
+        assert_eq!(still_lacking(&["b"], 30), None, "nobody was named for `c`");
     }
 
     #[test]
-    fn who_lacks_nothing_for_a_moment_goes_on_as_it_was() {
+    fn short_calm_changes_nothing() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
-        let look = |revoker: &mut Revoker, short: &[&str], seconds| {
-            revoker.spares(&roles(short), at(seconds));
-            revoker.due(roles(short), at(seconds))
+        let look = |revoker: &mut Revoker, unmet: &[&str], seconds| {
+            revoker.still_lacking(&roles(unmet), at(seconds));
+            revoker.due(roles(unmet), at(seconds))
         };
         look(&mut revoker, &["a"], 0);
-        revoker.named([(3, Role::new("a").unwrap())], at(10));
+        revoker.record_victims([(3, Role::new("a").unwrap())], at(10));
         look(&mut revoker, &["a"], 38);
         assert_eq!(look(&mut revoker, &[], 40), roles(&[]));
-        assert_eq!(revoker.kept().len(), 1, "what comes free is kept together");
+        assert_eq!(
+            revoker.kept_agents().len(),
+            1,
+            "what comes free is kept together"
+        );
         let due = look(&mut revoker, &["a"], 45);
         assert_eq!(due, roles(&["a"]), "it has waited already");
         look(&mut revoker, &[], 46);
         look(&mut revoker, &[], 55);
-        assert_eq!(revoker.kept().len(), 1);
+        assert_eq!(revoker.kept_agents().len(), 1);
         look(&mut revoker, &[], 56);
-        assert!(revoker.kept().is_empty());
+        assert!(revoker.kept_agents().is_empty());
     }
 
     #[test]
-    fn nobody_is_asked_again_too_soon_and_only_a_whole_answer_to_the_last_question_counts() {
+    fn only_complete_replies_to_the_last_request_count() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
         let listed = |number, last: bool| TasksListed {
@@ -304,59 +324,59 @@ mod tests {
         };
         revoker.due(roles(&["a"]), at(0));
         let due = revoker.due(roles(&["a"]), at(10));
-        let first = revoker.ask(due, 7, at(10));
-        assert_eq!(revoker.turn(), 7);
+        let first = revoker.record_request(due, 7, at(10));
+        assert_eq!(revoker.last_slot(), 7);
         assert_eq!(revoker.due(roles(&["a"]), at(14)), roles(&[]));
         let due = revoker.due(roles(&["a"]), at(15));
-        let second = revoker.ask(due, 9, at(15));
-        assert_eq!(revoker.hear(listed(first, true)), None);
-        assert_eq!(revoker.hear(listed(second, false)), None);
-        let heard = revoker.hear(listed(second, true)).unwrap();
+        let second = revoker.record_request(due, 9, at(15));
+        assert_eq!(revoker.receive(listed(first, true)), None);
+        assert_eq!(revoker.receive(listed(second, false)), None);
+        let heard = revoker.receive(listed(second, true)).unwrap();
         assert_eq!(heard.roles, roles(&["a"]));
-        assert_eq!(revoker.hear(listed(second, true)), None, "heard once");
+        assert_eq!(revoker.receive(listed(second, true)), None, "heard once");
     }
 
     #[test]
-    fn who_can_name_nobody_asks_ever_less_often_until_somebody_else_is_short() {
+    fn requests_without_victims_back_off() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
         revoker.due(roles(&["a"]), at(0));
-        let mut asked = Vec::new();
+        let mut pending = Vec::new();
         for second in 1..1000 {
             let due = revoker.due(roles(&["a"]), at(second));
             if !due.is_empty() {
-                revoker.ask(due, 0, at(second));
-                revoker.named_nobody(at(second));
-                asked.push(second);
+                revoker.record_request(due, 0, at(second));
+                revoker.record_no_victims(at(second));
+                pending.push(second);
             }
         }
-        assert_eq!(asked, [10, 20, 40, 80, 160, 320, 620, 920]);
+        assert_eq!(pending, [10, 20, 40, 80, 160, 320, 620, 920]);
         let both = roles(&["a", "b"]);
         assert_eq!(revoker.due(both.clone(), at(1000)), roles(&[]));
         assert_eq!(revoker.due(both, at(1005)), roles(&["a"]));
     }
 
     #[test]
-    fn what_comes_free_is_kept_together_until_nothing_lacks_or_all_should_have_ended() {
+    fn freed_resources_are_kept_until_the_need_ends() {
         let mut revoker = revoker();
         let at = |seconds| Instant::default() + Duration::from_secs(seconds);
         let role = Role::new("a").unwrap();
         revoker.due(roles(&["a"]), at(0));
         let due = revoker.due(roles(&["a"]), at(10));
-        revoker.ask(due, 7, at(10));
-        revoker.named([(3, role.clone())], at(10));
-        assert_eq!(revoker.kept(), BTreeMap::from([(3, role.clone())]));
+        revoker.record_request(due, 7, at(10));
+        revoker.record_victims([(3, role.clone())], at(10));
+        assert_eq!(revoker.kept_agents(), BTreeMap::from([(3, role.clone())]));
         let due = revoker.due(roles(&["a"]), at(39));
         assert_eq!(due, roles(&[]), "they have their time");
         assert_eq!(revoker.due(roles(&["a"]), at(40)), roles(&["a"]));
-        assert_eq!(revoker.kept().len(), 1);
+        assert_eq!(revoker.kept_agents().len(), 1);
         revoker.due(roles(&["a"]), at(70));
-        assert!(revoker.kept().is_empty(), "twice the grace");
-        revoker.named([(3, role)], at(70));
+        assert!(revoker.kept_agents().is_empty(), "twice the grace");
+        revoker.record_victims([(3, role)], at(70));
         for seconds in [71, 81] {
-            revoker.spares(&roles(&["b"]), at(seconds));
+            revoker.still_lacking(&roles(&["b"]), at(seconds));
             revoker.due(roles(&["b"]), at(seconds));
         }
-        assert!(revoker.kept().is_empty(), "nothing lacks");
+        assert!(revoker.kept_agents().is_empty(), "nothing lacks");
     }
 }

@@ -1,48 +1,50 @@
-//! The allocator's part on revocation: it asks the master what runs, and names the tasks that must make room (S122, S123). It also says how
-//! much of each agent is for long tasks (S121).
+//! Revocation in the allocator's actor: requests the running tasks from the master and names the
+//! tasks to revoke. Also sends the bound on long tasks.
 //!
-//! Hears [`TasksListed`]. Says [`TasksWanted`], [`VictimsNamed`], [`StillLacking`] and [`module_api::allocator::LongTasksBounded`], and nothing
-//! else ever ends a task; one that is not told of is named again at the next look. Does nothing unless the allocator was told to.
+//! Handles [`TasksListed`]. Sends [`TasksWanted`], [`VictimsNamed`], [`StillLacking`] and
+//! [`module_api::allocator::LongTasksBounded`]. Only [`VictimsNamed`] ends tasks; if it cannot be
+//! sent, the tasks are named again at the next check. Does nothing unless configured.
 
 use module_api::allocator::{StillLacking, TasksListed, TasksWanted, VictimsNamed};
 use resources::Role;
 use runtime::prelude::*;
 
 use super::Allocator;
-use super::revoker::Heard;
+use super::revoker::TaskListing;
 
 impl Allocator {
-    /// Says how much of each agent is for long tasks, before anything is granted.
-    pub(super) fn tell_of_long_tasks(&self) {
+    /// Sends the bound on long tasks, before any grant.
+    pub(super) fn send_long_task_bound(&self) {
         let (Some(bound), Some(master)) = (self.long_tasks, &self.master) else {
             return;
         };
         if let Err(error) = master.tell(bound) {
-            tracing::warn!(%error, "the master cannot be told what long tasks may use");
+            tracing::warn!(%error, "cannot send the bound on long tasks to the master");
         }
     }
 
-    /// Asks what runs where tasks could make room, if somebody has lacked what is guaranteed to it for long enough.
-    pub(super) fn look_for_room(&mut self, ctx: &Context<Self>) {
+    /// Requests the tasks of agents where revocation could help, if a guarantee has been unmet for
+    /// long enough.
+    pub(super) fn check_guarantees(&mut self, ctx: &Context<Self>) {
         let (Some(revoker), Some(master)) = (&mut self.revoker, &self.master) else {
             return;
         };
         let now = ctx.clock().now();
-        revoker.room_is_made_on(|slot| self.books.is_kept(slot));
-        let shortage = self.books.shortage(now);
+        revoker.retain_agents(|slot| self.state.is_kept(slot));
+        let shortage = self.state.shortage(now);
         let short = shortage.roles();
-        if let Some(lacking) = revoker.spares(&short, now) {
+        if let Some(lacking) = revoker.still_lacking(&short, now) {
             let roles = lacking.iter().map(ToString::to_string).collect();
             if let Err(error) = master.tell(StillLacking { roles }) {
-                tracing::warn!(%error, "the master cannot be told which tasks may stay");
+                tracing::warn!(%error, "cannot send the roles with unmet guarantees to the master");
             }
         }
         let roles = revoker.due(short, now);
-        self.books.keep(revoker.kept());
+        self.state.keep(revoker.kept_agents());
         if roles.is_empty() {
             return;
         }
-        let (agents, last) = self.books.occupied(&shortage, &roles, revoker.turn());
+        let (agents, last) = self.state.occupied(&shortage, &roles, revoker.last_slot());
         if agents.is_empty() {
             return;
         }
@@ -50,10 +52,10 @@ impl Allocator {
             agents,
             roles: roles.iter().map(ToString::to_string).collect(),
             names: shortage.names(&roles),
-            number: revoker.ask(roles, last, now),
+            number: revoker.record_request(roles, last, now),
         };
         if let Err(error) = master.tell(wanted) {
-            tracing::warn!(%error, "the master cannot be asked what runs");
+            tracing::warn!(%error, "cannot request tasks from the master");
         }
     }
 }
@@ -65,34 +67,34 @@ impl Handler<TasksListed> for Allocator {
         let (Some(revoker), Some(master)) = (&mut self.revoker, &self.master) else {
             return;
         };
-        let Some(heard) = revoker.hear(listed) else {
+        let Some(listing) = revoker.receive(listed) else {
             return;
         };
         let now = ctx.clock().now();
-        let Heard {
+        let TaskListing {
             roles,
             tasks,
             consumed,
-        } = heard;
-        let victims = self.books.victims(&roles, &tasks, &consumed, now);
+        } = listing;
+        let victims = self.state.victims(&roles, &tasks, &consumed, now);
         if victims.is_empty() {
-            return revoker.named_nobody(now);
+            return revoker.record_no_victims(now);
         }
         let places = victims.iter().filter_map(|victim| {
             let role = Role::new(&victim.role).ok()?;
-            Some((self.books.slot_of(&victim.agent_id)?, role))
+            Some((self.state.slot_of(&victim.agent_id)?, role))
         });
-        revoker.room_is_made_on(|slot| self.books.is_kept(slot));
-        revoker.named(places, now);
-        self.books.keep(revoker.kept());
+        revoker.retain_agents(|slot| self.state.is_kept(slot));
+        revoker.record_victims(places, now);
+        self.state.keep(revoker.kept_agents());
         let grace = revoker.grace();
         tracing::info!(
             tasks = victims.len(),
             ?roles,
-            "tasks must make room for what is guaranteed"
+            "revoking tasks for unmet guarantees"
         );
         if let Err(error) = master.tell(VictimsNamed { victims, grace }) {
-            tracing::warn!(%error, "the master cannot be told which tasks must make room");
+            tracing::warn!(%error, "cannot send the tasks to revoke to the master");
         }
     }
 }

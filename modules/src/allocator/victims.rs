@@ -1,9 +1,10 @@
-//! Victims: which tasks make room for roles that lack what is guaranteed to them (S115, S122, S123).
+//! Victims: selects tasks to revoke for roles with unmet guarantees.
 //!
-//! Pure: amounts in, tasks out. What is free already is used first. Then the least important tasks go; of equals those of which least is
-//! freed in vain, then those that help most, then the youngest. Below what is guaranteed to its own role, or to one above it, no task is ever
-//! chosen, unless that role is above the one in need as well: it has as much then as before. Where a limit stands in the way, only tasks below
-//! that limit help. Knows no agent by name, no framework and no clock.
+//! A plain function of amounts. Free resources are used first. Then tasks of the lowest priority
+//! are chosen; among equals those that free the least in excess, then those that help most, then
+//! the youngest. A task is never chosen if its role, or a role above it, would fall below its
+//! guarantee, except for roles that also contain the needy role, whose consumption does not change.
+//! If a limit blocks the needy role, only tasks below that limit help.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
@@ -12,45 +13,46 @@ use module_api::sorter::is_allocatable;
 use resources::{Quantities, Role};
 use runtime::Timestamp;
 
-/// After so many tasks for one need no more are chosen: whoever needs more looks again.
+/// Tasks chosen for one need at a time; further ones follow at the next check.
 const CHOSEN_MAX: usize = 200;
 
-/// A role whose frameworks want what it is guaranteed and lacks.
+/// An unmet guarantee that frameworks of the role want.
 #[derive(Clone, Debug)]
 pub struct Need {
-    /// Which.
+    /// The role.
     pub role: Role,
-    /// What it lacks.
+    /// The lacking amounts.
     pub lacks: Quantities,
-    /// The role above whose limit leaves nothing for that, if there is one: what tasks of it and of roles below it have is all that helps.
+    /// The role above whose limit blocks these amounts, if there is one: only tasks in it or below
+    /// help.
     pub within: Option<Role>,
-    /// What of one agent is worth an offer to one of them, see [`is_allocatable`].
+    /// Smallest amounts of one agent that are worth an offer to a client, see [`is_allocatable`].
     pub sets: Vec<Quantities>,
-    /// Which agents they would take, by their places.
-    pub spots: Vec<usize>,
+    /// The suitable agents, by index.
+    pub candidates: Vec<usize>,
 }
 
 /// One agent.
 #[derive(Clone, Debug, Default)]
-pub struct Spot {
-    /// What nobody holds there and nothing reserves, or what comes free soon.
+pub struct CandidateAgent {
+    /// Free unreserved resources, including those that will be free soon.
     pub free: Quantities,
-    /// What of that comes free soon, and whose it is.
+    /// The part that will be free soon, by role of its tasks.
     pub leaving: Vec<(Role, Quantities)>,
-    /// What may have to make room.
-    pub tasks: Vec<Candidate>,
+    /// Tasks that may be revoked.
+    pub tasks: Vec<CandidateTask>,
 }
 
 impl Need {
-    /// Whether what tasks of this role free would help.
+    /// Whether resources of a task in this role would help.
     fn is_helped_by(&self, role: &Role) -> bool {
         let bound = self.within.as_ref();
         !role.is_within(&self.role) && bound.is_none_or(|bound| role.is_within(bound))
     }
 }
 
-impl Spot {
-    /// What is there for this need.
+impl CandidateAgent {
+    /// Resources there that help this need.
     fn there(&self, need: &Need) -> Quantities {
         if need.within.is_none() {
             return self.free.clone();
@@ -60,7 +62,7 @@ impl Spot {
         leaving.fold(Quantities::new(), |sum, (_, amount)| sum + amount)
     }
 
-    /// Takes what this need lacks still out of what is there, if that is worth an offer.
+    /// Gives the need the lacking amounts, if the resources are worth an offer.
     fn give(&mut self, need: &Need, lacks: &mut Quantities) {
         let mut there = self.there(need);
         let mut given = there.clone();
@@ -78,36 +80,36 @@ impl Spot {
     }
 }
 
-/// A task that may have to make room.
+/// A task that may be revoked.
 #[derive(Clone, Debug)]
-pub struct Candidate {
-    /// Its number, for whoever asks.
+pub struct CandidateTask {
+    /// Index in the caller's list.
     pub number: usize,
-    /// In which role it runs.
+    /// Its role.
     pub role: Role,
-    /// What others could have if it ended.
+    /// Resources that its end would free for others.
     pub frees: Quantities,
-    /// What its role has less by then.
+    /// Amounts that count against its role's quota.
     pub counts: Quantities,
-    /// The lower, the sooner it goes.
+    /// Tasks of lower priority are chosen first.
     pub priority: i32,
-    /// Since when it runs, if it does.
+    /// Start of the task; `None` if it is not running yet.
     pub since: Option<Timestamp>,
 }
 
-/// What each role is guaranteed, and has.
+/// Guarantee and consumption of each role.
 #[derive(Clone, Debug, Default)]
 pub struct Guards(BTreeMap<Role, (Quantities, Quantities)>);
 
 impl Guards {
-    /// These guarantees; has is what counts for each of the roles.
+    /// From role, guarantee and consumption.
     pub fn new(guarantees: impl IntoIterator<Item = (Role, Quantities, Quantities)>) -> Self {
         let guard = |(role, guarantee, has)| (role, (guarantee, has));
         Self(guarantees.into_iter().map(guard).collect())
     }
 
-    /// Whether a task of this role that counts so much may go for another role without that any is below its guarantee then in what the
-    /// task counts.
+    /// Whether a task with these amounts may be revoked for another role: no role, except those
+    /// that contain the needy one, falls below its guarantee in the names that the task counts.
     fn may_lose(&self, role: &Role, counts: &Quantities, needy: &Role) -> bool {
         let mut guards = above(role).filter(|role| !needy.is_within(role));
         guards.all(|role| {
@@ -120,7 +122,7 @@ impl Guards {
         })
     }
 
-    /// The role, and those above it, have so much less.
+    /// Deducts amounts from the consumption of the role and of those above it.
     pub fn lose(&mut self, role: &Role, counts: &Quantities) {
         for role in above(role) {
             if let Some((_, has)) = self.0.get_mut(&role) {
@@ -135,36 +137,36 @@ fn above(role: &Role) -> impl Iterator<Item = Role> + use<> {
     std::iter::successors(Some(role.clone()), Role::parent)
 }
 
-/// Of each need what is left when all that is free is used; those that lack nothing then are let go.
-pub fn use_free(needs: &mut Vec<Need>, spots: &mut [Spot]) {
+/// Reduces needs by the free resources, and removes those that are met.
+pub fn use_free(needs: &mut Vec<Need>, candidates: &mut [CandidateAgent]) {
     for need in needs.iter_mut() {
         let mut lacks = std::mem::take(&mut need.lacks);
-        for at in &need.spots {
+        for at in &need.candidates {
             if lacks.is_empty() {
                 break;
             }
-            spots[*at].give(need, &mut lacks);
+            candidates[*at].give(need, &mut lacks);
         }
         need.lacks = lacks;
     }
     needs.retain(|need| !need.lacks.is_empty());
 }
 
-/// The roles that would lack something if all that is free were used, which is left as it is.
-pub fn unhelped(needs: &[Need], spots: &[Spot]) -> BTreeSet<Role> {
+/// The roles with needs beyond the free resources, which are not changed.
+pub fn unhelped(needs: &[Need], candidates: &[CandidateAgent]) -> BTreeSet<Role> {
     let mut roles = BTreeSet::new();
-    // Only what is taken from is copied: where something lacks for long, little is free.
-    let mut taken: BTreeMap<usize, Spot> = BTreeMap::new();
+    // Copies only agents that give something: during a long shortage, little is free.
+    let mut taken: BTreeMap<usize, CandidateAgent> = BTreeMap::new();
     for need in needs {
         let mut lacks = need.lacks.clone();
-        for at in &need.spots {
+        for at in &need.candidates {
             if lacks.is_empty() {
                 break;
             }
-            let there = taken.get(at).unwrap_or(&spots[*at]).there(need);
+            let there = taken.get(at).unwrap_or(&candidates[*at]).there(need);
             if !there.lesser(&lacks).is_empty() {
-                let spot = taken.entry(*at).or_insert_with(|| spots[*at].clone());
-                spot.give(need, &mut lacks);
+                let candidate = taken.entry(*at).or_insert_with(|| candidates[*at].clone());
+                candidate.give(need, &mut lacks);
             }
         }
         if !lacks.is_empty() {
@@ -174,7 +176,8 @@ pub fn unhelped(needs: &[Need], spots: &[Spot]) -> BTreeSet<Role> {
     roles
 }
 
-/// Takes what is lacking out of what is free on one agent, if that is worth an offer.
+/// ClientCapabilities the lacking amounts from the free resources of one agent, if these are worth
+/// an offer.
 fn take(lacks: &mut Quantities, sets: &[Quantities], free: &mut Quantities) {
     if is_allocatable(free, sets) {
         let help = free.lesser(lacks);
@@ -183,77 +186,90 @@ fn take(lacks: &mut Quantities, sets: &[Quantities], free: &mut Quantities) {
     }
 }
 
-/// The numbers of the tasks that make room, each with the role that it is for. `total` is what the cluster has.
+/// The chosen tasks by number, each with the role that it is revoked for. `total` is the cluster's
+/// total.
 pub fn choose(
     needs: &[Need],
-    spots: &mut [Spot],
+    candidates: &mut [CandidateAgent],
     guards: &mut Guards,
     total: &Quantities,
 ) -> Vec<(usize, Role)> {
     let mut chosen = Vec::new();
     for need in needs {
-        let mut search = Search::of(need, spots, guards.clone(), total);
+        let mut search = Search::of(need, candidates, guards.clone(), total);
         while search.numbers.len() < CHOSEN_MAX
-            && let Some(bundle) = search.next(spots)
+            && let Some(bundle) = search.next(candidates)
         {
-            search.pick(bundle, spots);
+            search.pick(bundle, candidates);
         }
         search.spare();
         let picked = search.picked;
-        // What was freed beyond the need is there for the next one.
+        // Resources freed in excess of this need are available to the next one.
         let mut lacks = need.lacks.clone();
-        for at in &need.spots {
-            let spot = &mut spots[*at];
+        for at in &need.candidates {
+            let candidate = &mut candidates[*at];
             for one in picked.get(at).into_iter().flatten() {
                 guards.lose(&one.role, &one.counts);
-                spot.free += &one.frees;
-                spot.leaving.push((one.role.clone(), one.frees.clone()));
-                spot.tasks.retain(|other| other.number != one.number);
+                candidate.free += &one.frees;
+                candidate
+                    .leaving
+                    .push((one.role.clone(), one.frees.clone()));
+                candidate.tasks.retain(|other| other.number != one.number);
                 chosen.push((one.number, need.role.clone()));
             }
-            spot.give(need, &mut lacks);
+            candidate.give(need, &mut lacks);
         }
     }
     chosen
 }
 
-/// What choosing tasks costs: the smaller, the better.
+/// The cost of a choice; the smallest is best.
 type Cost = (i32, u64, Reverse<u64>, Reverse<u64>);
 
-/// Less than anything costs.
+/// Lower than any real cost.
 const NO_COST: Cost = (i32::MIN, 0, Reverse(u64::MAX), Reverse(u64::MAX));
 
-/// Tasks of one agent that together make room worth having.
+/// Tasks of one agent that together free an amount worth an offer.
 struct Bundle {
     at: usize,
     cost: Cost,
-    /// Their places among the tasks there.
+    /// Their indices among the tasks of the agent.
     tasks: Vec<usize>,
 }
 
-/// The choice for one need.
+/// The search for one need.
 struct Search<'a> {
     need: &'a Need,
     lacks: Quantities,
     guards: Guards,
     total: &'a Quantities,
-    /// What was free on each agent at first, and what is left of it and of what is picked.
+    /// Free resources of each agent at the start, and those left after the picks.
     before: BTreeMap<usize, Quantities>,
     free: BTreeMap<usize, Quantities>,
-    picked: BTreeMap<usize, Vec<Candidate>>,
+    picked: BTreeMap<usize, Vec<CandidateTask>>,
     numbers: BTreeSet<usize>,
-    /// The agents that may help, the cheapest first; as what is lacking becomes less the true costs only rise.
+    /// The agents that may help, cheapest first. As the lacking amounts shrink, real costs only
+    /// rise.
     queue: BinaryHeap<Reverse<(Cost, usize)>>,
 }
 
 impl<'a> Search<'a> {
-    fn of(need: &'a Need, spots: &[Spot], guards: Guards, total: &'a Quantities) -> Self {
-        // Most agents were not asked about, and have nothing free.
-        let each = need.spots.iter().map(|at| (*at, spots[*at].there(need)));
-        let each = each.filter(|(at, there)| !spots[*at].tasks.is_empty() || !there.is_empty());
+    fn of(
+        need: &'a Need,
+        candidates: &[CandidateAgent],
+        guards: Guards,
+        total: &'a Quantities,
+    ) -> Self {
+        // Most agents are not in the request and have nothing free.
+        let each = need
+            .candidates
+            .iter()
+            .map(|at| (*at, candidates[*at].there(need)));
+        let each =
+            each.filter(|(at, there)| !candidates[*at].tasks.is_empty() || !there.is_empty());
         let before: BTreeMap<usize, Quantities> = each.collect();
         let (mut lacks, mut free) = (need.lacks.clone(), before.clone());
-        // What an earlier need has freed in vain.
+        // Resources that an earlier need has freed in excess.
         free.values_mut()
             .for_each(|free| take(&mut lacks, &need.sets, free));
         let queue = before.keys().map(|at| Reverse((NO_COST, *at))).collect();
@@ -270,12 +286,12 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The cheapest tasks that would help.
-    fn next(&mut self, spots: &[Spot]) -> Option<Bundle> {
+    /// The cheapest tasks that help.
+    fn next(&mut self, candidates: &[CandidateAgent]) -> Option<Bundle> {
         while !self.lacks.is_empty() {
             let Reverse((_, at)) = self.queue.pop()?;
-            let Some(bundle) = self.cheapest(at, &spots[at].tasks) else {
-                continue; // Nor will it help when less is lacking.
+            let Some(bundle) = self.cheapest(at, &candidates[at].tasks) else {
+                continue; // It will not help either when less is lacking.
             };
             let cost = Reverse((bundle.cost, at));
             if self.queue.peek().is_none_or(|other| cost >= *other) {
@@ -286,8 +302,9 @@ impl<'a> Search<'a> {
         None
     }
 
-    /// The cheapest tasks of one agent: one alone, or the least important ones that are enough together.
-    fn cheapest(&self, at: usize, tasks: &[Candidate]) -> Option<Bundle> {
+    /// The cheapest tasks of one agent: a single one, or the lowest-priority ones that together
+    /// suffice.
+    fn cheapest(&self, at: usize, tasks: &[CandidateTask]) -> Option<Bundle> {
         let free = self.free.get(&at)?;
         let is_left = |one: &usize| !self.numbers.contains(&tasks[*one].number);
         let left: Vec<usize> = (0..tasks.len()).filter(is_left).collect();
@@ -307,7 +324,7 @@ impl<'a> Search<'a> {
         &self,
         at: usize,
         free: &Quantities,
-        tasks: &[Candidate],
+        tasks: &[CandidateTask],
         mut left: Vec<usize>,
     ) -> Option<Bundle> {
         left.sort_by_key(|one| (tasks[*one].priority, Reverse(age(&tasks[*one]))));
@@ -315,7 +332,7 @@ impl<'a> Search<'a> {
         let mut bundle: Vec<usize> = Vec::new();
         let mut there = free.clone();
         let costs = |bundle: &[usize]| {
-            let bundle: Vec<&Candidate> = bundle.iter().map(|one| &tasks[*one]).collect();
+            let bundle: Vec<&CandidateTask> = bundle.iter().map(|one| &tasks[*one]).collect();
             self.cost(free, &bundle)
         };
         for one in left {
@@ -329,7 +346,7 @@ impl<'a> Search<'a> {
             if !self.helps(&there) {
                 continue;
             }
-            // The most important of those that are not needed stay.
+            // Drops tasks that are not needed, highest priority first.
             for at in (0..bundle.len()).rev() {
                 let one = bundle.remove(at);
                 if costs(&bundle).is_none() {
@@ -343,13 +360,13 @@ impl<'a> Search<'a> {
         None
     }
 
-    fn may_go(&self, task: &Candidate, guards: &Guards) -> bool {
+    fn may_go(&self, task: &CandidateTask, guards: &Guards) -> bool {
         let may_lose = || guards.may_lose(&task.role, &task.counts, &self.need.role);
         self.need.is_helped_by(&task.role) && may_lose()
     }
 
-    /// What it costs that these tasks of an agent go, if that helps.
-    fn cost(&self, free: &Quantities, tasks: &[&Candidate]) -> Option<Cost> {
+    /// The cost of revoking these tasks of an agent; `None` if that does not help.
+    fn cost(&self, free: &Quantities, tasks: &[&CandidateTask]) -> Option<Cost> {
         let freed = tasks.iter().map(|task| &task.frees);
         let freed = freed.fold(Quantities::new(), |sum, frees| sum + frees);
         let there = free.clone() + &freed;
@@ -363,12 +380,12 @@ impl<'a> Search<'a> {
         Some((priority, waste, Reverse(self.share(&help)), Reverse(oldest)))
     }
 
-    /// Whether there is something on one agent that is lacking, and worth an offer.
+    /// Whether an agent's resources contain a lacking name and are worth an offer.
     fn helps(&self, there: &Quantities) -> bool {
         !there.lesser(&self.lacks).is_empty() && is_allocatable(there, &self.need.sets)
     }
 
-    /// How much of the cluster that is, in millionths of each name added up.
+    /// The sum over all names of the fraction of the cluster, in millionths.
     fn share(&self, amounts: &Quantities) -> u64 {
         let share = |(name, amount): (_, resources::Scalar)| {
             let all = u128::try_from(self.total.get(name).thousandths()).unwrap_or(0);
@@ -378,11 +395,11 @@ impl<'a> Search<'a> {
         amounts.iter().map(share).fold(0, u64::saturating_add)
     }
 
-    fn pick(&mut self, bundle: Bundle, spots: &[Spot]) {
+    fn pick(&mut self, bundle: Bundle, candidates: &[CandidateAgent]) {
         let Bundle { at, tasks, .. } = bundle;
         let free = self.free.entry(at).or_default();
         for one in tasks {
-            let task = spots[at].tasks[one].clone();
+            let task = candidates[at].tasks[one].clone();
             *free += &task.frees;
             self.guards.lose(&task.role, &task.counts);
             self.numbers.insert(task.number);
@@ -392,12 +409,12 @@ impl<'a> Search<'a> {
         self.queue.push(Reverse((NO_COST, at)));
     }
 
-    /// Spares tasks without which nothing more would be lacking, the most important and the oldest first: what was picked later may do
-    /// without what was picked before.
+    /// Drops picked tasks that later picks have made unnecessary, highest priority and oldest
+    /// first.
     fn spare(&mut self) {
         let mut order: Vec<(Reverse<i32>, u64, usize, usize)> = Vec::new();
         for (at, picked) in &self.picked {
-            let key = |one: &Candidate| (Reverse(one.priority), age(one), *at, one.number);
+            let key = |one: &CandidateTask| (Reverse(one.priority), age(one), *at, one.number);
             order.extend(picked.iter().map(key));
         }
         order.sort_unstable();
@@ -413,7 +430,7 @@ impl<'a> Search<'a> {
                 continue;
             };
             let one = picked.remove(place);
-            // One agent has something else to give, and the others what they had.
+            // Only this agent's contribution changes.
             let less = without + &self.given(at);
             if lacking.contains(&self.need.lacks.saturating_sub(&less)) {
                 given = less;
@@ -423,7 +440,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// What one agent has for the need with what is picked there, if that is worth an offer.
+    /// Resources of one agent for the need with its picked tasks, if they are worth an offer.
     fn given(&self, at: usize) -> Quantities {
         let before = self.before.get(&at).cloned().unwrap_or_default();
         let picked = self.picked.get(&at).into_iter().flatten();
@@ -435,8 +452,8 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Since when a task runs; who does not run yet is the youngest.
-fn age(task: &Candidate) -> u64 {
+/// Start time for comparison; a task that is not running is the youngest.
+fn age(task: &CandidateTask) -> u64 {
     task.since.map_or(u64::MAX, Timestamp::as_nanos)
 }
 

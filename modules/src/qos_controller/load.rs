@@ -1,6 +1,6 @@
-//! The QoS controller that watches the machine's load: above a threshold, every revocable executor must yield (S29-S31, S38).
+//! The QoS controller by system load: above a threshold, every revocable executor must yield.
 //!
-//! Looks at the load averages of five and fifteen minutes; that of one minute misleads and is passed over on purpose (S30).
+//! Uses the load averages over 5 and 15 minutes. The one over 1 minute fluctuates too much.
 
 use module_api::{ModuleError, Parameters};
 use protocol::{QosCorrection, ResourceUsage};
@@ -20,7 +20,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Reads the text of `/proc/loadavg`.
+    /// Parses the text of `/proc/loadavg`.
     pub fn parse(text: &str) -> Option<Self> {
         let mut averages = text.split_whitespace().map(str::parse::<f64>);
         let (_one, five, fifteen) = (
@@ -32,15 +32,15 @@ impl Load {
     }
 }
 
-/// Where the load is read. `None` if it cannot be.
+/// Reads the load; `None` if it is unavailable.
 pub type LoadSource = Box<dyn FnMut() -> Option<Load> + Send>;
 
-/// This machine's load, from the kernel's memory: reading it never waits for a disk.
+/// This machine's load. `/proc` is in memory, so reading it does not wait for a disk.
 pub fn proc_loadavg() -> LoadSource {
     Box::new(|| Load::parse(&std::fs::read_to_string("/proc/loadavg").ok()?))
 }
 
-/// The thresholds, each in runnable processes; at least one of them.
+/// The thresholds, in runnable processes. At least one is set.
 pub struct LoadPolicy {
     five: Option<f64>,
     fifteen: Option<f64>,
@@ -57,12 +57,12 @@ impl LoadPolicy {
         }
     }
 
-    /// The same thresholds, looking at another source.
-    pub fn again(&self, source: LoadSource) -> Self {
+    /// The same thresholds with another source.
+    pub fn with_source(&self, source: LoadSource) -> Self {
         Self::new(self.five, self.fifteen, source)
     }
 
-    /// Reads the two thresholds, at least one of which must be there.
+    /// Reads the two thresholds, at least one of which is required.
     pub fn from_parameters(given: &Parameters, source: LoadSource) -> Result<Self, ModuleError> {
         given.only(&[FIVE, FIFTEEN])?;
         let expected = "a number of at least 0";
@@ -79,7 +79,7 @@ impl LoadPolicy {
         Ok(Self::new(five, fifteen, source))
     }
 
-    /// Whether this load is too high: strictly above a threshold that was given. An unreadable load never is (S31).
+    /// Whether the load is strictly above a threshold. Never true for an unavailable load.
     pub fn is_too_high(&self, load: Option<Load>) -> bool {
         let above = |load: f64, threshold: Option<f64>| threshold.is_some_and(|most| load > most);
         load.is_some_and(|load| above(load.five, self.five) || above(load.fifteen, self.fifteen))
@@ -90,7 +90,7 @@ impl QosPolicy for LoadPolicy {
     fn is_alarmed(&mut self) -> bool {
         let load = (self.source)();
         if load.is_none() {
-            tracing::warn!("the load cannot be read: no corrections");
+            tracing::warn!("cannot read the system load, no corrections");
         }
         self.is_too_high(load)
     }
@@ -141,7 +141,7 @@ mod tests {
 
     /// S15, S29, S31: one kill for each executor that has anything revocable, and for no other.
     #[test]
-    fn every_executor_with_anything_revocable_yields_and_no_other() {
+    fn exactly_the_revocable_executors_yield() {
         let usage = usage("web:cpus:2 mixed:cpus:1;mem*:32 batch:cpus*:4");
         let corrections = policy(Some(6.0), None).corrections(&usage);
         assert_eq!(killed(&corrections), ["mixed", "batch"]);
@@ -149,7 +149,7 @@ mod tests {
 
     /// S31.
     #[test]
-    fn at_least_one_threshold_must_be_given_and_be_a_number() {
+    fn at_least_one_valid_threshold_is_required() {
         let make = |given: Parameters| LoadPolicy::from_parameters(&given, Box::new(|| None));
         let none = || Parameters::none("load");
         assert!(make(none()).is_err());
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_own_file_can_be_read() {
+    fn kernel_load_file_is_readable() {
         assert!(proc_loadavg()().is_some());
     }
 }

@@ -1,8 +1,8 @@
-//! QoS controllers: which revocable executors must yield (SPEC 1.2, S24-S31).
+//! QoS controllers: decide which revocable executors must yield.
 //!
-//! Hears `InitializeQos` once and then `Corrections` from the agent, and answers once there is something to correct. While somebody waits it
-//! looks again every `CHECK_INTERVAL`. Remembers what it advised a while ago, so that the same advice is not given in a hot loop. Never
-//! kills, and never blocks the agent.
+//! Handles `InitializeQos` once and then `Corrections` from the agent, and replies once there is
+//! something to correct. While a request is pending it checks every `CHECK_INTERVAL`. Remembers
+//! recent advice to avoid a busy loop of equal replies. Never kills.
 
 mod load;
 mod noop;
@@ -20,24 +20,26 @@ use protocol::{QosCorrection, ResourceUsage};
 use runtime::Instant;
 use runtime::prelude::*;
 
-/// How long a controller waits for the agent's usage.
+/// Timeout of a usage request.
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
-/// How often it looks again while somebody waits for corrections: as often as the kernel works out its load averages.
+/// Interval of checks while a request is pending: the interval at which the kernel updates its load
+/// averages.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
-/// For how long the same correction is not advised again: an executor takes its time to end.
+/// Time before the same correction is advised again, since an executor takes time to end.
 const REPEAT_AFTER: Duration = Duration::from_secs(10);
-/// How many questions are kept unanswered; of more, the oldest are let go.
+/// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
 
-/// The decision behind a controller.
+/// The decision of a controller.
 pub trait QosPolicy: Unpin + 'static {
-    /// Whether anything could need correcting now. If not, no usage is asked for. May look at the machine, so it is asked once a check.
+    /// Whether corrections may be needed now. If not, no usage is requested. May read the machine's
+    /// state, so it is called once per check.
     fn is_alarmed(&mut self) -> bool;
 
-    /// What should be corrected, judged from this usage, while alarmed.
+    /// The needed corrections under this usage, while alarmed.
     fn corrections(&self, usage: &ResourceUsage) -> Vec<QosCorrection>;
 
-    /// Whether it ever has corrections. If not, its answers never come.
+    /// Whether there are ever corrections. If not, requests stay unanswered.
     fn has_corrections(&self) -> bool {
         true
     }
@@ -45,18 +47,18 @@ pub trait QosPolicy: Unpin + 'static {
 
 type Answer = Result<Vec<QosCorrection>, Fault>;
 
-/// What was advised lately, so that it is not advised again at once.
+/// Recent advice, which is not repeated at once.
 #[derive(Clone, Debug, Default)]
 pub struct Advised(BTreeMap<String, Instant>);
 
 impl Advised {
-    /// Those corrections that were not advised lately; from now on they were.
+    /// Removes the corrections that were advised recently, and records the rest.
     pub fn fresh(&mut self, corrections: Vec<QosCorrection>, now: Instant) -> Vec<QosCorrection> {
         self.0.retain(|_, at| now - *at < REPEAT_AFTER);
         let mut fresh = corrections;
         fresh.retain(|correction| match self.0.entry(format!("{correction:?}")) {
-            Entry::Vacant(unsaid) => {
-                unsaid.insert(now);
+            Entry::Vacant(vacant) => {
+                vacant.insert(now);
                 true
             }
             Entry::Occupied(_) => false,
@@ -69,31 +71,31 @@ impl Advised {
 pub struct QosController<P> {
     policy: P,
     monitor: Option<ActorRef>,
-    waiting: Vec<Promise<Answer>>,
-    /// A check is under way or planned.
+    pending: Vec<Promise<Answer>>,
+    /// A check is running or scheduled.
     checking: bool,
     advised: Advised,
 }
 
 impl<P: QosPolicy> QosController<P> {
-    /// A controller that judges by `policy`.
+    /// A controller with this policy.
     pub fn new(policy: P) -> Self {
         Self {
             policy,
             monitor: None,
-            waiting: Vec::new(),
+            pending: Vec::new(),
             checking: false,
             advised: Advised::default(),
         }
     }
 
-    /// Looks whether there is something to correct, and looks again later if there is not.
+    /// Checks for corrections, and schedules another check if there are none.
     fn check(&mut self, ctx: &mut Context<Self>) {
-        self.waiting.retain(Promise::is_awaited);
+        self.pending.retain(Promise::is_awaited);
         let Some(monitor) = &self.monitor else {
             return;
         };
-        self.checking = !self.waiting.is_empty() && self.policy.has_corrections();
+        self.checking = !self.pending.is_empty() && self.policy.has_corrections();
         if !self.checking {
             return;
         }
@@ -117,13 +119,13 @@ impl<P: QosPolicy> QosController<P> {
         match answer {
             Ok(none) if none.is_empty() => self.check_later(ctx),
             Err(fault) => {
-                tracing::warn!(%fault, "no corrections for now");
+                tracing::warn!(%fault, "cannot get usage, no corrections for now");
                 self.check_later(ctx);
             }
             Ok(some) => {
                 self.checking = false;
-                for waiting in self.waiting.drain(..) {
-                    waiting.answer(Ok(some.clone()));
+                for pending in self.pending.drain(..) {
+                    pending.answer(Ok(some.clone()));
                 }
             }
         }
@@ -135,9 +137,9 @@ impl<P: QosPolicy> Actor for QosController<P> {
 }
 
 impl<P: QosPolicy> Process for QosController<P> {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<InitializeQos>(&[Role::Agent]);
-        ears.hear::<Corrections>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<InitializeQos>(&[Role::Agent]);
+        handlers.accept::<Corrections>(&[Role::Agent]);
     }
 }
 
@@ -162,13 +164,13 @@ impl<P: QosPolicy> Handler<Corrections> for QosController<P> {
             promise.answer(Err(Fault::NotInitialized));
             return reply;
         }
-        if self.waiting.len() == UNANSWERED_MAX {
-            self.waiting.remove(0);
+        if self.pending.len() == UNANSWERED_MAX {
+            self.pending.remove(0);
         }
-        self.waiting.push(promise);
+        self.pending.push(promise);
         if !self.checking {
             self.checking = true;
-            // Once the reply is on its way, so that it counts as awaited.
+            // After the reply is returned; until then the promise does not count as awaited.
             ctx.then(std::future::ready(()), |this, (), ctx| this.check(ctx));
         }
         reply
@@ -178,9 +180,9 @@ impl<P: QosPolicy> Handler<Corrections> for QosController<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Monitor, Now, killed, usage};
+    use crate::testing::{Monitor, SetUsage, killed, usage};
     use module_api::{ModuleError, ModuleKind, QosControllerRef};
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
     use std::sync::{Arc, Mutex};
 
     type Measured = Arc<Mutex<Option<Load>>>;
@@ -202,7 +204,7 @@ mod tests {
     /// S24.
     #[test]
     fn a_controller_is_initialized_before_its_use_and_only_once() {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let monitor = node
                 .spawn("monitor", Monitor::of(usage("")))
                 .unwrap()
@@ -225,8 +227,8 @@ mod tests {
 
     /// S25, S29, S38: the answer comes once there is something to correct, and not before.
     #[test]
-    fn corrections_come_when_the_load_rises_and_not_before() {
-        rehearse(|node| async move {
+    fn corrections_wait_for_high_load() {
+        simulate(|node| async move {
             let measured: Measured = Arc::new(Mutex::new(load(6.0, 4.0)));
             let monitor = node
                 .spawn("monitor", Monitor::of(usage("web:cpus:2 batch:cpus*:4")))
@@ -255,8 +257,8 @@ mod tests {
     }
 
     #[test]
-    fn the_same_correction_is_not_advised_again_at_once_but_a_new_one_is() {
-        rehearse(|node| async move {
+    fn equal_corrections_are_not_repeated_at_once() {
+        simulate(|node| async move {
             let measured: Measured = Arc::new(Mutex::new(load(7.0, 0.0)));
             let monitor = node
                 .spawn("monitor", Monitor::of(usage("batch:cpus*:4")))
@@ -266,7 +268,7 @@ mod tests {
             assert_eq!(killed(&controller.corrections().await.unwrap()), ["batch"]);
             let asked = node.clock().now();
             monitor
-                .tell(Now(usage("batch:cpus*:4 late:cpus*:1")))
+                .tell(SetUsage(usage("batch:cpus*:4 late:cpus*:1")))
                 .unwrap();
             assert_eq!(killed(&controller.corrections().await.unwrap()), ["late"]);
             assert!(node.clock().now() - asked <= CHECK_INTERVAL);
@@ -284,8 +286,8 @@ mod tests {
 
     /// S25: neither the controller's mailbox nor the asker is blocked.
     #[test]
-    fn a_monitor_that_is_slow_or_broken_costs_nothing_but_the_correction() {
-        rehearse(|node| async move {
+    fn broken_monitor_does_not_block_the_controller() {
+        simulate(|node| async move {
             let measured: Measured = Arc::new(Mutex::new(load(7.0, 0.0)));
             let monitor = node.spawn("monitor", Monitor::broken()).unwrap();
             let controller = start(&node, &measured);
@@ -297,7 +299,7 @@ mod tests {
                     .await
                     .is_err()
             );
-            monitor.tell(Now(usage("batch:cpus*:4"))).unwrap();
+            monitor.tell(SetUsage(usage("batch:cpus*:4"))).unwrap();
             assert_eq!(killed(&controller.corrections().await.unwrap()), ["batch"]);
         });
     }
@@ -305,7 +307,7 @@ mod tests {
     /// S28.
     #[test]
     fn the_noop_controller_never_answers() {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let monitor = node
                 .spawn("monitor", Monitor::of(usage("batch:cpus*:4")))
                 .unwrap();

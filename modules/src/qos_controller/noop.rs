@@ -1,10 +1,10 @@
-//! The QoS controller that never corrects: regular tasks have no protection (S28).
+//! The QoS controller without corrections: regular tasks have no protection.
 
 use protocol::{QosCorrection, ResourceUsage};
 
 use super::QosPolicy;
 
-/// Never answers. The default.
+/// Never replies. The default.
 #[derive(Clone, Copy, Debug)]
 pub struct Noop;
 

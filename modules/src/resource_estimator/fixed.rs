@@ -1,4 +1,4 @@
-//! The estimator that lends a constant amount, whatever is used (S21, S37).
+//! The estimator that lends a constant amount, independent of usage.
 
 use module_api::{ModuleError, Parameters};
 use protocol::ResourceUsage;
@@ -8,14 +8,14 @@ use super::EstimatorPolicy;
 
 const KEY: &str = "resources";
 
-/// Lends always the same in all; asked what it lends beyond that, it answers with the rest.
+/// Lends a constant total; an estimate is the part of it that is not lent yet.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     total: Resources,
 }
 
 impl Fixed {
-    /// Reads the parameter `resources`, which must be there.
+    /// Reads the required parameter `resources`.
     pub fn from_parameters(given: &Parameters) -> Result<Self, ModuleError> {
         given.only(&[KEY])?;
         given.required(
@@ -25,7 +25,8 @@ impl Fixed {
         )
     }
 
-    /// Lends these resources; all of them become revocable. None if the text is no such list.
+    /// Lends these resources, converted to revocable. `None` if the text is invalid, or the
+    /// resources are reserved or empty.
     pub fn parse(text: &str) -> Option<Self> {
         let regular = Resources::parse(text).ok()?;
         let plain = regular.iter().all(|resource| !resource.is_reserved());
@@ -33,7 +34,7 @@ impl Fixed {
         (plain && !total.is_empty()).then_some(Self { total })
     }
 
-    /// All that is lent.
+    /// The constant total.
     pub fn total(&self) -> &Resources {
         &self.total
     }
@@ -51,7 +52,7 @@ mod tests {
 
     /// S21: missing or unreadable `resources` fail the module's creation.
     #[test]
-    fn without_resources_it_cannot_read_there_is_no_fixed_estimator() {
+    fn fixed_estimator_requires_valid_resources() {
         for text in ["", "cpus", "cpus:-1", "cpus(ads):4"] {
             let given = Parameters::none("fixed").with("resources", text);
             let error = Fixed::from_parameters(&given).unwrap_err();

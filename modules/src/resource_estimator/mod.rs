@@ -1,7 +1,8 @@
-//! Resource estimators: how much of this agent may be lent out (SPEC 1.2, S5, S20-S23).
+//! Resource estimators: decide which resources of this agent can be lent.
 //!
-//! Hears `InitializeEstimator` once and then `Oversubscribable` from the agent; asks the monitor for usage before each estimate. Remembers
-//! only where usage comes from, so a restart loses nothing but that. Never blocks the agent: an answer may come at once, later or never.
+//! Handles `InitializeEstimator` once and then `Oversubscribable` from the agent; requests usage
+//! from the monitor before each estimate. Its only state is the monitor's address. A reply may come
+//! at once, later or never.
 
 mod fixed;
 mod noop;
@@ -18,19 +19,20 @@ use protocol::ResourceUsage;
 use resources::Resources;
 use runtime::prelude::*;
 
-/// How long an estimator waits for the agent's usage.
+/// Timeout of a usage request.
 const USAGE_PATIENCE: Duration = Duration::from_secs(5);
-/// How many questions are kept unanswered; of more, the oldest are let go.
+/// Pending requests that are kept; beyond this, the oldest are dropped.
 const UNANSWERED_MAX: usize = 16;
 
-/// The decision behind an estimator.
+/// The decision of an estimator.
 pub trait EstimatorPolicy: Unpin + 'static {
-    /// Whether it ever has an estimate. If not, its answers never come and no usage is asked for.
+    /// Whether there are ever estimates. If not, requests stay unanswered and no usage is
+    /// requested.
     fn has_estimates(&self) -> bool {
         true
     }
 
-    /// What may be lent beyond what is lent already, judged from this usage. Revocable throughout.
+    /// The resources that can be lent in addition to those already lent, all revocable.
     fn estimate(&self, usage: &ResourceUsage) -> Resources;
 }
 
@@ -44,7 +46,7 @@ pub struct ResourceEstimator<P> {
 }
 
 impl<P: EstimatorPolicy> ResourceEstimator<P> {
-    /// An estimator that judges by `policy`.
+    /// An estimator with this policy.
     pub fn new(policy: P) -> Self {
         Self {
             policy,
@@ -59,9 +61,9 @@ impl<P: EstimatorPolicy> Actor for ResourceEstimator<P> {
 }
 
 impl<P: EstimatorPolicy> Process for ResourceEstimator<P> {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<InitializeEstimator>(&[Role::Agent]);
-        ears.hear::<Oversubscribable>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<InitializeEstimator>(&[Role::Agent]);
+        handlers.accept::<Oversubscribable>(&[Role::Agent]);
     }
 }
 
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
     use crate::testing::{Monitor, executor, usage};
     use module_api::{ModuleError, ModuleKind, ResourceEstimatorRef};
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
 
     fn lent(text: &str) -> Resources {
         Fixed::parse(text).unwrap().total().clone()
@@ -123,7 +125,7 @@ mod tests {
     /// S22.
     #[test]
     fn an_estimator_is_initialized_before_its_use_and_only_once() {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let monitor = node
                 .spawn("monitor", Monitor::of(usage("")))
                 .unwrap()
@@ -144,29 +146,29 @@ mod tests {
         });
     }
 
-    /// S21, S23, S37: every call is answered, and with what is lent already the total stays what was configured.
+    /// S21, S23, S37: every call is answered; with the lent resources, the total is constant.
     #[test]
-    fn the_fixed_estimator_offers_what_is_not_lent_yet_each_time_it_is_asked() {
-        rehearse(|node| async move {
+    fn fixed_estimator_returns_the_part_not_yet_lent() {
+        simulate(|node| async move {
             let monitor = node.spawn("monitor", Monitor::of(usage(""))).unwrap();
             let estimator = start(&node, Fixed::parse("cpus:14").unwrap());
             estimator.initialize(monitor.refer()).await.unwrap();
             assert_eq!(estimator.oversubscribable().await, Ok(lent("cpus:14")));
             assert_eq!(estimator.oversubscribable().await, Ok(lent("cpus:14")));
             let busy = usage("web:cpus:2 batch:cpus*:4");
-            monitor.tell(crate::testing::Now(busy)).unwrap();
+            monitor.tell(crate::testing::SetUsage(busy)).unwrap();
             assert_eq!(estimator.oversubscribable().await, Ok(lent("cpus:10")));
             monitor
-                .tell(crate::testing::Now(usage("batch:cpus*:20")))
+                .tell(crate::testing::SetUsage(usage("batch:cpus*:20")))
                 .unwrap();
             assert_eq!(estimator.oversubscribable().await, Ok(Resources::new()));
         });
     }
 
-    /// S20: the default agent's loop parks, and nobody is the worse for it.
+    /// S20: the agent's request stays pending without harm.
     #[test]
-    fn the_noop_estimator_never_answers_and_keeps_its_mailbox_open() {
-        rehearse(|node| async move {
+    fn noop_estimator_never_replies() {
+        simulate(|node| async move {
             let monitor = node.spawn("monitor", Monitor::of(usage(""))).unwrap();
             let estimator = start(&node, Noop);
             estimator.initialize(monitor.refer()).await.unwrap();
@@ -186,8 +188,8 @@ mod tests {
     }
 
     #[test]
-    fn without_usage_there_is_no_estimate_but_an_error() {
-        rehearse(|node| async move {
+    fn missing_usage_is_an_error() {
+        simulate(|node| async move {
             let monitor = node.spawn("monitor", Monitor::broken()).unwrap();
             let estimator = start(&node, Fixed::parse("cpus:14").unwrap());
             estimator.initialize(monitor.refer()).await.unwrap();

@@ -1,11 +1,11 @@
-//! The estimator that never has an estimate: oversubscription is off (S20).
+//! The estimator without estimates: oversubscription is off.
 
 use protocol::ResourceUsage;
 use resources::Resources;
 
 use super::EstimatorPolicy;
 
-/// Never answers. The default.
+/// Never replies. The default.
 #[derive(Clone, Copy, Debug)]
 pub struct Noop;
 

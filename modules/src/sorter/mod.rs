@@ -1,14 +1,16 @@
-//! Sorter: says who is next, over roles and then frameworks (SPEC 4.8): by weighted dominant resource fairness, strict priority, or lottery.
+//! Sorters: order roles, and frameworks within them, by weighted dominant resource fairness, strict
+//! priority or lottery.
 //!
-//! Hears slates from the allocator. Remembers clients, weights and holdings of one epoch; a restarted sorter refuses the next slate,
-//! upon which the allocator tells it everything anew. Never keeps books: the allocator alone decides what is granted.
+//! Handles slates from the allocator. Keeps clients, weights and allocations of one epoch; a
+//! restarted sorter rejects the next slate, and the allocator then begins a new epoch with its full
+//! state. The allocator alone decides on grants.
 
 mod order;
 mod siblings;
 mod tree;
 mod walk;
 
-pub use order::{Fair, Lottery, Number, Order, Priority};
+pub use order::{Fair, Lottery, Order, OrderedF64, Priority};
 pub use tree::{Tree, Visit};
 pub use walk::{Drf, TreeSorter};
 
@@ -16,9 +18,9 @@ use module_api::Fault;
 use module_api::sorter::{Advice, Slate};
 use runtime::prelude::*;
 
-/// The decision behind a sorter.
+/// The decision of a sorter.
 pub trait SortPolicy: Unpin + 'static {
-    /// Who should be given the slate's rooms. A slate out of step is refused.
+    /// Advises clients for the slate's rooms. Rejects a slate out of sequence.
     fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault>;
 }
 
@@ -34,7 +36,7 @@ pub struct Sorter<P> {
 }
 
 impl<P: SortPolicy> Sorter<P> {
-    /// A sorter that decides by `policy`.
+    /// A sorter with this policy.
     pub fn new(policy: P) -> Self {
         Self { policy }
     }
@@ -45,8 +47,8 @@ impl<P: SortPolicy> Actor for Sorter<P> {
 }
 
 impl<P: SortPolicy> Process for Sorter<P> {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Slate>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Slate>(&[Role::Master]);
     }
 }
 

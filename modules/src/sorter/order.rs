@@ -1,6 +1,7 @@
-//! Orders: who of the roles below a role, or of the frameworks in one, comes first when something is to be given (SPEC 4.8, S113).
+//! Orders: which sibling comes first, among the roles below a role or the frameworks in one.
 //!
-//! Pure, but for the dice of the lottery. An order sees of each its share and its weight and nothing else; the tree keeps the places.
+//! Deterministic except for the lottery. An order sees only the share and the weight of each
+//! sibling.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -9,15 +10,16 @@ use std::fmt::{self, Debug};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
-/// How siblings stand to each other.
+/// An order of siblings.
 pub trait Order: Clone + Debug + Unpin + 'static {
-    /// What siblings are kept in order of. Of equal ranks, who was chosen less often comes first, and then the lesser name.
+    /// The sort key. Of equal ranks, the less often chosen sibling comes first, then the smaller
+    /// name.
     type Rank: Ord + Copy + Debug + Unpin;
 
-    /// The rank of one that holds this dominant share and has this weight.
+    /// The rank of a sibling with this dominant share and weight.
     fn rank(&self, share: f64, weight: f64) -> Self::Rank;
 
-    /// The order in which siblings are asked this time, of those that are kept in order.
+    /// The order in which siblings are tried this time, from the sorted ones.
     fn turns<'a, T>(
         &self,
         kept: impl Iterator<Item = (&'a Self::Rank, T)>,
@@ -26,56 +28,61 @@ pub trait Order: Clone + Debug + Unpin + 'static {
     }
 }
 
-/// Weighted dominant resource fairness: whose share, divided by its weight, is smallest (S78, S88).
+/// Weighted dominant resource fairness: the smallest share divided by weight comes first.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fair;
 
 impl Order for Fair {
-    type Rank = Number;
+    type Rank = OrderedF64;
 
-    fn rank(&self, share: f64, weight: f64) -> Number {
-        Number::of(share / weight)
+    fn rank(&self, share: f64, weight: f64) -> OrderedF64 {
+        OrderedF64::of(share / weight)
     }
 }
 
-/// Strict priorities (S113): a role's weight is its priority among the roles beside it, and whoever has a higher one is asked first, however
-/// much it holds. Equals share by dominant share, as frameworks in one role do. A role's own frameworks have priority 1 beside the roles
-/// below it.
+/// Strict priorities: a role's weight is its priority among its siblings. A higher priority comes
+/// first, whatever its share; equal ones are ordered by dominant share, like the frameworks in one
+/// role. A role's own frameworks have priority 1 among the roles below it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Priority;
 
 impl Order for Priority {
-    type Rank = (Reverse<Number>, Number);
+    type Rank = (Reverse<OrderedF64>, OrderedF64);
 
     fn rank(&self, share: f64, weight: f64) -> Self::Rank {
-        (Reverse(Number::of(weight)), Number::of(share))
+        (Reverse(OrderedF64::of(weight)), OrderedF64::of(share))
     }
 }
 
-/// A lottery: of those that can be given something, each is first with a chance of its weight, whatever it holds. Drawn anew for each portion
-/// that is given, so it costs a draw for each sibling where the others cost nothing.
+/// Lottery: each sibling that can get something comes first with a probability proportional to its
+/// weight, whatever its share. Draws again for each portion, at the cost of one random number for
+/// each sibling.
 #[derive(Clone, Debug)]
 pub struct Lottery(RefCell<SmallRng>);
 
 impl Lottery {
-    /// A lottery that draws with these dice.
+    /// A lottery with this random generator.
     pub fn new(dice: SmallRng) -> Self {
         Self(RefCell::new(dice))
     }
 }
 
 impl Order for Lottery {
-    type Rank = Number;
+    type Rank = OrderedF64;
 
-    fn rank(&self, _: f64, weight: f64) -> Number {
-        Number::of(weight)
+    fn rank(&self, _: f64, weight: f64) -> OrderedF64 {
+        OrderedF64::of(weight)
     }
 
-    fn turns<'a, T>(&self, kept: impl Iterator<Item = (&'a Number, T)>) -> impl Iterator<Item = T> {
+    fn turns<'a, T>(
+        &self,
+        kept: impl Iterator<Item = (&'a OrderedF64, T)>,
+    ) -> impl Iterator<Item = T> {
         let mut dice = self.0.borrow_mut();
-        // The first of several alarm clocks to ring is each with a chance of its rate, and so is the next of those left.
-        let mut ring = |rate: f64| Number::of(-(1.0 - dice.random::<f64>()).ln() / rate);
-        let mut drawn: Vec<(Number, T)> = kept
+        // Exponential race: a sibling of rate r has the smallest draw with probability r / sum of
+        // rates, and likewise among the rest.
+        let mut ring = |rate: f64| OrderedF64::of(-(1.0 - dice.random::<f64>()).ln() / rate);
+        let mut drawn: Vec<(OrderedF64, T)> = kept
             .map(|(weight, sibling)| (ring(weight.get()), sibling))
             .collect();
         drawn.sort_by_key(|(ring, _)| *ring);
@@ -83,28 +90,30 @@ impl Order for Lottery {
     }
 }
 
-/// A number to put things in order by. It is kept as an integer of the same order, because two of them are compared thousands of times in a run.
+/// A float with a total order, stored as an integer of the same order, since a run compares ranks
+/// thousands of times.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Number(i64);
+pub struct OrderedF64(i64);
 
-impl Number {
-    /// This number.
+impl OrderedF64 {
+    /// Converts a float.
     pub fn of(number: f64) -> Self {
-        Self(Self::turn(number.to_bits().cast_signed()))
+        Self(Self::flip(number.to_bits().cast_signed()))
     }
 
-    /// What it was made of.
+    /// The original float.
     pub fn get(self) -> f64 {
-        f64::from_bits(Self::turn(self.0).cast_unsigned())
+        f64::from_bits(Self::flip(self.0).cast_unsigned())
     }
 
-    /// Bits of numbers below zero rise with their distance from it: all but the sign is turned round, there and back.
-    fn turn(bits: i64) -> i64 {
+    /// The bits of negative floats increase with their distance from zero, so all bits but the sign
+    /// are inverted. The function is its own inverse.
+    fn flip(bits: i64) -> i64 {
         bits ^ ((bits >> 63) & i64::MAX)
     }
 }
 
-impl Debug for Number {
+impl Debug for OrderedF64 {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.get().fmt(f)
     }
@@ -115,10 +124,10 @@ mod tests {
     use super::*;
     use rand::SeedableRng;
 
-    /// How often each of those with these weights was first in 10,000 draws.
+    /// How often each of these weights came first, as a fraction of 10,000 draws.
     fn firsts(weights: &[f64], seed: u64) -> Vec<f64> {
         let lottery = Lottery::new(SmallRng::seed_from_u64(seed));
-        let ranks: Vec<Number> = weights
+        let ranks: Vec<OrderedF64> = weights
             .iter()
             .map(|weight| lottery.rank(0.5, *weight))
             .collect();
@@ -132,9 +141,9 @@ mod tests {
         firsts
     }
 
-    /// SPEC 4.8: within four standard deviations of what the weights say, for a few seeds.
+    /// SPEC 4.8: within four standard deviations of the weights, for a few seeds.
     #[test]
-    fn in_a_lottery_each_is_first_with_a_chance_of_its_weight() {
+    fn lottery_probability_is_proportional_to_weight() {
         let weights = [1.0, 2.0, 5.0, 0.5];
         for seed in 0..5 {
             for (weight, firsts) in weights.iter().zip(firsts(&weights, seed)) {
@@ -152,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_counts_by_weight_only_where_weights_are_no_priorities() {
+    fn weights_divide_shares_unless_they_are_priorities() {
         assert_eq!(Fair.rank(0.4, 2.0), Fair.rank(0.2, 1.0));
         assert!(Fair.rank(0.3, 2.0) < Fair.rank(0.2, 1.0));
         assert!(Priority.rank(0.9, 2.0) < Priority.rank(0.0, 1.0));
@@ -160,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_order_of_what_they_were_made_of() {
+    fn ordered_floats_keep_the_order_of_floats() {
         let all = [
             f64::NEG_INFINITY,
             -2.5,
@@ -179,10 +188,10 @@ mod tests {
             .iter()
             .flat_map(|one| all.iter().map(move |own| (*one, *own)))
         {
-            let order = Number::of(one).cmp(&Number::of(other));
+            let order = OrderedF64::of(one).cmp(&OrderedF64::of(other));
             assert_eq!(order, one.total_cmp(&other), "{one} beside {other}");
-            assert_eq!(Number::of(one).get().to_bits(), one.to_bits());
+            assert_eq!(OrderedF64::of(one).get().to_bits(), one.to_bits());
         }
-        assert!(Number::of(f64::NAN) > Number::of(f64::INFINITY));
+        assert!(OrderedF64::of(f64::NAN) > OrderedF64::of(f64::INFINITY));
     }
 }

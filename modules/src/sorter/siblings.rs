@@ -1,27 +1,28 @@
-//! Siblings: what lies right below one node of the tree, in the order of their places.
+//! Siblings: the children of one node of the tree, in sorted order.
 //!
-//! Knows nothing of shares, roles and names: a rank is whatever the tree's order makes of them, and for names there are numbers. Who is
-//! given something moves from the front to a place further back, thousands of times in a run, so places are small and lie side by side in
-//! short lists, of which a move touches one or two.
+//! Knows no shares, roles or names: ranks come from the tree's order, and names are replaced by
+//! numbers. A client that gets resources moves from the front to a later position, thousands of
+//! times in a run. Keys are therefore small and stored in short lists, and a move touches one
+//! or two of them.
 
 use std::cmp::Ordering;
 
-/// How many places a list has before it becomes two.
+/// Length at which a list is split.
 const LIST_MAX: usize = 64;
-/// What lies between the numbers of two names that were numbered together.
+/// Distance between adjacent numbers when all names are numbered at once.
 const STRIDE: u64 = 1 << 32;
 
-/// Where a node stands among its siblings: by rank, then by how often it was chosen, then by name.
+/// Sort key of a node among its siblings: rank, then number of times chosen, then name.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<R> {
+pub(super) struct SiblingKey<R> {
     pub(super) rank: R,
     pub(super) chosen: u64,
-    /// Its name's, see [`number`].
+    /// Number of its name, see [`number`].
     pub(super) name: u64,
     pub(super) node: usize,
 }
 
-impl<R: Ord> Ord for Place<R> {
+impl<R: Ord> Ord for SiblingKey<R> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.rank
             .cmp(&other.rank)
@@ -31,22 +32,22 @@ impl<R: Ord> Ord for Place<R> {
     }
 }
 
-impl<R: Ord> PartialOrd for Place<R> {
+impl<R: Ord> PartialOrd for SiblingKey<R> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<R: Ord> PartialEq for Place<R> {
+impl<R: Ord> PartialEq for SiblingKey<R> {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl<R: Ord> Eq for Place<R> {}
+impl<R: Ord> Eq for SiblingKey<R> {}
 
-/// A number for a name that stands between names of these numbers, or is the first or the last; none if there is none left between them:
-/// then all are to be numbered anew, see [`numbers`].
+/// A number for a name between two others, or before the first or after the last. `None` if no
+/// number is free: then all names are renumbered, see [`numbers`].
 pub(super) fn number(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     let low = before.unwrap_or(0);
     match after {
@@ -55,17 +56,17 @@ pub(super) fn number(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     }
 }
 
-/// Numbers for names in their order, with room between them.
+/// Numbers for names in order, with gaps between them.
 pub(super) fn numbers() -> impl Iterator<Item = u64> {
     (1..).map(|n: u64| n.saturating_mul(STRIDE))
 }
 
-/// Nodes by their places. One, which most nodes have below them, needs no list.
+/// Nodes in sorted order. Most nodes have only one child, which needs no list.
 #[derive(Clone, Debug)]
 pub(super) enum Siblings<R> {
-    One(Option<Place<R>>),
-    /// In order, none of them empty.
-    Many(Vec<Vec<Place<R>>>),
+    One(Option<SiblingKey<R>>),
+    /// Sorted; no list is empty.
+    Many(Vec<Vec<SiblingKey<R>>>),
 }
 
 impl<R> Default for Siblings<R> {
@@ -83,7 +84,7 @@ impl<R: Ord + Copy> Siblings<R> {
     }
 
     /// In order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Place<R>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &SiblingKey<R>> {
         let (one, lists) = match self {
             Self::One(one) => (one.as_ref(), None),
             Self::Many(lists) => (None, Some(lists)),
@@ -91,25 +92,25 @@ impl<R: Ord + Copy> Siblings<R> {
         one.into_iter().chain(lists.into_iter().flatten().flatten())
     }
 
-    /// Puts one in its place. One that is there already stays.
-    pub(super) fn insert(&mut self, place: Place<R>) {
+    /// Inserts a key. Does nothing if it is already there.
+    pub(super) fn insert(&mut self, key: SiblingKey<R>) {
         match self {
             Self::One(one) => match *one {
-                None => *one = Some(place),
-                Some(other) if other == place => {}
-                Some(other) => *self = Self::Many(vec![vec![other.min(place), other.max(place)]]),
+                None => *one = Some(key),
+                Some(other) if other == key => {}
+                Some(other) => *self = Self::Many(vec![vec![other.min(key), other.max(key)]]),
             },
-            Self::Many(lists) => insert(lists, place),
+            Self::Many(lists) => insert(lists, key),
         }
     }
 
-    /// Takes out the one at this place, if it is there.
-    pub(super) fn take(&mut self, place: &Place<R>) -> Option<Place<R>> {
+    /// Removes and returns this key, if it is there.
+    pub(super) fn take(&mut self, key: &SiblingKey<R>) -> Option<SiblingKey<R>> {
         match self {
-            Self::One(one) => one.take_if(|own| own.node == place.node),
+            Self::One(one) => one.take_if(|own| own.node == key.node),
             Self::Many(lists) => {
-                let list = list_of(lists, place);
-                let at = lists.get(list)?.binary_search(place).ok()?;
+                let list = list_of(lists, key);
+                let at = lists.get(list)?.binary_search(key).ok()?;
                 let taken = lists[list].remove(at);
                 if lists[list].is_empty() {
                     lists.remove(list);
@@ -119,8 +120,8 @@ impl<R: Ord + Copy> Siblings<R> {
         }
     }
 
-    /// Moves the one at `from`, or puts it in if it is not there.
-    pub(super) fn shift(&mut self, from: &Place<R>, to: Place<R>) {
+    /// Moves `from` to `to`; inserts `to` if `from` is missing.
+    pub(super) fn shift(&mut self, from: &SiblingKey<R>, to: SiblingKey<R>) {
         if let Self::Many(lists) = self {
             let list = list_of(lists, from);
             let next = lists.get(list + 1).and_then(|next| next.first());
@@ -137,59 +138,59 @@ impl<R: Ord + Copy> Siblings<R> {
         self.insert(to);
     }
 
-    /// All may stand elsewhere now; `place` says where by node. Those that are in order still are not sorted.
-    pub(super) fn reorder(&mut self, mut place: impl FnMut(usize) -> Place<R>) {
+    /// Replaces all keys by `key(node)`. Sorts only if the order has changed.
+    pub(super) fn reorder(&mut self, mut key: impl FnMut(usize) -> SiblingKey<R>) {
         let lists = match self {
-            Self::One(one) => return one.iter_mut().for_each(|one| *one = place(one.node)),
+            Self::One(one) => return one.iter_mut().for_each(|one| *one = key(one.node)),
             Self::Many(lists) => lists,
         };
         let own = lists.iter_mut().flatten();
-        own.for_each(|own| *own = place(own.node));
+        own.for_each(|own| *own = key(own.node));
         if !lists.iter().flatten().is_sorted() {
             let mut all: Vec<_> = lists.iter().flatten().copied().collect();
             all.sort_unstable();
             let own = lists.iter_mut().flatten();
-            own.zip(all).for_each(|(own, place)| *own = place);
+            own.zip(all).for_each(|(own, key)| *own = key);
         }
     }
 
-    /// Names have other numbers now, in the same order; `number` says which by node.
+    /// Replaces the numbers of names, which keep their order, by `number(node)`.
     pub(super) fn renumber(&mut self, number: impl Fn(usize) -> u64) {
-        let own: &mut dyn Iterator<Item = &mut Place<R>> = match self {
+        let own: &mut dyn Iterator<Item = &mut SiblingKey<R>> = match self {
             Self::One(one) => &mut one.iter_mut(),
             Self::Many(lists) => &mut lists.iter_mut().flatten(),
         };
-        own.for_each(|place| place.name = number(place.node));
+        own.for_each(|key| key.name = number(key.node));
     }
 }
 
-/// Which list a place belongs to: the last one that does not begin after it.
-fn list_of<R: Ord>(lists: &[Vec<Place<R>>], place: &Place<R>) -> usize {
-    let begins_after = |list: &Vec<Place<R>>| list.first().is_some_and(|first| first > place);
-    // Most of what moves is among the first.
+/// Index of the list for a key: the last list that does not begin after it.
+fn list_of<R: Ord>(lists: &[Vec<SiblingKey<R>>], key: &SiblingKey<R>) -> usize {
+    let begins_after = |list: &Vec<SiblingKey<R>>| list.first().is_some_and(|first| first > key);
+    // Most moves are near the front.
     match lists.get(1).is_none_or(begins_after) {
         true => 0,
         false => lists.partition_point(|list| !begins_after(list)) - 1,
     }
 }
 
-fn insert<R: Ord + Copy>(lists: &mut Vec<Vec<Place<R>>>, place: Place<R>) {
-    let at = list_of(lists, &place);
+fn insert<R: Ord + Copy>(lists: &mut Vec<Vec<SiblingKey<R>>>, key: SiblingKey<R>) {
+    let at = list_of(lists, &key);
     let Some(list) = lists.get_mut(at) else {
-        return lists.push(vec![place]);
+        return lists.push(vec![key]);
     };
-    let Err(gap) = list.binary_search(&place) else {
+    let Err(gap) = list.binary_search(&key) else {
         return;
     };
-    list.insert(gap, place);
+    list.insert(gap, key);
     if list.len() > LIST_MAX {
         let rest = list.split_off(LIST_MAX / 2);
         lists.insert(at + 1, rest);
     }
 }
 
-/// Moves the one at that index within a list.
-fn shift_within<R: Ord + Copy>(list: &mut [Place<R>], at: usize, to: Place<R>) {
+/// Moves the key at that index within a list.
+fn shift_within<R: Ord + Copy>(list: &mut [SiblingKey<R>], at: usize, to: SiblingKey<R>) {
     let (before, after) = (&list[..at], &list[at + 1..]);
     if after.first().is_some_and(|next| *next < to) {
         let passed = after.partition_point(|own| *own < to);
@@ -202,8 +203,8 @@ fn shift_within<R: Ord + Copy>(list: &mut [Place<R>], at: usize, to: Place<R>) {
     }
 }
 
-impl<R: Ord + Copy> FromIterator<Place<R>> for Siblings<R> {
-    fn from_iter<I: IntoIterator<Item = Place<R>>>(all: I) -> Self {
+impl<R: Ord + Copy> FromIterator<SiblingKey<R>> for Siblings<R> {
+    fn from_iter<I: IntoIterator<Item = SiblingKey<R>>>(all: I) -> Self {
         let mut all: Vec<_> = all.into_iter().collect();
         if all.len() < 2 {
             return Self::One(all.pop());
@@ -222,8 +223,8 @@ mod tests {
 
     use super::*;
 
-    fn place(rank: u32, chosen: u64, name: u64, node: usize) -> Place<u32> {
-        Place {
+    fn key(rank: u32, chosen: u64, name: u64, node: usize) -> SiblingKey<u32> {
+        SiblingKey {
             rank,
             chosen,
             name,
@@ -236,18 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn siblings_are_in_order_of_rank_then_choice_then_name() {
+    fn siblings_are_sorted_by_rank_choice_name() {
         let all = [
-            place(2, 0, 10, 1),
-            place(1, 1, 10, 2),
-            place(1, 0, 20, 3),
-            place(1, 0, 10, 4),
+            key(2, 0, 10, 1),
+            key(1, 1, 10, 2),
+            key(1, 0, 20, 3),
+            key(1, 0, 10, 4),
         ];
         let mut siblings: Siblings<u32> = all.into_iter().collect();
         assert_eq!(order(&siblings), [4, 3, 2, 1]);
-        for (place, left) in all.iter().zip([3, 2, 1, 0]) {
-            assert_eq!(siblings.take(place).as_ref(), Some(place));
-            assert_eq!(siblings.take(place), None);
+        for (key, left) in all.iter().zip([3, 2, 1, 0]) {
+            assert_eq!(siblings.take(key).as_ref(), Some(key));
+            assert_eq!(siblings.take(key), None);
             assert_eq!(siblings.iter().count(), left);
         }
         siblings.insert(all[2]);
@@ -259,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_numbered_until_there_is_no_number_left_between_two() {
+    fn name_numbers_run_out_between_neighbours() {
         let first = number(None, None).unwrap();
         let last = number(Some(first), None).unwrap();
         let mut after = last;
@@ -277,36 +278,36 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is put in, moved and taken out, what is there is there once and in order.
+        /// After any inserts, moves and removals, each key is there once and in order.
         #[test]
         fn siblings_are_a_sorted_set(acts in proptest::collection::vec((0u8..40, 0usize..300, 0u32..40), 0..900)) {
             let mut siblings = Siblings::default();
             let mut set = BTreeSet::new();
-            let mut places: Vec<_> = (0..300).map(|node| place(0, 0, node as u64 / 2, node)).collect();
+            let mut keys: Vec<_> = (0..300).map(|node| key(0, 0, node as u64 / 2, node)).collect();
             for (act, node, rank) in acts {
-                let before = places[node];
-                let to = place(rank, u64::from(rank % 3), before.name, node);
+                let before = keys[node];
+                let to = key(rank, u64::from(rank % 3), before.name, node);
                 match act % 10 {
                     0 | 1 => prop_assert_eq!(siblings.take(&before), set.take(&before)),
                     2 | 3 => {
                         siblings.insert(before);
                         set.insert(before);
                     }
-                    // Whoever has an even node stands elsewhere, and in what order depends.
+                    // Even nodes get other keys.
                     4 if act < 20 => {
-                        let elsewhere = |own: Place<u32>| match own.node % 2 {
-                            0 => place((own.rank * 7 + rank) % 40, own.chosen, own.name, own.node),
+                        let elsewhere = |own: SiblingKey<u32>| match own.node % 2 {
+                            0 => key((own.rank * 7 + rank) % 40, own.chosen, own.name, own.node),
                             _ => own,
                         };
-                        places.iter_mut().for_each(|own| *own = elsewhere(*own));
-                        siblings.reorder(|node| places[node]);
+                        keys.iter_mut().for_each(|own| *own = elsewhere(*own));
+                        siblings.reorder(|node| keys[node]);
                         set = set.into_iter().map(elsewhere).collect();
                     }
                     _ => {
                         siblings.shift(&before, to);
                         set.remove(&before);
                         set.insert(to);
-                        places[node] = to;
+                        keys[node] = to;
                     }
                 }
                 prop_assert!(siblings.iter().eq(&set));

@@ -1,8 +1,9 @@
-//! The tree of shares: roles by path component, and the frameworks in each, in the order of a policy (SPEC 4.8, S78, S87, S88).
+//! The tree of shares: roles by path component and the frameworks in each, in the order of a
+//! policy.
 //!
-//! Remembers what every client holds and what the cluster has. Whoever holds something else is put in another place among its siblings when
-//! somebody asks who is next: once, however often that has changed since. Asking costs nothing for what has not changed. Knows no agent; how
-//! siblings stand to each other is for its [`Order`] to say.
+//! Keeps the allocations of every client and the total of the cluster. A node whose allocation
+//! changes is moved among its siblings at the next query, once for any number of changes; a query
+//! without changes costs nothing. The [`Order`] decides how siblings are sorted.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -13,17 +14,19 @@ use resources::{Quantities, Role};
 use rustc_hash::FxHashMap;
 
 use super::order::{Fair, Order};
-use super::siblings::{Place, Siblings, number, numbers};
+use super::siblings::{SiblingKey, Siblings, number, numbers};
 
 const ROOT: usize = 0;
-/// When so many siblings hold something else, and more than an eighth of all of them, all are put in order at once.
+/// With more changed siblings than this, and more than an eighth of all, the siblings are sorted as
+/// a whole.
 const SHIFTED_MAX: usize = 8;
 
 #[derive(Clone, Debug)]
 enum Kind {
-    /// A role: its children are roles below it, and at most one `Members`.
+    /// A role. Its children are the roles below it and at most one `Members`.
     Role(Role),
-    /// The frameworks in a role itself; its name is `.`, so that a role and the roles below it share as equals.
+    /// The frameworks directly in a role. Named `.`, so that they share as one equal sibling of the
+    /// roles below.
     Members(Role),
     /// One framework in its role.
     Client { client: Client, active: bool },
@@ -34,38 +37,39 @@ struct Node<R> {
     parent: usize,
     kind: Kind,
     name: Arc<str>,
-    /// Where it stands, which is where it belongs unless it has moved.
-    place: Place<R>,
+    /// Its key in the parent's list; outdated while `moved`.
+    key: SiblingKey<R>,
     weight: f64,
     held: Quantities,
-    /// What its place will say: its rank, unless shares are stale, and how often it was chosen.
+    /// Rank (outdated while the tree is `stale`) and number of times chosen, both for the next
+    /// position.
     rank: R,
     chosen: u64,
-    /// Whether it holds something else than when it was put in its place.
+    /// The allocation has changed since `key` was set.
     moved: bool,
-    /// The nodes right below that have moved, some of which may be gone.
+    /// Children that have moved; some may be removed already.
     moved_below: Vec<usize>,
-    /// Active clients below, or this one.
+    /// Active clients at or below this node.
     active: usize,
-    /// All but those that are parked.
+    /// Without parked children.
     children: Siblings<R>,
     by_name: BTreeMap<Arc<str>, usize>,
-    /// Of members: the budget that counts for them.
-    budget: Option<sorter::Place>,
+    /// Only of `Members`: the budget that applies to them.
+    budget: Option<sorter::BudgetIndex>,
 }
 
-/// What to do about the frameworks of a role.
+/// How to treat the frameworks of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
-    /// Look at each.
+    /// Consider each.
     Enter,
-    /// Pass them over this time.
+    /// Skip them this time.
     Pass,
-    /// Pass them over until [`Tree::unpark`]: nothing can be for them before.
+    /// Skip them until [`Tree::unpark`]: nothing will be available to them before.
     Park,
 }
 
-/// The order of all clients of one pool.
+/// All clients of one pool, in order.
 #[derive(Clone, Debug)]
 pub struct Tree<O: Order = Fair> {
     order: O,
@@ -76,9 +80,9 @@ pub struct Tree<O: Order = Fair> {
     total: Quantities,
     /// The total or a weight has changed, and with it every share.
     stale: bool,
-    /// The nodes below which somebody has moved.
+    /// Nodes with moved children.
     unsettled: Vec<usize>,
-    /// Whether branches in which there is nothing to find are parked, so that a long walk meets each of them once.
+    /// Whether exhausted branches are parked, so that a long walk visits each of them once.
     pub parks: bool,
     parked: Vec<usize>,
 }
@@ -90,15 +94,15 @@ impl Default for Tree {
 }
 
 impl<R: Copy> Node<R> {
-    fn new(parent: usize, kind: Kind, name: Arc<str>, place: Place<R>, weight: f64) -> Self {
+    fn new(parent: usize, kind: Kind, name: Arc<str>, key: SiblingKey<R>, weight: f64) -> Self {
         Self {
             parent,
             kind,
             name,
-            place,
+            key,
             weight,
             held: Quantities::new(),
-            rank: place.rank,
+            rank: key.rank,
             chosen: 0,
             moved: false,
             moved_below: Vec::new(),
@@ -109,21 +113,21 @@ impl<R: Copy> Node<R> {
         }
     }
 
-    /// Its place says where it belongs from now on.
-    fn settle(&mut self) -> Place<R> {
-        let place = Place {
+    /// Updates the key and returns it.
+    fn settle(&mut self) -> SiblingKey<R> {
+        let key = SiblingKey {
             rank: self.rank,
             chosen: self.chosen,
-            ..self.place
+            ..self.key
         };
-        self.place = place;
+        self.key = key;
         self.moved = false;
-        place
+        key
     }
 }
 
 impl<O: Order> Tree<O> {
-    /// A tree of nobody, whose siblings stand in this order.
+    /// An empty tree with this order.
     pub fn ordered_by(order: O) -> Self {
         let mut tree = Self {
             order,
@@ -137,20 +141,20 @@ impl<O: Order> Tree<O> {
             parks: false,
             parked: Vec::new(),
         };
-        let place = tree.first_place(0, ROOT, 1.0);
-        let root = Node::new(ROOT, Kind::Role(Role::STAR), Arc::from(""), place, 1.0);
+        let key = tree.first_key(0, ROOT, 1.0);
+        let root = Node::new(ROOT, Kind::Role(Role::STAR), Arc::from(""), key, 1.0);
         tree.nodes.push(root);
         tree
     }
 
-    /// Forgets everybody and everything but the order.
+    /// Drops everything except the order.
     pub fn forget(&mut self) {
         *self = Self::ordered_by(self.order.clone());
     }
 
-    /// Where a node stands that holds nothing yet.
-    fn first_place(&self, name: u64, node: usize, weight: f64) -> Place<O::Rank> {
-        Place {
+    /// Key of a node without allocations.
+    fn first_key(&self, name: u64, node: usize, weight: f64) -> SiblingKey<O::Rank> {
+        SiblingKey {
             rank: self.order.rank(0.0, weight),
             chosen: 0,
             name,
@@ -158,13 +162,13 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// The cluster has this much now. What there is none of counts for no share.
+    /// Sets the cluster's total. Resources with total zero do not count for shares.
     pub fn set_total(&mut self, total: &Quantities) {
         self.total = total.clone();
         self.stale = true;
     }
 
-    /// This role weighs so much now. What is not above zero counts as 1, which is what every role weighs of itself.
+    /// Sets a role's weight. An invalid weight counts as 1, the default.
     pub fn weigh(&mut self, role: &Role, weight: f64) {
         let weight = if weight.is_finite() && weight > 0.0 {
             weight
@@ -182,7 +186,8 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// A client joins its role, inactive and holding nothing. `name` settles ties within the role.
+    /// Adds a client to its role, inactive and without allocations. `name` breaks ties within the
+    /// role.
     pub fn join(&mut self, client: Client, role: &Role, name: &str) {
         self.leave(client);
         let mut at = ROOT;
@@ -198,7 +203,7 @@ impl<O: Order> Tree<O> {
             above = Some(path);
         }
         at = self.child(at, ".", || Kind::Members(role.clone()), 1.0);
-        // The number keeps two clients of one name apart.
+        // The number distinguishes clients of the same name.
         let name = format!("{name}\u{0}{client}");
         let kind = Kind::Client {
             client,
@@ -208,7 +213,7 @@ impl<O: Order> Tree<O> {
         self.clients.insert(client, node);
     }
 
-    /// A client leaves, and whatever it held is counted no more.
+    /// Removes a client with its allocations.
     pub fn leave(&mut self, client: Client) {
         self.set_active(client, false);
         let Some(node) = self.clients.remove(&client) else {
@@ -224,7 +229,7 @@ impl<O: Order> Tree<O> {
         self.prune(node);
     }
 
-    /// A client takes part or not. Its holdings count either way.
+    /// Activates or deactivates a client. Its allocations count either way.
     pub fn set_active(&mut self, client: Client, active: bool) {
         let Some(&node) = self.clients.get(&client) else {
             return;
@@ -250,7 +255,7 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// A client holds so much more: it was chosen once more, and so were the roles above it.
+    /// Adds to a client's allocation. Counts as chosen once more, as do the roles above it.
     pub fn hold(&mut self, client: Client, amount: &Quantities) {
         self.change(client, |node| {
             node.held += amount;
@@ -258,30 +263,31 @@ impl<O: Order> Tree<O> {
         });
     }
 
-    /// A client holds so much less.
+    /// Reduces a client's allocation.
     pub fn free(&mut self, client: Client, amount: &Quantities) {
         let Some(&node) = self.clients.get(&client) else {
             return;
         };
-        // No more than it holds, so that the sums above it stay true.
+        // At most its allocation, so that the sums above stay correct.
         let amount = self.nodes[node].held.lesser(amount);
         self.change(client, |node| node.held -= &amount);
     }
 
-    /// Which budget counts for this client, and for all of its role.
-    pub fn assign(&mut self, client: Client, budget: Option<sorter::Place>) {
+    /// Sets the budget that applies to this client's role.
+    pub fn assign(&mut self, client: Client, budget: Option<sorter::BudgetIndex>) {
         if let Some(node) = self.clients.get(&client) {
             let members = self.nodes[*node].parent;
             self.nodes[members].budget = budget;
         }
     }
 
-    /// The first active client for which `wanted` holds, in the tree's order. `wanted_role` says what to do about all the frameworks right in
-    /// a role, of which it is told the budget too, and `wanted_branch` may pass over all that lies at or below a role.
+    /// The first active client, in the tree's order, that `wanted` accepts. `wanted_role` decides
+    /// about all frameworks directly in a role, given its budget; `wanted_branch` may skip a role
+    /// and everything below it.
     pub fn first(
         &mut self,
         mut wanted_branch: impl FnMut(&Role) -> bool,
-        mut wanted_role: impl FnMut(&Role, Option<sorter::Place>) -> Visit,
+        mut wanted_role: impl FnMut(&Role, Option<sorter::BudgetIndex>) -> Visit,
         mut wanted: impl FnMut(Client) -> bool,
     ) -> Option<Client> {
         self.refresh();
@@ -295,20 +301,20 @@ impl<O: Order> Tree<O> {
         );
         if self.parks {
             for at in idle {
-                let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
-                self.nodes[parent].children.take(&place);
+                let (parent, key) = (self.nodes[at].parent, self.nodes[at].key);
+                self.nodes[parent].children.take(&key);
                 self.parked.push(at);
             }
         }
         found
     }
 
-    /// The walk is over: what was parked takes its place again.
+    /// Ends the walk: parked branches return to their positions.
     pub fn unpark(&mut self) {
         self.parks = false;
         for at in std::mem::take(&mut self.parked) {
-            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
-            self.nodes[parent].children.insert(place);
+            let (parent, key) = (self.nodes[at].parent, self.nodes[at].key);
+            self.nodes[parent].children.insert(key);
         }
     }
 
@@ -326,7 +332,7 @@ impl<O: Order> Tree<O> {
         all
     }
 
-    /// Whether any client takes part.
+    /// Whether any client is active.
     pub fn is_active(&self) -> bool {
         self.nodes[ROOT].active > 0
     }
@@ -342,7 +348,7 @@ impl<O: Order> Tree<O> {
         node.map_or(0.0, |node| node.held.dominant_share(&self.total))
     }
 
-    /// What a client holds.
+    /// A client's allocation.
     pub fn held_by(&self, client: Client) -> Quantities {
         let node = self.clients.get(&client).map(|node| &self.nodes[*node]);
         node.map_or_else(Quantities::new, |node| node.held.clone())
@@ -352,12 +358,12 @@ impl<O: Order> Tree<O> {
         &self,
         at: usize,
         wanted_branch: &mut impl FnMut(&Role) -> bool,
-        wanted_role: &mut impl FnMut(&Role, Option<sorter::Place>) -> Visit,
+        wanted_role: &mut impl FnMut(&Role, Option<sorter::BudgetIndex>) -> Visit,
         wanted: &mut impl FnMut(Client) -> bool,
         idle: &mut Vec<usize>,
     ) -> Option<Client> {
         let children = self.nodes[at].children.iter();
-        let children = children.map(|place| (&place.rank, place.node));
+        let children = children.map(|key| (&key.rank, key.node));
         for child in self.order.turns(children) {
             let child = &self.nodes[child];
             let visit = match &child.kind {
@@ -374,14 +380,14 @@ impl<O: Order> Tree<O> {
             };
             match visit {
                 Visit::Enter => {
-                    let at = child.place.node;
+                    let at = child.key.node;
                     let found = self.seek(at, wanted_branch, wanted_role, wanted, idle);
                     if found.is_some() {
                         return found;
                     }
                 }
                 Visit::Pass => {}
-                Visit::Park if self.parks => idle.push(child.place.node),
+                Visit::Park if self.parks => idle.push(child.key.node),
                 Visit::Park => {}
             }
         }
@@ -400,10 +406,11 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// A node holds something else. It is put in its new place when somebody asks who is next: many changes are often told at once.
+    /// Marks a node as moved. The move itself waits for the next query, since many changes often
+    /// come together.
     fn has_moved(&mut self, at: usize) {
         let parent = self.nodes[at].parent;
-        // Alone it is the first, whatever its rank, which is found when another comes.
+        // An only child needs no rank; it is computed when a second child joins.
         if self.stale || self.nodes[parent].by_name.len() == 1 {
             return;
         }
@@ -417,36 +424,36 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// Puts everybody in the right place whose share has changed.
+    /// Moves all nodes whose share has changed.
     fn refresh(&mut self) {
         if std::mem::take(&mut self.stale) {
             return self.refresh_all();
         }
         while let Some(parent) = self.unsettled.pop() {
             let mut moved = std::mem::take(&mut self.nodes[parent].moved_below);
-            // Another may have the number of one that is gone.
+            // The index of a removed node may be in use again.
             moved.retain(|at| self.nodes[*at].moved && self.nodes[*at].parent == parent);
             if moved.len() > SHIFTED_MAX.max(self.nodes[parent].by_name.len() / 8) {
                 for at in &moved {
                     self.nodes[*at].settle();
                 }
-                self.reorder(parent, |tree, at| tree.nodes[at].place);
+                self.reorder(parent, |tree, at| tree.nodes[at].key);
             } else {
                 moved.iter().for_each(|at| self.shift(*at));
             }
-            // Its room is used again.
+            // Keeps the allocation of the vector.
             moved.clear();
             self.nodes[parent].moved_below = moved;
         }
     }
 
-    /// Computes every rank anew, after the total or a weight has changed.
+    /// Recomputes every rank after a change of the total or a weight.
     fn refresh_all(&mut self) {
         for parent in self.unsettled.drain(..) {
             self.nodes[parent].moved_below.clear();
         }
         for at in 0..self.nodes.len() {
-            // Who has no name below has nobody to put in order, and that is nearly everybody.
+            // Most nodes have no children.
             if !self.nodes[at].by_name.is_empty() {
                 self.reorder(at, |tree, at| {
                     tree.rank(at);
@@ -461,21 +468,21 @@ impl<O: Order> Tree<O> {
         }
     }
 
-    /// Puts all right below a node in order, whose places have changed.
-    fn reorder(&mut self, parent: usize, place: impl Fn(&mut Self, usize) -> Place<O::Rank>) {
+    /// Sorts the children of a node after their keys have changed.
+    fn reorder(&mut self, parent: usize, key: impl Fn(&mut Self, usize) -> SiblingKey<O::Rank>) {
         let mut own = std::mem::take(&mut self.nodes[parent].children);
-        own.reorder(|at| place(self, at));
+        own.reorder(|at| key(self, at));
         self.nodes[parent].children = own;
     }
 
-    /// Moves a node to its new place among its siblings.
+    /// Moves a node to its new position among its siblings.
     fn shift(&mut self, at: usize) {
-        let (parent, before) = (self.nodes[at].parent, self.nodes[at].place);
-        let place = self.nodes[at].settle();
-        self.nodes[parent].children.shift(&before, place);
+        let (parent, before) = (self.nodes[at].parent, self.nodes[at].key);
+        let key = self.nodes[at].settle();
+        self.nodes[parent].children.shift(&before, key);
     }
 
-    /// Computes one rank anew.
+    /// Recomputes one rank.
     fn rank(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         let share = node.held.dominant_share(&self.total);
@@ -495,8 +502,8 @@ impl<O: Order> Tree<O> {
         let name: Arc<str> = Arc::from(name);
         let at = self.unused.pop().unwrap_or(self.nodes.len());
         let number = self.number(parent, &name);
-        let place = self.first_place(number, at, weight);
-        let node = Node::new(parent, kind(), name.clone(), place, weight);
+        let key = self.first_key(number, at, weight);
+        let node = Node::new(parent, kind(), name.clone(), key, weight);
         if at == self.nodes.len() {
             self.nodes.push(node);
         } else {
@@ -510,14 +517,14 @@ impl<O: Order> Tree<O> {
             self.rank(alone);
             self.shift(alone);
         }
-        self.nodes[parent].children.insert(place);
+        self.nodes[parent].children.insert(key);
         at
     }
 
-    /// A number for the name of another child.
+    /// A number for the name of a new child.
     fn number(&mut self, parent: usize, name: &str) -> u64 {
         let siblings = &self.nodes[parent].by_name;
-        let of = |(_, node): (_, &usize)| self.nodes[*node].place.name;
+        let of = |(_, node): (_, &usize)| self.nodes[*node].key.name;
         let before = siblings
             .range::<str, _>((Unbounded, Excluded(name)))
             .next_back()
@@ -532,27 +539,27 @@ impl<O: Order> Tree<O> {
         })
     }
 
-    /// Numbers the names of all children anew.
+    /// Renumbers the names of all children.
     fn renumber(&mut self, parent: usize) {
         let children: Vec<usize> = self.nodes[parent].by_name.values().copied().collect();
         for (child, name) in children.into_iter().zip(numbers()) {
-            self.nodes[child].place.name = name;
+            self.nodes[child].key.name = name;
         }
         let mut own = std::mem::take(&mut self.nodes[parent].children);
-        own.renumber(|child| self.nodes[child].place.name);
+        own.renumber(|child| self.nodes[child].key.name);
         self.nodes[parent].children = own;
     }
 
-    /// Lets go of a node, and of those above that have become empty.
+    /// Removes a node, and its ancestors that have become empty.
     fn prune(&mut self, mut at: usize) {
         while at != ROOT && self.nodes[at].by_name.is_empty() {
-            let (parent, place) = (self.nodes[at].parent, self.nodes[at].place);
+            let (parent, key) = (self.nodes[at].parent, self.nodes[at].key);
             let name = self.nodes[at].name.clone();
             let above = &mut self.nodes[parent];
-            above.children.take(&place);
+            above.children.take(&key);
             above.by_name.remove(&name);
             if above.by_name.len() == 1 {
-                // Who is alone is found whatever its place says.
+                // An only child is stored without a list.
                 above.children = above.children.iter().copied().collect();
             }
             self.nodes[at].held = Quantities::new();

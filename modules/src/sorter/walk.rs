@@ -1,17 +1,18 @@
-//! The sorter: walks the rooms of a slate in order and gives each to whoever is next in a tree (SPEC 4.5, S78, S86). By the tree's order it
-//! is dominant-resource-fair ([`Drf`]), or another policy.
+//! The sorter: walks the rooms of a slate in order and gives each to the next client of a tree. The
+//! tree's order makes it dominant-resource-fair ([`Drf`]) or another policy.
 //!
-//! What it gives of a room, and to whom guarantees and limits allow it, is for the [`Budgets`] to say, as on the allocator's side.
+//! The size of each portion, within guarantees and limits, comes from [`Budgets`], as in the
+//! allocator.
 //!
-//! Pure: it hears slates and returns advice. Remembers one [`Tree`] for each pool, because revocable resources are worth something else
-//! than regular ones (S46). Never sees an agent's name, a filter or a clock.
+//! Keeps one [`Tree`] for each pool, because shares of regular and revocable resources are
+//! separate. Knows neither agents' names nor filters, and reads no clock.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use module_api::Fault;
 use module_api::sorter::{
-    Advice, Budgets, Change, Client, Exclusion, Place, Pool, Room, Shape, Slate, Stage,
+    Advice, BudgetIndex, Budgets, Change, Client, Exclusion, Pool, Room, Shape, Slate, Stage,
     is_allocatable,
 };
 use resources::{Name, Quantities, Role};
@@ -20,27 +21,28 @@ use rustc_hash::FxHashMap;
 use super::order::{Fair, Order};
 use super::tree::{Tree, Visit};
 
-/// Rooms of a slate after which the walk parks what there is nothing to find in. Parking costs more than passing by a few times.
+/// Index of the room from which on the walk parks exhausted branches. Parking costs more than
+/// skipping a branch a few times.
 const ROOMS_UNPARKED: usize = 8;
 
 /// The sorter by weighted dominant resource fairness.
 pub type Drf = TreeSorter<Fair>;
 
-/// What a sorter knows.
+/// A sorter's state.
 #[derive(Clone, Debug)]
 pub struct TreeSorter<O: Order> {
-    /// The epoch and the number of the slate it expects.
+    /// Epoch and number of the expected slate.
     next: Option<(u64, u64)>,
     regular: Tree<O>,
     revocable: Tree<O>,
-    /// Each client's role, and the budget that counts for it.
-    roles: FxHashMap<Client, (Role, Option<Place>)>,
-    /// The shapes of those who have one.
+    /// Role and applicable budget of each client.
+    roles: FxHashMap<Client, (Role, Option<BudgetIndex>)>,
+    /// Shapes of the clients that have one.
     shapes: BTreeMap<Client, Shape>,
     budgets: Budgets,
-    /// Who stands for what is reserved for a role and idle, where that is charged.
+    /// The placeholders of idle reservations by role, where those count for shares.
     idle: BTreeMap<Role, Client>,
-    /// Names that count for no share (SPEC 4.1).
+    /// Names that do not count for shares.
     excluded: Vec<Name>,
 }
 
@@ -51,14 +53,14 @@ impl Default for Drf {
 }
 
 impl Drf {
-    /// A sorter for which these names count for no share.
+    /// A sorter that ignores these names in shares.
     pub fn excluding(excluded: Vec<Name>) -> Self {
         Self::ordered_by(|| Fair, excluded)
     }
 }
 
 impl<O: Order> TreeSorter<O> {
-    /// A sorter with an order of its own for each pool. These names count for no share.
+    /// A sorter with one order for each pool, which ignores these names in shares.
     pub fn ordered_by(mut order: impl FnMut() -> O, excluded: Vec<Name>) -> Self {
         Self {
             next: None,
@@ -72,13 +74,14 @@ impl<O: Order> TreeSorter<O> {
         }
     }
 
-    /// Applies the slate's changes and walks its rooms. A slate out of step is refused: the allocator must begin a new epoch.
+    /// Applies the slate's changes and walks its rooms. Rejects a slate out of sequence: the
+    /// allocator must then begin a new epoch.
     pub fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
         if slate.number == 0 {
             self.forget();
         } else if self.next != Some((slate.epoch, slate.number)) {
             let reason = format!(
-                "slate {} of epoch {} is out of step with {:?}",
+                "slate {} of epoch {} is out of sequence: expected {:?}",
                 slate.number, slate.epoch, self.next
             );
             return Err(Fault::Failed { reason });
@@ -111,14 +114,14 @@ impl<O: Order> TreeSorter<O> {
             tree.parks = n >= ROOMS_UNPARKED;
             let mut served = Vec::new();
             while let Some(client) = walk.next(tree, &self.budgets, (n, &room), &served) {
-                let Some((role, place)) = self.roles.get(&client) else {
+                let Some((role, index)) = self.roles.get(&client) else {
                     break;
                 };
                 let shape = self.shapes.get(&client);
                 let reserved = charged.then(|| room.reserved.clone());
                 let given = self
                     .budgets
-                    .take(slate.stage, *place, role, shape, &mut room);
+                    .take(slate.stage, *index, role, shape, &mut room);
                 tree.hold(client, &given);
                 for (owner, less) in reserved.iter().flat_map(|own| room.reserved_less(own)) {
                     if let Some(idle) = self.idle.get(&owner) {
@@ -147,18 +150,18 @@ impl<O: Order> TreeSorter<O> {
 
     fn apply(&mut self, change: Change) {
         match change {
-            Change::Weighed { role, weight } => {
+            Change::WeightChanged { role, weight } => {
                 self.regular.weigh(&role, weight);
                 self.revocable.weigh(&role, weight);
             }
             Change::Budgets { table } => {
                 self.budgets = Budgets::new(table);
-                for (client, (role, place)) in &mut self.roles {
-                    *place = self.budgets.find(role);
-                    self.regular.assign(*client, *place);
+                for (client, (role, index)) in &mut self.roles {
+                    *index = self.budgets.find(role);
+                    self.regular.assign(*client, *index);
                 }
             }
-            Change::Budget { place, left, unmet } => self.budgets.set(place, left, unmet),
+            Change::Budget { index, left, unmet } => self.budgets.set(index, left, unmet),
             Change::Headroom { amount } => self.budgets.set_headroom(amount),
             Change::Total { pool, total } => {
                 let counts = |(name, _): &(&Name, _)| !self.excluded.contains(name);
@@ -174,9 +177,9 @@ impl<O: Order> TreeSorter<O> {
                 for pool in Pool::ALL {
                     self.tree(pool).join(client, &role, framework.as_str());
                 }
-                let place = self.budgets.find(&role);
-                self.regular.assign(client, place);
-                self.roles.insert(client, (role, place));
+                let index = self.budgets.find(&role);
+                self.regular.assign(client, index);
+                self.roles.insert(client, (role, index));
             }
             Change::Left { client } => {
                 for pool in Pool::ALL {
@@ -198,7 +201,7 @@ impl<O: Order> TreeSorter<O> {
                 client,
                 active,
             } => self.tree(pool).set_active(client, active),
-            Change::Held {
+            Change::Allocated {
                 pool,
                 client,
                 amount,
@@ -216,12 +219,12 @@ impl<O: Order> TreeSorter<O> {
         }
     }
 
-    /// What it believes of guarantees and limits.
+    /// The sorter's assumed guarantees and limits.
     pub fn budgets(&self) -> &Budgets {
         &self.budgets
     }
 
-    /// The order of one pool, for tests and for whoever wants to look.
+    /// The tree of one pool, for tests.
     pub fn tree(&mut self, pool: Pool) -> &mut Tree<O> {
         match pool {
             Pool::Regular => &mut self.regular,
@@ -230,26 +233,27 @@ impl<O: Order> TreeSorter<O> {
     }
 }
 
-/// The roles that anything is reserved for in these rooms.
+/// The roles with reservations in these rooms.
 fn owners(rooms: &[Room]) -> BTreeSet<Role> {
     let reserved = rooms.iter().flat_map(|room| &room.reserved);
     reserved.map(|(owner, _)| owner.clone()).collect()
 }
 
-/// What does not change in the walk over a slate.
+/// Constants of the walk over one slate.
 struct Walk<'a> {
     stage: Stage,
     sets_min: &'a [Quantities],
-    /// What is worth an offer to anybody, whatever its shape.
+    /// Smallest amounts worth an offer to any client, see [`Shape::loosest`].
     loosest: Cow<'a, [Quantities]>,
-    roles: &'a FxHashMap<Client, (Role, Option<Place>)>,
+    roles: &'a FxHashMap<Client, (Role, Option<BudgetIndex>)>,
     shapes: &'a BTreeMap<Client, Shape>,
     excluded: Excluded<'a>,
     owners: BTreeSet<Role>,
 }
 
 impl Walk<'_> {
-    /// Who is next for what is left of this room, of which those who are served have had a portion of their shape.
+    /// The next client for the rest of this room. Served clients already have a portion of their
+    /// shape.
     fn next<O: Order>(
         &self,
         tree: &mut Tree<O>,
@@ -260,7 +264,7 @@ impl Walk<'_> {
         if room.is_empty() {
             return None;
         }
-        // What may be given of the unreserved part, whoever it is.
+        // The part of the unreserved resources that any client could get.
         let free = match self.stage {
             Stage::Guarantees => Cow::Owned(room.free.lesser(budgets.required())),
             Stage::Fair => budgets.spare(&room.free),
@@ -274,7 +278,8 @@ impl Walk<'_> {
             }
             _ => {}
         }
-        // Once the unreserved part is gone, only the roles that something is reserved for need be visited.
+        // Without unreserved resources, only roles with a reservation in this room can get
+        // something.
         let gone = free.is_empty();
         let wanted_branch = |role: &Role| {
             let on_the_way = |owner: &Role| role.is_within(owner) || owner.is_within(role);
@@ -282,7 +287,7 @@ impl Walk<'_> {
         };
         tree.first(
             wanted_branch,
-            |role, place| self.visit(budgets, role, place, room),
+            |role, index| self.visit(budgets, role, index, room),
             |client| {
                 !self.excluded.has(client, n)
                     && (self.shapes.is_empty() || self.fits(budgets, client, room, served))
@@ -290,23 +295,29 @@ impl Walk<'_> {
         )
     }
 
-    /// What to do about the frameworks of a role.
-    fn visit(&self, budgets: &Budgets, role: &Role, place: Option<Place>, room: &Room) -> Visit {
+    /// Whether to consider the frameworks of a role.
+    fn visit(
+        &self,
+        budgets: &Budgets,
+        role: &Role,
+        index: Option<BudgetIndex>,
+        room: &Room,
+    ) -> Visit {
         let unlimited = match self.stage {
-            Stage::Guarantees if !budgets.is_needy(place) => return Visit::Park,
+            Stage::Guarantees if !budgets.is_needy(index) => return Visit::Park,
             Stage::Guarantees => false,
-            Stage::Fair => !budgets.is_limited(place),
+            Stage::Fair => !budgets.is_limited(index),
             Stage::Revocable => true,
         };
         if unlimited && room.reserved.is_empty() {
             return Visit::Enter;
         }
-        let amount = budgets.amount(self.stage, place, role, None, room);
+        let amount = budgets.amount(self.stage, index, role, None, room);
         if is_allocatable(&amount, &self.loosest) {
             Visit::Enter
         } else if self.stage == Stage::Fair
             && !unlimited
-            && !budgets.may_give(place, &self.loosest)
+            && !budgets.may_give(index, &self.loosest)
             && !self.owners.iter().any(|owner| role.is_within(owner))
         {
             Visit::Park
@@ -315,9 +326,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what is left of the room is worth an offer to this client, by its shape or as for everybody.
+    /// Whether the rest of the room is worth an offer to this client, by its own shape or the
+    /// common sets.
     fn fits(&self, budgets: &Budgets, client: Client, room: &Room, served: &[Client]) -> bool {
-        let Some((role, place)) = self.roles.get(&client) else {
+        let Some((role, index)) = self.roles.get(&client) else {
             return false;
         };
         let shape = self.shapes.get(&client);
@@ -325,7 +337,7 @@ impl Walk<'_> {
             return false;
         }
         let sets = shape.map_or(self.sets_min, |shape| shape.sets(self.sets_min));
-        let amount = budgets.amount(self.stage, *place, role, shape, room);
+        let amount = budgets.amount(self.stage, *index, role, shape, room);
         is_allocatable(&amount, sets)
     }
 }
@@ -335,7 +347,8 @@ struct Excluded<'a>(Vec<Option<&'a Exclusion>>);
 
 impl<'a> Excluded<'a> {
     fn of(all: &'a [Exclusion]) -> Self {
-        // Clients are dense numbers, yet nothing a stranger sends may size a table: unheard-of numbers are left out.
+        // Clients are dense numbers, but a message must not size a table: larger numbers are
+        // ignored.
         const CLIENTS_MAX: usize = 1 << 22;
         let known = all.iter().filter(|one| (one.client as usize) < CLIENTS_MAX);
         let length = known.clone().map(|one| one.client as usize + 1).max();
@@ -401,7 +414,7 @@ mod tests {
 
     /// SPEC 4.10, UnreservedDRF, in its whole sequence.
     #[test]
-    fn agents_go_one_by_one_to_the_poorest_role_and_framework() {
+    fn agents_go_to_the_smallest_share_one_by_one() {
         let mut sorter = Drf::default();
         let pool = Pool::Regular;
         let sizes = [(2, 1024), (1, 512), (3, 2048), (4, 4096), (1, 512)];
@@ -427,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn a_room_that_somebody_refused_goes_to_the_next() {
+    fn excluded_room_goes_to_the_next_client() {
         let mut sorter = Drf::default();
         let changes = [joined(0, "a"), joined(1, "b")].concat();
         let mut asked = slate(0, changes, vec![room("cpus:1"), room("cpus:1")]);
@@ -443,7 +456,7 @@ mod tests {
 
     /// SPEC 4.10, ReservedDRF and MinAllocatable.
     #[test]
-    fn what_is_reserved_goes_to_its_role_and_what_is_too_little_to_nobody() {
+    fn reserved_rooms_go_to_their_role_and_small_ones_to_none() {
         let mut sorter = Drf::default();
         let changes = [joined(0, "a"), joined(1, "b/c")].concat();
         let reserved = |role: &str, free: &str, text: &str| Room {
@@ -462,9 +475,9 @@ mod tests {
         );
     }
 
-    /// W24: what was reserved and idle is in use from then on, and counts once, in the same slate as well.
+    /// W24: a granted reservation counts once, within the same slate as well.
     #[test]
-    fn what_is_given_of_an_idle_reservation_counts_once() {
+    fn granted_idle_reservation_counts_once() {
         for (idle, expected) in [(true, [(0, 0), (1, 0)]), (false, [(0, 0), (1, 1)])] {
             let (pool, mut changes) = (Pool::Regular, [joined(0, "a"), joined(1, "b")].concat());
             let stands_for = Change::Joined {
@@ -474,13 +487,13 @@ mod tests {
             };
             changes.push(stands_for);
             changes.extend(idle.then_some(Change::Idle { client: 2 }));
-            changes.extend(
-                [(2, "cpus:4"), (1, "cpus:5")].map(|(client, text)| Change::Held {
+            changes.extend([(2, "cpus:4"), (1, "cpus:5")].map(|(client, text)| {
+                Change::Allocated {
                     pool,
                     client,
                     amount: quantities(text),
-                }),
-            );
+                }
+            }));
             let total = quantities("cpus:20");
             changes.push(Change::Total { pool, total });
             let reserved = Room {
@@ -497,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slate_out_of_step_is_refused_until_an_epoch_begins() {
+    fn slate_out_of_sequence_is_rejected_until_a_new_epoch() {
         let mut sorter = Drf::default();
         assert!(sorter.advise(slate(1, vec![], vec![])).is_err());
         assert!(sorter.advise(slate(0, joined(0, "a"), vec![])).is_ok());

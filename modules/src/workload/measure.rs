@@ -1,24 +1,25 @@
-//! What the work on a cluster takes: filling it, runs, declining what they offer, a run after one task has ended, and sorting.
+//! Measurements of the work on a cluster: filling it, runs, declines, a run after the end of one
+//! task, and sorting.
 //!
-//! Knows no clock: whoever measures says how the time that was spent is told. Real figures come from processor time of the one thread,
-//! which other work on the machine does not lengthen. All figures are in milliseconds.
+//! The caller passes a clock. Real figures use the CPU time of the one thread, which other work on
+//! the machine does not affect. All figures are in milliseconds.
 
 use std::time::Duration;
 
 use resources::{Quantities, Role};
 
-use super::{Shape, Workload, sure};
+use super::{Shape, Workload, must};
 use crate::sorter::Tree;
 
-/// How much time was spent so far.
+/// Returns the time spent so far.
 pub type Spent = fn() -> Duration;
 
-/// Runs after which the work of one freed resource is known.
+/// Runs for the figure of one freed resource.
 const INCREMENTAL_RUNS: usize = 2_000;
-/// Allocations that a sorter is told of: one on each of as many agents.
+/// Allocations added to a sorter: one for each of 10,000 agents.
 const ALLOCATIONS: u32 = 10_000;
 
-/// What filling a cluster takes, the middle of the rounds.
+/// Cost of filling a cluster, medians of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Filling {
     /// Adding all agents.
@@ -28,7 +29,7 @@ pub struct Filling {
 }
 
 impl Filling {
-    /// Fills a cluster of this shape so many times.
+    /// Fills a cluster of this shape `rounds` times.
     pub fn of(shape: &Shape, seed: u64, rounds: u32, spent: Spent) -> Self {
         let (agents, frameworks): (Vec<_>, Vec<_>) =
             (shape.agents().collect(), shape.frameworks().collect());
@@ -36,40 +37,41 @@ impl Filling {
         for _ in 0..rounds {
             let (agents, frameworks) = (agents.clone(), frameworks.clone());
             let mut all = Workload::empty(seed);
-            adding_frameworks.push(taken(spent, || {
+            adding_frameworks.push(elapsed_ms(spent, || {
                 for added in frameworks {
-                    all.books.framework_added(added);
+                    all.state.framework_added(added);
                 }
             }));
-            adding_agents.push(taken(spent, || {
+            adding_agents.push(elapsed_ms(spent, || {
                 for added in agents {
-                    all.books.agent_added(added);
+                    all.state.agent_added(added);
                 }
             }));
         }
         Self {
-            add_agents: middle(&mut adding_agents),
-            add_frameworks: middle(&mut adding_frameworks),
+            add_agents: median(&mut adding_agents),
+            add_frameworks: median(&mut adding_frameworks),
         }
     }
 }
 
-/// What runs take in which every agent is offered, and declining it all.
+/// Cost of runs that offer every agent, and of declining all offers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FullRuns {
-    /// The middle one.
+    /// Median of the runs.
     pub run: f64,
-    /// The shortest one.
-    pub least: f64,
-    /// Declining what one run has offered, the middle of the rounds.
+    /// Shortest run.
+    pub shortest: f64,
+    /// Declining the offers of one run, median of the rounds.
     pub decline: f64,
     /// Grants of the last run.
     pub grants: usize,
 }
 
 impl FullRuns {
-    /// Offers the whole cluster and has it declined, so many times. What was refused stays refused, as in Mesos' benchmark, but where there
-    /// are reservations: nobody else could be offered those, so each round begins with the cluster as it was.
+    /// Offers the whole cluster and declines the offers, `rounds` times. Filters persist between
+    /// rounds, as in Mesos' benchmark, except with reservations: those could go to no other
+    /// framework, so each round begins with the initial cluster.
     pub fn of(mut all: Workload, shape: &Shape, rounds: u32, spent: Spent) -> Self {
         let fresh = (shape.reservations > 0).then(|| all.clone());
         let (mut runs, mut declines, mut count) = (Vec::new(), Vec::new(), 0);
@@ -78,20 +80,20 @@ impl FullRuns {
                 all = fresh.clone();
             }
             let mut grants = Vec::new();
-            runs.push(taken(spent, || grants = all.run(true)));
+            runs.push(elapsed_ms(spent, || grants = all.run(true)));
             count = grants.len();
-            declines.push(taken(spent, || all.decline(grants)));
+            declines.push(elapsed_ms(spent, || all.decline(grants)));
         }
         Self {
-            run: middle(&mut runs),
-            least: runs.iter().copied().reduce(f64::min).unwrap_or(0.0),
-            decline: middle(&mut declines),
+            run: median(&mut runs),
+            shortest: runs.iter().copied().reduce(f64::min).unwrap_or(0.0),
+            decline: median(&mut declines),
             grants: count,
         }
     }
 }
 
-/// From the end of one task in a full cluster until what it had is granted again.
+/// Time from the end of one task in a full cluster until its resources are granted again.
 pub fn incremental_run(shape: &Shape, seed: u64, spent: Spent) -> f64 {
     let mut all = Workload::of(shape, seed);
     let mut held = all.run(true);
@@ -102,41 +104,41 @@ pub fn incremental_run(shape: &Shape, seed: u64, spent: Spent) -> f64 {
         }
         let ended = held.swap_remove(n * 7919 % held.len());
         let mut granted = Vec::new();
-        each.push(taken(spent, || {
+        each.push(elapsed_ms(spent, || {
             all.end(ended);
             granted = all.run(false);
         }));
         held.extend(granted);
     }
-    middle(&mut each)
+    median(&mut each)
 }
 
-/// What changes take that concern all agents or one framework, the middle of the rounds.
+/// Cost of changes that concern all agents or one framework, medians of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Changing {
-    /// Adding all agents anew, each with more than before, and the run after it.
+    /// Re-adding all agents with more resources, and the run after it.
     pub update_agents: f64,
-    /// Every other framework suppresses and revives, one after the other, with a run after each word; whatever is offered is declined.
+    /// For every other framework, one after the other: suppress, run, revive, run, decline.
     pub suppress_revive: f64,
 }
 
 impl Changing {
-    /// Changes a cluster of this shape so many times.
+    /// Changes a cluster of this shape `rounds` times.
     pub fn of(shape: &Shape, seed: u64, rounds: u32, spent: Spent) -> Self {
         let mut all = Workload::of(shape, seed);
         let (mut updates, mut revivals) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             let agents: Vec<_> = shape.larger_agents().collect();
             let mut grants = Vec::new();
-            updates.push(taken(spent, || {
+            updates.push(elapsed_ms(spent, || {
                 agents
                     .into_iter()
-                    .for_each(|added| all.books.agent_added(added));
+                    .for_each(|added| all.state.agent_added(added));
                 grants = all.run(false);
             }));
             all.decline(grants);
             let half: Vec<_> = shape.frameworks().step_by(2).collect();
-            revivals.push(taken(spent, || {
+            revivals.push(elapsed_ms(spent, || {
                 for added in half {
                     all.suppress(&added.framework_id);
                     let mut grants = all.run(false);
@@ -147,56 +149,60 @@ impl Changing {
             }));
         }
         Self {
-            update_agents: middle(&mut updates),
-            suppress_revive: middle(&mut revivals),
+            update_agents: median(&mut updates),
+            suppress_revive: median(&mut revivals),
         }
     }
 }
 
-/// What the sorter's tree takes, the middle of the rounds.
+/// Cost of the sorter's tree, medians of the rounds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sorting {
-    /// Hearing of 10,000 allocations, one after the other.
+    /// Adding 10,000 allocations one after the other.
     pub added: f64,
-    /// Listing all clients in order after that: each holds something else than before.
+    /// Listing all clients in order after that; each allocation has changed.
     pub sort: f64,
-    /// Hearing that those allocations are no more.
+    /// Removing those allocations.
     pub removed: f64,
-    /// Working every share out anew, after the total has changed, and listing all clients in their order, which has changed too.
-    pub anew: f64,
+    /// Recomputing every share after a change of the total, and listing all clients in their new
+    /// order.
+    pub recompute: f64,
 }
 
 impl Sorting {
-    /// So many active clients in role `*`, to whom what 10,000 agents have is given in turn, sorted so many times: what Mesos' benchmark `FullSort`
-    /// does. For what it has no measurement of each client holds a little besides, of which it has another share in another cluster.
+    /// Sorts `clients` active clients in role `*`, to which the resources of 10,000 agents are
+    /// given in turn, `rounds` times, as Mesos' benchmark `FullSort` does. For `recompute`, which
+    /// Mesos does not measure, each client holds a little more, whose share differs between two
+    /// totals.
     pub fn of(clients: u32, rounds: u32, spent: Spent) -> Self {
         let mut tree = Tree::default();
         for client in 0..clients {
             tree.join(client, &Role::STAR, &format!("framework-{client}"));
             tree.set_active(client, true);
         }
-        // Whose share is what it holds of cpus in the one cluster has another in the one that has less memory.
+        // The second total has less memory, so that shares dominated by cpus become dominated by
+        // memory.
         let totals = [
             "cpus:240000;mem:90000000;disk:40960000",
             "cpus:960000;mem:30000000;disk:40960000",
         ];
-        let totals = totals.map(|text| sure(Quantities::parse(text)));
+        let totals = totals.map(|text| must(Quantities::parse(text)));
         let (mut sorts, mut adds, mut removals) = (Vec::new(), Vec::new(), Vec::new());
         tree.set_total(&totals[0]);
         tree.order();
-        let allocated = sure(Quantities::parse("cpus:16;mem:2014;disk:1024"));
+        let allocated = must(Quantities::parse("cpus:16;mem:2014;disk:1024"));
         let allocations = (0..ALLOCATIONS).map(|n| n % clients.max(1));
         let allocations: Vec<u32> = allocations.collect();
         let mut order = Vec::new();
         for _ in 0..rounds {
-            adds.push(taken(spent, || {
+            adds.push(elapsed_ms(spent, || {
                 for client in &allocations {
                     tree.hold(*client, &allocated);
                 }
             }));
-            sorts.push(taken(spent, || order = tree.order()));
+            sorts.push(elapsed_ms(spent, || order = tree.order()));
             debug_assert_eq!(order.len(), clients as usize);
-            removals.push(taken(spent, || {
+            removals.push(elapsed_ms(spent, || {
                 for client in &allocations {
                     tree.free(*client, &allocated);
                 }
@@ -205,34 +211,34 @@ impl Sorting {
         }
         for client in 0..clients {
             let (cpus, mem) = (1 + client % 7, 100 + 100 * (client * 5 % 11));
-            let amount = sure(Quantities::parse(&format!("cpus:{cpus};mem:{mem}")));
+            let amount = must(Quantities::parse(&format!("cpus:{cpus};mem:{mem}")));
             tree.hold(client, &amount);
         }
-        let mut anew = Vec::new();
+        let mut recompute = Vec::new();
         for round in 0..rounds as usize {
-            anew.push(taken(spent, || {
+            recompute.push(elapsed_ms(spent, || {
                 tree.set_total(&totals[(round + 1) % 2]);
                 order = tree.order();
             }));
         }
         debug_assert_eq!(order.len(), clients as usize);
         Self {
-            added: middle(&mut adds),
-            sort: middle(&mut sorts),
-            removed: middle(&mut removals),
-            anew: middle(&mut anew),
+            added: median(&mut adds),
+            sort: median(&mut sorts),
+            removed: median(&mut removals),
+            recompute: median(&mut recompute),
         }
     }
 }
 
-fn taken(spent: Spent, work: impl FnOnce()) -> f64 {
+fn elapsed_ms(spent: Spent, work: impl FnOnce()) -> f64 {
     let begun = spent();
     work();
     spent().saturating_sub(begun).as_secs_f64() * 1e3
 }
 
-/// The one in the middle.
-pub fn middle(each: &mut [f64]) -> f64 {
+/// The median; 0 of an empty list.
+pub fn median(each: &mut [f64]) -> f64 {
     each.sort_by(f64::total_cmp);
     each.get(each.len() / 2).copied().unwrap_or(0.0)
 }
@@ -243,14 +249,14 @@ mod tests {
 
     use super::*;
 
-    /// A clock that goes on by a millisecond whenever it is read, so that each figure is the number of readings between its ends.
+    /// A clock that advances by 1 ms with each reading, so that each figure counts the readings.
     fn readings() -> Duration {
         static READ: AtomicU64 = AtomicU64::new(0);
         Duration::from_millis(READ.fetch_add(1, Ordering::Relaxed))
     }
 
     #[test]
-    fn each_round_of_reservations_offers_the_whole_cluster_anew() {
+    fn rounds_with_reservations_start_afresh() {
         let plain = Shape::of(30, 5);
         let reserved = Shape {
             roles: 5,
@@ -262,13 +268,13 @@ mod tests {
                 let all = Workload::of(&shape, 7);
                 let runs = FullRuns::of(all, &shape, rounds, readings);
                 assert_eq!(runs.grants, grants, "{shape:?}");
-                assert!(runs.run >= 1.0 && runs.decline >= 1.0 && runs.least >= 1.0);
+                assert!(runs.run >= 1.0 && runs.decline >= 1.0 && runs.shortest >= 1.0);
             }
         }
     }
 
     #[test]
-    fn whatever_is_measured_takes_its_time() {
+    fn all_measurements_are_positive() {
         let shape = Shape::of(20, 5);
         let filling = Filling::of(&shape, 7, 3, readings);
         assert!(filling.add_agents >= 1.0 && filling.add_frameworks >= 1.0);
@@ -277,12 +283,12 @@ mod tests {
         assert!(changing.update_agents >= 1.0 && changing.suppress_revive >= 1.0);
         let sorting = Sorting::of(50, 3, readings);
         assert!(sorting.sort >= 1.0 && sorting.added >= 1.0);
-        assert!(sorting.removed >= 1.0 && sorting.anew >= 1.0);
+        assert!(sorting.removed >= 1.0 && sorting.recompute >= 1.0);
     }
 
     #[test]
     fn the_middle_of_nothing_is_nothing() {
-        assert_eq!(middle(&mut []), 0.0);
-        assert_eq!(middle(&mut [3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
     }
 }

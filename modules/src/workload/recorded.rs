@@ -1,20 +1,21 @@
-//! What Mesos' own allocator and sorter took for such clusters: figures that were recorded on a machine like the one that ours come from.
+//! Recorded figures of Mesos' own allocator and sorter for such clusters, from a comparable
+//! machine.
 //!
-//! Hold ratios against ratios: the peer was measured on another day. Pure.
+//! Compare ratios only: Mesos was measured on another day.
 
 use super::Shape;
 
-/// What Mesos took for one cluster, in milliseconds of its one allocator thread.
+/// Cost in Mesos for one cluster, in milliseconds of its single allocator thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mesos {
-    /// One run in which every agent is offered and declined.
+    /// One run that offers every agent, with all offers declined.
     pub full_run: f64,
     /// Adding all agents.
     pub add_agents: f64,
     /// Adding all frameworks.
     pub add_frameworks: f64,
-    /// What these are, in words.
-    pub are: &'static str,
+    /// Description of the figures.
+    pub label: &'static str,
 }
 
 /// One run, adding all agents and adding all frameworks, by agents and frameworks, all in role `*`.
@@ -37,14 +38,14 @@ const RECORDED_ROLES: [(u32, u32, u32, bool, f64); 3] = [
     (2_000, 1_000, 2_000, false, 107.0),
 ];
 
-/// What it took for an agent in a case that nobody measured: a run, and adding it; and for adding a framework.
-const OTHERWISE: [f64; 3] = [0.035, 0.06, 0.01];
+/// Cost for each agent in unmeasured cases: a run, and adding it; and for adding a framework.
+const UNMEASURED_COSTS: [f64; 3] = [0.035, 0.06, 0.01];
 
-/// One `total += r` of 4,000 reserved resources. A run adds what an agent has at least once for each agent.
+/// One `total += r` of 4,000 reserved resources. A run adds each agent's resources at least once.
 const ADDITION_OF_4000: f64 = 35.0;
 
 impl Mesos {
-    /// What it took for a cluster of this shape, or for one like it.
+    /// Cost for a cluster of this shape, or for a similar one.
     pub fn of(shape: &Shape) -> Self {
         let Shape {
             agents,
@@ -53,17 +54,17 @@ impl Mesos {
             quotas,
             ..
         } = *shape;
-        let [run, agent, framework] = OTHERWISE;
+        let [run, agent, framework] = UNMEASURED_COSTS;
         let like = Self {
             full_run: run * f64::from(agents),
             add_agents: agent * f64::from(agents),
             add_frameworks: framework * f64::from(frameworks),
-            are: "Mesos in like cases, 35 us an agent, recorded",
+            label: "Mesos in like cases, 35 us an agent, recorded",
         };
         if shape.reservations >= 4_000 {
             return Self {
                 full_run: ADDITION_OF_4000 * f64::from(agents),
-                are: "Mesos adding 4,000 reserved resources once an agent, recorded",
+                label: "Mesos adding 4,000 reserved resources once an agent, recorded",
                 ..like
             };
         }
@@ -78,7 +79,7 @@ impl Mesos {
                 full_run,
                 add_agents,
                 add_frameworks,
-                are: "Mesos in the same case, recorded",
+                label: "Mesos in the same case, recorded",
             };
         }
         let key = (agents, roles, frameworks, quotas);
@@ -87,30 +88,30 @@ impl Mesos {
             .find(|case| (case.0, case.1, case.2, case.3) == key);
         in_roles.map_or(like, |case| Self {
             full_run: case.4,
-            are: "Mesos in the same case, recorded (its run)",
+            label: "Mesos in the same case, recorded (its run)",
             ..like
         })
     }
 }
 
-/// What its sorter took with 10,000 agents, in milliseconds.
+/// Cost in Mesos' sorter with 10,000 agents, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MesosSorter {
-    /// Sorting all active clients anew.
+    /// Sorting all active clients.
     pub sort: f64,
-    /// Counting one more allocation on each agent.
+    /// Adding one allocation on each agent.
     pub added: f64,
-    /// Counting one less on each.
+    /// Removing one on each agent.
     pub removed: f64,
 }
 
 /// Full sorts, by active clients.
-pub const SORTED: [(u32, f64); 3] = [(50, 0.008), (200, 0.024), (1_000, 0.112)];
+pub const RECORDED_SORTS: [(u32, f64); 3] = [(50, 0.008), (200, 0.024), (1_000, 0.112)];
 
 impl MesosSorter {
-    /// What it took for so many active clients, or in proportion.
+    /// Cost for this number of clients, or in proportion.
     pub fn of(clients: u32) -> Self {
-        let same = SORTED.iter().find(|case| case.0 == clients);
+        let same = RECORDED_SORTS.iter().find(|case| case.0 == clients);
         Self {
             sort: same.map_or(f64::from(clients) * 0.000_112, |case| case.1),
             added: 9.0,
@@ -124,10 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_case_stands_beside_what_mesos_took_for_it_or_for_one_like_it() {
+    fn recorded_figure_is_of_the_same_or_a_similar_case() {
         let same = Mesos::of(&Shape::of(10_000, 200));
         assert_eq!((same.full_run, same.add_agents), (350.0, 585.0));
-        assert!(same.are.contains("same case"), "{}", same.are);
+        assert!(same.label.contains("same case"), "{}", same.label);
         let quotas = Shape {
             roles: 3_000,
             quotas: true,
@@ -136,7 +137,7 @@ mod tests {
         assert_eq!(Mesos::of(&quotas).full_run, 6_150.0);
         let like = Mesos::of(&Shape::of(2_000, 200));
         assert!((like.full_run - 70.0).abs() < 1e-9);
-        assert!(like.are.contains("like cases"), "{}", like.are);
+        assert!(like.label.contains("like cases"), "{}", like.label);
         let reserved = Shape {
             roles: 50,
             reservations: 4_000,
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sort_of_other_numbers_of_clients_is_held_against_as_much_for_each() {
+    fn recorded_sort_scales_with_clients() {
         assert_eq!(MesosSorter::of(200).sort, 0.024);
         assert!((MesosSorter::of(2_000).sort - 0.224).abs() < 1e-9);
     }

@@ -1,10 +1,10 @@
-//! Which agents a framework is offered at all: what it demands of them, and where they lie.
+//! The agents that a framework may be offered: constraints, regions and the whitelist.
 
 use module_api::allocator::{AgentAdded, AgentRemoved, WhitelistChanged};
 use protocol::Capability;
 use protocol::agent::Domain;
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, lines};
 
@@ -25,10 +25,11 @@ fn rack_is(expression: &str) -> Demand {
     }
 }
 
-/// SPEC 2.4: an agent that fails a framework's constraints goes to others, also when it is the only one left.
+/// SPEC 2.4: an agent that fails a framework's constraints goes to others, even if it is the only
+/// one.
 #[test]
 fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("choosy", "a", rack_is("r[12]"));
         for (name, rack) in [("a1", "r1"), ("a2", "r2"), ("a3", "r3")] {
@@ -45,10 +46,11 @@ fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
     });
 }
 
-/// SPEC 2.3: new constraints are obeyed from the next offer on; an agent that comes back with other attributes is judged anew.
+/// SPEC 2.3: new constraints apply from the next offer on; an agent that returns with other
+/// attributes is checked again.
 #[test]
-fn what_is_judged_changes_with_the_demand_and_with_the_agent() {
-    rehearse(|node| async move {
+fn verdicts_follow_demands_and_agents() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("choosy", "a", rack_is("r1"));
         cluster.allocator.tell(in_rack("a1", "r2")).unwrap();
@@ -76,7 +78,7 @@ fn what_is_judged_changes_with_the_demand_and_with_the_agent() {
 /// S126: only nodes of a list.
 #[test]
 fn a_list_of_nodes_is_a_demand() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("choosy", "a", Demand::on_hosts(["a2.example"]));
         for name in ["a1", "a2", "a3"] {
@@ -89,10 +91,10 @@ fn a_list_of_nodes_is_a_demand() {
     });
 }
 
-/// SPEC 4.1, `domain`: agents of another region are for those who say that they can do with them.
+/// SPEC 4.1, `domain`: agents of another region go only to frameworks with the capability.
 #[test]
-fn agents_of_another_region_are_for_the_region_aware() {
-    rehearse(|node| async move {
+fn remote_agents_require_region_aware() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("near", "a", &[]);
         for (name, region) in [("a1", "away"), ("a2", "home")] {
@@ -109,10 +111,11 @@ fn agents_of_another_region_are_for_the_region_aware() {
     });
 }
 
-/// SPEC 4.5, 4.10 (Whitelist), S99: only listed hosts are offered, an empty list is nobody; what changes is obeyed at once.
+/// SPEC 4.5, 4.10 (Whitelist), S99: only listed hosts are offered, an empty list means none; a
+/// change applies at once.
 #[test]
-fn only_hosts_of_the_whitelist_are_offered_also_those_that_come_later() {
-    rehearse(|node| async move {
+fn only_whitelisted_hosts_are_offered() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let whitelist = |hosts: Option<&[&str]>| {
             let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());

@@ -1,4 +1,5 @@
-//! A cluster as the allocator sees it: the real allocator and sorter, and a master that writes down what it is told.
+//! A cluster from the allocator's view: the real allocator and sorter, and a master that records
+//! the allocator's messages.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,10 +13,10 @@ use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInf
 use resources::{Attributes, Resources, Revocable};
 use runtime::prelude::*;
 
-/// How long a cluster is left alone so that all that follows from a fact has happened; far below the allocation interval.
+/// Time to wait for the immediate effects of a fact; far below the allocation interval.
 pub const MOMENT: Duration = Duration::from_millis(10);
 
-/// Writes down grants with their time, and what is wanted back.
+/// Records grants with their time, and withdrawals.
 #[derive(Default)]
 struct Scribe {
     grants: Vec<Grant>,
@@ -25,7 +26,7 @@ struct Scribe {
     lacking: Vec<StillLacking>,
 }
 
-/// What was asked about tasks, which of them must make room, and how long ones are bounded.
+/// Requests for tasks, tasks to revoke, and bounds on long tasks.
 pub type AboutRevocation = (Vec<TasksWanted>, Vec<VictimsNamed>, Vec<LongTasksBounded>);
 
 #[derive(Message)]
@@ -49,14 +50,14 @@ impl Actor for Scribe {
 }
 
 impl Process for Scribe {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<Granted>();
-        ears.hear_local::<Withdrawn>();
-        ears.hear_local::<InverseGranted>();
-        ears.hear_local::<TasksWanted>();
-        ears.hear_local::<VictimsNamed>();
-        ears.hear_local::<StillLacking>();
-        ears.hear_local::<LongTasksBounded>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<Granted>();
+        handlers.accept_local::<Withdrawn>();
+        handlers.accept_local::<InverseGranted>();
+        handlers.accept_local::<TasksWanted>();
+        handlers.accept_local::<VictimsNamed>();
+        handlers.accept_local::<StillLacking>();
+        handlers.accept_local::<LongTasksBounded>();
     }
 }
 
@@ -163,12 +164,12 @@ impl Cluster {
         Self::sorted_by(node, &Parameters::none("drf"), weights)
     }
 
-    /// The same with another sorter: the one that these parameters are for.
+    /// The same with the sorter that these parameters name.
     pub fn sorted_by(node: &Node, sorter: &Parameters, weights: &[(&str, f64)]) -> Self {
         Self::of(node, sorter, &Parameters::none("hierarchical"), weights)
     }
 
-    /// The same with other modules: those that these parameters are for.
+    /// The same with the modules that these parameters name.
     pub fn of(
         node: &Node,
         sorter: &Parameters,
@@ -181,7 +182,7 @@ impl Cluster {
         Self::around(node, allocator.unwrap(), weights)
     }
 
-    /// The same around an allocator that runs already.
+    /// The same with a running allocator.
     pub fn around(node: &Node, allocator: AllocatorRef, weights: &[(&str, f64)]) -> Self {
         let scribe = node.spawn("master", Scribe::default()).unwrap();
         let cluster = Self {
@@ -208,7 +209,7 @@ impl Cluster {
         self.allocator.tell(begin).unwrap();
     }
 
-    /// Begins anew with these quotas and so many agents expected.
+    /// Sends `Begin` with these quotas and this number of expected agents.
     pub fn begin_with(&self, quotas: BTreeMap<String, protocol::Quota>, agents_expected: u64) {
         let begin = Begin {
             master: self.scribe.pid(),
@@ -235,32 +236,33 @@ impl Cluster {
             .unwrap();
     }
 
-    /// A framework in one role that demands this of its offers.
+    /// A framework in one role with this demand.
     pub fn demanding(&self, name: &str, role: &str, demand: Demand) {
         let mut added = subscribed(name, role, &[]);
         added.wants.demands.insert(role.to_owned(), demand);
         self.allocator.tell(added).unwrap();
     }
 
-    /// What was granted since it was last asked, once all has happened that follows at once.
+    /// Grants since the last call, after all immediate effects.
     pub async fn granted(&self) -> Vec<Grant> {
         self.told().await.0
     }
 
-    /// What was granted since it was last asked, after so long.
+    /// Grants since the last call, after this time.
     pub async fn granted_within(&self, time: Duration) -> Vec<Grant> {
         self.wait(time).await;
         let read = self.scribe.ask(Read, Duration::from_secs(1));
         read.await.unwrap().0
     }
 
-    /// What was granted since it was last asked and what was wanted back, once all has happened that follows at once.
+    /// Grants and withdrawals since the last call, after all immediate effects.
     pub async fn told(&self) -> (Vec<Grant>, Vec<Withdrawn>) {
         self.node.clock().advance(MOMENT).await;
         self.scribe.ask(Read, Duration::from_secs(1)).await.unwrap()
     }
 
-    /// Who should leave which agent, as `framework agent`, since it was last asked, once all has happened that follows at once.
+    /// Requests for inverse offers since the last call, as `framework agent`, after all immediate
+    /// effects.
     pub async fn asked_to_leave(&self) -> Vec<String> {
         self.node.clock().advance(MOMENT).await;
         let read = self.scribe.ask(ReadInverse, Duration::from_secs(1));
@@ -268,14 +270,14 @@ impl Cluster {
         read.await.unwrap().into_iter().map(line).collect()
     }
 
-    /// What was said about revocation since it was last asked, once all has happened that follows at once.
+    /// Messages about revocation since the last call, after all immediate effects.
     pub async fn about_revocation(&self) -> AboutRevocation {
         self.node.clock().advance(MOMENT).await;
         let read = self.scribe.ask(ReadRevocation, Duration::from_secs(1));
         read.await.unwrap()
     }
 
-    /// Who was said to lack something still, since it was last asked.
+    /// The last reported roles with unmet guarantees, since the last call.
     pub async fn lacking(&self) -> Vec<String> {
         self.node.clock().advance(MOMENT).await;
         let read = self.scribe.ask(ReadLacking, Duration::from_secs(1));
@@ -291,7 +293,7 @@ impl Cluster {
         self.node.clock().advance(time).await;
     }
 
-    /// A grant is given back.
+    /// Recovers a grant.
     pub fn give_back(&self, grant: &Grant, refuse: Option<Duration>) {
         self.give_back_part(grant, grant.resources.clone(), refuse);
     }
@@ -307,7 +309,7 @@ impl Cluster {
         self.allocator.tell(recovered).unwrap();
     }
 
-    /// Resources are free again while another offer of their agent is unanswered.
+    /// Frees resources while another offer of their agent is unanswered.
     pub fn free_beside_offer(&self, grant: &Grant, resources: Resources) {
         let recovered = Recovered {
             framework_id: grant.framework_id.clone(),
@@ -358,7 +360,7 @@ pub fn framework(name: &str) -> FrameworkId {
     FrameworkId::new(name).unwrap()
 }
 
-/// Resources that an agent lends.
+/// Oversubscribed resources.
 pub fn lent(text: &str) -> Resources {
     Resources::parse(text)
         .unwrap()
@@ -366,7 +368,7 @@ pub fn lent(text: &str) -> Resources {
         .unwrap()
 }
 
-/// Grants as `framework agent resources`, in their order.
+/// Grants as `framework agent resources`, in order.
 pub fn lines(grants: &[Grant]) -> Vec<String> {
     let line = |grant: &Grant| {
         let amount = grant.resources.quantities();
@@ -375,7 +377,7 @@ pub fn lines(grants: &[Grant]) -> Vec<String> {
     grants.iter().map(line).collect()
 }
 
-/// How many grants each framework got.
+/// Number of grants of each framework.
 pub fn counts(grants: &[Grant]) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for grant in grants {

@@ -1,4 +1,4 @@
-//! Agents that will be away: who is asked to leave them, and when again (SPEC 4.7).
+//! Agents with a planned downtime: inverse offers, and when they are repeated (SPEC 4.7).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use module_api::allocator::{
 use protocol::Unavailability;
 use resources::Resources;
 use runtime::Timestamp;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, framework};
 
@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const NOBODY: [&str; 0] = [];
 
 impl Cluster {
-    /// The agent will be away from then on, or not at all.
+    /// Sets or clears the planned downtime of an agent.
     fn away(&self, name: &str, start: Option<u64>) {
         let away = |start| Unavailability {
             start: Timestamp::from_nanos(start),
@@ -49,7 +49,8 @@ impl Cluster {
         self.allocator.tell(activity).unwrap();
     }
 
-    /// Two agents on which both frameworks have something, which of the first will be away, and a third framework without anything.
+    /// Two agents on which both frameworks hold resources, the first one with a planned downtime,
+    /// and a third framework without resources.
     async fn departing(node: &runtime::Node) -> Self {
         let cluster = Cluster::new(node, &[]);
         for name in ["f1", "f2", "f3"] {
@@ -71,13 +72,13 @@ impl Cluster {
 }
 
 #[test]
-fn each_framework_that_has_something_there_is_asked_once_until_it_answers() {
-    rehearse(|node| async move {
+fn each_holder_gets_one_inverse_offer() {
+    simulate(|node| async move {
         let cluster = Cluster::departing(&node).await;
         assert_eq!(cluster.asked_to_leave().await, ["f1 a1", "f2 a1"]);
         cluster.wait(10 * SECOND).await;
         assert_eq!(cluster.asked_to_leave().await, NOBODY);
-        // Registered anew it still will be away.
+        // The plan survives a new registration.
         let used = vec![];
         cluster
             .allocator
@@ -92,8 +93,8 @@ fn each_framework_that_has_something_there_is_asked_once_until_it_answers() {
 }
 
 #[test]
-fn whoever_has_answered_is_left_alone_for_as_long_as_it_said() {
-    rehearse(|node| async move {
+fn inverse_offer_filter_lasts_as_requested() {
+    simulate(|node| async move {
         let cluster = Cluster::departing(&node).await;
         cluster.asked_to_leave().await;
         cluster.answer("f1", "a1", Some(5 * SECOND));
@@ -105,7 +106,7 @@ fn whoever_has_answered_is_left_alone_for_as_long_as_it_said() {
         cluster.wait(2 * SECOND).await;
         assert_eq!(cluster.asked_to_leave().await, ["f1 a1"]);
 
-        // A framework that wants offers again, or that is back, is asked at once.
+        // Revive and reactivation cause new inverse offers at once.
         cluster.answer("f1", "a1", Some(100 * SECOND));
         let revived = Revived {
             framework_id: framework("f1"),
@@ -122,10 +123,10 @@ fn whoever_has_answered_is_left_alone_for_as_long_as_it_said() {
     });
 }
 
-/// Its scheduler has failed over, and what the one before it was asked is withdrawn.
+/// After a scheduler failover, inverse offers to the earlier scheduler are withdrawn.
 #[test]
-fn who_subscribes_again_is_asked_again_at_once_unless_it_is_being_asked_or_left_alone() {
-    rehearse(|node| async move {
+fn resubscription_renews_inverse_offers() {
+    simulate(|node| async move {
         let cluster = Cluster::departing(&node).await;
         assert_eq!(cluster.asked_to_leave().await, ["f1 a1", "f2 a1"]);
         cluster.answer("f1", "a1", None);
@@ -140,8 +141,8 @@ fn who_subscribes_again_is_asked_again_at_once_unless_it_is_being_asked_or_left_
 }
 
 #[test]
-fn another_plan_asks_anew_and_none_asks_nobody() {
-    rehearse(|node| async move {
+fn new_plan_renews_inverse_offers() {
+    simulate(|node| async move {
         let cluster = Cluster::departing(&node).await;
         cluster.asked_to_leave().await;
         cluster.answer("f1", "a1", Some(100 * SECOND));
@@ -160,7 +161,7 @@ fn another_plan_asks_anew_and_none_asks_nobody() {
         let agent_id = agent("a2");
         cluster.allocator.tell(AgentRemoved { agent_id }).unwrap();
         cluster.answer("f1", "a2", None);
-        // An agent of that id that comes later knows no plan of the one before.
+        // A later agent of the same id does not inherit the plan.
         cluster.agent("a2", "cpus:2;mem:128");
         cluster.wait(2 * SECOND).await;
         assert_eq!(cluster.asked_to_leave().await, NOBODY);

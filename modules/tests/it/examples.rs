@@ -1,6 +1,8 @@
-//! The worked examples of dominant resource fairness, with the whole sequence of grants (S78-S86, S117-S119).
+//! The worked examples of dominant resource fairness, with the whole sequence of grants (S78-S86,
+//! S117-S119).
 //!
-//! The demands of tasks are offered one at a time to whoever has the smallest dominant share, until that one's demand does not fit.
+//! Tasks are offered one at a time to the user with the smallest dominant share, until the demand
+//! of that user does not fit.
 
 use modules::sorter::Tree;
 use resources::{Name, Quantities, Role, Scalar};
@@ -12,28 +14,29 @@ fn amounts(cpus: u32, mem: u32) -> Quantities {
     ])
 }
 
-/// One framework and what each of its tasks needs.
+/// One framework and the demand of each of its tasks.
 #[derive(Clone, Copy)]
 struct User {
     name: &'static str,
     task: (u32, u32),
 }
 
-/// One line of the trace (S84): who was chosen, both dominant shares in percent, and the totals given so far.
+/// One line of the trace (S84): the chosen user, both dominant shares in percent, and the totals so
+/// far.
 type Line = (&'static str, [u32; 2], u32, u32);
 
 struct Trace {
     lines: Vec<Line>,
-    /// Tasks, cpus and memory of each, in the order the users were given.
+    /// Tasks, cpus and memory of each user, in the given order.
     held: Vec<(u32, u32, u32)>,
 }
 
-/// Fills a cluster. Of two with the same share and no task yet, the one named first in `users` starts.
+/// Fills a cluster. Of two users with equal shares and no task yet, the first in `users` starts.
 fn fill(total: (u32, u32), users: [User; 2]) -> Trace {
     let mut tree = Tree::default();
     tree.set_total(&amounts(total.0, total.1));
     for (client, user) in (0..).zip(&users) {
-        // Ties go by name, so names are made to follow the order.
+        // Ties are broken by name, so the names follow the order.
         tree.join(client, &Role::STAR, &format!("{client}-{}", user.name));
         tree.set_active(client, true);
     }
@@ -47,7 +50,7 @@ fn fill(total: (u32, u32), users: [User; 2]) -> Trace {
         let user = users[next as usize];
         let demand = amounts(user.task.0, user.task.1);
         let Some(rest) = free.checked_sub(&demand) else {
-            return trace; // S86, S119: full as soon as the poorest user's task does not fit.
+            return trace; // S86, S119: the end, as soon as the next task does not fit.
         };
         free = rest;
         tree.hold(next, &demand);
@@ -130,9 +133,10 @@ fn the_second_demand_vector_gives_the_same_order_from_either_start() {
     assert_eq!(second.lines.last(), Some(&("F1", [67, 67], 9, 16)));
 }
 
-/// S80, S81: nothing more fits; and if F1 wants only two tasks, what it leaves fits no further task of F2 but is there for others.
+/// S80, S81: nothing more fits; if F1 wants only two tasks, the rest fits no further task of F2 but
+/// is available to others.
 #[test]
-fn what_the_first_does_not_want_is_there_for_the_others() {
+fn unwanted_resources_go_to_others() {
     let mut tree = Tree::default();
     tree.set_total(&amounts(9, 18));
     for client in 0..2 {
@@ -154,7 +158,8 @@ fn what_the_first_does_not_want_is_there_for_the_others() {
     assert_eq!((count, free), ([2, 2], amounts(1, 8)));
 }
 
-/// S117: 100 CPU and 100 GB, <4, 1> and <1, 8>: 20 and 10 tasks, both shares 80 %, all memory used, from either start.
+/// S117: 100 CPU and 100 GB, <4, 1> and <1, 8>: 20 and 10 tasks, both shares 80 %, all memory used,
+/// from either start.
 #[test]
 fn the_example_of_100_cpus_and_100_gb_from_either_start() {
     let (f1, f2) = (
@@ -175,8 +180,8 @@ fn the_example_of_100_cpus_and_100_gb_from_either_start() {
     );
     let second = fill((100, 100), [f2, f1]);
     assert_eq!(second.held, [(10, 10, 80), (20, 80, 20)]);
-    // Two tasks of F1 weigh as much as one of F2, so each round of three gives 8 % to both. It begins with a tie, which goes to F2, who was
-    // chosen less often, but for the first, in which nobody was chosen yet.
+    // Two tasks of F1 have the share of one of F2, so each round of three adds 8 % to both. It
+    // begins with a tie, which goes to F2, chosen less often, except in the first round.
     let rounds: [&[&str]; 10] = [&["F2", "F1", "F1"]; 10];
     assert_eq!(chosen(&second), rounds.concat());
     assert_eq!(

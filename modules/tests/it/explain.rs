@@ -1,4 +1,4 @@
-//! Explanations: each reason by itself, with what it says; and that they agree with what a run grants, whatever happened before.
+//! Explanations: each reason with its text, and agreement with the grants of runs.
 
 mod agreement;
 mod capabilities;
@@ -14,24 +14,24 @@ use module_api::allocator::{
 };
 use module_api::sorter::{Advice, Pool, Stage};
 use module_api::{AllocatorRef, ModuleError};
-use modules::allocator::{Books, Shares, Survey};
+use modules::allocator::{AllocatorState, Shares, Survey};
 use proptest::prelude::*;
-use protocol::explain::{Explanation, Reason};
+use protocol::explain::{Explanation, NoOfferReason};
 use protocol::wants::{Constraint, Demand, Predicate, Selector};
 use protocol::{Capability, Quota};
 use resources::{Quantities, Role};
 use runtime::Instant;
-use runtime::prelude::{Actor, Context, Ears, Handler, Process};
-use runtime::rehearsal::rehearse;
+use runtime::prelude::{Actor, Context, Handler, Process, RemoteHandlers};
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, framework, lent, subscribed};
 
-/// The pause that is left, if there is one.
+/// The remaining pause, if there is one.
 const PAUSE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Default)]
 struct Scene {
-    books: Books,
+    state: AllocatorState,
     now: Instant,
 }
 
@@ -39,40 +39,40 @@ impl Scene {
     fn agents(agents: &[(&str, &str)]) -> Self {
         let mut scene = Self::default();
         for (name, total) in agents {
-            scene.books.agent_added(added(name, total, vec![]));
+            scene.state.agent_added(added(name, total, vec![]));
         }
         scene
     }
 
     fn framework(&mut self, name: &str, roles: &str, capabilities: &[Capability]) {
         let added = subscribed(name, roles, capabilities);
-        self.books.framework_added(added);
+        self.state.framework_added(added);
     }
 
     fn demanding(&mut self, name: &str, role: &str, demand: Demand) {
         let mut added = subscribed(name, role, &[]);
         added.wants.demands.insert(role.to_owned(), demand);
-        self.books.framework_added(added);
+        self.state.framework_added(added);
     }
 
     fn quota(&mut self, role: &str, guarantees: &str, limits: &str) {
         let quotas = BTreeMap::from([(role.to_owned(), quota(guarantees, limits))]);
-        self.books.quotas_changed(&QuotasChanged { quotas });
+        self.state.quotas_changed(&QuotasChanged { quotas });
     }
 
     fn whitelist(&mut self, hosts: Option<impl Iterator<Item = String>>) {
         let hosts = hosts.map(Iterator::collect);
-        self.books.whitelist_changed(&WhitelistChanged { hosts });
+        self.state.whitelist_changed(&WhitelistChanged { hosts });
     }
 
-    /// Grants all it may of an agent, if it may.
+    /// Grants as much as possible of an agent.
     fn grant(&mut self, stage: Stage, name: &str, role: &str, on: &str) -> Option<String> {
         let client = self.client(name, role)?;
-        let slot = self.books.slot_of(&agent(on))?;
+        let slot = self.state.slot_of(&agent(on))?;
         let barred = BTreeSet::new();
-        let (_, asked) = self.books.slate(stage, &[slot], &barred, self.now)?;
+        let (_, asked) = self.state.slate(stage, &[slot], &barred, self.now)?;
         let advice = [Advice { room: 0, client }];
-        let booked = self.books.book(asked, &advice, self.now);
+        let booked = self.state.book(asked, &advice, self.now);
         let (_, grant) = booked.grants.into_iter().next()?;
         Some(grant.resources.unallocate().to_string())
     }
@@ -82,7 +82,7 @@ impl Scene {
         assert!(granted.is_some(), "{name} {role} {on}");
     }
 
-    /// Declines what it was granted there.
+    /// Declines a grant.
     fn decline(&mut self, name: &str, role: &str, on: &str, text: &str, seconds: u64) {
         let role = Role::new(role).unwrap();
         let resources: resources::Resources = text.parse().unwrap();
@@ -93,12 +93,12 @@ impl Scene {
             refuse: Some(Duration::from_secs(seconds)),
             beside_offer: false,
         };
-        self.books.recovered(&recovered, self.now);
+        self.state.recovered(&recovered, self.now);
     }
 
     fn client(&self, name: &str, role: &str) -> Option<u32> {
         let role = Role::new(role).unwrap();
-        self.books.clients.find(&framework(name), &role)
+        self.state.clients.find(&framework(name), &role)
     }
 
     fn explained(&self, name: &str, role: Option<&str>, on: Option<&str>) -> Explanation {
@@ -107,11 +107,11 @@ impl Scene {
             role: role.map(str::to_owned),
             agent_id: on.map(agent),
         };
-        let mut books = self.books.clone();
-        let mut survey = Survey::begin(&books, &question, PAUSE, self.now).unwrap();
-        // One agent at a time, so that the seams between pieces are met.
-        while !survey.go_on(&mut books, 1).unwrap() {}
-        survey.end()
+        let mut state = self.state.clone();
+        let mut survey = Survey::begin(&state, &question, PAUSE, self.now).unwrap();
+        // One agent at a time, to test the boundaries between parts.
+        while !survey.advance(&mut state, 1).unwrap() {}
+        survey.finish()
     }
 
     /// `everywhere: text`, and for each reason `agents title: detail of the first example`.
@@ -151,23 +151,23 @@ fn rack_is(text: &str) -> Vec<Constraint> {
     }]
 }
 
-const OPEN: &str = "1 nothing stands in the way: the next run offers it";
+const OPEN: &str = "1 no obstacle: the next allocation run offers it";
 
 #[test]
-fn what_a_framework_has_done_itself_is_told_and_what_would_be_beside_it() {
+fn explanation_names_the_frameworks_own_state() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
     scene.framework("f", "r", &[]);
     let open = OPEN.replacen('1', "2", 1);
     scene.says("f", "r", &[&open]);
-    scene.books.suppressed(&Suppressed {
+    scene.state.suppressed(&Suppressed {
         framework_id: framework("f"),
         roles: BTreeSet::new(),
     });
-    scene.books.framework_activity(&FrameworkActivity {
+    scene.state.framework_activity(&FrameworkActivity {
         framework_id: framework("f"),
         active: false,
     });
-    scene.books.agent_activity(&AgentActivity {
+    scene.state.agent_activity(&AgentActivity {
         agent_id: agent("a1"),
         active: false,
     });
@@ -176,70 +176,71 @@ fn what_a_framework_has_done_itself_is_told_and_what_would_be_beside_it() {
         "r",
         &[
             "everywhere: the framework is not connected",
-            "everywhere: it has asked for no offers in this role",
+            "everywhere: the framework suppressed offers in this role",
             "1 the agent is not connected",
             OPEN,
         ],
     );
 }
 
-/// W8, W26: filters that it has stay, and it is offered again what it has not refused.
+/// W8, W26: filters stay, and resources that were not refused are offered again.
 #[test]
-fn who_holds_all_offers_that_it_may_is_told_so_and_granted_nothing_until_it_has_answered() {
+fn explanation_names_the_offer_limit() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
     scene.framework("f", "r,q", &[]);
     scene.framework("g", "r", &[]);
     scene.fair("f", "r", "a1");
     scene.decline("f", "r", "a1", "cpus:1;mem:64", 100);
     let filtered =
-        "1 the framework refused it a while ago: cpus:1;mem:64 is hidden for 100.0 s more";
+        "1 the framework declined it recently: cpus:1;mem:64 is filtered for another 100.0 s";
     scene.says("f", "r", &[filtered, OPEN]);
     let spent = |most| OfferBudgetSpent {
         framework_id: framework("f"),
         most,
     };
-    scene.books.offer_budget_spent(&spent(Some(7)));
-    let everywhere = "everywhere: it holds as many unanswered offers as it may, 7: it is offered more once half of them are answered";
+    scene.state.offer_budget_spent(&spent(Some(7)));
+    let everywhere = "everywhere: limit of 7 unanswered offers reached; new offers once half of them are answered";
     scene.says("f", "r", &[everywhere, filtered, OPEN]);
-    // A framework that says anew what it is has not answered anything.
+    // An update of the framework is not an answer to its offers.
     scene.framework("f", "r,q", &[]);
     scene.says("f", "q", &[everywhere, &OPEN.replacen('1', "2", 1)]);
     assert_eq!(scene.grant(Stage::Fair, "f", "r", "a2"), None);
     scene.fair("g", "r", "a2");
     scene.decline("g", "r", "a2", "cpus:1;mem:64", 100);
-    scene.books.offer_budget_spent(&spent(None));
+    scene.state.offer_budget_spent(&spent(None));
     scene.says("f", "r", &[filtered, OPEN]);
     assert_eq!(scene.grant(Stage::Fair, "f", "r", "a1"), None, "its filter");
     scene.fair("f", "r", "a2");
 }
 
 #[test]
-fn a_filter_is_told_with_its_end_and_only_while_it_hides_the_offer() {
+fn explanation_names_a_filter_with_its_end() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
     scene.framework("f", "r", &[]);
     scene.fair("f", "r", "a1");
     scene.decline("f", "r", "a1", "cpus:2;mem:64", 5);
     scene.now = scene.now + Duration::from_millis(800);
-    let filtered = "1 the framework refused it a while ago: cpus:2;mem:64 is hidden for 4.2 s more";
+    let filtered =
+        "1 the framework declined it recently: cpus:2;mem:64 is filtered for another 4.2 s";
     scene.says("f", "r", &[filtered]);
     scene.now = scene.now + Duration::from_secs(5);
     scene.says("f", "r", &[OPEN]);
 }
 
 #[test]
-fn what_others_hold_is_told_with_the_shares_that_decide() {
+fn explanation_names_holders_with_shares() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:6;mem:192")]);
     scene.framework("rich", "eng/web", &[]);
     scene.framework("poor", "ops", &[]);
     scene.fair("rich", "eng/web", "a2");
     scene.fair("poor", "ops", "a1");
-    let first = "others went first: free: nothing; poor in role ops holds cpus:2;mem:64 (share 0.250 against 0.750)";
+    let first = "the resources went to other clients: free: nothing; poor in role ops holds cpus:2;mem:64 (share 0.250 against 0.750)";
     scene.says(
         "rich",
         "eng/web",
         &[
             &format!("1 {first}"),
-            "1 the framework has it: offered to it, or in use: holds cpus:6;mem:192",
+            "1 already offered to the framework or in use by it: holds cpus:6;mem:192",
         ],
     );
     let explained = scene.explained("rich", None, None);
@@ -248,7 +249,7 @@ fn what_others_hold_is_told_with_the_shares_that_decide() {
 }
 
 #[test]
-fn two_frameworks_of_one_role_are_compared_with_each_other() {
+fn frameworks_of_one_role_are_compared_directly() {
     let mut scene = Scene::agents(&[("a1", "cpus:3;mem:64"), ("a2", "cpus:1;mem:64")]);
     scene.framework("one", "r", &[]);
     scene.framework("other", "r", &[]);
@@ -258,26 +259,26 @@ fn two_frameworks_of_one_role_are_compared_with_each_other() {
     assert_eq!(
         lines,
         [
-            "1 others went first: free: nothing; other in role r holds cpus:1;mem:64 (share 0.500 against 0.750)"
+            "1 the resources went to other clients: free: nothing; other in role r holds cpus:1;mem:64 (share 0.500 against 0.750)"
         ]
     );
 }
 
 #[test]
-fn a_missing_capability_is_named_for_each_thing_that_needs_one() {
+fn explanation_names_missing_capabilities() {
     let mut scene = Scene::default();
     let mut begin = added("gpus", "cpus:1;mem:64;gpus:1", vec![]);
     begin.info.hostname = "g".to_owned();
-    scene.books.agent_added(begin);
+    scene.state.agent_added(begin);
     scene.framework("f", "r", &[]);
-    let gpus = "1 it has graphics processors, and the framework is without GPU_RESOURCES";
+    let gpus = "1 the agent has GPUs; the framework lacks GPU_RESOURCES";
     scene.says("f", "r", &[gpus]);
-    scene.books.agent_oversubscribed(AgentOversubscribed {
+    scene.state.agent_oversubscribed(AgentOversubscribed {
         agent_id: agent("gpus"),
         total: lent("cpus:1"),
     });
     let revocable =
-        "1 lent what it lends is revocable, and the framework is without REVOCABLE_RESOURCES";
+        "1 lent its lent resources are revocable; the framework lacks REVOCABLE_RESOURCES";
     let lent_gpus = gpus.replacen("1 ", "1 lent ", 1);
     scene.says("f", "r", &[gpus, &lent_gpus]);
     assert_eq!(
@@ -291,7 +292,7 @@ fn a_missing_capability_is_named_for_each_thing_that_needs_one() {
 }
 
 #[test]
-fn a_host_that_is_not_on_the_whitelist_is_told_to_be_none() {
+fn explanation_names_the_whitelist() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
     scene.framework("f", "r", &[]);
     scene.whitelist(Some(["A1.example".to_owned()].into_iter()));
@@ -303,12 +304,12 @@ fn a_host_that_is_not_on_the_whitelist_is_told_to_be_none() {
 }
 
 #[test]
-fn a_constraint_is_named_with_what_the_agent_has() {
+fn explanation_names_failed_constraints() {
     let mut scene = Scene::default();
     for (name, rack) in [("a1", "r1"), ("a2", "r2"), ("a3", "r3")] {
         let mut added = added(name, "cpus:1;mem:64", vec![]);
         added.info.attributes = format!("rack:{rack}").parse().unwrap();
-        scene.books.agent_added(added);
+        scene.state.agent_added(added);
     }
     let demand = Demand {
         agents: vec![rack_is("r1")],
@@ -316,19 +317,19 @@ fn a_constraint_is_named_with_what_the_agent_has() {
     };
     scene.demanding("f", "r", demand);
     let unmet = "the framework's constraint does not hold: attribute rack is `r1`";
-    let detail = "attribute rack is `r1`, and the agent has `r2`";
+    let detail = "attribute rack is `r1`; the agent has `r2`";
     scene.says("f", "r", &[&format!("2 {unmet}: {detail}"), OPEN]);
 }
 
 #[test]
-fn reservations_for_others_and_too_small_agents_are_told_apart() {
+fn reservations_and_small_agents_are_distinct_reasons() {
     let mut scene = Scene::agents(&[
         ("a1", "cpus(ads):4;mem(ads):64"),
         ("a2", "mem:16"),
         ("a3", "cpus(ads):4;mem(b):64;mem:8"),
     ]);
     scene.framework("f", "r", &[]);
-    let small = "it is less than is worth an offer: there is mem:16, expected cpus:0.01 or mem:32";
+    let small = "below the minimum of an offer: there is mem:16, expected cpus:0.01 or mem:32";
     scene.says(
         "f",
         "r",
@@ -349,22 +350,22 @@ fn reservations_for_others_and_too_small_agents_are_told_apart() {
     assert_eq!(scene.lines("child", "ads/x", Some("a1")), [OPEN]);
 }
 
-/// W9: what a framework says that it needs takes the place of the masters' minimum.
+/// W9: a framework's own minimum replaces the common one.
 #[test]
-fn an_agent_that_is_too_small_for_what_a_framework_needs_is_told_with_what_it_needs() {
+fn explanation_names_the_frameworks_minimum() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:4;mem:64")]);
     let needs = |text: &str| Quantities::parse(text).unwrap();
     let shape = Demand::shaped(needs("cpus:3;mem:32"), needs("cpus:3;mem:32"));
     scene.demanding("f", "r", shape);
-    let small = "it is less than is worth an offer: there is cpus:2;mem:32, expected cpus:3;mem:32";
+    let small = "below the minimum of an offer: there is cpus:2;mem:32, expected cpus:3;mem:32";
     scene.says("f", "r", &[&format!("1 {small}"), OPEN]);
     scene.fair("f", "r", "a2");
-    let own = "1 the framework has it: offered to it, or in use: holds cpus:3;mem:32";
+    let own = "1 already offered to the framework or in use by it: holds cpus:3;mem:32";
     assert_eq!(scene.lines("f", "r", Some("a2")), [own]);
 }
 
 #[test]
-fn the_limit_that_leaves_too_little_is_named_be_it_of_a_role_above() {
+fn explanation_names_the_limit_of_an_ancestor() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:4;mem:64")]);
     scene.framework("f", "eng/web", &[]);
     scene.quota("eng", "", "cpus:2;mem:64");
@@ -379,7 +380,7 @@ fn the_limit_that_leaves_too_little_is_named_be_it_of_a_role_above() {
 }
 
 #[test]
-fn what_is_kept_for_a_guarantee_is_told_with_whose_it_is() {
+fn explanation_names_the_guarantee() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
     scene.framework("f", "ops", &[]);
     scene.quota("eng", "cpus:2;mem:64", "");
@@ -394,9 +395,9 @@ fn what_is_kept_for_a_guarantee_is_told_with_whose_it_is() {
     scene.says("sure", "eng", &[OPEN]);
 }
 
-/// Neither leaves nothing, but what one leaves the other takes.
+/// Neither quota alone keeps everything back, but both together do.
 #[test]
-fn quotas_that_leave_too_little_only_together_are_all_named() {
+fn explanation_names_combined_quotas() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64")]);
     scene.framework("f", "ops", &[]);
     scene.quota("eng", "cpus:2", "");
@@ -410,9 +411,9 @@ fn quotas_that_leave_too_little_only_together_are_all_named() {
     );
 }
 
-/// What a limit keeps for a guarantee below it is in no budget by itself.
+/// Resources that a limit keeps for a child's guarantee appear in no single budget.
 #[test]
-fn room_that_a_limit_keeps_for_a_role_below_it_is_a_reason() {
+fn explanation_names_room_kept_for_a_child() {
     let mut scene = Scene::agents(&[("a1", "cpus:2;mem:64"), ("a2", "cpus:20;mem:640")]);
     scene.framework("f", "eng", &[]);
     scene.quota("eng", "", "cpus:2;mem:64");
@@ -427,10 +428,10 @@ fn room_that_a_limit_keeps_for_a_role_below_it_is_a_reason() {
 }
 
 #[test]
-fn the_answer_is_bounded_and_counts_what_it_does_not_name() {
+fn explanation_is_bounded_and_counts_the_rest() {
     let mut scene = Scene::default();
     let zone = |n: usize| added(&format!("a{n}"), &format!("cpus(r{n}):1"), vec![]);
-    (0..100).for_each(|n| scene.books.agent_added(zone(n)));
+    (0..100).for_each(|n| scene.state.agent_added(zone(n)));
     scene.framework("f", "none", &[]);
     let explained = scene.explained("f", None, None);
     let role = &explained.roles[0];
@@ -440,7 +441,7 @@ fn the_answer_is_bounded_and_counts_what_it_does_not_name() {
     let names: Vec<String> = (0..9).map(|n| format!("a{n}")).collect();
     let mut scene = Scene::default();
     for (name, total) in names.iter().zip(agents) {
-        scene.books.agent_added(added(name, total, vec![]));
+        scene.state.agent_added(added(name, total, vec![]));
     }
     scene.framework("f", "r", &[]);
     let explained = scene.explained("f", None, None);
@@ -449,7 +450,7 @@ fn the_answer_is_bounded_and_counts_what_it_does_not_name() {
 }
 
 #[test]
-fn whoever_is_not_known_is_said_not_to_be() {
+fn unknown_names_are_errors() {
     let mut scene = Scene::agents(&[("a1", "cpus:1")]);
     scene.framework("f", "b,a", &[]);
     let refused = |name: &str, role: Option<&str>, on: Option<&str>| {
@@ -458,7 +459,7 @@ fn whoever_is_not_known_is_said_not_to_be() {
             role: role.map(str::to_owned),
             agent_id: on.map(agent),
         };
-        let refused = Survey::begin(&scene.books, &question, PAUSE, scene.now);
+        let refused = Survey::begin(&scene.state, &question, PAUSE, scene.now);
         refused.err().unwrap().to_string()
     };
     let framework = refused("g", None, None);
@@ -474,10 +475,10 @@ fn whoever_is_not_known_is_said_not_to_be() {
     );
 }
 
-/// Over the interface, during the pause after a failover.
+/// Through the interface, during the pause after a failover.
 #[test]
-fn an_allocator_answers_while_it_is_paused_and_one_that_does_not_explain_says_so() {
-    rehearse(|node| async move {
+fn paused_allocator_explains() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let quotas = BTreeMap::from([("a".to_owned(), quota("", "cpus:1"))]);
         cluster.begin_with(quotas, 10);
@@ -495,18 +496,25 @@ fn an_allocator_answers_while_it_is_paused_and_one_that_does_not_explain_says_so
         let standing = &answer.roles[0].standing;
         assert_eq!(
             standing[0].to_string(),
-            "after a failover nothing is offered before 8 agents are back: 3 are, and the pause ends in 540.0 s"
+            "after a failover, no offers until 8 agents have reregistered (3 have) or for another 540.0 s"
         );
-        assert_eq!(answer.roles[0].reasons[0].examples[0].reason, Reason::Open);
+        assert_eq!(
+            answer.roles[0].reasons[0].examples[0].reason,
+            NoOfferReason::Open
+        );
 
         let mute = node.spawn("mute", Mute).unwrap().refer();
         let refused = AllocatorRef::new(mute).explain(question).await.unwrap_err();
         assert!(matches!(refused, ModuleError::Fault { .. }), "{refused:?}");
-        assert!(refused.to_string().contains("does not explain itself"));
+        assert!(
+            refused
+                .to_string()
+                .contains("does not support explanations")
+        );
     });
 }
 
-/// An allocator that does not explain itself.
+/// An allocator without support for explanations.
 struct Mute;
 
 impl Actor for Mute {
@@ -514,8 +522,8 @@ impl Actor for Mute {
 }
 
 impl Process for Mute {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<Granted>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<Granted>();
     }
 }
 

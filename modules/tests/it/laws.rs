@@ -1,14 +1,17 @@
-//! Laws of the books: whatever is told in whatever order, and whatever a sorter says (SPEC 4; DESIGN 10, invariants 2, 3 and 6 as far as
-//! the allocator answers for them).
+//! Properties of the allocator under any facts in any order, and any advice of the sorter (SPEC 4).
 //!
-//! - Nothing is granted twice, nor more than there is, nor to anybody who may not have it, wants none or has just refused it.
-//! - No grant exceeds a limit, of its role or one above, nor takes what must stay free for a guarantee.
-//! - The sums of the books are those of a ledger that is kept by hand.
-//! - What a slate tells makes the sorter believe what the books say.
-//! - Where reservations are charged, what is idle of them counts for its role, and nothing else does (W24).
-//! - Whoever has something on an agent that will be away is asked to leave it, once until it has answered, and nobody else is.
-//! - All of that holds by whatever order the sorter goes: by fair shares, by strict priority, by lot.
-//! - When all is quiet, nothing is withheld without a reason, and to look at everybody would change nothing.
+//! - No resource is granted twice or beyond the total, or to a framework that must not get it, does
+//!   not want it, or has a filter.
+//! - No grant exceeds a limit of its role or a role above, or uses resources that must stay free
+//!   for a guarantee.
+//! - All sums equal those of an independent ledger.
+//! - The changes of a slate make the sorter's state equal to the allocator's.
+//! - Charged idle reservations count for their role, and nothing else does (W24).
+//! - Each holder of resources on an agent with a planned downtime gets one inverse offer until it
+//!   answers, and no other framework does.
+//! - All of this holds for each order of the sorter: fair shares, strict priority, lottery.
+//! - At rest, no resource is withheld without a reason, and considering every agent would change
+//!   nothing.
 
 mod facts;
 mod history;
@@ -27,7 +30,7 @@ use history::{Step, World, steps};
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
-    /// S47, S50: regular and revocable resources have books of their own.
+    /// S47, S50: regular and revocable resources are accounted separately.
     #[test]
     fn no_history_and_no_sorter_over_commits_an_agent(
         steps in steps(),
@@ -47,7 +50,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
-    /// S113: the laws are the allocator's, whoever goes first.
+    /// S113: the properties hold for any order.
     #[test]
     fn strict_priority_over_commits_no_agent(steps in steps()) {
         play_in(World::ordered_by(|| Priority), steps);
@@ -73,10 +76,10 @@ fn play(steps: Vec<Step>) {
     steps.into_iter().for_each(|step| world.take(step));
 }
 
-/// What the sorter spent on a framework that left while it thought, it believes spent until it is told otherwise: a guarantee is not
-/// taken for met by it.
+/// The sorter charges a client that leaves while the advice is pending, until the next slate. That
+/// must not count as a met guarantee.
 #[test]
-fn what_was_advised_for_a_client_that_left_counts_as_the_sorter_counts_it() {
+fn advice_for_a_departed_client_is_accounted_alike() {
     play(vec![
         Step::Tell(Fact::AgentAdded(0, 1)),
         Step::Tell(Fact::Quota(0, 1, None)),
@@ -87,9 +90,10 @@ fn what_was_advised_for_a_client_that_left_counts_as_the_sorter_counts_it() {
     ]);
 }
 
-/// A refused offer that quota had cut hides the next one that it would cut as far, and what quota leaves goes to other agents.
+/// A filter on an offer cut by quota hides the next offer with the same cut, and the quota goes to
+/// other agents.
 #[test]
-fn a_filter_hides_what_quota_would_cut_to_what_was_refused() {
+fn filter_hides_offers_cut_by_quota() {
     play(vec![
         Step::Tell(Fact::Quota(2, 1, None)),
         Step::Tell(Fact::Quota(0, 0, Some(1))),
@@ -101,9 +105,10 @@ fn a_filter_hides_what_quota_would_cut_to_what_was_refused() {
     ]);
 }
 
-/// What is reserved for a role above one with a limit is looked at again when the limit leaves more, though nothing else is left there.
+/// A parent's reservation is considered again when the limit of a child below leaves more, though
+/// nothing else is free there.
 #[test]
-fn a_reservation_that_a_limit_below_it_kept_back_is_given_once_the_limit_leaves_more() {
+fn raised_limit_releases_a_parent_reservation() {
     play(vec![
         Step::Tell(Fact::Quota(1, 0, Some(1))),
         Step::Tell(Fact::AgentAdded(0, 3)),
@@ -117,7 +122,7 @@ fn a_reservation_that_a_limit_below_it_kept_back_is_given_once_the_limit_leaves_
     ]);
 }
 
-/// So that shared volumes are in these histories: who has one keeps it while another is granted a copy, which is used twice.
+/// Checks that histories contain shared volumes with several users.
 #[test]
 fn a_shared_volume_of_a_history_has_several_users() {
     let mut world = World::default();

@@ -1,4 +1,5 @@
-//! The in-tree modules seen from outside: worked examples of sharing, stories in virtual time, and laws of the books.
+//! Tests of the in-tree modules through their public interfaces: worked examples of sharing,
+//! scenarios in virtual time, and properties of the allocator.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,15 +1,16 @@
-//! Operations in the allocator's books: who held the ones holds the others, and what is given back is offered as what it has become.
+//! Operations in the allocator's state: allocations follow, and returned resources are offered in
+//! their new form.
 
 use module_api::allocator::{Converted, Recovered};
 use resources::{Reservation, Resources};
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, framework, lines};
 
-/// S92: what was reserved and given back is offered to its role and to nobody else, together with what is left.
+/// S92: returned reserved resources are offered only to their role, together with the rest.
 #[test]
-fn what_is_reserved_out_of_a_grant_is_offered_to_its_role_alone_from_then_on() {
-    rehearse(|node| async move {
+fn reserved_grant_is_offered_to_its_role_alone() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("ads", "ads", &[]);
         cluster.agent("a1", "cpus:32;mem:65536");
@@ -33,14 +34,15 @@ fn what_is_reserved_out_of_a_grant_is_offered_to_its_role_alone_from_then_on() {
             .unwrap();
         let all = rest + converted.allocate(&ads);
         cluster.framework("web", "web", &[]);
-        // The role that reserved refuses all of it for a while; the other gets what is nobody's.
+        // The role of the reservation refuses everything for a while; the other one gets the
+        // unreserved part.
         let hour = std::time::Duration::from_secs(3600);
         cluster.give_back_part(&grant, all, Some(hour));
         assert_eq!(
             lines(&cluster.granted().await),
             ["web a1 cpus:24;mem:61440"]
         );
-        // An agent or a framework that is not known is nobody's.
+        // Unknown agents and frameworks are ignored.
         let stray = Converted {
             framework_id: framework("nobody"),
             agent_id: agent("nowhere"),
@@ -52,10 +54,11 @@ fn what_is_reserved_out_of_a_grant_is_offered_to_its_role_alone_from_then_on() {
     });
 }
 
-/// SPEC 4.6: an operation of an operator has the agent told anew, with other resources but as it was otherwise.
+/// SPEC 4.6: after an operator's operation the agent registers again, with other resources but
+/// otherwise unchanged.
 #[test]
-fn what_was_refused_of_an_agent_that_is_told_anew_stays_refused_unless_it_looks_different() {
-    rehearse(|node| async move {
+fn filters_survive_reregistration_of_an_unchanged_agent() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("web", "web", &[]);
         cluster.agent("a1", "cpus:4;mem:64");
@@ -71,7 +74,7 @@ fn what_was_refused_of_an_agent_that_is_told_anew_stays_refused_unless_it_looks_
         other.info.attributes = "rack:r2".parse().unwrap();
         cluster.allocator.tell(other).unwrap();
         assert_eq!(lines(&cluster.granted().await), ["web a1 cpus:3;mem:64"]);
-        // And no longer than it would have been.
+        // And no longer than before.
         let grant = "cpus:3;mem:64".parse::<Resources>().unwrap();
         let recovered = Recovered {
             framework_id: framework("web"),

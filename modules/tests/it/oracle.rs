@@ -1,10 +1,10 @@
-//! The real books and sorter beside a naive implementation of SPEC 4.5, on small clusters in random states: each run grants the same, in the
-//! same order.
+//! The real allocator state and sorter compared with a naive implementation of SPEC 4.5, on small
+//! clusters in random states: each run grants the same, in the same order.
 //!
-//! What a history has is what SPEC 4.5 knows: agents with reservations, ports, graphics processors, in another region, not on the
-//! whitelist or not offered, and what they lend; frameworks in nested roles, suppressed or inactive, some of which want certain hosts only;
-//! weights; and either quotas of top roles and reservations, or
-//! refusals, because a refused offer that quota would have cut has rules of its own (`laws`).
+//! A history covers SPEC 4.5: agents with reservations, ports, GPUs, in another region, not on the
+//! whitelist, inactive, and with oversubscribed resources; frameworks in nested roles, suppressed
+//! or inactive, some with constraints on hosts; weights; and either quotas of top-level roles and
+//! reservations, or filters, since filters on offers cut by quota follow additional rules (`laws`).
 
 mod naive;
 
@@ -16,7 +16,7 @@ use module_api::allocator::{
     Revived, Suppressed, WeightsChanged, WhitelistChanged,
 };
 use module_api::sorter::Stage;
-use modules::allocator::Books;
+use modules::allocator::AllocatorState;
 use modules::sorter::Drf;
 use proptest::prelude::*;
 use protocol::{Capability, Demand, Quota};
@@ -39,21 +39,21 @@ const REFUSE: Duration = Duration::from_secs(3600);
 enum Step {
     Agent(usize, u32),
     Framework(u32, usize, u8),
-    /// All that an agent lends from now on is so much more than what is held of it.
+    /// Sets an agent's oversubscribed resources to its allocated ones plus this.
     Lends(usize, u32),
     AgentActivity(usize, bool),
     FrameworkActivity(u32, bool),
     Suppressed(u32),
     Revived(u32),
-    /// The hosts that are listed, by bit.
+    /// The whitelisted hosts, by bit.
     Whitelist(Option<u8>),
-    /// Guarantee, and how much more is the limit.
+    /// The guarantee, and the difference to the limit.
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
-    /// The nth grant is given back, and refused.
+    /// Recovers the nth grant with a filter.
     End(usize),
     Decline(usize),
-    /// The order of the agents.
+    /// A run with this order of agents.
     Run(Vec<usize>),
 }
 
@@ -78,11 +78,11 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The two, told the same.
+/// Both implementations, with the same facts.
 struct Both {
-    /// Refusals, and neither quotas nor reservations.
+    /// Filters, and neither quotas nor reservations.
     refuses: bool,
-    books: Books,
+    state: AllocatorState,
     sorter: Drf,
     naive: Naive,
     held: Vec<Grant>,
@@ -92,8 +92,8 @@ struct Both {
 
 impl Both {
     fn new(refuses: bool) -> Self {
-        let mut books = Books::default();
-        books.begin(&Begin {
+        let mut state = AllocatorState::default();
+        state.begin(&Begin {
             master: Pid::new("master", NodeId::new("master", 1), 0),
             allocation_interval: Duration::from_secs(1),
             weights: BTreeMap::new(),
@@ -103,7 +103,7 @@ impl Both {
         });
         Self {
             refuses,
-            books,
+            state,
             sorter: Drf::default(),
             naive: Naive::default(),
             held: Vec::new(),
@@ -122,7 +122,7 @@ impl Both {
                 }
                 let agent_id = agent(&format!("a{n}"));
                 let activity = AgentActivity { agent_id, active };
-                self.books.agent_activity(&activity);
+                self.state.agent_activity(&activity);
             }
             Step::FrameworkActivity(n, active) => {
                 self.each_role(n, |client| client.active = active);
@@ -134,12 +134,12 @@ impl Both {
                     framework_id,
                     active,
                 };
-                self.books.framework_activity(&activity);
+                self.state.framework_activity(&activity);
             }
             Step::Suppressed(n) => {
                 self.each_role(n, |client| client.suppressed = true);
                 let (framework_id, roles) = (framework(&format!("f{n}")), BTreeSet::new());
-                self.books.suppressed(&Suppressed {
+                self.state.suppressed(&Suppressed {
                     framework_id,
                     roles,
                 });
@@ -148,7 +148,7 @@ impl Both {
                 self.each_role(n, |client| client.suppressed = false);
                 self.forget_refusals(n);
                 let (framework_id, roles) = (framework(&format!("f{n}")), BTreeSet::new());
-                self.books.revived(&Revived {
+                self.state.revived(&Revived {
                     framework_id,
                     roles,
                 });
@@ -159,7 +159,7 @@ impl Both {
             Step::Weight(rank, weight) => {
                 let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
                 self.naive.weights.extend(weights.clone());
-                self.books.weights_changed(&WeightsChanged { weights });
+                self.state.weights_changed(&WeightsChanged { weights });
             }
             Step::End(n) => self.give_back(n, false),
             Step::Decline(n) => self.give_back(n, self.refuses),
@@ -213,8 +213,8 @@ impl Both {
             lent_free: Amounts::new(),
         };
         self.naive.hosts.insert(name, host);
-        self.books.agent_added(fact);
-        self.whitelist(None); // It is not told apart here who is listed when it comes.
+        self.state.agent_added(fact);
+        self.whitelist(None); // The model does not apply a whitelist to new agents.
     }
 
     fn framework(&mut self, n: u32, roles: usize, can: u8) {
@@ -247,7 +247,7 @@ impl Both {
             let who = (name.clone(), role.to_owned());
             self.naive.clients.insert(who, client.clone());
         }
-        self.books.framework_added(fact);
+        self.state.framework_added(fact);
     }
 
     fn lends(&mut self, n: usize, more: u32) {
@@ -266,7 +266,7 @@ impl Both {
             _ => lent(&format!("cpus:{}", cpus / 1000)),
         };
         let agent_id = agent(&format!("a{n}"));
-        self.books
+        self.state
             .agent_oversubscribed(AgentOversubscribed { agent_id, total });
     }
 
@@ -295,7 +295,7 @@ impl Both {
             let listed = (0..AGENTS).filter(|n| listed(*n));
             listed.map(|n| format!("A{n}.Example")).collect()
         });
-        self.books.whitelist_changed(&WhitelistChanged { hosts });
+        self.state.whitelist_changed(&WhitelistChanged { hosts });
     }
 
     fn quota(&mut self, top: usize, guarantee: u32, more: Option<u32>) {
@@ -313,7 +313,7 @@ impl Both {
         };
         self.naive.quotas.insert(TOPS[top].to_owned(), own);
         let quotas = BTreeMap::from([(TOPS[top].to_owned(), quota)]);
-        self.books.quotas_changed(&QuotasChanged { quotas });
+        self.state.quotas_changed(&QuotasChanged { quotas });
     }
 
     fn give_back(&mut self, n: usize, refused: bool) {
@@ -336,7 +336,7 @@ impl Both {
             refuse: refused.then_some(REFUSE),
             beside_offer: false,
         };
-        self.books.recovered(&recovered, Instant::default());
+        self.state.recovered(&recovered, Instant::default());
     }
 
     /// One run of each.
@@ -347,17 +347,17 @@ impl Both {
             .collect();
         let expected = self.naive.run(&names);
         let now = Instant::default();
-        self.books.candidates(now, true);
-        let slots = names.iter().map(|name| self.books.slot_of(&agent(name)));
+        self.state.candidates(now, true);
+        let slots = names.iter().map(|name| self.state.slot_of(&agent(name)));
         let slots: Vec<u32> = slots.map(Option::unwrap).collect();
         let mut granted = Vec::new();
         for stage in Stage::ALL {
-            let slate = self.books.slate(stage, &slots, &BTreeSet::new(), now);
+            let slate = self.state.slate(stage, &slots, &BTreeSet::new(), now);
             let Some((slate, asked)) = slate else {
                 continue;
             };
             let advice = self.sorter.advise(slate).unwrap();
-            let booked = self.books.book(asked, &advice, now);
+            let booked = self.state.book(asked, &advice, now);
             assert_eq!(
                 (&booked.refusals[..], &booked.again[..]),
                 (&[][..], &[][..])
@@ -371,7 +371,7 @@ impl Both {
     }
 }
 
-/// What is what, in thousandths.
+/// Amounts by kind, in thousandths.
 #[derive(Default)]
 struct Parts {
     free: Amounts,
@@ -428,20 +428,21 @@ proptest! {
 
     /// SPEC 4.5, all stages, with quotas and reservations.
     #[test]
-    fn a_run_grants_what_the_algorithm_as_it_is_written_grants(steps in proptest::collection::vec(step(), 8..60)) {
+    fn runs_match_the_written_algorithm_with_quota(steps in proptest::collection::vec(step(), 8..60)) {
         play(false, steps);
     }
 
-    /// SPEC 4.6, where there are refusals and no quota.
+    /// SPEC 4.6, with filters and without quota.
     #[test]
-    fn a_run_grants_what_was_not_refused_as_the_algorithm_is_written(steps in proptest::collection::vec(step(), 8..60)) {
+    fn runs_match_the_written_algorithm_with_filters(steps in proptest::collection::vec(step(), 8..60)) {
         play(true, steps);
     }
 }
 
-/// So that the two mean something: a guarantee that is met up to a limit, a limit that cuts, what is reserved for a role above, and the rest.
+/// Checks that the comparison is meaningful: a guarantee met up to a limit, a limit that cuts, a
+/// parent's reservation, and the rest.
 #[test]
-fn the_oracle_grants_by_guarantees_then_by_shares_and_up_to_limits() {
+fn oracle_applies_guarantees_shares_and_limits() {
     let steps = vec![
         Step::Framework(0, 3, 0),
         Step::Framework(1, 1, 0),
@@ -467,9 +468,10 @@ fn the_oracle_grants_by_guarantees_then_by_shares_and_up_to_limits() {
     assert_eq!(both.grants, 4);
 }
 
-/// The same of what is lent: to those who take it only, by shares of its own.
+/// The same for oversubscribed resources: only for frameworks with the capability, by separate
+/// shares.
 #[test]
-fn the_oracle_grants_what_is_lent_by_shares_of_its_own() {
+fn oracle_shares_revocable_resources_separately() {
     let everybody = || Step::Run(vec![0, 1, 2, 3]);
     let steps = vec![
         Step::Agent(0, 0),
@@ -485,6 +487,6 @@ fn the_oracle_grants_what_is_lent_by_shares_of_its_own() {
     let lent = both.held.iter().map(in_plain);
     let lent = lent.filter(|grant| !grant.revocable.is_empty());
     let lent = lent.map(|grant| format!("{} {}", grant.who.0, grant.revocable["cpus"]));
-    // Whoever has all that is regular is as poor in what is lent as the other.
+    // The client with all regular resources has the same revocable share as the other.
     assert_eq!(lent.collect::<Vec<_>>(), ["f0 2000", "f1 3000"]);
 }

@@ -1,4 +1,5 @@
-//! How soon what was declined is offered to the next one: in virtual time, in which a run takes none and only the pauses between runs count.
+//! The time from a decline to the next offer: in virtual time, in which a run takes no time and
+//! only the pauses between runs count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,17 +11,17 @@ use modules::workload::{Shape, Workload};
 use protocol::{Capability, Demand};
 use resources::{Quantities, Resources, Role};
 use runtime::Node;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, framework, subscribed};
 
-/// As any framework that does not want what it is offered.
+/// A filter of zero, like a framework that does not want the offer.
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
 
-/// S130: so the pauses allow it; how fast a machine is, `meros bench offers` measures.
+/// S130: as far as pauses allow; `meros-lab bench offers` measures real time.
 #[test]
-fn declined_at_once_tens_of_thousands_of_offers_are_made_in_a_second() {
-    rehearse(|node| async move {
+fn immediate_declines_allow_tens_of_thousands_of_offers() {
+    simulate(|node| async move {
         let (agents, frameworks) = (100, 30);
         let cluster = Cluster::new(&node, &[]);
         for n in 0..frameworks {
@@ -47,7 +48,8 @@ fn declined_at_once_tens_of_thousands_of_offers_are_made_in_a_second() {
     });
 }
 
-/// A cluster whose one agent is granted whole, that grant, and the part of it that a task uses.
+/// A cluster with one agent that is granted whole; with the grant and the part of it that a task
+/// uses.
 async fn offered_whole(node: &Node) -> (Cluster, Grant, Resources) {
     let cluster = Cluster::new(node, &[]);
     cluster.framework("f", "*", &[]);
@@ -60,13 +62,13 @@ async fn offered_whole(node: &Node) -> (Cluster, Grant, Resources) {
 
 #[test]
 fn freed_resources_are_granted_together_with_an_answered_offer() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (cluster, all, task) = offered_whole(&node).await;
         let rest = all.resources.checked_sub(&task).unwrap();
         cluster.free_beside_offer(&all, task);
         let crumb = cluster.granted_within(Duration::from_millis(100)).await;
         assert_eq!(crumb, [], "nothing before the next batch");
-        // The offer is answered: the framework took nothing of it, and set no filter.
+        // The offer is answered without launches and without a filter.
         cluster.give_back_part(&all, rest, None);
         let whole = cluster.granted_within(Duration::from_millis(10)).await;
         let whole: Vec<_> = whole.iter().map(|grant| &grant.resources).collect();
@@ -76,7 +78,7 @@ fn freed_resources_are_granted_together_with_an_answered_offer() {
 
 #[test]
 fn freed_resources_wait_for_the_batch_at_most() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (cluster, all, task) = offered_whole(&node).await;
         cluster.free_beside_offer(&all, task.clone());
         let freed = cluster.granted_within(Duration::from_secs(1)).await;
@@ -85,17 +87,17 @@ fn freed_resources_wait_for_the_batch_at_most() {
     });
 }
 
-/// How many runs the allocator has made, a moment later.
+/// Number of allocator runs, a moment later.
 async fn runs(cluster: &Cluster) -> f64 {
     cluster.wait(Duration::from_millis(50)).await;
     let measured = cluster.allocator.measure().await;
     measured.unwrap()["allocator/mesos/allocation_runs"]
 }
 
-/// W16: a change begins a run at once, and what comes with it is looked at in the same run.
+/// W16: a change starts a run at once, and simultaneous changes share it.
 #[test]
-fn whatever_changes_at_one_moment_is_one_run_and_does_not_wait_for_the_next_batch() {
-    rehearse(|node| async move {
+fn simultaneous_changes_share_one_run() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "*", &[]);
         for n in 0..20 {
@@ -130,7 +132,7 @@ fn suppressed(name: &str) -> Suppressed {
     }
 }
 
-/// What is free is nothing that the loud framework may have, so that there is always something to look at in vain.
+/// The loud framework cannot use the free resources, so that each scan is in vain.
 fn in_vain(node: &Node) -> Cluster {
     let cluster = Cluster::new(node, &[]);
     cluster.framework("loud", "*", &[]);
@@ -140,7 +142,7 @@ fn in_vain(node: &Node) -> Cluster {
     cluster
 }
 
-/// Says all of this 60 times over.
+/// Sends all facts 60 times.
 async fn begin_no_runs(cluster: &Cluster, facts: &[&dyn Fn()]) {
     let before = runs(cluster).await;
     for _ in 0..60 {
@@ -150,13 +152,13 @@ async fn begin_no_runs(cluster: &Cluster, facts: &[&dyn Fn()]) {
         }
     }
     let after = runs(cluster).await;
-    // No more than the batch that may have been due.
+    // At most the batch that was due.
     assert!(after <= before + 1.0, "{} runs", after - before);
 }
 
 #[test]
-fn who_revives_without_end_begins_no_runs() {
-    rehearse(|node| async move {
+fn repeated_revives_start_no_runs() {
+    simulate(|node| async move {
         let cluster = in_vain(&node);
         let suppress = || cluster.allocator.tell(suppressed("loud")).unwrap();
         let revive = || cluster.allocator.tell(revived("loud")).unwrap();
@@ -165,7 +167,7 @@ fn who_revives_without_end_begins_no_runs() {
     });
 }
 
-/// As it subscribes again, or updates itself without a change.
+/// As for a resubscription or an update without a change.
 fn added(name: &str) -> FrameworkAdded {
     subscribed(name, "*", &[])
 }
@@ -178,10 +180,11 @@ fn activity(name: &str, active: bool) -> FrameworkActivity {
     }
 }
 
-/// A scheduler that crashes and comes back in a loop costs nobody anything, whether the master saw its link break or not.
+/// A scheduler that crashes and returns in a loop causes no runs, whether the master noticed the
+/// disconnection or not.
 #[test]
-fn who_subscribes_again_without_end_begins_no_runs() {
-    rehearse(|node| async move {
+fn repeated_resubscriptions_start_no_runs() {
+    simulate(|node| async move {
         let cluster = in_vain(&node);
         let leave = || cluster.allocator.tell(activity("loud", false)).unwrap();
         let come = || cluster.allocator.tell(activity("loud", true)).unwrap();
@@ -191,96 +194,97 @@ fn who_subscribes_again_without_end_begins_no_runs() {
     });
 }
 
-/// The agents that the next run looks at.
+/// Number of agents in the next run.
 fn looked_at(all: &mut Workload, batch: bool) -> usize {
     let looked_at = all.candidates(batch).len();
-    all.books.run_ended();
+    all.state.run_ended();
     looked_at
 }
 
 #[test]
-fn who_revives_is_asked_about_what_its_filters_hid_and_what_was_looked_at_without_it() {
+fn revive_rescans_hidden_and_missed_agents() {
     let mut all = Workload::of(&Shape::of(40, 2), 7);
     let grants = all.run(true);
     let (own, others): (Vec<_>, Vec<_>) = grants
         .into_iter()
         .partition(|grant| grant.framework_id == framework("framework-0"));
     assert_eq!((own.len(), others.len()), (20, 20));
-    all.books.revived(&revived("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, false), 0, "it was asked about all");
 
-    // Declined, looked at for the other, held by it.
+    // Declined, considered for the other framework, allocated to it.
     all.decline(own[..5].to_vec());
     assert_eq!(all.run(false).len(), 5);
-    all.books.revived(&revived("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, false), 5, "what it refused");
-    all.books.revived(&revived("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, false), 0, "it refuses nothing");
 
-    all.books.suppressed(&suppressed("framework-0"));
+    all.state.suppressed(&suppressed("framework-0"));
     all.decline(others[..3].to_vec());
     assert_eq!(all.run(false).len(), 0, "nobody else wants it");
-    all.books.revived(&revived("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(all.run(false).len(), 3, "what nobody was offered meanwhile");
-    all.books.suppressed(&suppressed("framework-0"));
-    all.books.revived(&revived("framework-0"));
+    all.state.suppressed(&suppressed("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, true), 0);
 }
 
-/// It was asked about a part of the run and nobody knows which; if all were looked at again at once, it would do the same amid that run.
+/// The framework was considered for an unknown part of the run. A rescan of everything at once
+/// could repeat during each run.
 #[test]
-fn who_leaves_amid_a_run_and_comes_back_waits_for_the_batch() {
+fn return_during_a_run_waits_for_the_batch() {
     let mut all = Workload::of(&Shape::of(40, 2), 7);
     for _ in 0..5 {
         assert_eq!(all.candidates(true).len(), 40);
-        all.books.suppressed(&suppressed("framework-0"));
-        all.books.revived(&revived("framework-0"));
+        all.state.suppressed(&suppressed("framework-0"));
+        all.state.revived(&revived("framework-0"));
         assert_eq!(all.candidates(false).len(), 0);
     }
-    all.books.run_ended();
+    all.state.run_ended();
     assert_eq!(looked_at(&mut all, true), 40);
     assert_eq!(looked_at(&mut all, true), 0);
 
-    // Whoever comes back after a batch need not wait for another one.
+    // After a batch, a returning framework need not wait for another one.
     all.end(Workload::of(&Shape::of(40, 2), 7).run(true).swap_remove(0));
     assert_eq!(all.candidates(false).len(), 1);
-    all.books.suppressed(&suppressed("framework-0"));
-    all.books.run_ended();
+    all.state.suppressed(&suppressed("framework-0"));
+    all.state.run_ended();
     assert_eq!(looked_at(&mut all, true), 0);
-    all.books.revived(&revived("framework-0"));
+    all.state.revived(&revived("framework-0"));
     assert_eq!(looked_at(&mut all, false), 1);
 }
 
 #[test]
-fn who_subscribes_again_is_asked_about_what_was_looked_at_without_it_and_what_it_had_refused() {
+fn resubscription_rescans_hidden_and_missed_agents() {
     let mut all = Workload::of(&Shape::of(40, 2), 7);
     let (own, others): (Vec<_>, Vec<_>) = all
         .run(true)
         .into_iter()
         .partition(|grant| grant.framework_id == framework("framework-0"));
-    all.books.framework_added(added("framework-0"));
+    all.state.framework_added(added("framework-0"));
     assert_eq!(looked_at(&mut all, true), 0, "it was asked about all");
 
-    // Declined, looked at for the other, held by it.
+    // Declined, considered for the other framework, allocated to it.
     all.decline(own[..5].to_vec());
     assert_eq!(all.run(false).len(), 5);
-    all.books.framework_added(added("framework-0"));
+    all.state.framework_added(added("framework-0"));
     assert_eq!(looked_at(&mut all, true), 0, "it still refuses that");
-    all.books
+    all.state
         .framework_activity(&activity("framework-0", false));
     assert_eq!(looked_at(&mut all, true), 0, "nobody is asked for who left");
-    all.books.framework_added(added("framework-0"));
+    all.state.framework_added(added("framework-0"));
     assert_eq!(looked_at(&mut all, false), 5, "whoever left forgets");
 
-    all.books
+    all.state
         .framework_activity(&activity("framework-0", false));
     all.decline(others[..3].to_vec());
     assert_eq!(all.run(false).len(), 0, "nobody else wants it");
-    all.books.framework_activity(&activity("framework-0", true));
+    all.state.framework_activity(&activity("framework-0", true));
     assert_eq!(all.run(false).len(), 3, "what nobody was offered meanwhile");
 }
 
-/// Another demand of each offer, each time it is called.
+/// A different demand with each call.
 fn demanding(name: &str, cpus: u32) -> FrameworkAdded {
     let mut fact = added(name);
     let quantities = |text: String| Quantities::parse(&text).unwrap();
@@ -291,11 +295,11 @@ fn demanding(name: &str, cpus: u32) -> FrameworkAdded {
 }
 
 #[test]
-fn whoever_wants_or_understands_something_else_is_asked_about_everything() {
+fn changed_demand_rescans_all_agents() {
     let mut all = Workload::of(&Shape::of(40, 2), 7);
     all.run(true);
     let mut told = |fact: FrameworkAdded| {
-        all.books.framework_added(fact);
+        all.state.framework_added(fact);
         looked_at(&mut all, false)
     };
     assert_eq!(told(demanding("framework-0", 2)), 40, "a demand");
@@ -315,25 +319,26 @@ fn whoever_wants_or_understands_something_else_is_asked_about_everything() {
     assert_eq!(told(roles("*")), 0, "one role less");
 }
 
-/// Between two batches all agents are looked at for it a single time; whatever it wants after that waits for the batch.
+/// All agents are rescanned at once only a single time between two batches; further changes wait
+/// for the batch.
 #[test]
-fn who_wants_something_else_without_end_has_all_looked_at_once_between_two_batches() {
+fn changed_demands_rescan_once_per_batch() {
     let mut all = Workload::of(&Shape::of(3_000, 2), 7);
     all.run(true);
     for batch in 0..3 {
         let runs = (0..60).map(|n| {
             let fact = demanding("framework-0", 1 + (batch * 60 + n) % 20);
-            all.books.framework_added(fact);
+            all.state.framework_added(fact);
             looked_at(&mut all, false)
         });
         let at_once: usize = runs.sum();
         assert_eq!(at_once, 3_000, "by no batch");
         assert_eq!(looked_at(&mut all, true), 3_000, "by the batch");
     }
-    // Nobody else waits for that.
-    all.books.framework_added(demanding("framework-0", 9));
-    all.books.framework_added(demanding("framework-0", 8));
+    // Other frameworks do not wait.
+    all.state.framework_added(demanding("framework-0", 9));
+    all.state.framework_added(demanding("framework-0", 8));
     assert_eq!(looked_at(&mut all, false), 3_000);
-    all.books.framework_added(demanding("framework-1", 9));
+    all.state.framework_added(demanding("framework-1", 9));
     assert_eq!(looked_at(&mut all, false), 3_000);
 }

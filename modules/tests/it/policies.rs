@@ -1,4 +1,4 @@
-//! Sorters by name: which policy shares, and what its parameters change.
+//! Modules by name: their policies and parameters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,16 +8,16 @@ use module_api::Parameters;
 use module_api::allocator::{AgentRemoved, Grant, Revived, Suppressed};
 use protocol::Capability;
 use runtime::prelude::Node;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, agent, framework, lines};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Who names a sorter that there is not, or a parameter that it has not, is told what there is.
+/// An unknown sorter or parameter is reported with the known ones.
 #[test]
-fn an_unknown_sorter_or_parameter_is_answered_with_those_there_are() {
-    rehearse(|node| async move {
+fn unknown_sorter_error_lists_known_ones() {
+    simulate(|node| async move {
         let start = |given: Parameters| {
             let started = modules::registry().sorter(&node, given.module(), &given);
             started.err().map(|error| error.to_string())
@@ -45,9 +45,9 @@ fn an_unknown_sorter_or_parameter_is_answered_with_those_there_are() {
     });
 }
 
-/// S97: the default one has two names, and whoever links another starts it by its own.
+/// S97: the default allocator has two names; an additional one is started by its own.
 #[test]
-fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
+fn allocator_is_chosen_by_name() {
     let started = Arc::new(AtomicUsize::new(0));
     let counted = started.clone();
     let mut modules = modules::registry();
@@ -63,7 +63,7 @@ fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
     let names = ["hierarchical", "HierarchicalDRF", "org_example_Own"];
     for (name, own) in names.into_iter().zip([0, 0, 1]) {
         let start = &start;
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let cluster = Cluster::around(&node, start(&node, name).unwrap(), &[]);
             cluster.framework("f", "*", &[]);
             cluster.agent("a", "cpus:1;mem:100");
@@ -72,7 +72,7 @@ fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
         });
         assert_eq!(started.load(Ordering::Relaxed), own, "{name}");
     }
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let unknown = start(&node, "mine").err().map(|error| error.to_string());
         assert_eq!(
             unknown.as_deref(),
@@ -85,7 +85,7 @@ fn the_allocator_is_the_default_one_or_a_module_by_its_name() {
 
 /// SPEC 3.8, `--filter_gpu_resources`.
 #[test]
-fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_not_filtered() {
+fn gpu_filter_restricts_agents_with_gpus() {
     for (filtered, expected) in [
         (None, vec!["able gpus cpus:1;mem:64;gpus:1"]),
         (Some("true"), vec!["able gpus cpus:1;mem:64;gpus:1"]),
@@ -97,7 +97,7 @@ fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_n
             ],
         ),
     ] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let mut given = Parameters::none("hierarchical");
             if let Some(filtered) = filtered {
                 given = given.with("filter_gpu_resources", filtered);
@@ -115,7 +115,7 @@ fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_n
             cluster.agent("more", "cpus:1;mem:64;gpus:1");
             all.extend(lines(&cluster.granted().await));
             assert_eq!(all, expected, "{filtered:?}");
-            // Those that have none are for all in any case.
+            // Agents without GPUs go to all frameworks in any case.
             cluster.agent("plain", "cpus:1;mem:64");
             let plain = lines(&cluster.granted().await);
             assert_eq!(plain, ["web plain cpus:1;mem:64"], "{filtered:?}");
@@ -123,16 +123,16 @@ fn agents_with_graphics_processors_are_for_those_who_take_such_unless_they_are_n
     }
 }
 
-/// SPEC 4.8, 4.9.4, W24: who reserves much and uses nothing of it has had its share, where reservations are charged; once it is used it counts no
-/// more than that, and an agent that is gone takes it along.
+/// SPEC 4.8, 4.9.4, W24: with charged reservations, a role's idle reservations count towards its
+/// share; in use they count no more than that, and they vanish with their agent.
 #[test]
-fn what_is_reserved_and_idle_counts_towards_its_roles_share_where_it_is_charged() {
+fn charged_idle_reservations_count_for_the_share() {
     for (charged, expected) in [
         (None, ["b", "a", "b", "a"]),
         (Some("false"), ["b", "a", "b", "a"]),
         (Some("true"), ["b", "b", "b", "a"]),
     ] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let mut given = Parameters::none("hierarchical");
             if let Some(charged) = charged {
                 given = given.with("charge_reservations", charged);
@@ -155,7 +155,7 @@ fn what_is_reserved_and_idle_counts_towards_its_roles_share_where_it_is_charged(
             if charged != Some("true") {
                 return;
             }
-            // 5 reserved and 2 granted are less than the 6 of the other; 10 and 2 would not be.
+            // 5 reserved and 2 granted are less than the other role's 6; 10 and 2 would not be.
             let revived = Revived {
                 framework_id: framework("a"),
                 roles: Default::default(),
@@ -173,8 +173,8 @@ fn what_is_reserved_and_idle_counts_towards_its_roles_share_where_it_is_charged(
 
 /// SPEC 3.8.
 #[test]
-fn what_an_allocator_cannot_be_given_is_refused_by_its_name() {
-    rehearse(|node| async move {
+fn invalid_allocator_parameters_are_rejected() {
+    simulate(|node| async move {
         let modules = modules::registry();
         let drf = Parameters::none("drf");
         let sorter = modules.sorter(&node, "drf", &drf).unwrap();
@@ -202,11 +202,11 @@ fn what_an_allocator_cannot_be_given_is_refused_by_its_name() {
     });
 }
 
-/// SPEC 4.10 (DRFWithFairnessExclusion): all graphics processors of the cluster are no share if they are excluded.
+/// SPEC 4.10 (DRFWithFairnessExclusion): GPUs do not count for shares if they are excluded.
 #[test]
-fn what_is_excluded_from_fairness_does_not_raise_a_share() {
+fn excluded_resources_do_not_count_for_shares() {
     for (excluded, next) in [("", "poor"), ("gpus", "rich")] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let given =
                 Parameters::none("drf").with("fair_sharing_excluded_resource_names", excluded);
             let cluster = Cluster::sorted_by(&node, &given, &[]);
@@ -227,10 +227,11 @@ fn what_is_excluded_from_fairness_does_not_raise_a_share() {
     }
 }
 
-/// S113: strict priorities; whoever has the higher one is offered all that it does not refuse, and equals share.
+/// S113: strict priorities; the higher role is offered everything that it does not refuse, and
+/// equal ones share.
 #[test]
-fn under_strict_priority_the_lower_gets_what_the_higher_do_not_want() {
-    rehearse(|node| async move {
+fn strict_priority_leaves_the_rest_to_lower_roles() {
+    simulate(|node| async move {
         let sorter = Parameters::none("strict_priority");
         let weights = [("low", 1.0), ("high", 5.0), ("even", 5.0)];
         let cluster = Cluster::sorted_by(&node, &sorter, &weights);
@@ -255,9 +256,10 @@ fn under_strict_priority_the_lower_gets_what_the_higher_do_not_want() {
     });
 }
 
-/// The frameworks that 300 agents were offered to, by a lottery between two roles of which one weighs three times as much.
+/// The frameworks that 300 agents were offered to, by a lottery between two roles of weights 3 and
+/// 1.
 fn winners(seed: &'static str) -> Vec<String> {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let sorter = Parameters::none("lottery").with("seed", seed);
         let cluster = Cluster::sorted_by(&node, &sorter, &[("prod", 3.0)]);
         for role in ["dev", "prod"] {
@@ -272,9 +274,10 @@ fn winners(seed: &'static str) -> Vec<String> {
     })
 }
 
-/// SPEC 4.8, the random sorter: by weight, within four standard deviations; the same again from the same seed, and otherwise from another.
+/// SPEC 4.8, the random sorter: by weight, within four standard deviations; reproducible by its
+/// seed.
 #[test]
-fn a_lottery_goes_by_weight_and_by_its_seed() {
+fn lottery_follows_weights_and_seed() {
     let won = |winners: &[String]| winners.iter().filter(|one| *one == "prod").count();
     for seed in ["1", "2", "3"] {
         let winners = winners(seed);

@@ -1,4 +1,5 @@
-//! Stories of quota: guarantees, limits and what stays free, told to the real allocator and sorter in virtual time.
+//! Scenarios of quota with the real allocator and sorter in virtual time: guarantees, limits and
+//! kept resources.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use module_api::Parameters;
 use module_api::allocator::QuotasChanged;
 use protocol::Quota;
 use resources::Quantities;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, lines};
 
@@ -20,10 +21,10 @@ pub fn set(cluster: &Cluster, role: &str, guarantees: &str, limits: &str) {
     cluster.allocator.tell(QuotasChanged { quotas }).unwrap();
 }
 
-/// SPEC 4.10, QuotaProvidesLimit: the limit is raised, and what is beyond it goes to another role.
+/// SPEC 4.10, QuotaProvidesLimit: the limit is raised; resources beyond it go to another role.
 #[test]
-fn a_limit_holds_and_what_is_beyond_it_goes_to_others() {
-    rehearse(|node| async move {
+fn resources_beyond_a_limit_go_to_others() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         set(&cluster, "a", "", "cpus:0;mem:0;disk:0");
         cluster.framework("a", "a", &[]);
@@ -42,10 +43,10 @@ fn a_limit_holds_and_what_is_beyond_it_goes_to_others() {
     });
 }
 
-/// SPEC 4.10, NestedRoleQuota: a role below is stopped by the limit above it.
+/// SPEC 4.10, NestedRoleQuota: a child role is bounded by the limit above it.
 #[test]
-fn a_role_is_stopped_by_the_limit_of_the_role_above_it() {
-    rehearse(|node| async move {
+fn role_is_bounded_by_its_parents_limit() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         set(&cluster, "eng", "", "cpus:3");
         cluster.framework("dev", "eng/dev", &[]);
@@ -63,8 +64,8 @@ fn a_role_is_stopped_by_the_limit_of_the_role_above_it() {
 
 /// SPEC 4.10, QuotaAbsentFramework, QuotaAgainstStarvation.
 #[test]
-fn what_is_guaranteed_stays_free_for_a_role_without_a_framework() {
-    rehearse(|node| async move {
+fn guarantee_stays_free_without_a_framework() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         set(&cluster, "a", "cpus:2;mem:512", "");
         cluster.framework("b", "b", &[]);
@@ -75,10 +76,11 @@ fn what_is_guaranteed_stays_free_for_a_role_without_a_framework() {
     });
 }
 
-/// SPEC 4.4, 4.10, Recoverable pause: with ten agents expected, nothing is granted before the eighth or ten minutes, or what
-/// `allocator_agent_recovery_factor` and `allocator_recovery_timeout` say (SPEC 3.8).
+/// SPEC 4.4, 4.10, Recoverable pause: with ten expected agents, nothing is granted before the
+/// eighth or ten minutes, or before the values of `allocator_agent_recovery_factor` and
+/// `allocator_recovery_timeout` (SPEC 3.8).
 #[test]
-fn nothing_is_granted_before_enough_agents_are_back_or_the_pause_is_over() {
+fn recovery_pause_ends_by_agents_or_timeout() {
     let usual = || Parameters::none("hierarchical");
     let other = || {
         usual()
@@ -91,7 +93,7 @@ fn nothing_is_granted_before_enough_agents_are_back_or_the_pause_is_over() {
         (other(), 3, None),
         (other(), 2, Some(120)),
     ] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let cluster = Cluster::of(&node, &Parameters::none("drf"), &given, &[]);
             let limits = Quantities::parse("cpus:1").unwrap();
             let quota = Quota {

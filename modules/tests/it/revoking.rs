@@ -1,4 +1,5 @@
-//! Stories of revocation, told to the real allocator and sorter in virtual time by a master that lists what the story says (S115, S123, S124).
+//! Scenarios of revocation with the real allocator and sorter in virtual time, and a scripted
+//! master (S115, S123, S124).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use module_api::allocator::{
 use protocol::{Demand, TaskId};
 use resources::{Quantities, Resources, Role};
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, agent, framework, lines};
 use crate::quota::set;
@@ -24,7 +25,7 @@ fn revoking(node: &Node) -> Cluster {
     Cluster::of(node, &sorter, &allocator, &[])
 }
 
-/// A grant that was launched as one task of that name.
+/// A task of that name that uses the whole grant.
 fn task(name: &str, grant: &Grant, priority: i32) -> ListedTask {
     ListedTask {
         framework_id: grant.framework_id.clone(),
@@ -38,12 +39,12 @@ fn task(name: &str, grant: &Grant, priority: i32) -> ListedTask {
 }
 
 impl Cluster {
-    /// What was asked since the last look.
+    /// Requests for tasks since the last call.
     async fn wanted(&self) -> Vec<TasksWanted> {
         self.about_revocation().await.0
     }
 
-    /// Answers the last question, and gives who must make room, as `task for role`.
+    /// Answers the last request. Returns the tasks to revoke, as `task for role`.
     async fn list(&self, wanted: &TasksWanted, tasks: &[ListedTask]) -> Vec<String> {
         let mut consumed: BTreeMap<String, Quantities> = BTreeMap::new();
         for task in tasks {
@@ -65,10 +66,10 @@ impl Cluster {
     }
 }
 
-/// S123, S124: what is guaranteed and wanted by nobody is lent, and had back from whoever is above what it is guaranteed itself.
+/// S123, S124: an unused guarantee is lent, and recovered from roles above their own guarantees.
 #[test]
-fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
-    rehearse(|node| async move {
+fn unused_guarantee_is_lent_and_recovered() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:2", "");
         set(&cluster, "ads", "cpus:4", "");
@@ -114,10 +115,10 @@ fn what_is_guaranteed_is_lent_and_had_back_when_it_is_wanted() {
     });
 }
 
-/// S122: room came by itself, or nobody wants it any more.
+/// S122: resources became free by themselves, or are no longer wanted.
 #[test]
-fn the_master_hears_when_who_was_named_need_not_go() {
-    rehearse(|node| async move {
+fn master_is_notified_when_victims_may_stay() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:2", "");
         cluster.framework("batch", "batch", &[]);
@@ -138,7 +139,7 @@ fn the_master_hears_when_who_was_named_need_not_go() {
         assert_eq!(lines(&cluster.granted().await), ["web a2 cpus:2;mem:64"]);
         cluster.wait(12 * SECOND).await;
         assert_eq!(cluster.lacking().await, ["none"]);
-        // Of another guarantee, that is named for but not wanted any more.
+        // A task named for another guarantee, which is not wanted any more.
         set(&cluster, "ads", "cpus:2", "");
         cluster.framework("ads", "ads", &[]);
         cluster.wait(12 * SECOND).await;
@@ -155,7 +156,7 @@ fn the_master_hears_when_who_was_named_need_not_go() {
     });
 }
 
-/// A part of a grant that runs as a task of that name.
+/// A task of that name that uses a part of the grant.
 fn part(name: &str, grant: &Grant, text: &str) -> ListedTask {
     let role = Role::new(&grant.role).unwrap();
     let resources = Resources::parse(text).unwrap().allocate(&role);
@@ -172,16 +173,17 @@ fn least(text: &str) -> Demand {
     }
 }
 
-/// W9: who wants four processors in one piece has them when the last of the tasks that make room has ended, and nobody else in between.
+/// W9: a framework that needs four cpus at once gets them after the end of the last revoked task,
+/// and no other framework gets them in between.
 #[test]
-fn room_that_is_made_piece_by_piece_is_not_given_away_before_it_is_whole() {
-    rehearse(|node| async move {
+fn freed_resources_are_kept_until_complete() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:4", "");
         cluster.framework("batch", "batch", &[]);
         cluster.agent("a1", "cpus:4;mem:1024");
         let grant = cluster.granted().await.pop().unwrap();
-        // More than enough of what is guaranteed is free, where it is of no use.
+        // More than the guarantee is free elsewhere, where it does not help.
         cluster.agent("stranded", "cpus:10");
         let useless = cluster.granted().await.pop().unwrap();
         cluster.give_back(&useless, Some(3600 * SECOND));
@@ -209,7 +211,8 @@ fn room_that_is_made_piece_by_piece_is_not_given_away_before_it_is_whole() {
     });
 }
 
-/// A cluster in which `batch` has both of these agents for itself, and what runs on `a1` makes room for `web`; and the grant of that one.
+/// A cluster in which `batch` holds both of these agents and the task on `a1` is revoked for `web`;
+/// returns the grant of that agent.
 async fn making_room(node: &Node) -> (Cluster, Grant) {
     let cluster = revoking(node);
     set(&cluster, "web", "cpus:2", "");
@@ -227,10 +230,11 @@ async fn making_room(node: &Node) -> (Cluster, Grant) {
     (cluster, grants.remove(0))
 }
 
-/// S122: what comes free elsewhere may be declined, and then who was warned makes room as before.
+/// S122: an offer of resources that became free elsewhere may be declined; the warning then still
+/// applies.
 #[test]
-fn what_is_only_offered_to_who_lacks_it_withdraws_no_warning() {
-    rehearse(|node| async move {
+fn offer_to_the_needy_role_withdraws_no_warning() {
+    simulate(|node| async move {
         let (cluster, _) = making_room(&node).await;
         cluster.agent("a3", "cpus:2;mem:64");
         let granted = cluster.granted().await;
@@ -253,10 +257,11 @@ fn what_is_only_offered_to_who_lacks_it_withdraws_no_warning() {
     });
 }
 
-/// S122: so it is while the framework that lacks something is away for a moment; what tasks free meanwhile is not given away.
+/// S122: the same while the needy framework is inactive for a moment; resources that tasks free
+/// meanwhile are kept.
 #[test]
-fn a_framework_that_is_disconnected_for_a_moment_withdraws_no_warning() {
-    rehearse(|node| async move {
+fn short_disconnection_withdraws_no_warning() {
+    simulate(|node| async move {
         let (cluster, made) = making_room(&node).await;
         let is = |active| FrameworkActivity {
             framework_id: framework("web"),
@@ -277,15 +282,15 @@ fn a_framework_that_is_disconnected_for_a_moment_withdraws_no_warning() {
     });
 }
 
-/// Where room was made on an agent that is no more, it is not kept on another that has come in its place.
+/// The marks of a removed agent do not apply to another agent in its slot.
 #[test]
-fn an_agent_in_the_place_of_one_that_made_room_is_shared_fairly() {
-    rehearse(|node| async move {
+fn new_agent_in_a_revoked_slot_is_shared_fairly() {
+    simulate(|node| async move {
         let (cluster, made) = making_room(&node).await;
         let agent_id = agent("a1");
         assert_eq!(made.agent_id, agent_id);
         cluster.allocator.tell(AgentRemoved { agent_id }).unwrap();
-        // Of no use for what is lacking.
+        // Too small for the guarantee.
         cluster.agent("a3", "mem:64");
         cluster.wait(2 * SECOND).await;
         let granted = cluster.granted().await;
@@ -297,10 +302,10 @@ fn an_agent_in_the_place_of_one_that_made_room_is_shared_fairly() {
     });
 }
 
-/// It is the same agent, whose tasks go on making room.
+/// The same agent registers again, and its tasks are still being revoked.
 #[test]
-fn an_agent_that_is_told_anew_while_it_makes_room_is_kept_together() {
-    rehearse(|node| async move {
+fn reregistered_agent_keeps_freed_resources() {
+    simulate(|node| async move {
         let (cluster, made) = making_room(&node).await;
         let rest = vec![(made.framework_id, Resources::parse("cpus:1").unwrap())];
         cluster.agent_with("a1", "cpus:2;mem:64", rest);
@@ -311,10 +316,10 @@ fn an_agent_that_is_told_anew_while_it_makes_room_is_kept_together() {
     });
 }
 
-/// What is reserved helps nobody else, so its role need not wait for it.
+/// Reserved resources do not help other roles, so their own role need not wait.
 #[test]
-fn what_is_reserved_is_offered_to_its_role_while_room_is_made_beside_it() {
-    rehearse(|node| async move {
+fn reserved_resources_are_offered_during_revocation() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:2", "");
         cluster.framework("batch", "batch", &[]);
@@ -346,8 +351,8 @@ fn what_is_reserved_is_offered_to_its_role_while_room_is_made_beside_it() {
 }
 
 #[test]
-fn nobody_makes_room_that_the_limit_of_who_lacks_it_makes_useless() {
-    rehearse(|node| async move {
+fn no_revocation_beyond_the_needy_roles_limit() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:6", "cpus:6");
         cluster.demanding("web", "web", least("cpus:4"));
@@ -363,8 +368,8 @@ fn nobody_makes_room_that_the_limit_of_who_lacks_it_makes_useless() {
 }
 
 #[test]
-fn where_a_limit_above_stands_in_the_way_tasks_below_it_make_room_and_no_others() {
-    rehearse(|node| async move {
+fn blocking_limit_revokes_only_tasks_below_it() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "eng", "", "cpus:4");
         set(&cluster, "eng/web", "cpus:2", "");
@@ -402,8 +407,8 @@ fn where_a_limit_above_stands_in_the_way_tasks_below_it_make_room_and_no_others(
 }
 
 #[test]
-fn nobody_makes_room_where_it_is_refused_anyway() {
-    rehearse(|node| async move {
+fn no_revocation_on_refused_agents() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         cluster.framework("web", "web", &[]);
         cluster.agent("a1", "cpus:2;mem:64");
@@ -419,10 +424,10 @@ fn nobody_makes_room_where_it_is_refused_anyway() {
     });
 }
 
-/// S124: a framework says by suppress and revive whether it is interested.
+/// S124: suppress and revive tell whether a framework is interested.
 #[test]
-fn for_who_has_suppressed_its_role_nobody_makes_room() {
-    rehearse(|node| async move {
+fn no_revocation_for_a_suppressed_role() {
+    simulate(|node| async move {
         let cluster = revoking(&node);
         set(&cluster, "web", "cpus:2", "");
         cluster.framework("batch", "batch", &[]);
@@ -449,8 +454,8 @@ fn for_who_has_suppressed_its_role_nobody_makes_room() {
 }
 
 #[test]
-fn without_the_parameter_what_is_guaranteed_is_kept_free_and_nobody_is_asked_what_runs() {
-    rehearse(|node| async move {
+fn guarantees_are_kept_without_revoke_after() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("batch", "batch", &[]);
         cluster.agent("a1", "cpus:2;mem:64");
@@ -466,7 +471,7 @@ fn without_the_parameter_what_is_guaranteed_is_kept_free_and_nobody_is_asked_wha
 
 #[test]
 fn a_grace_without_revocation_is_refused() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let modules = modules::registry();
         let sorter = Parameters::none("drf");
         let sorter = modules.sorter(&node, "drf", &sorter).unwrap();
@@ -483,10 +488,10 @@ fn a_grace_without_revocation_is_refused() {
     });
 }
 
-/// S121: the allocation module bounds what long tasks may use.
+/// S121: the allocation module bounds the resources of long tasks.
 #[test]
-fn the_master_is_told_how_long_tasks_are_bounded_before_anything_is_granted() {
-    rehearse(|node| async move {
+fn long_task_bound_is_sent_before_grants() {
+    simulate(|node| async move {
         let sorter = Parameters::none("drf");
         let allocator = Parameters::none("hierarchical");
         let bounded = allocator
@@ -505,8 +510,8 @@ fn the_master_is_told_how_long_tasks_are_bounded_before_anything_is_granted() {
 }
 
 #[test]
-fn a_share_beyond_the_whole_is_refused_and_so_is_a_time_without_a_share() {
-    rehearse(|node| async move {
+fn invalid_long_task_bounds_are_rejected() {
+    simulate(|node| async move {
         let modules = modules::registry();
         let sorter = modules.sorter(&node, "drf", &Parameters::none("drf"));
         let sorter = sorter.unwrap();

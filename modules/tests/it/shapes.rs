@@ -1,4 +1,5 @@
-//! Need-shaped offers: what frameworks say that an offer must have and may have, in stories and as laws over random histories.
+//! Offer shapes: minimum and maximum of frameworks' offers, in scenarios and as properties of
+//! random histories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -6,13 +7,13 @@ use std::time::Duration;
 use module_api::Parameters;
 use module_api::allocator::{Grant, QuotasChanged, Recovered};
 use module_api::sorter::{Advice, Client, Pool, Stage, is_allocatable};
-use modules::allocator::Books;
+use modules::allocator::AllocatorState;
 use modules::sorter::Drf;
 use proptest::prelude::*;
 use protocol::{Capability, Demand, Quota};
 use resources::{Name, Quantities, Scalar};
 use runtime::Instant;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, lent, lines, subscribed};
 
@@ -28,8 +29,8 @@ fn shaped(least: &str, most: &str) -> Demand {
 
 /// W9.
 #[test]
-fn an_offer_is_cut_to_its_shape_and_others_get_the_rest_in_the_same_run() {
-    rehearse(|node| async move {
+fn others_get_the_rest_of_a_shaped_offer() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let mut demand = shaped("cpus:1;mem:100", "cpus:2;mem:100");
         demand.most.set(Name::Ports, Scalar::whole(3));
@@ -46,10 +47,10 @@ fn an_offer_is_cut_to_its_shape_and_others_get_the_rest_in_the_same_run() {
     });
 }
 
-/// W9: one offer of an agent in a run, and another one with the next batch, for as long as it fits.
+/// W9: one offer of an agent in each run, and another one in the next batch, while it fits.
 #[test]
-fn a_framework_that_wants_little_is_offered_an_agent_piece_by_piece() {
-    rehearse(|node| async move {
+fn small_shape_gets_one_offer_per_run() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("small", "a", shaped("cpus:2", "cpus:3"));
         cluster.agent("a1", "cpus:8;mem:64");
@@ -64,10 +65,11 @@ fn a_framework_that_wants_little_is_offered_an_agent_piece_by_piece() {
     });
 }
 
-/// SPEC 4.10 (MinAllocatable, per-framework min): what a framework says takes the place of what holds for all, for more and for less.
+/// SPEC 4.10 (MinAllocatable, per-framework min): a framework's minimum replaces the common one,
+/// whether larger or smaller.
 #[test]
-fn what_a_framework_needs_at_least_wins_over_what_is_least_for_all() {
-    rehearse(|node| async move {
+fn own_minimum_replaces_the_common_one() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("plain", "a", &[]);
         cluster.demanding(
@@ -96,10 +98,11 @@ fn what_a_framework_needs_at_least_wins_over_what_is_least_for_all() {
     });
 }
 
-/// SPEC 4.6: a refused piece is not offered again in another cut, and the agent is there for others.
+/// SPEC 4.6: a refused part is not offered again in another cut, and the agent is available to
+/// others.
 #[test]
-fn a_refused_piece_is_hidden_although_the_agent_has_more() {
-    rehearse(|node| async move {
+fn refused_part_stays_hidden() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("first", "a", shaped("cpus:1", "cpus:2;mem:64"));
         cluster.demanding("second", "b", shaped("cpus:1", "cpus:1;mem:32"));
@@ -115,11 +118,11 @@ fn a_refused_piece_is_hidden_although_the_agent_has_more() {
     });
 }
 
-/// W9: agents that fit tightest come first, so that whole ones stay free.
+/// W9: the agents with the tightest fit come first, so that whole ones stay free.
 #[test]
 fn the_tightest_agents_that_fit_are_granted_first() {
     let order = |value: &'static str| {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let allocator = Parameters::none("hierarchical").with("agent_order", value);
             let cluster = Cluster::of(&node, &Parameters::none("drf"), &allocator, &[]);
             for (name, total) in [
@@ -144,7 +147,7 @@ fn the_tightest_agents_that_fit_are_granted_first() {
 }
 
 const ROLES: [&str; 3] = ["a", "a/b", "c"];
-/// What a framework may say of its offers: at least, and at most.
+/// Minimum and maximum of a framework's offers.
 const SHAPES: [(Option<&[&str]>, &str); 6] = [
     (None, ""),
     (Some(&["cpus:1"]), "cpus:1;mem:40"),
@@ -164,16 +167,16 @@ fn demand((least, most): (Option<&[&str]>, &str)) -> Demand {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An agent of this size, and what it lends.
+    /// An agent of this size, with oversubscribed resources.
     Agent(u32, u32, u32),
     /// A framework in this role, with this shape.
     Framework(u32, usize, usize),
-    /// A role is guaranteed and limited to so many cpus; neither is none at all.
+    /// Guarantee and limit of a role in cpus; without both, no quota.
     Quota(usize, Option<(u32, u32)>),
-    /// The nth grant is given back, and perhaps refused for some tenths of a second.
+    /// The nth grant is recovered, possibly with a filter of some tenths of a second.
     GiveBack(usize, Option<u64>),
     Run,
-    /// A run of one stage in which the sorter says this.
+    /// A run of one stage with this advice.
     Hostile(usize, Vec<(u32, Client)>),
     Wait(u64),
 }
@@ -193,7 +196,7 @@ fn step(quotas: bool) -> impl Strategy<Value = Step> {
 }
 
 struct World {
-    books: Books,
+    state: AllocatorState,
     sorter: Drf,
     shapes: BTreeMap<String, usize>,
     held: Vec<Grant>,
@@ -203,7 +206,7 @@ struct World {
 impl World {
     fn new() -> Self {
         Self {
-            books: Books::default(),
+            state: AllocatorState::default(),
             sorter: Drf::default(),
             shapes: BTreeMap::new(),
             held: Vec::new(),
@@ -225,14 +228,14 @@ impl World {
                 if lends > 0 {
                     added.oversubscribed = lent(&format!("cpus:{lends}"));
                 }
-                self.books.agent_added(added);
+                self.state.agent_added(added);
             }
             Step::Framework(n, role, shape) => {
                 let name = format!("f{n}");
                 let mut added = subscribed(&name, ROLES[role], &[Capability::RevocableResources]);
                 let demands = &mut added.wants.demands;
                 demands.insert(ROLES[role].to_owned(), demand(SHAPES[shape]));
-                self.books.framework_added(added);
+                self.state.framework_added(added);
                 self.shapes.insert(name, shape);
             }
             Step::Quota(role, quota) => {
@@ -241,7 +244,7 @@ impl World {
                     limits: quantities(&format!("cpus:{}", guarantee + limit)),
                 });
                 let quotas = BTreeMap::from([(ROLES[role].to_owned(), quota)]);
-                self.books.quotas_changed(&QuotasChanged { quotas });
+                self.state.quotas_changed(&QuotasChanged { quotas });
             }
             Step::GiveBack(n, refuse) => self.give_back(n, refuse),
             Step::Run => self.run(),
@@ -255,7 +258,7 @@ impl World {
             return;
         }
         let grant = self.held.remove(n % self.held.len());
-        // The hog refuses nothing.
+        // The hog sets no filters.
         let refuse = refuse.filter(|_| grant.framework_id.as_str() != "hog");
         let recovered = Recovered {
             framework_id: grant.framework_id,
@@ -264,22 +267,22 @@ impl World {
             refuse: refuse.map(|tenths| Duration::from_millis(tenths * 100)),
             beside_offer: false,
         };
-        self.books.recovered(&recovered, self.now);
+        self.state.recovered(&recovered, self.now);
     }
 
-    /// A batch, with as many rounds in each stage as the allocator takes.
+    /// A batch, with as many rounds in each stage as in the allocator.
     fn run(&mut self) {
-        let slots = self.books.candidates(self.now, true);
+        let slots = self.state.candidates(self.now, true);
         for stage in Stage::ALL {
             let (mut again, mut barred) = (slots.clone(), BTreeSet::new());
             for _ in 0..4 {
-                let slate = self.books.slate(stage, &again, &barred, self.now);
+                let slate = self.state.slate(stage, &again, &barred, self.now);
                 let Some((slate, asked)) = slate else {
                     again.clear();
                     break;
                 };
                 let advice = self.sorter.advise(slate).unwrap();
-                let booked = self.books.book(asked, &advice, self.now);
+                let booked = self.state.book(asked, &advice, self.now);
                 let faults = booked
                     .refusals
                     .iter()
@@ -297,32 +300,32 @@ impl World {
                     break;
                 }
             }
-            self.books.postpone(&again);
+            self.state.postpone(&again);
         }
     }
 
-    /// Advice that nobody has thought about, and then the sorter is told everything anew.
+    /// Applies arbitrary advice, and begins a new epoch.
     fn obey(&mut self, stage: Stage, advice: &[(u32, Client)]) {
-        let slots = self.books.candidates(self.now, true);
+        let slots = self.state.candidates(self.now, true);
         let slate = self
-            .books
+            .state
             .slate(stage, &slots, &Default::default(), self.now);
         if let Some((_, asked)) = slate {
             let advice = advice.iter().map(|&(room, client)| Advice { room, client });
             let advice: Vec<Advice> = advice.collect();
-            let booked = self.books.book(asked, &advice, self.now);
+            let booked = self.state.book(asked, &advice, self.now);
             booked
                 .grants
                 .iter()
                 .for_each(|(_, grant)| self.check(grant));
             self.held
                 .extend(booked.grants.into_iter().map(|(_, grant)| grant));
-            self.books.begin_epoch();
+            self.state.begin_epoch();
         }
-        self.books.postpone(&slots);
+        self.state.postpone(&slots);
     }
 
-    /// No grant is more than its client can use, or less than it needs.
+    /// A grant is within the maximum of its client, and not below its minimum.
     fn check(&self, grant: &Grant) {
         let shape = self.shapes.get(grant.framework_id.as_str()).copied();
         let demand = demand(SHAPES[shape.unwrap_or(0)]);
@@ -330,26 +333,27 @@ impl World {
         for (name, most) in demand.most.iter() {
             assert!(amount.get(name) <= most, "{amount} against {demand:?}");
         }
-        let sets = demand.least.as_ref().unwrap_or(&self.books.sets_min);
+        let sets = demand.least.as_ref().unwrap_or(&self.state.sets_min);
         assert!(is_allocatable(&amount, sets), "{amount} against {demand:?}");
     }
 
-    /// What the sorter believes is what the books believe of it; and, where all advice was followed, what is so.
+    /// The sorter's state equals the allocator's view of it; if all advice was followed, both equal
+    /// the actual state.
     fn agree(&mut self, followed: bool) {
-        let believed = self.books.budgets_believed();
-        assert_eq!(self.sorter.budgets().table(), believed.table());
-        assert_eq!(self.sorter.budgets().headroom(), believed.headroom());
+        let assumed = self.state.assumed_budgets();
+        assert_eq!(self.sorter.budgets().table(), assumed.table());
+        assert_eq!(self.sorter.budgets().headroom(), assumed.headroom());
         if !followed {
             return;
         }
         for pool in Pool::ALL {
             let tree = self.sorter.tree(pool);
-            for (client, member) in self.books.clients.iter() {
+            for (client, record) in self.state.clients.iter() {
                 if tree.knows(client) {
-                    // A limit may have left nothing of a name, which is then listed or not.
-                    let (believed, held) = (tree.held_by(client), member.held(pool));
-                    let same = believed.contains(held) && held.contains(&believed);
-                    assert!(same, "client {client}: {believed} and {held}");
+                    // An exhausted limit may leave a name with zero or remove it.
+                    let (assumed, held) = (tree.held_by(client), record.held(pool));
+                    let same = assumed.contains(held) && held.contains(&assumed);
+                    assert!(same, "client {client}: {assumed} and {held}");
                 }
             }
         }
@@ -357,13 +361,13 @@ impl World {
 
     /// No agent is over-committed.
     fn audit(&self) {
-        for agent in self.books.agents() {
-            let side = &agent.sides[0];
+        for agent in self.state.agents() {
+            let balance = &agent.pools[0];
             assert!(
-                side.total.contains(&side.held()),
+                balance.total.contains(&balance.held()),
                 "{}: {}",
                 agent.id,
-                side.held()
+                balance.held()
             );
         }
     }
@@ -372,9 +376,9 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// W9, SPEC 4.1 and 4.5: whatever happens, and whatever quotas there are.
+    /// W9, SPEC 4.1 and 4.5: under any facts and quotas.
     #[test]
-    fn grants_are_within_their_shapes_and_sorter_and_books_agree(
+    fn grants_fit_shapes_and_sorter_state_agrees(
         steps in proptest::collection::vec(step(true), 1..80),
     ) {
         let mut world = World::new();
@@ -384,21 +388,22 @@ proptest! {
         }
     }
 
-    /// W9: who wants little of each agent, or much at once, starves nobody: whoever takes anything is given all that is left, in the same run.
+    /// W9: frameworks with shapes do not starve others: a framework without a shape gets all the
+    /// rest in the same run.
     #[test]
-    fn what_the_choosy_leave_goes_to_others_in_the_same_run(
+    fn rest_of_shaped_offers_goes_to_others(
         steps in proptest::collection::vec(step(false), 1..80),
     ) {
         let mut world = World::new();
-        world.books.framework_added(subscribed("hog", "h", &[]));
+        world.state.framework_added(subscribed("hog", "h", &[]));
         for step in steps {
             let ran = matches!(step, Step::Run);
             world.take(step);
             if ran {
-                for agent in world.books.agents() {
-                    let rest = agent.sides[0].total.saturating_sub(&agent.sides[0].held());
+                for agent in world.state.agents() {
+                    let rest = agent.pools[0].total.saturating_sub(&agent.pools[0].held());
                     let rest = rest.filter(|own| !own.is_reserved()).quantities();
-                    prop_assert!(!is_allocatable(&rest, &world.books.sets_min), "{}: {rest}", agent.id);
+                    prop_assert!(!is_allocatable(&rest, &world.state.sets_min), "{}: {rest}", agent.id);
                 }
             }
         }

@@ -1,14 +1,15 @@
-//! Shared volumes: one copy for each run, as many users as there are runs, and amounts that count once (SPEC 3.5, 4.5, 4.10).
+//! Shared volumes: one copy per run, any number of users, and sizes that count once (SPEC 3.5, 4.5,
+//! 4.10).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use module_api::allocator::{AgentAdded, Converted, Grant, QuotasChanged};
 use module_api::sorter::Pool;
-use modules::allocator::Books;
+use modules::allocator::AllocatorState;
 use protocol::{Capability, Quota};
 use resources::{Resources, Role};
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, framework, subscribed};
 
@@ -25,7 +26,7 @@ fn with_volume(name: &str, total: &str) -> AgentAdded {
     added
 }
 
-/// Whoever has a copy, and what else it has, as `framework amounts`.
+/// The frameworks with a copy, and their other resources, as `framework amounts`.
 fn users(grants: &[Grant]) -> Vec<String> {
     let shared = grants
         .iter()
@@ -37,8 +38,8 @@ fn users(grants: &[Grant]) -> Vec<String> {
 
 /// SPEC 4.10, SharedResources.
 #[test]
-fn a_shared_volume_is_offered_to_one_framework_in_a_run_and_again_in_the_next_while_it_is_used() {
-    rehearse(|node| async move {
+fn shared_volume_is_offered_once_per_run() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let can = [Capability::SharedResources];
         cluster.framework("f", "r/a", &can);
@@ -52,7 +53,8 @@ fn a_shared_volume_is_offered_to_one_framework_in_a_run_and_again_in_the_next_wh
         cluster.wait(Duration::from_secs(3)).await;
         assert_eq!(cluster.granted().await, [], "a volume alone is no offer");
 
-        // Whoever had none gives back what it got; the volume comes along, though the other has not let go of it.
+        // A framework without the volume returns its grant; it gets the volume next, although the
+        // other one still uses it.
         let other = grants
             .iter()
             .find(|grant| grant.resources.shared().is_empty());
@@ -76,8 +78,8 @@ fn a_shared_volume_is_offered_to_one_framework_in_a_run_and_again_in_the_next_wh
 }
 
 #[test]
-fn whoever_does_not_understand_shared_volumes_is_never_offered_one() {
-    rehearse(|node| async move {
+fn shared_volumes_require_the_capability() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "r", &[]);
         let agent = with_volume("a1", "cpus:1;mem:64");
@@ -87,10 +89,11 @@ fn whoever_does_not_understand_shared_volumes_is_never_offered_one() {
     });
 }
 
-/// A refusal lacks the volume that its framework was never offered, and counts all the same: or the poor would stand before whoever wants it.
+/// A filter without the volume, which its framework was never offered, still applies; otherwise the
+/// framework would block the next ones.
 #[test]
-fn what_those_refused_who_understand_no_shared_volumes_goes_to_the_next() {
-    rehearse(|node| async move {
+fn refusal_without_shared_volumes_still_applies() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("rich", "r", &[]);
         cluster.agent("a2", "cpus:8;mem:512");
@@ -112,21 +115,21 @@ fn what_those_refused_who_understand_no_shared_volumes_goes_to_the_next() {
     });
 }
 
-/// SPEC 4.8: counted once, however many copies there are, for whoever holds them and for the quota of their role.
+/// SPEC 4.8: counted once for any number of copies, for each holder and for the quota of its role.
 #[test]
 fn copies_count_once_and_go_one_by_one() {
-    let mut books = Books::default();
+    let mut state = AllocatorState::default();
     let quota = Quota {
         limits: "disk:100".parse().unwrap(),
         ..Quota::default()
     };
     let quotas = BTreeMap::from([("r/x".to_owned(), quota)]);
-    books.quotas_changed(&QuotasChanged { quotas });
+    state.quotas_changed(&QuotasChanged { quotas });
     for name in ["f", "g"] {
         let can = [Capability::SharedResources];
-        books.framework_added(subscribed(name, "r/x", &can));
+        state.framework_added(subscribed(name, "r/x", &can));
     }
-    books.agent_added(with_volume("a1", "cpus:4;mem:64"));
+    state.agent_added(with_volume("a1", "cpus:4;mem:64"));
     let role = Role::new("r/x").unwrap();
     let copy = |name: &str, one_more: bool| {
         let (none, volume) = (Resources::new(), volume().allocate(&role));
@@ -143,8 +146,8 @@ fn copies_count_once_and_go_one_by_one() {
     };
     let mut check = |fact: Option<Converted>, f: &str, g: &str, left: &str| {
         match fact {
-            Some(fact) if fact.consumed.is_empty() => books.converted(&fact),
-            Some(fact) => books.recovered(
+            Some(fact) if fact.consumed.is_empty() => state.converted(&fact),
+            Some(fact) => state.recovered(
                 &module_api::allocator::Recovered {
                     framework_id: fact.framework_id,
                     agent_id: fact.agent_id,
@@ -157,14 +160,14 @@ fn copies_count_once_and_go_one_by_one() {
             None => {}
         }
         for (name, expected) in [("f", f), ("g", g)] {
-            let client = books.clients.find(&framework(name), &role).unwrap();
-            let held = books.clients.get(client).unwrap().held(Pool::Regular);
+            let client = state.clients.find(&framework(name), &role).unwrap();
+            let held = state.clients.get(client).unwrap().held(Pool::Regular);
             assert_eq!(held.to_string(), expected, "{name}");
         }
-        let place = books.budgets().find(&role);
-        let budget = place.and_then(|place| books.budgets().get(place));
+        let place = state.budgets().find(&role);
+        let budget = place.and_then(|place| state.budgets().get(place));
         assert_eq!(budget.unwrap().left.to_string(), left);
-        let total = books.total(Pool::Regular);
+        let total = state.total(Pool::Regular);
         assert_eq!(total.to_string(), "cpus:4;mem:64;disk:16");
     };
     check(None, "", "", "disk:100");

@@ -1,4 +1,4 @@
-//! The allocator over sorters that are hostile, forgetful or silent.
+//! The allocator with sorters that are hostile, restart, or never reply.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use module_api::{AllocatorRef, Fault, SorterRef};
 use modules::allocator::Allocator;
 use modules::sorter::{Drf, SortPolicy, Sorter};
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, agent, counts, lines, subscribed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An allocator over a sorter of this policy.
+/// An allocator with a sorter of this policy.
 fn over<P: SortPolicy + Send>(node: &Node, policy: P) -> AllocatorRef {
     let sorter = node.spawn("sorter", Sorter::new(policy)).unwrap();
     allocator_over(node, SorterRef::new(sorter.refer()))
@@ -26,7 +26,7 @@ fn allocator_over(node: &Node, sorter: SorterRef) -> AllocatorRef {
     AllocatorRef::new(node.spawn("allocator", allocator).unwrap().refer())
 }
 
-/// Advises everything for everybody, and rooms and clients that do not exist.
+/// Advises every room for every client, including rooms and clients that do not exist.
 struct Hostile;
 
 impl SortPolicy for Hostile {
@@ -40,8 +40,8 @@ impl SortPolicy for Hostile {
 }
 
 #[test]
-fn a_hostile_sorter_costs_log_lines_and_never_an_over_commit() {
-    rehearse(|node| async move {
+fn hostile_sorter_never_over_commits() {
+    simulate(|node| async move {
         let cluster = Cluster::around(&node, over(&node, Hostile), &[]);
         cluster.framework("f1", "*", &[]);
         cluster.framework("f2", "*", &[]);
@@ -55,7 +55,7 @@ fn a_hostile_sorter_costs_log_lines_and_never_an_over_commit() {
     });
 }
 
-/// Says the same sensible thing, but only after having forgotten everything twice and panicked once.
+/// Gives correct advice, but only after losing its state twice and panicking once.
 struct Frail {
     inner: Drf,
     slates: u32,
@@ -74,8 +74,8 @@ impl SortPolicy for Frail {
 }
 
 #[test]
-fn a_sorter_that_forgets_or_falls_is_told_everything_anew() {
-    rehearse(|node| async move {
+fn restarted_sorter_gets_the_full_state() {
+    simulate(|node| async move {
         let again = Supervision::Restart {
             backoff: Duration::from_millis(50),
             backoff_max: SECOND,
@@ -101,7 +101,7 @@ fn a_sorter_that_forgets_or_falls_is_told_everything_anew() {
     });
 }
 
-/// Never answers.
+/// Never replies.
 struct Silent(Vec<Promise<Result<Vec<Advice>, Fault>>>);
 
 impl Actor for Silent {
@@ -109,8 +109,8 @@ impl Actor for Silent {
 }
 
 impl Process for Silent {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<Slate>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<Slate>();
     }
 }
 
@@ -125,8 +125,8 @@ impl Handler<Slate> for Silent {
 }
 
 #[test]
-fn a_silent_sorter_costs_its_patience_and_the_allocator_still_hears() {
-    rehearse(|node| async move {
+fn silent_sorter_times_out() {
+    simulate(|node| async move {
         let silent = node.spawn("sorter", Silent(Vec::new())).unwrap();
         let sorter = SorterRef::new(silent.refer());
         let cluster = Cluster::around(&node, allocator_over(&node, sorter), &[]);

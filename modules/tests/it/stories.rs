@@ -1,4 +1,4 @@
-//! Stories of the real allocator and sorter in virtual time.
+//! Scenarios with the real allocator and sorter in virtual time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,16 +9,16 @@ use module_api::allocator::{
 };
 use protocol::Capability;
 use resources::{Resources, Role};
-use runtime::rehearsal::{rehearse, stage};
+use runtime::testing::{run_simulated, simulate};
 
 use crate::cluster::{Cluster, MOMENT, added, agent, counts, framework, lent, lines};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// S77, S88: of 60 equal slots, dev (weight 2), qa (1) and prod (3) get 20, 10 and 30, to the slot.
+/// S77, S88: of 60 equal slots, dev (weight 2), qa (1) and prod (3) get exactly 20, 10 and 30.
 #[test]
 fn sixty_equal_slots_go_by_weight() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[("dev", 2.0), ("qa", 1.0), ("prod", 3.0)]);
         for role in ["dev", "qa", "prod"] {
             cluster.framework(role, role, &[]);
@@ -34,10 +34,11 @@ fn sixty_equal_slots_go_by_weight() {
     });
 }
 
-/// S88: a weight that changes counts from the next grant on, and begins a run at once; a weight of 1 is none.
+/// S88: a changed weight applies to the next grant and starts a run at once; a weight of 1 removes
+/// the entry.
 #[test]
-fn a_changed_weight_counts_at_once_and_one_of_1_is_forgotten() {
-    rehearse(|node| async move {
+fn changed_weight_applies_at_once() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[("a", 3.0)]);
         let weigh = |weight: f64| {
             let weights = BTreeMap::from([("a".to_owned(), weight)]);
@@ -68,10 +69,10 @@ fn a_changed_weight_counts_at_once_and_one_of_1_is_forgotten() {
     });
 }
 
-/// SPEC 4.10, UnreservedDRF, each agent offered as soon as it is there.
+/// SPEC 4.10, UnreservedDRF, each agent offered as soon as it is added.
 #[test]
-fn agents_go_one_by_one_to_the_poorest() {
-    rehearse(|node| async move {
+fn agents_go_to_the_smallest_share() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let mut given = Vec::new();
         let arrivals = [
@@ -103,8 +104,8 @@ fn agents_go_one_by_one_to_the_poorest() {
 
 /// SPEC 4.10, ReservedDRF and OfferAncestorReservationsToDescendantChild; S89.
 #[test]
-fn reserved_resources_go_to_their_role_or_one_below_it_and_to_nobody_else() {
-    rehearse(|node| async move {
+fn reserved_resources_go_to_their_role_or_below() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("other", "other", &[]);
         cluster.agent("a1", "cpus:1;mem:100;cpus(ads):2;ports(ads):[1-9]");
@@ -124,10 +125,10 @@ fn reserved_resources_go_to_their_role_or_one_below_it_and_to_nobody_else() {
     });
 }
 
-/// S128: what is offered counts, so who sits on offers gets no more than who uses them.
+/// S128: outstanding offers count, so holding offers back gives no advantage.
 #[test]
-fn what_is_only_offered_counts_towards_the_share() {
-    rehearse(|node| async move {
+fn outstanding_offers_count_for_the_share() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("hoarder", "a", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
@@ -143,10 +144,11 @@ fn what_is_only_offered_counts_towards_the_share() {
     });
 }
 
-/// S8, S11, S17, S46, S61: revocable resources go to those who asked for them, in grants of their own, by shares of their own.
+/// S8, S11, S17, S46, S61: revocable resources go only to frameworks with the capability, in
+/// separate grants, by separate shares.
 #[test]
-fn revocable_resources_go_only_to_those_who_asked_and_never_with_regular_ones() {
-    rehearse(|node| async move {
+fn revocable_resources_require_the_capability() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("plain", "a", &[]);
         let mut first = added("a1", "cpus:4;mem:100", vec![]);
@@ -164,7 +166,8 @@ fn revocable_resources_go_only_to_those_who_asked_and_never_with_regular_ones() 
         let grants = cluster.granted().await;
         assert_eq!(lines(&grants), ["brave a1 cpus:2"]);
         assert_eq!(grants[0].resources.unallocate(), lent("cpus:2"));
-        // Brave holds all revocable cpus and nothing regular: it is the richest of one pool and the poorest of the other.
+        // Brave holds all revocable cpus and nothing regular: the largest share in one pool and the
+        // smallest in the other.
         let mut second = added("a2", "cpus:1;mem:50", vec![]);
         second.oversubscribed = lent("cpus:1");
         cluster.allocator.tell(second).unwrap();
@@ -178,10 +181,11 @@ fn revocable_resources_go_only_to_those_who_asked_and_never_with_regular_ones() 
     });
 }
 
-/// SPEC 4.10, UpdateSlave oversubscription: 10, then 2 more, then none until less is held than is lent.
+/// SPEC 4.10, UpdateSlave oversubscription: 10, then 2 more, then none until less is allocated than
+/// oversubscribed.
 #[test]
-fn what_an_agent_lends_no_more_is_wanted_back_and_not_offered_again() {
-    rehearse(|node| async move {
+fn reduced_oversubscription_is_withdrawn() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("brave", "*", &[Capability::RevocableResources]);
         cluster.agent("a1", "cpus:1;mem:100");
@@ -217,10 +221,10 @@ fn what_an_agent_lends_no_more_is_wanted_back_and_not_offered_again() {
     });
 }
 
-/// What is free again is offered at once and not after the interval (better than SPEC 4.4).
+/// Freed resources are offered at once and not after the interval (better than SPEC 4.4).
 #[test]
 fn freed_resources_do_not_wait_for_the_batch() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "*", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
@@ -233,11 +237,12 @@ fn freed_resources_do_not_wait_for_the_batch() {
     });
 }
 
-/// SPEC 4.6, S127: a filter hides for as long as was said and not less than an interval, and what is bigger passes.
+/// SPEC 4.6, S127: a filter hides offers for its duration, at least an interval, and larger offers
+/// pass.
 #[test]
-fn a_filter_hides_exactly_as_long_as_it_should() {
+fn filter_lasts_as_requested() {
     for (refuse, hidden) in [(5_000, 5_000), (1_000, 1_000), (100, 1_000), (2_500, 2_500)] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let cluster = Cluster::new(&node, &[]);
             cluster.framework("f", "*", &[]);
             cluster.agent("a1", "cpus:4;mem:100");
@@ -264,8 +269,8 @@ fn a_filter_hides_exactly_as_long_as_it_should() {
 }
 
 #[test]
-fn a_bigger_offer_passes_a_filter_and_a_smaller_does_not() {
-    rehearse(|node| async move {
+fn larger_offer_passes_a_filter() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "*", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
@@ -278,10 +283,11 @@ fn a_bigger_offer_passes_a_filter_and_a_smaller_does_not() {
     });
 }
 
-/// What one refuses is offered to the next at once, and comes back to the first only after its filter.
+/// Declined resources are offered to the next framework at once, and to the first one only after
+/// its filter.
 #[test]
-fn what_one_refuses_the_next_is_offered() {
-    rehearse(|node| async move {
+fn declined_offer_goes_to_the_next_framework() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         for name in ["f1", "f2", "f3"] {
             cluster.framework(name, "*", &[]);
@@ -303,10 +309,10 @@ fn what_one_refuses_the_next_is_offered() {
     });
 }
 
-/// A refusal of no time is no filter, and yet nobody is asked in a hot loop.
+/// A refusal without a duration is not a filter, but does not cause a busy loop.
 #[test]
-fn who_refuses_for_no_time_is_asked_once_a_batch() {
-    rehearse(|node| async move {
+fn zero_filter_reoffers_once_per_batch() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "*", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
@@ -327,8 +333,8 @@ fn who_refuses_for_no_time_is_asked_once_a_batch() {
 
 /// SPEC 4.4, 4.6, S124: suppress, revive, deactivate.
 #[test]
-fn who_wants_nothing_is_asked_nothing_until_it_revives() {
-    rehearse(|node| async move {
+fn suppressed_framework_gets_no_offers_until_revive() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("f", "a,b", &[]);
         let (framework_id, roles) = (framework("f"), BTreeSet::new());
@@ -350,7 +356,7 @@ fn who_wants_nothing_is_asked_nothing_until_it_revives() {
         cluster.give_back(&grants[0], Some(100 * SECOND));
         assert_eq!(cluster.granted().await, []);
         cluster.allocator.tell(revive(&[])).unwrap();
-        // Its filter is forgotten; refused in one role, it is asked in the other.
+        // Its filter is dropped; after a refusal in one role it gets the offer in the other.
         for role in ["a", "b"] {
             let grants = cluster.granted().await;
             assert_eq!((grants.len(), grants[0].role.as_str()), (1, role));
@@ -377,8 +383,8 @@ fn who_wants_nothing_is_asked_nothing_until_it_revives() {
 
 /// SPEC 4.10, DeactivateAgent, RemoveAgent with outstanding offers.
 #[test]
-fn an_agent_that_is_gone_or_put_aside_is_not_offered() {
-    rehearse(|node| async move {
+fn removed_or_inactive_agent_is_not_offered() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.agent("a1", "cpus:4;mem:100");
         cluster.agent("a2", "cpus:1;mem:100");
@@ -397,7 +403,7 @@ fn an_agent_that_is_gone_or_put_aside_is_not_offered() {
                 agent_id: agent("a2"),
             })
             .unwrap();
-        cluster.give_back(&grants[0], None); // Too late, and no error.
+        cluster.give_back(&grants[0], None); // Too late, and not an error.
         let agent_id = agent("a1");
         let active = true;
         cluster
@@ -408,10 +414,10 @@ fn an_agent_that_is_gone_or_put_aside_is_not_offered() {
     });
 }
 
-/// SPEC 4.5: agents with graphics processors are for those who can use them.
+/// SPEC 4.5: agents with GPUs go only to frameworks that can use them.
 #[test]
-fn an_agent_with_gpus_is_kept_for_those_who_can_use_them() {
-    rehearse(|node| async move {
+fn agents_with_gpus_require_the_capability() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.framework("blind", "a", &[]);
         cluster.agent("a1", "cpus:4;mem:100;gpus:1");
@@ -424,10 +430,11 @@ fn an_agent_with_gpus_is_kept_for_those_who_can_use_them() {
     });
 }
 
-/// What frameworks hold when an agent comes back counts, also of those that come back later; a new `Begin` forgets everything.
+/// Existing allocations of a registered agent count, also for frameworks that subscribe later; a
+/// new `Begin` resets everything.
 #[test]
-fn what_is_held_already_counts_and_a_new_beginning_forgets_it() {
-    rehearse(|node| async move {
+fn existing_allocations_count_until_a_new_begin() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let held = Resources::parse("cpus:3;mem:60")
             .unwrap()
@@ -453,12 +460,12 @@ fn what_is_held_already_counts_and_a_new_beginning_forgets_it() {
     });
 }
 
-/// One seed gives one run (DESIGN 10).
+/// One seed produces one run.
 #[test]
-fn one_seed_gives_one_sequence_of_grants_and_another_seed_another() {
+fn grants_are_reproducible_by_seed() {
     let play = |seed: u64| {
-        stage(async move {
-            let node = runtime::rehearsal::node("node").seed(seed).build();
+        run_simulated(async move {
+            let node = runtime::testing::node("node").seed(seed).build();
             let cluster = Cluster::new(&node, &[("r1", 1.5)]);
             for name in 0..5 {
                 cluster.framework(&format!("f{name}"), &format!("r{}", name % 2), &[]);

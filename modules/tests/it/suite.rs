@@ -1,6 +1,8 @@
-//! The facts of SPEC 4.10 that the other stories do not tell, each under the name that it has there, with exact expectations.
+//! The cases of SPEC 4.10 that other tests do not cover, under their names there, with exact
+//! expectations.
 //!
-//! Agents are walked in a random order. Where that decides which agent somebody is given something of, only its sum is expected.
+//! Agents are considered in random order. If that decides which agent a framework gets, only the
+//! sum is checked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,12 +13,12 @@ use resources::{
     SourceKind,
 };
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, framework, lines, subscribed};
 use crate::quota::set;
 
-/// What each framework was granted together.
+/// Sum of each framework's grants.
 fn sums(grants: &[Grant]) -> BTreeMap<String, String> {
     let mut sums: BTreeMap<String, Quantities> = BTreeMap::new();
     for grant in grants {
@@ -39,7 +41,7 @@ fn suppress(cluster: &Cluster, name: &str) {
     cluster.allocator.tell(suppressed).unwrap();
 }
 
-/// A framework that holds this on an agent, from before the allocator began.
+/// A framework that already holds these resources when the allocator begins.
 fn holding(cluster: &Cluster, agent: &str, total: &str, (name, role): (&str, &str), held: &str) {
     let held = Resources::parse(held)
         .unwrap()
@@ -48,7 +50,7 @@ fn holding(cluster: &Cluster, agent: &str, total: &str, (name, role): (&str, &st
 }
 
 fn story<F: Future<Output = ()>>(tell: impl FnOnce(Cluster) -> F) {
-    rehearse(|node: Node| async move { tell(Cluster::new(&node, &[])).await });
+    simulate(|node: Node| async move { tell(Cluster::new(&node, &[])).await });
 }
 
 /// SPEC 4.10, NestedRoleDRF.
@@ -68,16 +70,17 @@ fn roles_share_on_every_level_of_the_tree() {
     });
 }
 
-/// SPEC 4.10, ReservedDRF: what is reserved for a role is for it alone, and counts in its share once it is given.
+/// SPEC 4.10, ReservedDRF: reserved resources go to their role alone, and count for its share once
+/// allocated.
 #[test]
-fn what_is_reserved_is_its_roles_alone_and_counts_in_its_share() {
+fn reserved_resources_count_for_their_role_alone() {
     story(|cluster| async move {
         cluster.framework("f1", "a", &[]);
         cluster.framework("f2", "b", &[]);
         cluster.agent("a1", "cpus(b):2;mem(b):1024");
         let reserved = ["f2 a1 cpus:2;mem:1024"];
         assert_eq!(lines(&cluster.granted().await), reserved);
-        // With equal shares it would be the second's turn after the first.
+        // With equal shares it would be the second framework's turn.
         for name in ["a2", "a3"] {
             cluster.agent(name, "cpus:1;mem:512");
             let poorer = [format!("f1 {name} cpus:1;mem:512")];
@@ -91,7 +94,8 @@ fn what_is_reserved_is_its_roles_alone_and_counts_in_its_share() {
     });
 }
 
-/// SPEC 4.10, SmallOfferFilterTimeout: a filter shorter than the interval still hides from the next batch, and not from the one after it.
+/// SPEC 4.10, SmallOfferFilterTimeout: a filter shorter than the interval hides offers of the next
+/// batch, but not of the one after it.
 #[test]
 fn a_filter_shorter_than_the_interval_outlasts_the_next_batch() {
     story(|cluster| async move {
@@ -107,9 +111,9 @@ fn a_filter_shorter_than_the_interval_outlasts_the_next_batch() {
     });
 }
 
-/// SPEC 4.10, QuotaProvidesGuarantee: what is guaranteed comes first, whoever is poorer.
+/// SPEC 4.10, QuotaProvidesGuarantee: guarantees come before smaller shares.
 #[test]
-fn a_role_has_what_it_is_guaranteed_before_a_poorer_one_has_anything() {
+fn guarantees_come_before_smaller_shares() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:1024", "");
         cluster.framework("a", "a", &[]);
@@ -139,7 +143,7 @@ fn an_agent_is_cut_to_the_quota_exactly() {
     });
 }
 
-/// A disk that is a file system of its own.
+/// A disk with a file system of its own.
 fn mount(number: usize, size: u32) -> Resource {
     let source = DiskSource {
         root: Some(format!("mnt/{number}")),
@@ -168,11 +172,13 @@ fn disks(grants: &[Grant]) -> Vec<(String, Vec<i64>)> {
     grants.iter().map(sizes).collect()
 }
 
-/// SPEC 4.10, QuotaAllocationGranularityUnchoppableResource and MultipleDisk: what cannot be cut is given as a whole or not at all, and
-/// of several disks those that fit. What a guarantee still lacks stays free, and so does a disk that would take of it.
+/// SPEC 4.10, QuotaAllocationGranularityUnchoppableResource and MultipleDisk: indivisible resources
+/// are given whole or not at all, and of several disks those that fit. Resources for an unmet
+/// guarantee stay free, as does a disk that would use them up.
 #[test]
-fn disks_that_cannot_be_cut_are_chosen_to_fit_the_quota() {
-    // The quota, the disks, those of the role, and those of another: where the quota is guaranteed, and where it is only a limit.
+fn indivisible_disks_are_chosen_to_fit_the_quota() {
+    // The quota, the disks, those of the role, and those of another: with the quota as guarantee,
+    // and only as limit.
     type Case = (u32, &'static [u32], &'static [i64], [&'static [i64]; 2]);
     let cases: [Case; 4] = [
         (150, &[200], &[], [&[], &[200]]),
@@ -210,9 +216,9 @@ fn disks_that_cannot_be_cut_are_chosen_to_fit_the_quota() {
     }
 }
 
-/// SPEC 4.10, QuotaAgainstStarvation: what is guaranteed stays free while its framework suppresses its offers.
+/// SPEC 4.10, QuotaAgainstStarvation: a guarantee stays free while its framework suppresses offers.
 #[test]
-fn what_is_guaranteed_stays_free_for_a_framework_that_rests() {
+fn guarantee_stays_free_for_a_suppressed_framework() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:1024", "");
         cluster.framework("a", "a", &[]);
@@ -228,9 +234,9 @@ fn what_is_guaranteed_stays_free_for_a_framework_that_rests() {
     });
 }
 
-/// SPEC 2.2, UPDATE_FRAMEWORK: the roles that it names as suppressed are all that are.
+/// SPEC 2.2, UPDATE_FRAMEWORK: its list of suppressed roles replaces the earlier one.
 #[test]
-fn an_update_takes_back_what_was_suppressed_with_its_filters_and_suppresses_what_it_names() {
+fn update_replaces_suppressed_roles() {
     story(|cluster| async move {
         let says = |suppressed: &[&str]| {
             let mut fact = subscribed("f", "a,b", &[]);
@@ -244,7 +250,7 @@ fn an_update_takes_back_what_was_suppressed_with_its_filters_and_suppresses_what
             panic!("{grants:?}")
         };
         assert_eq!(grant.role, "a");
-        // It wants no more of this for long, and then nothing at all.
+        // A long filter, then suppression.
         cluster.give_back(grant, Some(Duration::from_secs(1_000_000)));
         says(&["a", "b"]);
         cluster.wait(Duration::from_secs(10)).await;
@@ -261,9 +267,9 @@ fn an_update_takes_back_what_was_suppressed_with_its_filters_and_suppresses_what
     });
 }
 
-/// SPEC 4.10, MultiQuotaAbsentFrameworks: of two quotas nobody uses, both stay free.
+/// SPEC 4.10, MultiQuotaAbsentFrameworks: two unused guarantees both stay free.
 #[test]
-fn what_is_guaranteed_to_several_absent_roles_stays_free_for_all_of_them() {
+fn guarantees_of_several_absent_roles_stay_free() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:1;mem:512", "");
         set(&cluster, "b", "cpus:2;mem:1024", "");
@@ -276,7 +282,8 @@ fn what_is_guaranteed_to_several_absent_roles_stays_free_for_all_of_them() {
     });
 }
 
-/// SPEC 4.10, MultiQuotaWithFrameworks: each role has what it is guaranteed, the poorer first, and then all share.
+/// SPEC 4.10, MultiQuotaWithFrameworks: each role gets its guarantee, the smaller share first, and
+/// then all share.
 #[test]
 fn several_guarantees_are_met_before_others_share() {
     story(|cluster| async move {
@@ -295,9 +302,10 @@ fn several_guarantees_are_met_before_others_share() {
     });
 }
 
-/// SPEC 4.10, DisproportionateQuotaVsAllocation: too much of one resource does not make up for too little of another.
+/// SPEC 4.10, DisproportionateQuotaVsAllocation: a surplus of one resource does not offset a lack
+/// of another.
 #[test]
-fn what_is_kept_for_a_guarantee_is_reckoned_by_each_resource() {
+fn guarantees_are_kept_per_resource() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:1;mem:1024", "");
         holding(
@@ -313,7 +321,8 @@ fn what_is_kept_for_a_guarantee_is_reckoned_by_each_resource() {
     });
 }
 
-/// SPEC 4.10, QuotaSetAsideReservedResources: what is reserved for others is nothing that a guarantee could be met with.
+/// SPEC 4.10, QuotaSetAsideReservedResources: reservations for other roles do not count as
+/// headroom.
 #[test]
 fn an_idle_reservation_is_no_headroom() {
     story(|cluster| async move {
@@ -325,7 +334,7 @@ fn an_idle_reservation_is_no_headroom() {
     });
 }
 
-/// SPEC 4.10, ReservationWithinQuota: what is reserved for the role is a part of its quota.
+/// SPEC 4.10, ReservationWithinQuota: the role's reservations are a part of its quota.
 #[test]
 fn a_reservation_counts_into_the_quota_of_its_role() {
     story(|cluster| async move {
@@ -343,9 +352,10 @@ fn a_reservation_counts_into_the_quota_of_its_role() {
     });
 }
 
-/// SPEC 4.10, QuotaWithAncestorReservations: what is reserved for a role above counts for the one below once it has it, and not before.
+/// SPEC 4.10, QuotaWithAncestorReservations: a parent's reservation counts for a child once the
+/// child uses it, and not before.
 #[test]
-fn a_reservation_of_a_role_above_counts_for_who_holds_it() {
+fn parent_reservation_counts_for_its_user() {
     story(|cluster| async move {
         set(&cluster, "a/b", "cpus:2;mem:256", "");
         cluster.framework("c", "c", &[]);
@@ -366,9 +376,10 @@ fn a_reservation_of_a_role_above_counts_for_who_holds_it() {
     });
 }
 
-/// SPEC 4.10, QuotaWithNestedRoleReservation: what is reserved below counts for the role above, used or not.
+/// SPEC 4.10, QuotaWithNestedRoleReservation: a child's reservation counts for the parent, used or
+/// not.
 #[test]
-fn a_reservation_of_a_role_below_counts_into_the_quota_above() {
+fn child_reservation_counts_for_the_parent_quota() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:256", "");
         cluster.framework("c", "c", &[]);
@@ -379,9 +390,9 @@ fn a_reservation_of_a_role_below_counts_into_the_quota_above() {
     });
 }
 
-/// SPEC 4.10, QuotaWithNestedRoleAllocation: what is held below counts for the role above.
+/// SPEC 4.10, QuotaWithNestedRoleAllocation: a child's allocation counts for the parent.
 #[test]
-fn what_a_role_below_holds_counts_into_the_quota_above() {
+fn child_allocation_counts_for_the_parent_quota() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:256", "");
         cluster.framework("c", "c", &[]);
@@ -398,10 +409,10 @@ fn what_a_role_below_holds_counts_into_the_quota_above() {
     });
 }
 
-/// SPEC 4.10, NestedRoleQuotaAllocateToParent: a role with a quota and one below it share what is guaranteed above, and leave what is
-/// guaranteed below.
+/// SPEC 4.10, NestedRoleQuotaAllocateToParent: a parent and its child share the parent's guarantee,
+/// except for the child's own.
 #[test]
-fn a_role_above_takes_of_its_guarantee_what_those_below_do_not_need() {
+fn parent_uses_the_guarantee_left_by_children() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:4;mem:512", "cpus:4;mem:512");
         set(&cluster, "a/b", "cpus:1;mem:128", "");
@@ -417,7 +428,8 @@ fn a_role_above_takes_of_its_guarantee_what_those_below_do_not_need() {
     });
 }
 
-/// SPEC 4.10, NestedQuotaAccounting: a role below is capped by its own limit and by that above, whichever is nearer.
+/// SPEC 4.10, NestedQuotaAccounting: a child role is bounded by its own limit and its parent's,
+/// whichever is tighter.
 #[test]
 fn roles_below_are_capped_together_by_the_one_above() {
     story(|cluster| async move {
@@ -442,9 +454,10 @@ fn roles_below_are_capped_together_by_the_one_above() {
     });
 }
 
-/// Freed below a limit above, the room goes to who is guaranteed it first, and siblings have left it free.
+/// Resources freed below a common limit go to the guaranteed role first; its siblings have left
+/// them free.
 #[test]
-fn a_sibling_leaves_the_room_that_a_guarantee_needs_below_a_limit() {
+fn sibling_leaves_room_for_a_guarantee() {
     story(|cluster| async move {
         set(&cluster, "a", "", "cpus:4;mem:512");
         set(&cluster, "a/b", "cpus:3;mem:384", "");
@@ -462,9 +475,9 @@ fn a_sibling_leaves_the_room_that_a_guarantee_needs_below_a_limit() {
     });
 }
 
-/// Nothing stays free for ever for a guarantee that the limit above has no room for.
+/// A guarantee beyond the limit above it keeps nothing free.
 #[test]
-fn a_guarantee_that_a_limit_above_does_not_allow_keeps_nothing_from_others() {
+fn guarantee_beyond_a_parent_limit_is_not_kept() {
     story(|cluster| async move {
         set(&cluster, "a", "", "cpus:1;mem:128");
         set(&cluster, "a/b", "cpus:4;mem:512", "");
@@ -477,9 +490,9 @@ fn a_guarantee_that_a_limit_above_does_not_allow_keeps_nothing_from_others() {
     });
 }
 
-/// An agent that brings what a guarantee lacks frees what was kept for it elsewhere.
+/// A new agent that meets a guarantee releases the resources kept for it elsewhere.
 #[test]
-fn what_was_kept_for_a_guarantee_that_is_met_goes_to_others() {
+fn met_guarantee_releases_kept_resources() {
     story(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:256", "");
         cluster.framework("c", "c", &[]);
@@ -491,9 +504,9 @@ fn what_was_kept_for_a_guarantee_that_is_met_goes_to_others() {
     });
 }
 
-/// Who declines what its limit has cut of one agent is offered as much of the next one.
+/// A client that declines an offer cut by its limit is offered as much of the next agent.
 #[test]
-fn who_declines_a_cut_offer_is_offered_another_agent() {
+fn declined_cut_offer_is_followed_by_another_agent() {
     story(|cluster| async move {
         set(&cluster, "a", "", "cpus:1;mem:64");
         cluster.framework("f", "a", &[]);

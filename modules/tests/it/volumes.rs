@@ -1,5 +1,5 @@
-//! Persistent volumes are never split: an offer has the whole of one or nothing of it, whatever its framework wants of the disk and
-//! whatever quota leaves (SPEC 4.5).
+//! Persistent volumes are never split: an offer contains a whole volume or none of it, whatever the
+//! demand and the quota (SPEC 4.5).
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use protocol::Demand;
 use resources::{
     Annotations, DiskInfo, Name, Quantities, Reservation, Resource, Resources, Role, Scalar,
 };
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added};
 use crate::quota::set;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Volumes of these sizes, called by their numbers, and disk that is none, all reserved for this role.
+/// Volumes of these sizes, named by number, and plain disk, all reserved for this role.
 fn disks(role: &str, volumes: &[u32], plain: u32) -> Resources {
     let mut all = Resources::parse(&format!("disk({role}):{plain}")).unwrap();
     for (number, size) in volumes.iter().enumerate() {
@@ -31,14 +31,14 @@ fn disks(role: &str, volumes: &[u32], plain: u32) -> Resources {
     all
 }
 
-/// An agent with these disks, and something besides that makes any offer worth it.
+/// An agent with these disks, and other resources that make any offer large enough.
 fn agent(cluster: &Cluster, role: &str, volumes: &[u32], plain: u32) {
     let mut fact = added("a1", "cpus:8;mem:800", vec![]);
     fact.info.resources += &disks(role, volumes, plain);
     cluster.allocator.tell(fact).unwrap();
 }
 
-/// The sizes of the volumes in a grant, and how much other disk it has.
+/// Sizes of the volumes in a grant, and its plain disk.
 fn of(grant: &Grant) -> (Vec<i64>, i64) {
     let whole = |one: &Resource| one.amount().unwrap().thousandths() / 1000;
     let disk = grant.resources.iter().filter(|one| one.is(&Name::Disk));
@@ -56,9 +56,9 @@ fn most(disk: u32) -> Demand {
     )
 }
 
-/// What a framework that wants so much disk at most is offered of an agent, first and with the next batch.
+/// Offers of an agent to a framework with this maximum of disk, now and in the next batch.
 fn shaped(volumes: &'static [u32], plain: u32, disk: u32) -> [(Vec<i64>, i64); 2] {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         cluster.demanding("f", "a", most(disk));
         agent(&cluster, "a", volumes, plain);
@@ -72,27 +72,28 @@ fn shaped(volumes: &'static [u32], plain: u32, disk: u32) -> [(Vec<i64>, i64); 2
 }
 
 #[test]
-fn an_offer_that_is_cut_to_a_need_has_the_whole_of_a_volume_or_nothing_of_it() {
+fn shaped_offer_never_splits_a_volume() {
     let volumes = |sizes: &[i64], plain| (sizes.to_vec(), plain);
-    // The volume does not fit, and nothing of it is given in its place.
+    // The volume does not fit, and no part of it is given.
     let expected = [volumes(&[], 60), volumes(&[], 40)];
     assert_eq!(shaped(&[100], 100, 60), expected);
-    // It fits, and the rest is filled up with what can be cut.
+    // It fits, and divisible disk fills the rest.
     let expected = [volumes(&[100], 50), volumes(&[], 50)];
     assert_eq!(shaped(&[100], 100, 150), expected);
-    // One that fits exactly.
+    // An exact fit.
     let expected = [volumes(&[100], 0), volumes(&[], 20)];
     assert_eq!(shaped(&[100], 20, 100), expected);
-    // The biggest first, and of the others those that fit beside it.
+    // The largest first, then the others that still fit.
     let expected = [volumes(&[20, 50], 0), volumes(&[30, 40], 0)];
     assert_eq!(shaped(&[20, 30, 40, 50], 0, 70), expected);
 }
 
-/// What a role above has reserved counts for the one below when it is given, so a limit there may cut it.
+/// Reservations of a parent role count for the child that uses them, so the child's limit may cut
+/// them.
 #[test]
-fn a_limit_leaves_the_whole_of_a_volume_or_nothing_of_it() {
+fn limit_never_splits_a_volume() {
     let limited = |disk: u32| {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let cluster = Cluster::new(&node, &[]);
             set(&cluster, "a/b", "", &format!("cpus:8;mem:800;disk:{disk}"));
             cluster.framework("f", "a/b", &[]);
@@ -113,7 +114,7 @@ fn a_limit_leaves_the_whole_of_a_volume_or_nothing_of_it() {
 struct Case {
     volumes: Vec<u32>,
     plain: u32,
-    /// What two frameworks want at most, if they say.
+    /// Maxima of two frameworks, if they have any.
     most: [Option<u32>; 2],
     limit: Option<u32>,
     guarantee: Option<u32>,
@@ -146,9 +147,9 @@ fn case() -> impl Strategy<Value = Case> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
-    /// Whatever is wanted, limited, guaranteed, and given back in between.
+    /// Under any demands, limits, guarantees and returned grants.
     #[test]
-    fn whatever_volumes_are_granted_are_whole_and_with_one_framework(case in case()) {
+    fn granted_volumes_are_whole_and_exclusive(case in case()) {
         let mut total = Resources::parse("cpus:8;mem:800").unwrap();
         total += &disks("a", &case.volumes, case.plain);
         for grants in granted(case) {
@@ -159,7 +160,7 @@ proptest! {
     }
 }
 
-/// So that this law means something.
+/// Checks that the property above is meaningful.
 #[test]
 fn a_part_of_a_volume_is_not_contained_in_it() {
     let (whole, part) = (disks("a", &[100], 50), disks("a", &[60], 0));
@@ -167,9 +168,9 @@ fn a_part_of_a_volume_is_not_contained_in_it() {
     assert!(whole.contains(&disks("a", &[100], 10)));
 }
 
-/// What was granted and not given back, three times.
+/// Grants that were kept, three times.
 fn granted(case: Case) -> Vec<Vec<Grant>> {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let quota = |disk: Option<u32>| match disk {
             Some(disk) => format!("cpus:8;mem:800;disk:{disk}"),

@@ -1,8 +1,9 @@
-//! Access control lists: which principals may do what to which objects (SPEC 3.7, `--acls`).
+//! Access control lists: which principals may perform which actions on which objects (`--acls`).
 //!
-//! Pure. For each action there is a list of rules, of which the first that is about both the principal and the object decides; none
-//! leaves it to `permissive`. A rule of type `NONE` is about everybody, or everything, and denies. Who has no principal is meant only by
-//! rules about any or none, and so is an object without a name.
+//! Pure. Each action has a list of rules. The first rule that matches both the principal and the
+//! object decides; without one, `permissive` does. A rule of type `NONE` matches every principal or
+//! object, and denies. A caller without a principal matches only rules of type `ANY` or `NONE`, and
+//! so does an object without a name.
 
 mod action;
 mod read;
@@ -18,19 +19,19 @@ use resources::{Invalid, excerpt};
 use crate::subject::Subject;
 pub use action::Action;
 
-/// Whom or what a rule is about.
+/// The principals or objects of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entity {
-    /// Whoever and whatever there is; allowed.
+    /// Matches all; allows.
     Any,
-    /// Whoever and whatever there is; denied.
+    /// Matches all; denies.
     None,
-    /// These; allowed. Among roles `eng/%` stands for all below `eng`.
+    /// Matches these; allows. For roles, `eng/%` matches all below `eng`.
     Some(BTreeSet<String>),
 }
 
 impl Entity {
-    /// Whether a rule with this is about `name`.
+    /// Whether it matches `name`.
     fn is_about(&self, name: Option<&str>, has_roles: bool) -> bool {
         match (self, name) {
             (Self::Any | Self::None, _) => true,
@@ -46,7 +47,7 @@ impl Entity {
     }
 }
 
-/// Whether one of the names is `ANCESTOR/%` of this role.
+/// Whether one of the names is `ANCESTOR/%` for this role.
 fn is_below_one(names: &BTreeSet<String>, role: &str) -> bool {
     let mut ancestors = role.match_indices('/').map(|(at, _)| &role[..at]);
     ancestors.any(|ancestor| names.contains(&format!("{ancestor}/%")))
@@ -58,7 +59,7 @@ struct Rule {
     objects: Arc<Entity>,
 }
 
-/// Who may do what.
+/// The access control lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acls {
     permissive: bool,
@@ -66,7 +67,7 @@ pub struct Acls {
 }
 
 impl Default for Acls {
-    /// Everybody may do everything.
+    /// Every caller may do everything.
     fn default() -> Self {
         let rules = BTreeMap::new();
         Self {
@@ -76,23 +77,23 @@ impl Default for Acls {
     }
 }
 
-/// The rules about one subject and one action.
+/// The rules for one subject and one action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Approver {
     permissive: bool,
     has_roles: bool,
-    /// Each with whether it allows.
+    /// The objects of each rule, and whether it allows.
     rules: Vec<(Arc<Entity>, bool)>,
 }
 
-/// Somebody may not do something.
+/// A denied action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forbidden {
-    /// Who.
+    /// The principal.
     pub principal: Option<String>,
-    /// What.
+    /// The action.
     pub action: Action,
-    /// To what, if it has a name.
+    /// The object, if it has a name.
     pub object: Option<String>,
 }
 
@@ -100,7 +101,7 @@ impl From<Forbidden> for Invalid {
     fn from(forbidden: Forbidden) -> Self {
         let action = forbidden.action;
         let to = match &forbidden.object {
-            // It may be as long as a stranger's call.
+            // It comes from the caller and may be long.
             Some(object) => format!(" ({}: `{}`)", action.object(), excerpt(object)),
             None => String::new(),
         };
@@ -119,7 +120,7 @@ impl fmt::Display for Forbidden {
 impl std::error::Error for Forbidden {}
 
 impl Acls {
-    /// The same, but that nobody may do what no rule is about.
+    /// The same lists, denying actions that no rule matches.
     pub fn denying(self) -> Self {
         Self {
             permissive: false,
@@ -127,12 +128,13 @@ impl Acls {
         }
     }
 
-    /// Whether everybody may do everything.
+    /// Whether every caller may do everything.
     pub fn is_open(&self) -> bool {
         self.permissive && self.rules.is_empty()
     }
 
-    /// Whether the subject may do this to that; an object without a name is any.
+    /// Whether the subject may perform the action on the object; `None` is an object without a
+    /// name.
     pub fn allows<'a>(
         &self,
         subject: &Subject,
@@ -151,7 +153,7 @@ impl Acls {
         }
     }
 
-    /// The same, as what is to be told to whoever may not.
+    /// As [`allows`](Self::allows), with an error for the caller.
     pub fn check<'a>(
         &self,
         subject: &Subject,
@@ -169,7 +171,7 @@ impl Acls {
         }
     }
 
-    /// What the subject may do this to, for whoever asks it of many objects.
+    /// The subject's permissions for one action, for checks of many objects.
     pub fn approver(&self, subject: &Subject, action: Action) -> Approver {
         let principal = subject.principal.as_deref();
         let rules = self.rules.get(&action).into_iter().flatten();
@@ -187,7 +189,7 @@ impl Acls {
 }
 
 impl Approver {
-    /// Whether this object is among those; one without a name is any.
+    /// Whether this object is allowed; `None` is an object without a name.
     pub fn allows<'a>(&self, object: impl Into<Option<&'a str>>) -> bool {
         let object = object.into();
         let mut rules = self.rules.iter();
@@ -195,7 +197,7 @@ impl Approver {
         decides.map_or(self.permissive, |(_, allows)| *allows)
     }
 
-    /// Whether every object is: nothing need be looked at.
+    /// Whether every object is allowed, so that no object needs a check.
     pub fn allows_all(&self) -> bool {
         let decided = self.rules.iter().take_while(|(_, allows)| *allows);
         let decided = decided.filter(|(objects, _)| **objects == Entity::Any);

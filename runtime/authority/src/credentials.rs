@@ -1,6 +1,7 @@
-//! Credentials: which principals there are and what proves each (SPEC 3.7, `--credentials`).
+//! Credentials: the principals and their secrets (`--credentials`).
 //!
-//! Pure. A secret is compared in a time that depends on what was given only, and is never shown, nor in an error.
+//! Pure. The duration of a comparison depends only on the given secret, and no secret is ever
+//! shown, not even in an error.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +12,7 @@ use resources::Invalid;
 use crate::subject::Subject;
 use crate::tree::{At, Tree};
 
-/// Principals and their secrets; nobody by default.
+/// Principals and their secrets. Default: none.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Credentials(BTreeMap<String, String>);
 
@@ -28,7 +29,7 @@ impl Credentials {
             let principal = entry.required(principal, "principal")?;
             let secret = entry.required(secret, "secret")?;
             let name = principal.text()?;
-            // Basic ends the name at the first colon (RFC 7617).
+            // HTTP Basic ends the name at the first colon (RFC 7617).
             if name.is_empty() || name.contains(|c: char| c == ':' || c.is_control()) {
                 let expected = "a name without colons and control characters";
                 return Err(Invalid::new(principal.path, name, expected));
@@ -44,12 +45,12 @@ impl Credentials {
         Ok(Self(secrets))
     }
 
-    /// Who this is, if the secret is that principal's.
-    pub fn prove(&self, principal: &str, secret: &str) -> Option<Subject> {
+    /// Authenticates a principal by its secret.
+    pub fn authenticate(&self, principal: &str, secret: &str) -> Option<Subject> {
         let known = self.0.get(principal);
-        // An unknown principal costs what a wrong secret costs.
+        // An unknown principal takes as long as a wrong secret.
         let own = known.map_or("no such principal", String::as_str);
-        let same = is_same(own.as_bytes(), secret.as_bytes());
+        let same = constant_time_eq(own.as_bytes(), secret.as_bytes());
         (known.is_some() && same).then(|| Subject::named(principal))
     }
 
@@ -59,11 +60,11 @@ impl Credentials {
     }
 }
 
-/// Whether a secret is what was given, in a time that depends on the second alone.
-pub fn is_same(own: &[u8], given: &[u8]) -> bool {
+/// Whether two secrets are equal, in a time that depends only on the given one.
+pub fn constant_time_eq(own: &[u8], given: &[u8]) -> bool {
     let mut differs = own.len() ^ given.len();
     for (at, byte) in given.iter().enumerate() {
-        // Of a short one it begins anew; the lengths differ then.
+        // A shorter one is repeated; the lengths differ then.
         let other = own[at % own.len().max(1)];
         differs |= black_box(usize::from(byte ^ other));
     }
@@ -87,14 +88,14 @@ mod tests {
 
     /// SPEC 3.7.
     #[test]
-    fn a_principal_is_proved_by_its_own_secret_and_by_no_other() {
+    fn only_its_own_secret_authenticates_a_principal() {
         let credentials = Credentials::parse(TWO).unwrap();
         assert_eq!(
-            credentials.prove("ops", "hush"),
+            credentials.authenticate("ops", "hush"),
             Some(Subject::named("ops"))
         );
         assert_eq!(
-            credentials.prove("web", "\u{e9}t\u{e9}"),
+            credentials.authenticate("web", "\u{e9}t\u{e9}"),
             Some(Subject::named("web"))
         );
         for (principal, secret) in [
@@ -108,7 +109,7 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(
-                credentials.prove(principal, secret),
+                credentials.authenticate(principal, secret),
                 None,
                 "{principal} {secret}"
             );
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_no_secret_is_ever_shown() {
+    fn errors_name_the_field_and_hide_secrets() {
         for (text, field, words) in [
             ("", "credentials", "JSON"),
             ("ops hush", "credentials", "JSON"),

@@ -1,19 +1,22 @@
-//! Who asks, what they may do, and how much (SPEC 3.7, 3.3).
+//! Authentication, authorization and rate limits of callers.
 //!
-//! Pure: nothing here knows HTTP, an actor, a clock or I/O. Whoever takes a request finds its [`Subject`], by [`Credentials`] or by a
-//! certificate; whoever answers it asks the [`Acls`] what that subject may do, and the [`Throttle`] whether it is its turn.
+//! Pure: no HTTP, actor, clock or I/O. The receiver of a request finds its [`Subject`] by
+//! [`Credentials`] or a certificate; the handler asks the [`Acls`] for permission, and the
+//! [`Throttle`] for admission.
 
 mod acls;
 mod credentials;
 mod limits;
-mod shared;
+mod reloadable;
 mod subject;
 mod throttle;
 mod tree;
 
 pub use acls::{Acls, Action, Approver, Forbidden};
-pub use credentials::{Credentials, is_same};
+pub use credentials::{Credentials, constant_time_eq};
 pub use limits::{Limit, RateLimits};
-pub use shared::Shared;
+pub use reloadable::Reloadable;
 pub use subject::{Subject, UNNAMED_OPERATOR};
-pub use throttle::{LINE_MAX, LINE_PATIENCE, TOO_MANY_COMMANDS, Throttle, Traffic, Turn};
+pub use throttle::{
+    RateDecision, THROTTLE_QUEUE_MAX, THROTTLE_QUEUE_TIMEOUT, TOO_MANY_COMMANDS, Throttle, Traffic,
+};

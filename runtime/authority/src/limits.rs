@@ -1,6 +1,6 @@
-//! Rate limits: how many messages a second the master handles of each principal (SPEC 3.3, `--rate_limits`).
+//! Rate limits: messages per second that the master handles for each principal (`--rate_limits`).
 //!
-//! Pure. Says what was chosen; [`Throttle`](crate::Throttle) counts and decides.
+//! Pure data; [`Throttle`](crate::Throttle) enforces it.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,26 @@ use resources::Invalid;
 
 use crate::tree::{At, Tree};
 
-/// The limit of one principal, or of all those that are not named together.
+/// The limit of one principal, or of all unnamed ones together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// Messages a second, above zero.
+    /// Messages per second, above zero.
     pub qps: f64,
-    /// How many calls over HTTP may wait; one more is dropped. `None` is a number of our own. Native drivers keep what waits.
+    /// Maximum number of waiting HTTP calls; further ones are dropped. `None` is the built-in
+    /// default. Native drivers keep their own waiting messages.
     pub capacity: Option<u64>,
 }
 
-/// What an operator can choose. By default nobody has a limit.
+/// The configured limits. Default: none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RateLimits {
-    /// Those named; `None` is no limit.
+    /// The named principals; `None` is unlimited.
     principals: BTreeMap<String, Option<Limit>>,
-    /// All others together, and those without a principal.
+    /// The limit of all others together, including callers without a principal.
     others: Option<Limit>,
 }
 
-/// Whose messages are counted together.
+/// The principals that share one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Lane<'a> {
     Of(&'a str),
@@ -34,7 +35,8 @@ pub(crate) enum Lane<'a> {
 }
 
 impl RateLimits {
-    /// Reads `{"limits": [{"principal", "qps", "capacity"}], "aggregate_default_qps", "aggregate_default_capacity"}`.
+    /// Reads `{"limits": [{"principal", "qps", "capacity"}], "aggregate_default_qps",
+    /// "aggregate_default_capacity"}`.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let tree = Tree::read("rate_limits", text)?;
         let root = At::root("rate_limits", &tree);
@@ -66,7 +68,7 @@ impl RateLimits {
         })
     }
 
-    /// The capacities that say more than a line is long at most, by the names of their principals or of the key.
+    /// The names of principals (or of the key) with a capacity above the maximum queue length.
     pub fn capacities_beyond(&self, line: u64) -> Vec<&str> {
         let named = self.principals.iter();
         let named = named.filter_map(|(name, limit)| Some((name.as_str(), limit.as_ref()?)));
@@ -77,12 +79,12 @@ impl RateLimits {
             .collect()
     }
 
-    /// Whether this principal is named: it has a limit of its own, or none.
+    /// Whether this principal is named, with or without a limit.
     pub(crate) fn is_named(&self, principal: &str) -> bool {
         self.principals.contains_key(principal)
     }
 
-    /// The limit under which this principal's messages are counted, and with whose.
+    /// The limit of this principal, and the lane that shares it.
     pub(crate) fn of<'a>(&self, principal: Option<&'a str>) -> Option<(Lane<'a>, Limit)> {
         let named = principal.and_then(|name| Some((name, self.principals.get(name)?)));
         match named {
@@ -103,7 +105,7 @@ fn limit(qps: Option<At<'_>>, capacity: Option<At<'_>>) -> Result<Option<Limit>,
     let capacity = Some(at.whole()?);
     match qps {
         Some(qps) => Ok(Some(Limit { qps, capacity })),
-        None => Err(at.wrong("none, since nothing waits where there is no limit of qps")),
+        None => Err(at.wrong("no capacity, or also a `qps`")),
     }
 }
 
@@ -113,7 +115,7 @@ mod tests {
 
     /// SPEC 3.3.
     #[test]
-    fn who_is_named_has_a_limit_of_its_own_or_none_and_all_others_share_one() {
+    fn named_principals_have_own_limits_others_share_one() {
         let limits = RateLimits::parse(
             r#"{"limits":[{"principal":"foo","qps":55.5,"capacity":100000},{"principal":"bar","qps":300},{"principal":"baz"}],
                 "aggregate_default_qps":333,"aggregate_default_capacity":1000000}"#,
@@ -142,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_limit_is_refused_by_its_path() {
+    fn invalid_limits_are_refused_by_path() {
         for (text, field, words) in [
             ("", "rate_limits", "JSON"),
             (
@@ -173,7 +175,7 @@ mod tests {
             (
                 r#"{"limits":[{"principal":"a","capacity":1}]}"#,
                 "rate_limits.limits[0].capacity",
-                "no limit of qps",
+                "also a `qps`",
             ),
             (
                 r#"{"limits":[{"principal":"a"},{"principal":"a"}]}"#,

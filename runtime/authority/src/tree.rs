@@ -1,7 +1,7 @@
-//! JSON that is read into a tree and walked with the path to where one is, so that each error says which field it means.
+//! A JSON tree and a cursor that knows its path, so that each error names its field.
 //!
-//! Stricter than JSON: a key that comes twice is refused, for one of the two would be forgotten without a word. Never shows a value on its
-//! own account: what it is about may be a secret.
+//! Stricter than JSON: a duplicate key is refused, since one of the two would silently be lost. An
+//! error shows no value unless the caller adds it: it may be a secret.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use resources::Invalid;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// Any JSON.
+/// A JSON value.
 pub(crate) enum Tree {
     Null,
     Bool(bool),
@@ -20,7 +20,7 @@ pub(crate) enum Tree {
 }
 
 impl Tree {
-    /// Reads the text of the flag `name`.
+    /// Parses the text of the flag `name`.
     pub(crate) fn read(name: &str, text: &str) -> Result<Self, Invalid> {
         serde_json::from_str(text).map_err(|error| {
             let found = match error.is_eof() {
@@ -103,7 +103,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// A place in a tree.
+/// A position in a tree.
 pub(crate) struct At<'a> {
     pub(crate) path: String,
     tree: &'a Tree,
@@ -115,7 +115,7 @@ impl<'a> At<'a> {
         Self { path, tree }
     }
 
-    /// What is wrong here, in which only the kind of what was found is shown.
+    /// An error here, which shows only the kind of the value found.
     pub(crate) fn wrong(&self, expected: impl Into<String>) -> Invalid {
         Invalid::new(&self.path, self.tree.kind(), expected)
     }
@@ -132,7 +132,7 @@ impl<'a> At<'a> {
         Ok(object.iter().map(entry).collect::<Vec<_>>().into_iter())
     }
 
-    /// The fields of an object that may have these and no others, in this order.
+    /// The fields of an object with exactly these allowed names, in this order.
     pub(crate) fn fields<const N: usize>(
         &self,
         names: [&str; N],
@@ -148,9 +148,9 @@ impl<'a> At<'a> {
         Ok(fields)
     }
 
-    /// A field that must be there.
+    /// A required field.
     pub(crate) fn required(&self, field: Option<At<'a>>, name: &str) -> Result<At<'a>, Invalid> {
-        let missing = || Invalid::new(format!("{}.{name}", self.path), "absent", "it to be there");
+        let missing = || Invalid::new(format!("{}.{name}", self.path), "absent", "a value");
         field.ok_or_else(missing)
     }
 
@@ -189,11 +189,11 @@ impl<'a> At<'a> {
         }
     }
 
-    /// A whole number that is not negative.
+    /// A non-negative integer.
     pub(crate) fn whole(&self) -> Result<u64, Invalid> {
         let expected = "a whole number from 0 on";
         match self.tree {
-            // As far as such numbers are exact.
+            // The range in which f64 is exact.
             Tree::Number(number) if number.fract() == 0.0 && (0.0..=9e15).contains(number) => {
                 Ok(*number as u64)
             }

@@ -1,4 +1,4 @@
-//! The group of masters that a master belongs to: its members' addresses, and how it elects.
+//! The group of a master: its members' addresses and election settings.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use consensus::member::Settings;
 
 use crate::flags::duration;
 
-/// How soon a group elects another leader, and whom a leader asks before it answers.
+/// Timing of elections, and lease reads.
 #[derive(Args, Clone, Copy, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct ElectionFlags {
-    /// The tick of elections; a leader says that it lives every second tick
+    /// Tick of elections; a leader sends a heartbeat every second tick
     #[arg(long, env = "MESOS_ELECTION_TICK", default_value = "30ms", value_parser = duration, value_name = "DURATION")]
     pub election_tick: Duration,
-    /// A leader that has been silent for so many ticks, up to twice as many, is replaced
+    /// Number of ticks without a message after which a leader is replaced, up to twice as many
     #[arg(
         long,
         env = "MESOS_ELECTION_TICKS",
@@ -22,9 +22,9 @@ pub struct ElectionFlags {
         value_name = "COUNT"
     )]
     pub election_ticks: usize,
-    /// While it leads, answer reads of the registry for a while without asking the others whether it still does; to be given to all masters or
-    /// none. It assumes that no master's clock runs half as fast again as another's, and that none stands still: a leader that was paused
-    /// may answer from a state that a newer one has changed
+    /// Answer reads of the registry from the leader's lease, without asking the other masters; must
+    /// be equal on all masters. Assumes that no master's clock runs 1.5 times as fast as another's,
+    /// and that none is paused: a paused leader may answer from outdated state
     #[arg(long, env = "MEROS_LEASE_READS")]
     pub lease_reads: bool,
 }
@@ -39,19 +39,19 @@ impl Default for ElectionFlags {
     }
 }
 
-/// The group of masters that this one belongs to.
+/// The group of a master.
 #[derive(Clone, Debug, Default)]
 pub struct GroupPlan {
-    /// Where the others reach this one; `None` is the host that others are told, and the port.
+    /// The address of this master for the others; `None` means the announced host and the port.
     pub address: Option<String>,
-    /// The masters that begin it.
+    /// The masters that found the group.
     pub initial: Vec<String>,
-    /// How soon it elects, and how it reads.
+    /// Timing of elections, and lease reads.
     pub election: ElectionFlags,
 }
 
 impl GroupPlan {
-    /// The hosts that its members' addresses name. They are the operator's choice, and one of them is this master.
+    /// The hosts of the members' addresses, which the operator chose. One of them is this master.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
         let addresses = self.initial.iter().chain(&self.address);
         addresses.filter_map(|address| Some(address.rsplit_once(':')?.0))
@@ -61,8 +61,8 @@ impl GroupPlan {
         let initial: Vec<&str> = self.initial.iter().map(String::as_str).collect();
         let election = &self.election;
         Settings::new(address, &initial)
-            .electing(election.election_tick, election.election_ticks)
-            .reading(election.lease_reads)
+            .with_elections(election.election_tick, election.election_ticks)
+            .with_lease_reads(election.lease_reads)
     }
 }
 
@@ -83,9 +83,10 @@ mod tests {
         line.unwrap_or_else(|error| panic!("{error}")).flags
     }
 
-    /// A leader that is gone is missed after 0.3 to 0.6 seconds; what no flag says is as the crate below it has it.
+    /// A failed leader is noticed after 0.3 to 0.6 seconds; settings without a flag have the
+    /// consensus crate's defaults.
     #[test]
-    fn a_tick_is_30_ms_and_an_election_comes_after_10_of_them_unless_it_is_said_otherwise() {
+    fn election_flags_have_defaults() {
         let plan = |election| GroupPlan {
             election,
             ..GroupPlan::default()
@@ -98,9 +99,9 @@ mod tests {
         assert_eq!(settings, Settings::new("here", &[]));
         assert_eq!(settings, plan(ElectionFlags::default()).settings(here()));
 
-        let said = parsed("master --election_tick 50ms --election_ticks 20 --lease_reads");
-        let settings = plan(said).settings(here());
-        let expected = Settings::new("here", &[]).electing(Duration::from_millis(50), 20);
-        assert_eq!(settings, expected.reading(true));
+        let args = parsed("master --election_tick 50ms --election_ticks 20 --lease_reads");
+        let settings = plan(args).settings(here());
+        let expected = Settings::new("here", &[]).with_elections(Duration::from_millis(50), 20);
+        assert_eq!(settings, expected.with_lease_reads(true));
     }
 }

@@ -1,9 +1,12 @@
-//! `meros maintenance drain --at_a_time`: an agent is drained task by task, so that each framework can replace what it loses (W30).
+//! `meros maintenance drain --at_a_time`: drains an agent gradually, so that each framework can
+//! replace its tasks (W30).
 //!
-//! The agent is deactivated; then its tasks are killed, so many of each framework at once, and the next one when one has ended. When none
-//! is left the agent is drained in a moment. Until then it can be reactivated, which is the end of this: what was not killed goes on. Where the
-//! master does not answer, another that leads is asked. Remembers what it has killed; who interrupts it leaves the agent deactivated. It counts
-//! what the operator may see, as `meros tasks` shows it; what he may not see ends with the last of it, all at once.
+//! Deactivates the agent, then kills its tasks, a limited number per framework at once, the next
+//! one when one has ended. Once none is left the agent is drained immediately. Until then a
+//! reactivation cancels the drain, and the remaining tasks continue. If the master does not answer,
+//! the present leader is asked. An interrupted drain leaves the agent deactivated. Only counts
+//! tasks that the operator may see, as in `meros tasks`; the others are killed all at once at the
+//! end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,41 +19,41 @@ use protocol::{AgentOrders, FrameworkId, TaskId, TaskState};
 use runtime::{Clock, Instant};
 
 use super::{ClusterFlags, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::print;
 
-/// How often it is looked which tasks have ended, and tried again.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long it is tried again where no master answers.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The interval of checks for ended tasks, and of retries.
+const CHECK: Duration = Duration::from_secs(1);
+/// The time for which it retries without an answer of a master.
+const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// Why it has not come to its end.
+/// Why the drain has stopped.
 enum Stopped {
-    /// It may go on when it is tried again.
-    ForNow(Failure),
-    ForGood(Failure),
+    /// A retry may succeed.
+    Retryable(CliError),
+    Permanent(CliError),
 }
 
-impl From<Failure> for Stopped {
-    fn from(no_answer: Failure) -> Self {
-        Self::ForNow(no_answer)
+impl From<CliError> for Stopped {
+    fn from(no_answer: CliError) -> Self {
+        Self::Retryable(no_answer)
     }
 }
 
-/// A drain under way.
-struct Paced {
+/// A gradual drain in progress.
+struct GradualDrain {
     order: DrainAgent,
     at_a_time: u32,
-    /// When it was last seen that the agent is deactivated.
+    /// The last time at which the agent was seen deactivated.
     seen: Option<Instant>,
-    /// How many tasks were left then.
+    /// The number of tasks left at that time.
     left: Option<usize>,
     killed: BTreeSet<Key>,
 }
 
-/// Drains this agent, at most so many tasks of each framework at a time.
+/// Drains this agent, at most this many tasks of each framework at a time.
 pub async fn drain(cluster: &ClusterFlags, order: DrainAgent, at_a_time: u32) -> Outcome {
-    let mut drain = Paced {
+    let mut drain = GradualDrain {
         order,
         at_a_time,
         seen: None,
@@ -61,44 +64,44 @@ pub async fn drain(cluster: &ClusterFlags, order: DrainAgent, at_a_time: u32) ->
     loop {
         let ended = match Operator::connect(cluster).await {
             Ok(operator) => {
-                let ended = drain.go_on(&operator, &clock).await;
+                let ended = drain.run(&operator, &clock).await;
                 operator.close().await;
                 ended
             }
             Err(failure) => Err(failure.into()),
         };
-        let may_go_on = drain
+        let may_retry = drain
             .seen
-            .is_some_and(|since| clock.now() - since <= PATIENCE);
+            .is_some_and(|since| clock.now() - since <= SILENCE_MAX);
         match ended {
             Ok(()) => return Ok(()),
-            Err(Stopped::ForNow(failure)) if may_go_on => {
-                print::complain(format_args!("{failure}; it is tried again"));
+            Err(Stopped::Retryable(failure)) if may_retry => {
+                print::error_line(format_args!("{failure}; retrying"));
             }
-            Err(Stopped::ForNow(failure) | Stopped::ForGood(failure)) => {
+            Err(Stopped::Retryable(failure) | Stopped::Permanent(failure)) => {
                 return Err(drain.given_up(failure));
             }
         }
-        clock.sleep(LOOK).await;
+        clock.sleep(CHECK).await;
     }
 }
 
-impl Paced {
-    /// This failure, with what the agent is left as.
-    fn given_up(&self, failure: Failure) -> Failure {
+impl GradualDrain {
+    /// Adds the agent's present state to this error.
+    fn given_up(&self, failure: CliError) -> CliError {
         let agent_id = &self.order.agent_id;
         match (self.seen, self.left) {
             (None, _) => failure,
             (Some(_), None) => failure.next(format_args!(
-                "agent {agent_id} was deactivated: say it again to go on"
+                "agent {agent_id} remains deactivated: repeat the command to continue"
             )),
             (Some(_), Some(left)) => failure.next(format_args!(
-                "agent {agent_id} was deactivated, and {left} of its tasks were left: say it again to go on"
+                "agent {agent_id} remains deactivated with {left} tasks: repeat the command to continue"
             )),
         }
     }
 
-    async fn go_on(&mut self, operator: &Operator, clock: &Clock) -> Result<(), Stopped> {
+    async fn run(&mut self, operator: &Operator, clock: &Clock) -> Result<(), Stopped> {
         let agent_id = self.order.agent_id.clone();
         if self.seen.is_none() {
             let deactivate = DeactivateAgent {
@@ -106,12 +109,12 @@ impl Paced {
             };
             recorded(operator.ask(deactivate).await?)?;
             self.seen = Some(clock.now());
-            print::complain(format_args!(
-                "agent {agent_id} is deactivated; `meros maintenance reactivate {agent_id}` ends this before its tasks have"
+            print::error_line(format_args!(
+                "agent {agent_id} is deactivated; `meros maintenance reactivate {agent_id}` cancels the drain"
             ));
         }
-        // A master that leads since a moment ago does not know what the last one was told.
-        let mut again = self.killed.clone();
+        // A new leader does not know the earlier kill requests.
+        let mut repeated = self.killed.clone();
         loop {
             let view = operator.view().await?;
             let agent = view.agents.iter().find(|agent| agent.id == agent_id);
@@ -119,30 +122,30 @@ impl Paced {
             let all = all.flat_map(|framework| &framework.tasks);
             let here = all.filter(|task| task.agent_id == agent_id);
             let here: BTreeMap<Key, TaskState> = here.map(|task| (key(task), task.state)).collect();
-            again.retain(|key| here.contains_key(key));
+            repeated.retain(|key| here.contains_key(key));
             let orders = agent.map(|agent| agent.orders);
             let next = next(orders, here.into_iter(), self.at_a_time, &self.killed);
             let (tasks, left) = match next {
                 Next::Drained => break,
-                Next::Away => {
-                    let failure = Failure::new(format!("agent {agent_id} is not registered"));
-                    return Err(Stopped::ForNow(failure));
+                Next::NotRegistered => {
+                    let failure = CliError::new(format!("agent {agent_id} is not registered"));
+                    return Err(Stopped::Retryable(failure));
                 }
-                Next::Over(why) => {
-                    self.seen = None; // What the agent is, somebody else has said.
-                    let failure = Failure::new(format!("agent {agent_id} {why}"));
-                    return Err(Stopped::ForGood(failure));
+                Next::Cancelled(why) => {
+                    self.seen = None; // another operator has changed the agent's state
+                    let failure = CliError::new(format!("agent {agent_id} {why}"));
+                    return Err(Stopped::Permanent(failure));
                 }
                 Next::Kill { tasks, left } => (tasks, left),
             };
             if self.left.replace(left) != Some(left) {
-                print::complain(format_args!("tasks left: {left}"));
+                print::error_line(format_args!("tasks left: {left}"));
             }
             self.seen = Some(clock.now());
-            for task in std::mem::take(&mut again).into_iter().chain(tasks) {
+            for task in std::mem::take(&mut repeated).into_iter().chain(tasks) {
                 self.kill(operator, task).await?;
             }
-            clock.sleep(LOOK).await;
+            clock.sleep(CHECK).await;
         }
         recorded(operator.ask(self.order.clone()).await?)
     }
@@ -158,8 +161,8 @@ impl Paced {
             // It has just ended.
             Err(OperatorError::NotFound { .. }) => {}
             Err(error) => {
-                let failure = Failure::because("a task cannot be killed", &error);
-                return Err(Stopped::ForGood(failure));
+                let failure = CliError::because("a task cannot be killed", &error);
+                return Err(Stopped::Permanent(failure));
             }
         }
         Ok(())
@@ -168,37 +171,37 @@ impl Paced {
 
 fn recorded(answer: Result<(), UpdateRefused>) -> Result<(), Stopped> {
     answer.map_err(|refused| {
-        let failure = Failure::because("the agent is not drained", &refused);
+        let failure = CliError::because("the agent is not drained", &refused);
         match refused {
-            UpdateRefused::NotNow { .. } => Stopped::ForNow(failure),
+            UpdateRefused::NotNow { .. } => Stopped::Retryable(failure),
             UpdateRefused::Invalid { .. } | UpdateRefused::Conflict { .. } => {
-                Stopped::ForGood(failure)
+                Stopped::Permanent(failure)
             }
         }
     })
 }
 
-/// A task among those of all frameworks.
+/// A task's key across frameworks.
 type Key = (FrameworkId, TaskId);
 
 fn key(task: &TaskView) -> Key {
     (task.framework_id.clone(), task.id.clone())
 }
 
-/// What is to be done.
+/// The next action.
 #[derive(Debug, PartialEq)]
 enum Next {
-    /// These tasks are killed now, and so many are left, those included.
+    /// Kill these tasks; `left` is the number of remaining tasks, including these.
     Kill { tasks: Vec<Key>, left: usize },
-    /// Nothing runs there any more.
+    /// No task is left.
     Drained,
-    /// It is not there, for good or until a new master has heard of it.
-    Away,
-    /// Somebody has decided otherwise.
-    Over(&'static str),
+    /// The agent is not registered, permanently or until it reregisters with a new master.
+    NotRegistered,
+    /// Another operator has cancelled the drain.
+    Cancelled(&'static str),
 }
 
-/// Decides what is next, where operators have ordered this about the agent, these tasks are there, and those were killed before.
+/// Decides the next action from the agent's orders, its tasks, and the tasks killed before.
 fn next(
     orders: Option<AgentOrders>,
     here: impl Iterator<Item = (Key, TaskState)>,
@@ -206,8 +209,8 @@ fn next(
     killed: &BTreeSet<Key>,
 ) -> Next {
     match orders {
-        None => return Next::Away,
-        Some(orders) if !orders.deactivated => return Next::Over("was reactivated"),
+        None => return Next::NotRegistered,
+        Some(orders) if !orders.deactivated => return Next::Cancelled("was reactivated"),
         Some(_) => {}
     }
     let (ending, mut live): (Vec<_>, Vec<_>) =
@@ -233,7 +236,7 @@ fn next(
 mod tests {
     use super::*;
 
-    const ASIDE: AgentOrders = AgentOrders {
+    const DEACTIVATED: AgentOrders = AgentOrders {
         deactivated: true,
         drain: None,
     };
@@ -249,32 +252,40 @@ mod tests {
     fn check(here: &[&str], killing: &[&str], killed: &[&str], expected: &[&str]) {
         let of = |tasks, state| keys(tasks).into_iter().map(move |key| (key, state));
         let there = of(here, TaskState::Running).chain(of(killing, TaskState::Killing));
-        let next = next(Some(ASIDE), there, 2, &keys(killed).into_iter().collect());
+        let next = next(
+            Some(DEACTIVATED),
+            there,
+            2,
+            &keys(killed).into_iter().collect(),
+        );
         let (tasks, left) = (keys(expected), here.len() + killing.len());
         assert_eq!(next, Next::Kill { tasks, left });
     }
 
     /// W30.
     #[test]
-    fn so_many_tasks_of_each_framework_end_at_a_time_and_the_next_when_one_has_ended() {
+    fn tasks_are_killed_gradually_per_framework() {
         let all = ["a/1", "a/2", "a/3", "b/1"];
         check(&all, &[], &[], &["a/1", "a/2", "b/1"]);
         check(&all, &[], &["a/1", "a/2", "b/1"], &[]);
-        // One of them has ended, and what ended is no budget.
+        // One of them has ended, so it no longer counts.
         check(&all[1..], &[], &["a/1", "a/2", "b/1"], &["a/3"]);
-        // Somebody else kills one.
+        // Another client kills one.
         check(&["a/1", "a/3"], &["a/2"], &[], &["a/1"]);
     }
 
     #[test]
-    fn nothing_is_killed_of_an_agent_that_is_empty_has_left_or_was_reactivated() {
+    fn no_kill_on_empty_absent_or_reactivated_agents() {
         let decide = |orders, here: &[&str]| {
             let here = keys(here).into_iter().map(|key| (key, TaskState::Running));
             next(orders, here, 1, &BTreeSet::new())
         };
-        assert_eq!(decide(Some(ASIDE), &[]), Next::Drained);
-        assert_eq!(decide(None, &["a/1"]), Next::Away);
+        assert_eq!(decide(Some(DEACTIVATED), &[]), Next::Drained);
+        assert_eq!(decide(None, &["a/1"]), Next::NotRegistered);
         let reactivated = Some(AgentOrders::default());
-        assert_eq!(decide(reactivated, &["a/1"]), Next::Over("was reactivated"));
+        assert_eq!(
+            decide(reactivated, &["a/1"]),
+            Next::Cancelled("was reactivated")
+        );
     }
 }

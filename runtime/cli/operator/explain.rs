@@ -1,33 +1,33 @@
-//! `meros explain`: why a framework is offered nothing (W26).
+//! `meros explain`: why a framework gets no offers (W26).
 //!
-//! The leading master is asked, whose allocator knows. Decides nothing: it prints what it was told, as text or as JSON.
+//! Asks the leader, whose allocator knows the reasons, and prints the answer as text or JSON.
 
 use ::master::http::explain::value;
 use clap::Args;
-use protocol::explain::{OffersExplained, RoleExplanation, Tally};
-use protocol::message::operator::{ExplainOffers, Unexplained};
+use protocol::explain::{OffersExplained, ReasonCount, RoleExplanation};
+use protocol::message::operator::{ExplainError, ExplainOffers};
 
 use super::list::print_json;
 use super::{ClusterFlags, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::out;
 
 const HELP: &str = "\
 Examples:
   meros explain web
   meros explain web --role eng --agent node-7
-Each agent is counted once, by the first reason that holds for it; of one agent every reason is told. Shares are dominant shares.";
+Each agent is counted once, by its first reason; with --agent all reasons are shown. Shares are dominant shares.";
 
-/// Tell why a framework is offered nothing
+/// Explain why a framework gets no offers
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case", after_help = HELP)]
 pub struct ExplainArgs {
-    /// The framework's id, or its name
+    /// The framework's id or name
     framework: String,
-    /// In this role only
+    /// Only for this role
     #[arg(long)]
     role: Option<String>,
-    /// On this agent only, by id or host: all reasons there
+    /// Only for this agent, by id or host: all reasons
     #[arg(long)]
     agent: Option<String>,
     #[command(flatten)]
@@ -48,10 +48,9 @@ pub async fn run(args: ExplainArgs) -> Outcome {
     let explained = operator.ask(question).await;
     operator.close().await;
     let explained = explained?.map_err(|problem| match &problem {
-        Unexplained::Unknown(_) => {
-            Failure::new(problem.to_string()).next("`meros frameworks` and `meros agents` show all")
-        }
-        Unexplained::NoAnswer { .. } => Failure::because("no explanation", &problem),
+        ExplainError::Unknown(_) => CliError::new(problem.to_string())
+            .next("`meros frameworks` and `meros agents` show all"),
+        ExplainError::NoAnswer { .. } => CliError::because("no explanation", &problem),
     })?;
     if args.json {
         return print_json(&value(&explained));
@@ -89,7 +88,7 @@ fn of_role(role: &RoleExplanation, lines: &mut Vec<String>) {
     }
 }
 
-fn of_tally(tally: &Tally, lines: &mut Vec<String>) {
+fn of_tally(tally: &ReasonCount, lines: &mut Vec<String>) {
     let Some(first) = tally.examples.first() else {
         return;
     };

@@ -1,6 +1,6 @@
-//! A cluster's view as JSON, with the names that `/state` has (SPEC 3.12).
+//! A cluster's view as JSON, with the names of `/state`.
 //!
-//! Pure conversion; what is not there is left out, not invented.
+//! Pure conversion; missing values are omitted.
 
 use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
 use protocol::{TaskState, TaskStatus};
@@ -111,7 +111,7 @@ pub fn cluster(view: &ClusterView) -> Value {
     })
 }
 
-/// How many tasks are in each state, in wire order, without the empty ones.
+/// The number of tasks in each state, in wire order, without zeros.
 pub fn counts<'a>(tasks: impl Iterator<Item = &'a TaskView>) -> Vec<(TaskState, usize)> {
     let mut counts = vec![0; TaskState::ALL.len()];
     for task in tasks {
@@ -131,13 +131,13 @@ mod tests {
 
     use super::*;
 
-    /// SPEC 3.12: a tool that reads `/state` reads this too.
+    /// SPEC 3.12: the output is compatible with tools that read `/state`.
     #[test]
-    fn how_a_task_is_found_is_none_of_its_labels() {
+    fn discovery_is_not_a_label() {
         let labels = [
             ("tier", "web"),
             (
-                protocol::marks::DISCOVERY,
+                protocol::reserved_labels::DISCOVERY,
                 r#"{"visibility":"CLUSTER","name":"db"}"#,
             ),
         ];

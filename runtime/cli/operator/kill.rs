@@ -5,7 +5,7 @@ use protocol::message::operator::KillByOperator;
 use protocol::{FrameworkId, TaskId};
 
 use super::{ClusterFlags, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::out;
 
 /// Kill a task
@@ -14,14 +14,14 @@ use crate::out;
 pub struct KillArgs {
     /// The task's id, as `meros tasks` shows it
     task: TaskId,
-    /// Its framework's id, when several frameworks have such a task
+    /// Its framework's id, if several frameworks have a task with this id
     #[arg(long, value_name = "ID")]
     framework: Option<FrameworkId>,
     #[command(flatten)]
     cluster: ClusterFlags,
 }
 
-/// Asks the master to kill the task.
+/// Requests the kill at the master.
 pub async fn run(args: KillArgs) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
     let question = KillByOperator {
@@ -37,7 +37,7 @@ pub async fn run(args: KillArgs) -> Outcome {
         ),
         Err(error) => {
             return Err(
-                Failure::because("not killed", &error).next("`meros tasks` shows all tasks")
+                CliError::because("not killed", &error).next("`meros tasks` shows all tasks")
             );
         }
     }

@@ -1,4 +1,4 @@
-//! The verbs that look: `meros agents`, `tasks`, `frameworks` and `state`, each as a table or as JSON.
+//! The listing verbs `meros agents`, `tasks`, `frameworks` and `state`, as a table or JSON.
 
 use std::fmt::Display;
 
@@ -6,7 +6,7 @@ use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
 use serde_json::Value;
 
 use super::{ListArgs, Operator, json};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::{out, print, table};
 
 async fn view(args: &ListArgs) -> Outcome<ClusterView> {
@@ -18,7 +18,7 @@ async fn view(args: &ListArgs) -> Outcome<ClusterView> {
 
 pub(super) fn print_json(value: &Value) -> Outcome {
     let text = serde_json::to_string_pretty(value)
-        .map_err(|error| Failure::because("cannot print JSON", &error))?;
+        .map_err(|error| CliError::because("cannot print JSON", &error))?;
     print::json_lines(&text);
     Ok(())
 }
@@ -36,13 +36,13 @@ pub(super) fn print<const N: usize>(
     }
 }
 
-/// Resources without whom they are allocated to, which is said beside them.
+/// Resources without their allocation, which has its own column.
 pub(super) fn plain(resources: &resources::Resources) -> String {
     resources.unallocate().brief().to_string()
 }
 
-/// How an agent is, in a word.
-fn standing(agent: &AgentView) -> &'static str {
+/// The state of an agent.
+fn state_name(agent: &AgentView) -> &'static str {
     match (agent.orders.drain, agent.orders.deactivated) {
         (Some(drain), _) if drain.drained => "drained",
         (Some(_), _) => "draining",
@@ -62,7 +62,7 @@ pub async fn agents(args: ListArgs) -> Outcome {
         [
             agent.id.to_string(),
             format!("{}:{}", agent.info.hostname, agent.info.port),
-            standing(agent).to_owned(),
+            state_name(agent).to_owned(),
             plain(&agent.used),
             plain(&agent.info.resources),
             plain(&agent.oversubscribed),
@@ -77,7 +77,7 @@ pub async fn agents(args: ListArgs) -> Outcome {
     Ok(())
 }
 
-/// All tasks of the cluster, each framework's living ones first.
+/// All tasks of the cluster, each framework's running ones first.
 pub fn all_tasks(view: &ClusterView) -> impl Iterator<Item = (&FrameworkView, &TaskView)> {
     let frameworks = view.frameworks.iter().chain(&view.completed_frameworks);
     frameworks.flat_map(|framework| {

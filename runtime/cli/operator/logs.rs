@@ -1,4 +1,4 @@
-//! The verb `meros logs TASK`: what a task wrote, from its agent.
+//! The verb `meros logs TASK`: the output of a task, from its agent.
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
@@ -12,32 +12,33 @@ use super::list::all_tasks;
 use super::tail::Tail;
 use super::terminal::TerminalFilter;
 use super::{ClusterFlags, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::print;
 use crate::signals::Signals;
 
-/// How often a followed file is looked at.
+/// The interval at which a followed file is read.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
-/// How often it is asked whether a followed task still runs: the answer costs the master more than a piece costs the agent.
+/// The number of reads between two checks whether a followed task still runs. A check costs the
+/// master more than a read costs the agent.
 const VIEW_EVERY: u32 = 8;
 
-/// Print what a task wrote to its standard output and error
+/// Print a task's standard output and error
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct LogsArgs {
     /// The task's id, as `meros tasks` shows it
     task: TaskId,
-    /// Go on until the task has ended
+    /// Continue until the task has ended
     #[arg(long, short)]
     follow: bool,
-    /// Its framework's id, when several frameworks have such a task
+    /// Its framework's id, if several frameworks have a task with this id
     #[arg(long, value_name = "ID")]
     framework: Option<FrameworkId>,
     #[command(flatten)]
     cluster: ClusterFlags,
 }
 
-/// What is needed to read a task's files.
+/// A task and its framework.
 struct Found<'a> {
     framework: &'a protocol::view::FrameworkView,
     task: &'a protocol::view::TaskView,
@@ -53,10 +54,8 @@ fn find<'a>(
     };
     let mut found: Vec<_> = all_tasks(view).filter(wanted).collect();
     match (found.pop(), found.as_slice()) {
-        (None, _) => {
-            Err(Failure::new(format!("task {task} is not known"))
-                .next("`meros tasks` shows all tasks"))
-        }
+        (None, _) => Err(CliError::new(format!("task {task} is not known"))
+            .next("`meros tasks` shows all tasks")),
         (Some((framework, task)), []) => Ok(Found { framework, task }),
         (Some((last, _)), others) => {
             let ids: Vec<_> = others
@@ -64,7 +63,7 @@ fn find<'a>(
                 .map(|(framework, _)| framework.id.as_str())
                 .chain([last.id.as_str()])
                 .collect();
-            Err(Failure::new(format!(
+            Err(CliError::new(format!(
                 "several frameworks have a task {task}: {}",
                 ids.join(", ")
             ))
@@ -73,7 +72,8 @@ fn find<'a>(
     }
 }
 
-/// Prints the task's output, on a terminal without sequences that control it, and with `--follow` whatever comes until it has ended.
+/// Prints the task's output, on a terminal without control sequences; with `--follow` until the
+/// task has ended.
 pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
     let operator = Operator::connect(&args.cluster).await?;
     let outcome = signals
@@ -84,7 +84,7 @@ pub async fn run(args: LogsArgs, signals: Signals) -> Outcome {
     outcome
 }
 
-/// The bytes themselves, or on a terminal those that it may obey.
+/// The bytes unchanged, or on a terminal without control sequences.
 fn shown<'b>(filter: &mut Option<TerminalFilter>, bytes: &'b [u8]) -> Cow<'b, [u8]> {
     match filter {
         Some(filter) => Cow::Owned(filter.filter(bytes)),
@@ -100,7 +100,7 @@ async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
         .iter()
         .find(|agent| agent.id == found.task.agent_id)
         .ok_or_else(|| {
-            Failure::new(format!(
+            CliError::new(format!(
                 "agent {}, which ran task {}, is not registered",
                 found.task.agent_id, args.task
             ))
@@ -133,7 +133,7 @@ async fn read(operator: &Operator, args: &LogsArgs) -> Outcome {
         round += 1;
         if round % VIEW_EVERY == 0 {
             let view = operator.view().await?;
-            // Forgotten is ended too.
+            // A forgotten task has ended too.
             ended = find(&view, &args.task, Some(&framework))
                 .map_or(true, |found| found.task.state.is_terminal());
         }

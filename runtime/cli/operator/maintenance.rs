@@ -1,8 +1,10 @@
-//! The verbs about maintenance: `meros maintenance show | schedule | cancel | down | up` of machines (SPEC 3.6), and `drain | undrain |
-//! deactivate | reactivate | gone` of single agents (SPEC 3.2).
+//! The verbs for maintenance: `meros maintenance show | schedule | cancel | down | up` for
+//! machines, and `drain | undrain | deactivate
+//! | reactivate | gone` for single agents.
 //!
-//! The leading master is asked, whatever master is named first. A schedule is changed by reading it and writing the whole anew, so of two
-//! operators who do that at once one may have to say it again. Decides nothing: the master judges what is planned.
+//! Requests go to the leader. A schedule is changed by reading and rewriting the whole, so if two
+//! operators change it at once, one may have to repeat the command. The master validates all
+//! changes.
 
 use std::time::Duration;
 
@@ -22,7 +24,7 @@ use v1::convert::maintenance::schedule as as_mesos;
 
 use super::list::{print, print_json};
 use super::{ClusterFlags, ListArgs, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::{flags, out};
 
 const HELP: &str = "\
@@ -30,34 +32,35 @@ Example:
   meros maintenance schedule host-1 host-2 --in 30mins --for 2hrs
   meros maintenance down host-1 host-2
   meros maintenance up host-1 host-2
-Frameworks that have something on a machine that is scheduled are asked to leave it, and say whether they will. Nothing happens by the
-clock: a machine is away when it is taken down, and then its agents stop and their tasks are over.";
+Frameworks on a scheduled machine get inverse offers, and accept or decline them. Nothing happens automatically at the start:
+`down` takes a machine down; then its agents stop and their tasks are lost.";
 
-/// Plan when machines are away, take them down, and bring them up again; drain agents and give them up
+/// Schedule maintenance of machines, take them down and up again; drain and remove agents
 #[derive(Subcommand, Debug)]
 #[command(after_help = HELP)]
 pub enum MaintenanceArgs {
-    /// Show the machines that will be away or are, and what frameworks say of it
+    /// Show the machines in maintenance or scheduled for it, and the frameworks' answers
     Show(ListArgs),
-    /// Plan that machines will be away, in place of what was planned for them
+    /// Schedule maintenance of machines, replacing earlier schedules for them
     #[command(after_help = HELP)]
     Schedule(ScheduleArgs),
-    /// Plan nothing any more for these machines, which must not be down
+    /// Remove machines from the schedule; they must not be down
     Cancel(MachinesArgs),
-    /// Take machines down that are scheduled: their agents stop, and none is taken in
+    /// Take scheduled machines down: their agents stop, and none can register
     Down(MachinesArgs),
-    /// Bring machines up that are down
+    /// Bring machines up again
     Up(MachinesArgs),
-    /// Have an agent's tasks end, and offer nothing of it
+    /// End an agent's tasks, and offer none of its resources
     Drain(DrainArgs),
-    /// Drain an agent no more but offer it again, before it is drained, also if it was deactivated before; tasks that were told to end still do. Who
-    /// may reactivate agents may do this
+    /// Cancel the drain of an agent before it is drained and offer its resources again, also if it
+    /// was deactivated before; tasks that are being killed still end. Requires permission to
+    /// reactivate agents
     Undrain(AgentArgs),
-    /// Offer nothing of an agent; what runs there goes on
+    /// Offer none of an agent's resources; its tasks continue
     Deactivate(AgentArgs),
-    /// Offer an agent again that was deactivated or is drained
+    /// Offer the resources of a deactivated or drained agent again
     Reactivate(AgentArgs),
-    /// Give an agent up for good: its tasks are over, and it is refused for ever
+    /// Remove an agent permanently: its tasks are lost, and it cannot reregister
     Gone(AgentArgs),
 }
 
@@ -78,23 +81,24 @@ pub struct AgentArgs {
 pub struct DrainArgs {
     #[command(flatten)]
     of: AgentArgs,
-    /// The longest time that a task has to end, as in `30secs` [default: each task's own]
+    /// Maximum grace period of each task, for example `30secs` [default: each task's own]
     #[arg(long, value_name = "DURATION", value_parser = flags::duration)]
     max_grace_period: Option<Duration>,
-    /// Give the agent up for good when nothing is left on it
+    /// Remove the agent permanently once it is drained
     #[arg(long)]
     mark_gone: bool,
-    /// Kill at most so many tasks of each framework at a time, and wait; until the last one `reactivate` takes the agent back. Whoever says so must be
-    /// allowed to deactivate and drain agents, and to tear these frameworks down [default: all at once]
+    /// Kill at most this many tasks of each framework at a time, and wait; until the last one
+    /// `reactivate` cancels the drain. Requires permission to deactivate and drain agents, and to
+    /// tear down these frameworks [default: all at once]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "max_grace_period")]
     at_a_time: Option<u32>,
 }
 
-/// Some machines.
+/// Several machines.
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct MachinesArgs {
-    /// Machines: a host name, an address, or HOST/ADDRESS
+    /// Machines: host name, address, or HOST/ADDRESS
     #[arg(required = true, value_name = "MACHINE", value_parser = machine)]
     machines: Vec<MachineId>,
     #[command(flatten)]
@@ -107,15 +111,15 @@ pub struct MachinesArgs {
 pub struct ScheduleArgs {
     #[command(flatten)]
     of: MachinesArgs,
-    /// When they will be away, from now on, as in `30mins`
+    /// Start of the maintenance from now, for example `30mins`
     #[arg(long = "in", value_name = "DURATION", value_parser = flags::duration, default_value = "0secs")]
     after: Duration,
-    /// For how long, as in `2hrs` [default: until they are brought up]
+    /// Duration, for example `2hrs` [default: until they are brought up]
     #[arg(long = "for", value_name = "DURATION", value_parser = flags::duration)]
     length: Option<Duration>,
 }
 
-/// Reads `HOST`, `ADDRESS` or `HOST/ADDRESS`.
+/// Parses `HOST`, `ADDRESS` or `HOST/ADDRESS`.
 fn machine(text: &str) -> Result<MachineId, String> {
     let is_address = |text: &str| text.parse::<std::net::IpAddr>().is_ok();
     let (hostname, ip) = match text.split_once('/') {
@@ -154,13 +158,13 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
         }
         MaintenanceArgs::Down(args) => {
             let machines = args.machines.clone();
-            say(&args.cluster, StartMaintenance { machines }).await?;
+            send(&args.cluster, StartMaintenance { machines }).await?;
             out!("down: {}", listed(&args.machines));
             Ok(())
         }
         MaintenanceArgs::Up(args) => {
             let machines = args.machines.clone();
-            say(&args.cluster, StopMaintenance { machines }).await?;
+            send(&args.cluster, StopMaintenance { machines }).await?;
             out!("up: {}", listed(&args.machines));
             Ok(())
         }
@@ -171,7 +175,7 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
                 mark_gone: args.mark_gone,
             };
             match args.at_a_time {
-                Some(at_a_time) => slowly(&args.of, drain, at_a_time).await,
+                Some(at_a_time) => gradually(&args.of, drain, at_a_time).await,
                 None => order(&args.of, drain, "is being drained").await,
             }
         }
@@ -194,7 +198,7 @@ pub async fn run(args: MaintenanceArgs) -> Outcome {
     }
 }
 
-async fn slowly(args: &AgentArgs, drain: DrainAgent, at_a_time: u32) -> Outcome {
+async fn gradually(args: &AgentArgs, drain: DrainAgent, at_a_time: u32) -> Outcome {
     super::drain::drain(&args.cluster, drain, at_a_time).await?;
     out!(
         "nothing is left on agent {}, which is being drained",
@@ -207,12 +211,12 @@ async fn order<M>(args: &AgentArgs, order: M, done: &str) -> Outcome
 where
     M: Remote + Message<Result = Result<(), UpdateRefused>>,
 {
-    say(&args.cluster, order).await?;
+    send(&args.cluster, order).await?;
     out!("agent {} {done}", args.agent_id);
     Ok(())
 }
 
-/// A schedule that says nothing of these machines.
+/// The schedule without these machines.
 fn without(windows: Vec<Window>, machines: &[MachineId]) -> Vec<Window> {
     let mut windows = windows;
     for window in &mut windows {
@@ -238,7 +242,7 @@ async fn change(
     changed
 }
 
-async fn say<M>(cluster: &ClusterFlags, question: M) -> Outcome
+async fn send<M>(cluster: &ClusterFlags, question: M) -> Outcome
 where
     M: Remote + Message<Result = Result<(), UpdateRefused>>,
 {
@@ -250,7 +254,7 @@ where
 
 fn done<T>(answer: Result<T, UpdateRefused>) -> Outcome<T> {
     answer.map_err(|refused| {
-        Failure::because("nothing was changed", &refused)
+        CliError::because("nothing was changed", &refused)
             .next("`meros maintenance show` shows what is planned")
     })
 }
@@ -302,7 +306,7 @@ async fn show(args: ListArgs) -> Outcome {
                 mode.to_owned(),
                 when(start, now),
                 duration.map_or_else(|| "until up".to_owned(), duration::format),
-                said(answers),
+                answer_summary(answers),
             ]);
         }
     }
@@ -312,10 +316,10 @@ async fn show(args: ListArgs) -> Outcome {
 }
 
 fn parsed(text: &[u8]) -> Outcome<Value> {
-    serde_json::from_slice(text).map_err(|error| Failure::because("cannot print JSON", &error))
+    serde_json::from_slice(text).map_err(|error| CliError::because("cannot print JSON", &error))
 }
 
-/// A time as seen from now, to the second.
+/// A time relative to now, in seconds.
 fn when(start: Timestamp, now: Timestamp) -> String {
     let seconds = |duration: Duration| duration::format(Duration::from_secs(duration.as_secs()));
     match start > now {
@@ -324,7 +328,7 @@ fn when(start: Timestamp, now: Timestamp) -> String {
     }
 }
 
-fn said(answers: &[InverseAnswer]) -> String {
+fn answer_summary(answers: &[InverseAnswer]) -> String {
     let accepted = answers.iter().filter(|answer| answer.accepted).count();
     match (accepted, answers.len() - accepted) {
         (0, 0) => String::new(),
@@ -337,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_read_as_people_write_them_and_planned_once() {
+    fn machines_are_parsed_and_scheduled_once() {
         for (text, hostname, ip) in [
             ("host-1", "host-1", ""),
             ("10.0.0.7", "", "10.0.0.7"),

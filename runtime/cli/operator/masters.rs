@@ -1,7 +1,9 @@
-//! The verbs `meros masters list | add | remove | promote | transfer`: who forms the group of masters, and changes of that.
+//! The verbs `meros masters list | add | remove | promote | transfer`: the members of the group of
+//! masters, and their changes.
 //!
-//! Everybody is asked how it stands and the leader is told what is wanted, again after each look, until `Change` says that it is there or
-//! the patience is spent. What comes between (another leader, an answer that was lost) is seen at the next look.
+//! Queries the status of all masters and sends requests to the leader, repeatedly, until `Change`
+//! reports success or the time limit has passed. A new leader or a lost answer is noticed by the
+//! next query.
 
 mod change;
 mod view;
@@ -11,22 +13,22 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use consensus::member::operator::{ChangeMasters, ChangeRefused};
 
-use self::change::{Change, Next, Wanted, Which};
+use self::change::{Change, Goal, MasterRef, Next};
 use self::view::Group;
 use super::members::{Answers, Members};
 use super::{ClusterFlags, ListArgs, list};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::flags::{duration, master_address};
 use crate::{out, table};
 
-/// How long each master may take to say how it stands, when an operator looks.
-const LOOK_PATIENCE: Duration = Duration::from_secs(3);
-/// The same while a change is under way: whoever is late is asked again.
-const GLANCE_PATIENCE: Duration = Duration::from_secs(1);
-/// The pause between two looks.
-const AGAIN: Duration = Duration::from_millis(100);
-/// How long a change may take that waits for nobody but the group.
-const CHANGE_PATIENCE: Duration = Duration::from_secs(20);
+/// The time limit for each master's status.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
+/// The same during a change: late masters are queried again.
+const CHANGE_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause between two queries.
+const QUERY_PAUSE: Duration = Duration::from_millis(100);
+/// The time limit for changes that only depend on the group.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 const HELP: &str = "\
 Operating a group (runtime/cli/docs/high-availability.md has the procedures and their output):
@@ -40,15 +42,16 @@ Operating a group (runtime/cli/docs/high-availability.md has the procedures and 
 #[derive(Subcommand, Debug)]
 #[command(after_help = HELP)]
 pub enum MastersArgs {
-    /// Show every master: role, term, commit and applied index, lag behind the leader, bytes on its disk
+    /// Show every master: role, term, commit and applied index, lag behind the leader, bytes on its
+    /// disk
     List(ListArgs),
-    /// Give a new master a seat, as one that listens, and wait until it has caught up
+    /// Add a new master as a learner, and wait until it has caught up
     Add(AddArgs),
-    /// Take a master out of the group
-    Remove(WhichArgs),
-    /// Let a master that listens vote
+    /// Remove a master from the group
+    Remove(MasterRefArgs),
+    /// Make a learner a voter
     Promote(PromoteArgs),
-    /// Hand the leadership over
+    /// Transfer the leadership
     Transfer(TransferArgs),
 }
 
@@ -56,10 +59,10 @@ pub enum MastersArgs {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct AddArgs {
-    /// Where the new master is, as the others reach it
+    /// Address of the new master, as the others reach it
     #[arg(value_name = "HOST:PORT", value_parser = master_address)]
     address: String,
-    /// How long to wait until it has caught up; said again, the command goes on waiting
+    /// Time to wait until it has caught up; the command may be repeated to continue waiting
     #[arg(long, default_value = "2mins", value_parser = duration, value_name = "DURATION")]
     wait: Duration,
     #[command(flatten)]
@@ -71,19 +74,19 @@ pub struct AddArgs {
 #[command(rename_all = "snake_case")]
 pub struct PromoteArgs {
     #[command(flatten)]
-    whom: WhichArgs,
-    /// Take this master out of the group in the same change: its number or HOST:PORT
+    target: MasterRefArgs,
+    /// Remove this master from the group in the same change: its number or HOST:PORT
     #[arg(long, value_name = "MASTER")]
-    in_place_of: Option<Which>,
+    in_place_of: Option<MasterRef>,
 }
 
 /// `meros masters remove | promote`.
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
-pub struct WhichArgs {
-    /// Which master: its number, as `meros masters list` shows it, or HOST:PORT
+pub struct MasterRefArgs {
+    /// The master: its number, as `meros masters list` shows it, or HOST:PORT
     #[arg(value_name = "MASTER")]
-    which: Which,
+    which: MasterRef,
     #[command(flatten)]
     cluster: ClusterFlags,
 }
@@ -92,9 +95,9 @@ pub struct WhichArgs {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct TransferArgs {
-    /// To whom: its number or HOST:PORT [default: the follower that lacks least]
+    /// The new leader: its number or HOST:PORT [default: the follower with the smallest lag]
     #[arg(value_name = "TO")]
-    to: Option<Which>,
+    to: Option<MasterRef>,
     #[command(flatten)]
     cluster: ClusterFlags,
 }
@@ -103,33 +106,31 @@ pub struct TransferArgs {
 pub async fn run(args: MastersArgs) -> Outcome {
     match args {
         MastersArgs::List(args) => show(args).await,
-        MastersArgs::Add(args) => {
-            change(&args.cluster, Wanted::Added(args.address), args.wait).await
-        }
+        MastersArgs::Add(args) => change(&args.cluster, Goal::Added(args.address), args.wait).await,
         MastersArgs::Remove(args) => {
-            change(&args.cluster, Wanted::Removed(args.which), CHANGE_PATIENCE).await
+            change(&args.cluster, Goal::Removed(args.which), CHANGE_TIMEOUT).await
         }
         MastersArgs::Promote(args) => {
-            let WhichArgs { which, cluster } = args.whom;
-            let wanted = match args.in_place_of {
-                Some(old) => Wanted::Replaced { old, new: which },
-                None => Wanted::Promoted(which),
+            let MasterRefArgs { which, cluster } = args.target;
+            let goal = match args.in_place_of {
+                Some(old) => Goal::Replaced { old, new: which },
+                None => Goal::Promoted(which),
             };
-            change(&cluster, wanted, CHANGE_PATIENCE).await
+            change(&cluster, goal, CHANGE_TIMEOUT).await
         }
         MastersArgs::Transfer(args) => {
-            change(&args.cluster, Wanted::Leading(args.to), CHANGE_PATIENCE).await
+            change(&args.cluster, Goal::Leading(args.to), CHANGE_TIMEOUT).await
         }
     }
 }
 
 async fn show(args: ListArgs) -> Outcome {
     let mut members = Members::open(&args.cluster)?;
-    let answers = members.look(LOOK_PATIENCE).await;
+    let answers = members.query(QUERY_TIMEOUT).await;
     members.close().await;
     let group = Group::of(&answers);
     if answers.values().all(Result::is_err) {
-        return Err(nobody(&answers));
+        return Err(no_answer_error(&answers));
     }
     if args.json {
         return list::print_json(&group.json());
@@ -142,9 +143,9 @@ async fn show(args: ListArgs) -> Outcome {
     Ok(())
 }
 
-/// Where the members are that have answered, the leader first.
+/// The addresses of the members that have answered, the leader first.
 pub(super) async fn in_order(members: &mut Members) -> Outcome<Vec<String>> {
-    let answers = members.look(LOOK_PATIENCE).await;
+    let answers = members.query(QUERY_TIMEOUT).await;
     let group = Group::of(&answers);
     let first = group.leader.iter().map(|(_, address)| address.clone());
     let others = group.masters.iter().filter(|row| row.log.is_some());
@@ -155,98 +156,105 @@ pub(super) async fn in_order(members: &mut Members) -> Outcome<Vec<String>> {
         }
     }
     match order.is_empty() {
-        true => Err(nobody(&answers)),
+        true => Err(no_answer_error(&answers)),
         false => Ok(order),
     }
 }
 
-fn nobody(answers: &Answers) -> Failure {
+fn no_answer_error(answers: &Answers) -> CliError {
     let reasons = answers.iter().map(|(address, answer)| match answer {
         Ok(status) => format!(
             "{address}: {}",
-            status.waiting.as_deref().unwrap_or("it begins")
+            status.waiting.as_deref().unwrap_or("it is starting")
         ),
         Err(reason) => format!("{address}: {reason}"),
     });
     let reasons: Vec<String> = reasons.collect();
-    Failure::new(format!(
+    CliError::new(format!(
         "no master of a group answers: {}",
         reasons.join("; ")
     ))
     .next("name those of the group with --master")
 }
 
-async fn change(cluster: &ClusterFlags, wanted: Wanted, patience: Duration) -> Outcome {
+async fn change(cluster: &ClusterFlags, goal: Goal, timeout: Duration) -> Outcome {
     let mut members = Members::open(cluster)?;
-    if let Wanted::Added(address) = &wanted {
-        members.know(address);
+    if let Goal::Added(address) = &goal {
+        members.add_address(address);
     }
-    let outcome = pursue(&mut members, Change::new(wanted), patience).await;
+    let outcome = run_change(&mut members, Change::new(goal), timeout).await;
     members.close().await;
     out!("{}", outcome?);
     Ok(())
 }
 
-/// Looks and does what is next, until it is done: in a line, what has changed.
-async fn pursue(members: &mut Members, mut change: Change, patience: Duration) -> Outcome<String> {
+/// Repeats queries and requests until the change is complete. Returns the result in one line.
+async fn run_change(
+    members: &mut Members,
+    mut change: Change,
+    timeout: Duration,
+) -> Outcome<String> {
     let clock = members.clock().clone();
     let begun = clock.now();
-    let (mut said, mut late) = (String::new(), false);
+    let (mut last_reason, mut late) = (String::new(), false);
     loop {
-        let group = Group::of(&members.look(GLANCE_PATIENCE).await);
+        let group = Group::of(&members.query(CHANGE_QUERY_TIMEOUT).await);
         if let Some(reason) = members.refusal() {
-            return Err(Failure::new(format!("a master refused: {reason}")));
+            return Err(CliError::new(format!("a master refused: {reason}")));
         }
         let waits_for = match change.next(&group) {
             Next::Done(line) => return Ok(line),
-            Next::Refuse(reason) => return Err(Failure::new(reason)),
+            Next::Refuse(reason) => return Err(CliError::new(reason)),
             Next::Wait(reason) => Some(reason),
-            Next::Ask(wanted) => match ask(members, &group, wanted).await {
-                Asked::Begun => None,
-                Asked::NotNow(reason) => Some(reason),
-                Asked::Refused(reason) => {
-                    // It may be refused because an answer was lost, and it is done already.
-                    let group = Group::of(&members.look(GLANCE_PATIENCE).await);
+            Next::Send(request) => match ask(members, &group, request).await {
+                Answer::Started => None,
+                Answer::NotNow(reason) => Some(reason),
+                Answer::Refused(reason) => {
+                    // It may be refused because an earlier answer was lost and it is already done.
+                    let group = Group::of(&members.query(CHANGE_QUERY_TIMEOUT).await);
                     return match change.next(&group) {
                         Next::Done(line) => Ok(line),
-                        _ => Err(Failure::new(format!("the leader refused: {reason}"))),
+                        _ => Err(CliError::new(format!("the leader refused: {reason}"))),
                     };
                 }
             },
         };
-        if clock.now() - begun >= patience {
-            // What the leader has just begun is looked at once more.
+        if clock.now() - begun >= timeout {
+            // One more query after the leader has started the change.
             if waits_for.is_some() || late {
-                let reason = waits_for.unwrap_or(said);
-                return Err(Failure::new(format!("not within {patience:?}: {reason}"))
-                    .next("run it again to go on; `meros masters list` shows how it stands"));
+                let reason = waits_for.unwrap_or(last_reason);
+                return Err(
+                    CliError::new(format!("not within {timeout:?}: {reason}")).next(
+                        "repeat the command to continue; `meros masters list` shows the status",
+                    ),
+                );
             }
             late = true;
         }
-        if let Some(reason) = waits_for.filter(|reason| *reason != said) {
+        if let Some(reason) = waits_for.filter(|reason| *reason != last_reason) {
             out!("{reason}");
-            said = reason;
+            last_reason = reason;
         }
-        clock.sleep(AGAIN).await;
+        clock.sleep(QUERY_PAUSE).await;
     }
 }
 
-/// What the leader made of a wish.
-enum Asked {
-    Begun,
+/// The leader's answer to a request.
+enum Answer {
+    Started,
     NotNow(String),
     Refused(String),
 }
 
-async fn ask(members: &Members, group: &Group, wanted: ChangeMasters) -> Asked {
+async fn ask(members: &Members, group: &Group, request: ChangeMasters) -> Answer {
     let Some((_, address)) = &group.leader else {
-        return Asked::NotNow(group.summary());
+        return Answer::NotNow(group.summary());
     };
-    match members.ask(address, wanted).await {
-        Ok(Ok(_)) => Asked::Begun,
-        Ok(Err(ChangeRefused::Refused { reason })) => Asked::Refused(reason),
-        Ok(Err(refused)) => Asked::NotNow(refused.to_string()),
-        Err(lost) => Asked::NotNow(lost.to_string()),
+    match members.ask(address, request).await {
+        Ok(Ok(_)) => Answer::Started,
+        Ok(Err(ChangeRefused::Refused { reason })) => Answer::Refused(reason),
+        Ok(Err(refused)) => Answer::NotNow(refused.to_string()),
+        Err(lost) => Answer::NotNow(lost.to_string()),
     }
 }
 

@@ -1,7 +1,8 @@
-//! The members of a group of masters, each asked for itself: for the verbs `meros masters` and `meros registry dump`.
+//! The members of a group of masters, each queried directly: for `meros masters` and `meros
+//! registry dump`.
 //!
-//! Remembers the addresses that it was given and those that members have named since. Everybody is asked at once and has the same
-//! patience, so that a master that is down costs one wait and not several. Decides nothing.
+//! Queries the given addresses, and those that members have reported. All are queried at once with
+//! the same time limit, so that several unreachable masters cost one timeout.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,16 +13,16 @@ use futures_util::future::join_all;
 use runtime::{AskError, Clock, Node, Pid, Remote};
 use transport::Endpoint;
 
-use super::{ClusterFlags, PATIENCE, no_answer, open};
-use crate::failure::{Failure, Outcome};
+use super::{ANSWER_TIMEOUT, ClusterFlags, no_answer, open};
+use crate::error::{CliError, Outcome};
 
-/// More addresses than that are never asked.
+/// The maximum of queried addresses.
 const ADDRESSES_MAX: usize = 256;
 
-/// What each address answered; of one that did not, why.
+/// The answer of each address, or why there is none.
 pub type Answers = BTreeMap<String, Result<MasterStatus, String>>;
 
-/// An operator's node, and where masters are.
+/// An operator's node, and the masters' addresses.
 pub struct Members {
     node: Node,
     endpoint: Endpoint,
@@ -30,7 +31,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Opens a socket; the masters are found when they are asked.
+    /// Opens a socket. Connections are made on demand.
     pub fn open(flags: &ClusterFlags) -> Outcome<Self> {
         let addresses = flags.addresses();
         let (node, endpoint) = open(&flags.identity(None)?)?;
@@ -47,22 +48,22 @@ impl Members {
         self.node.clock()
     }
 
-    /// Why a master did not say how it stands, if this operator may not know.
+    /// The reason why a master refused its status to this operator, if one did.
     pub fn refusal(&self) -> Option<&str> {
         self.refusal.as_deref()
     }
 
-    /// One more address to be asked.
-    pub fn know(&mut self, address: &str) {
+    /// Adds an address.
+    pub fn add_address(&mut self, address: &str) {
         if self.addresses.len() < ADDRESSES_MAX {
             self.addresses.insert(address.to_owned());
         }
     }
 
-    /// Asks everybody how it stands, also those whom the answers name.
-    pub async fn look(&mut self, patience: Duration) -> Answers {
+    /// Queries the status of all, including the members that the answers report.
+    pub async fn query(&mut self, timeout: Duration) -> Answers {
         let mut answers = Answers::new();
-        // Ends: each round asks addresses that were not asked before, and there are so many at most.
+        // Ends: each round asks new addresses, whose number is bounded.
         loop {
             let unasked = self.addresses.iter();
             let unasked: Vec<String> = unasked
@@ -72,57 +73,62 @@ impl Members {
             if unasked.is_empty() {
                 return answers;
             }
-            let asked = unasked.iter().map(|address| self.view(address, patience));
-            let heard = join_all(asked).await;
-            let told = heard.into_iter().map(|answer| {
+            let asked = unasked.iter().map(|address| self.view(address, timeout));
+            let results = join_all(asked).await;
+            let statuses = results.into_iter().map(|answer| {
                 answer?.map_err(|NotShown { reason }| {
                     self.refusal = Some(reason.clone());
                     reason
                 })
             });
-            let heard: Vec<Result<MasterStatus, String>> = told.collect();
-            let seats = heard.iter().flatten().flat_map(|status| &status.seats);
-            let named: Vec<String> = seats.filter_map(|seat| seat.address.clone()).collect();
-            named.iter().for_each(|address| self.know(address));
-            answers.extend(unasked.into_iter().zip(heard));
+            let results: Vec<Result<MasterStatus, String>> = statuses.collect();
+            let members = results.iter().flatten().flat_map(|status| &status.members);
+            let named: Vec<String> = members
+                .filter_map(|member| member.address.clone())
+                .collect();
+            named.iter().for_each(|address| self.add_address(address));
+            answers.extend(unasked.into_iter().zip(results));
         }
     }
 
     async fn view(
         &self,
         address: &str,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Result<MasterStatus, NotShown>, String> {
         let asked = async {
-            let pid = self.find(address, patience).await?;
-            let asked = self.node.ask(&pid, ViewMaster, patience).await;
+            let pid = self.find(address, timeout).await?;
+            let asked = self.node.ask(&pid, ViewMaster, timeout).await;
             asked.map_err(|error| error.to_string())
         };
-        let answer = self.clock().timeout(patience, asked).await;
-        answer.unwrap_or_else(|_| Err(format!("no answer within {patience:?}")))
+        let answer = self.clock().timeout(timeout, asked).await;
+        answer.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
     }
 
-    async fn find(&self, address: &str, patience: Duration) -> Result<Pid, String> {
+    async fn find(&self, address: &str, timeout: Duration) -> Result<Pid, String> {
         let linked = self.node.connect(address).await;
-        linked.map_err(|error| crate::failure::chain(&error))?;
-        let found = self.node.find(address, NAME, patience).await;
+        linked.map_err(|error| crate::error::chain(&error))?;
+        let found = self.node.find(address, NAME, timeout).await;
         found.map_err(|error| match error {
             AskError::Gone => {
-                "it belongs to no group: it was started without --initial_masters, or ends just now"
+                "it belongs to no group: it was started without --initial_masters, or is stopping"
                     .to_owned()
             }
             error => error.to_string(),
         })
     }
 
-    /// Asks one member something.
+    /// Sends a request to one member.
     pub async fn ask<M: Remote>(&self, address: &str, question: M) -> Outcome<M::Result> {
-        let pid = self.find(address, PATIENCE).await.map_err(Failure::new)?;
-        let answer = self.node.ask(&pid, question, PATIENCE).await;
+        let pid = self
+            .find(address, ANSWER_TIMEOUT)
+            .await
+            .map_err(CliError::new)?;
+        let answer = self.node.ask(&pid, question, ANSWER_TIMEOUT).await;
         answer.map_err(|error| no_answer(address, &error))
     }
 
-    /// Says farewell.
+    /// Closes the connections.
     pub async fn close(self) {
         self.node.shutdown().await;
         self.endpoint.close().await;

@@ -1,8 +1,9 @@
-//! The verbs `meros registry dump | restore`: what the masters must not forget, in one file.
+//! The verbs `meros registry dump | restore`: the masters' registry in one file.
 //!
-//! A dump is read from a running group, or from the directory of a master that is stopped: of a group's member, also when no majority is
-//! left, or of one that was alone. A restore makes a new group of one in the directory of a master that is stopped. Neither deletes
-//! anything: what is in the way is refused, or moved aside when that was asked for.
+//! A dump is taken from a running group, or from the directory of a stopped master: a member of a
+//! group, also without a majority, or a standalone master. A restore makes a new group of one in
+//! the directory of a stopped master. Neither deletes anything: existing files are an error, or are
+//! moved aside on request.
 
 use std::path::{Path, PathBuf};
 
@@ -21,19 +22,19 @@ use storage::sled_store::SledStore;
 use super::ClusterFlags;
 use super::masters::in_order;
 use super::members::Members;
-use crate::failure::{Failure, Outcome};
-use crate::master::{ALONE, LOG, holds_anything};
+use crate::error::{CliError, Outcome};
+use crate::master::{LOG, STANDALONE, is_nonempty};
 use crate::out;
 
 /// The number of a restored master.
-const FIRST: u64 = 1;
+const RESTORED_ID: u64 = 1;
 
-/// Keep the masters' registry in a file, and begin anew with it
+/// Save the masters' registry to a file, and restore it
 #[derive(Subcommand, Debug)]
 pub enum RegistryArgs {
-    /// Write the registry into a file
+    /// Write the registry to a file
     Dump(DumpArgs),
-    /// Make a file the registry of a stopped master, which becomes a new group of one
+    /// Restore the registry of a stopped master from a file; it becomes a new group of one
     Restore(RestoreArgs),
 }
 
@@ -41,19 +42,21 @@ pub enum RegistryArgs {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct DumpArgs {
-    /// The file to be written
+    /// The file to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Read the work directory of a master that is stopped, instead of asking a running group: also when no majority is left
+    /// Read the work directory of a stopped master instead of asking a running group: works without
+    /// a majority
     #[arg(long, value_name = "DIR")]
     work_dir: Option<PathBuf>,
-    /// Leave out what this master did not know to be committed: operations that may never have been acknowledged to anybody
+    /// Omit entries that this master did not know to be committed: operations that may never have
+    /// been acknowledged
     #[arg(long, requires = "work_dir")]
     committed_only: bool,
-    /// Take what any member has, without asking a majority: newer operations may be missing
+    /// Take the state of any member without asking a majority: newer operations may be missing
     #[arg(long, conflicts_with = "work_dir")]
     stale: bool,
-    /// Replace the file if there is one
+    /// Replace an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -64,13 +67,13 @@ pub struct DumpArgs {
 #[derive(Args, Debug)]
 #[command(rename_all = "snake_case")]
 pub struct RestoreArgs {
-    /// A file that `meros registry dump` wrote
+    /// A file written by `meros registry dump`
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The work directory of a master that is stopped; made if missing
+    /// The work directory of a stopped master; created if missing
     #[arg(long, value_name = "DIR")]
     work_dir: PathBuf,
-    /// Move a registry that is there already aside; it is not deleted
+    /// Move an existing registry aside; it is not deleted
     #[arg(long)]
     force: bool,
 }
@@ -78,22 +81,22 @@ pub struct RestoreArgs {
 /// `meros registry`.
 pub async fn run(args: RegistryArgs) -> Outcome {
     match args {
-        RegistryArgs::Dump(args) => keep(&args).await,
+        RegistryArgs::Dump(args) => write_dump(&args).await,
         RegistryArgs::Restore(args) => restore(&args, new_group()),
     }
 }
 
-/// A dump, and what an operator should know of it.
+/// A dump, and a note for the operator.
 struct Found {
     dump: Dump,
     note: String,
 }
 
-async fn keep(args: &DumpArgs) -> Outcome {
-    // Said before all the work; `write_file` makes sure of it.
+async fn write_dump(args: &DumpArgs) -> Outcome {
+    // Checked before the work; `write_file` checks it again.
     if !args.force && args.file.symlink_metadata().is_ok() {
         return Err(
-            Failure::new(format!("{} is there already", args.file.display()))
+            CliError::new(format!("{} already exists", args.file.display()))
                 .next("choose another name, or replace it with --force"),
         );
     }
@@ -106,13 +109,13 @@ async fn keep(args: &DumpArgs) -> Outcome {
         true => dump::replace_file(&args.file, &found.dump),
         false => dump::write_file(&args.file, &found.dump),
     };
-    written.map_err(|error| Failure::because("not dumped", &error))?;
+    written.map_err(|error| CliError::because("not dumped", &error))?;
     let (path, held) = (args.file.display(), counted(&held));
     out!("{path}: {held}; {}{}", place(&found.dump), found.note);
     Ok(())
 }
 
-/// Asks the leader first, and then whoever else answers.
+/// Asks the leader first, then the other reachable members.
 async fn online(args: &DumpArgs) -> Outcome<Found> {
     let mut members = Members::open(&args.cluster)?;
     let outcome = ask(&mut members, args.stale).await;
@@ -121,7 +124,7 @@ async fn online(args: &DumpArgs) -> Outcome<Found> {
 }
 
 async fn ask(members: &mut Members, stale: bool) -> Outcome<Found> {
-    let mut failure = Failure::new("no master answers");
+    let mut failure = CliError::new("no master answers");
     for address in in_order(members).await? {
         match read(members, &address, stale).await {
             Ok(found) => return Ok(found),
@@ -129,12 +132,12 @@ async fn ask(members: &mut Members, stale: bool) -> Outcome<Found> {
         }
     }
     Err(failure.next(
-        "--stale takes what one member has; with --work_dir a stopped master's directory is read",
+        "--stale dumps the state of one member; --work_dir reads a stopped master's directory",
     ))
 }
 
 async fn read(members: &Members, address: &str, stale: bool) -> Outcome<Found> {
-    let refused = |error| Failure::because(format_args!("no dump from {address}"), &error);
+    let refused = |error| CliError::because(format_args!("no dump from {address}"), &error);
     let taken: DumpTaken = members
         .ask(address, TakeDump { stale })
         .await?
@@ -145,7 +148,7 @@ async fn read(members: &Members, address: &str, stale: bool) -> Outcome<Found> {
         let asked = members.ask(address, ReadDump { number, offset }).await?;
         let piece = asked.map_err(refused)?;
         if piece.data.is_empty() {
-            return Err(Failure::new(format!(
+            return Err(CliError::new(format!(
                 "{address} sent {offset} of {} bytes",
                 taken.bytes
             )));
@@ -160,31 +163,31 @@ async fn read(members: &Members, address: &str, stale: bool) -> Outcome<Found> {
         content: content.into(),
     };
     let note = match stale {
-        true => format!("; as {address} has it, newer operations may be missing"),
+        true => format!("; the state of {address}, newer operations may be missing"),
         false => String::new(),
     };
     Ok(Found { dump, note })
 }
 
-/// Reads the directory of a master that is stopped.
+/// Reads the directory of a stopped master.
 fn offline(work_dir: &Path, committed_only: bool) -> Outcome<Found> {
-    let (log, alone) = (work_dir.join(LOG), work_dir.join(ALONE));
-    if holds_anything(&log) {
-        return of_member(&log, committed_only);
+    let (log, standalone) = (work_dir.join(LOG), work_dir.join(STANDALONE));
+    if is_nonempty(&log) {
+        return of_group_member(&log, committed_only);
     }
-    if holds_anything(&alone) {
-        return of_one_alone(&alone);
+    if is_nonempty(&standalone) {
+        return of_standalone(&standalone);
     }
-    Err(Failure::new(format!(
-        "{} holds no registry: expected a master's --work_dir, with a directory {LOG} or {ALONE} in it",
+    Err(CliError::new(format!(
+        "{} holds no registry: expected a master's --work_dir, with a directory {LOG} or {STANDALONE} in it",
         work_dir.display()
     )))
 }
 
-fn of_member(log: &Path, committed_only: bool) -> Outcome<Found> {
-    free(log)?;
+fn of_group_member(log: &Path, committed_only: bool) -> Outcome<Found> {
+    check_unused(log)?;
     let failed = |error: &dyn std::error::Error| {
-        Failure::because(format_args!("no dump of {}", log.display()), error)
+        CliError::because(format_args!("no dump of {}", log.display()), error)
     };
     let mut store = StoredLog::open(log).map_err(|error| failed(&error))?;
     let reach = match committed_only {
@@ -201,12 +204,10 @@ fn of_member(log: &Path, committed_only: bool) -> Outcome<Found> {
     let note = match (taken.uncertain, committed_only) {
         (0, _) => String::new(),
         (count, true) => {
-            format!(
-                "; {count} entries behind that, of which it is not known that they were committed, are left out"
-            )
+            format!("; {count} later entries that may not be committed are omitted")
         }
         (count, false) => {
-            format!("; of the last {count} entries it is not known here that they were committed")
+            format!("; the last {count} entries may not be committed")
         }
     };
     Ok(Found {
@@ -215,10 +216,10 @@ fn of_member(log: &Path, committed_only: bool) -> Outcome<Found> {
     })
 }
 
-fn of_one_alone(directory: &Path) -> Outcome<Found> {
-    free(directory)?;
+fn of_standalone(directory: &Path) -> Outcome<Found> {
+    check_unused(directory)?;
     let failed = |error: &dyn std::error::Error| {
-        Failure::because(format_args!("no dump of {}", directory.display()), error)
+        CliError::because(format_args!("no dump of {}", directory.display()), error)
     };
     let store = SledStore::open(directory).map_err(|error| failed(&error))?;
     let state = LocalRegistry::content(&store).map_err(|error| failed(&error))?;
@@ -229,37 +230,37 @@ fn of_one_alone(directory: &Path) -> Outcome<Found> {
         names: Bytes::new(),
         content: written(&RegistryMachine::holding(state))?,
     };
-    let note = "; of a master that was alone".to_owned();
+    let note = "; of a standalone master".to_owned();
     Ok(Found { dump, note })
 }
 
 fn restore(args: &RestoreArgs, group: u64) -> Outcome {
-    let unusable = |error: &dyn std::error::Error| Failure::because("not restored", error);
+    let unusable = |error: &dyn std::error::Error| CliError::because("not restored", error);
     let dump = dump::read_file(&args.file).map_err(|error| unusable(&error))?;
     let held = content(&dump.content)?;
-    let directories = [args.work_dir.join(LOG), args.work_dir.join(ALONE)];
-    let taken: Vec<&PathBuf> = directories
-        .iter()
-        .filter(|one| holds_anything(one))
-        .collect();
+    let directories = [args.work_dir.join(LOG), args.work_dir.join(STANDALONE)];
+    let taken: Vec<&PathBuf> = directories.iter().filter(|one| is_nonempty(one)).collect();
     for directory in &taken {
-        free(directory)?;
+        check_unused(directory)?;
         if !args.force {
             return Err(
-                Failure::new(format!("{} holds a registry already", directory.display()))
-                    .next("choose another --work_dir, or have it moved aside with --force"),
+                CliError::new(format!("{} holds a registry already", directory.display()))
+                    .next("choose another --work_dir, or move it aside with --force"),
             );
         }
     }
-    let identity = Identity { id: FIRST, group };
-    let content = dumping::beginning(RegistryMachine::new(), &dump.content, FIRST)
+    let identity = Identity {
+        id: RESTORED_ID,
+        group,
+    };
+    let content = dumping::beginning(RegistryMachine::new(), &dump.content, RESTORED_ID)
         .map_err(|error| unusable(&error))?;
     for directory in taken {
         let aside = storage::set_aside(directory, "aside").map_err(|error| unusable(&error))?;
         out!("{} is now {}", directory.display(), aside.display());
     }
     storage::make_private(&args.work_dir).map_err(|error| {
-        Failure::because(
+        CliError::because(
             format_args!("cannot make {}", args.work_dir.display()),
             &error,
         )
@@ -273,43 +274,43 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
         place(&dump)
     );
     out!(
-        "it is master {FIRST}, alone in the new group {:016x}: start it with this --work_dir, then `meros masters add` each of the others, \
-         which begin with empty directories",
+        "it is master {RESTORED_ID}, the only member of the new group {:016x}: start it with this --work_dir, then `meros masters add` the others, \
+         with empty directories",
         identity.group
     );
     Ok(())
 }
 
-/// Refuses a directory that a running master has.
-fn free(directory: &Path) -> Outcome {
+/// Refuses a directory that a running master uses.
+fn check_unused(directory: &Path) -> Outcome {
     match storage::in_use(directory) {
-        true => Err(Failure::new(format!(
+        true => Err(CliError::new(format!(
             "{} is in use: a master runs there",
             directory.display()
         ))
-        .next("stop it first; a running group is asked without --work_dir")),
+        .next("stop it first, or omit --work_dir to ask the running group")),
         false => Ok(()),
     }
 }
 
-/// A number that no other group has.
+/// A random id for the new group.
 fn new_group() -> u64 {
     let uuid = Node::builder("restore").build().fresh_uuid();
     let half: [u8; 8] = std::array::from_fn(|nth| uuid[nth + 8]);
     u64::from_be_bytes(half)
 }
 
-/// The registry in a dump.
+/// The registry's encoding in a dump.
 fn written(machine: &RegistryMachine) -> Outcome<Bytes> {
     let written = machine.snapshot();
-    written.map_err(|garbled| Failure::because("the registry cannot be written", &garbled))
+    written.map_err(|garbled| CliError::because("the registry cannot be written", &garbled))
 }
 
 fn content(bytes: &[u8]) -> Outcome<RegistryMachine> {
     let mut machine = RegistryMachine::new();
     machine
         .restore(bytes)
-        .map_err(|error| Failure::because("the dump holds no registry of this version", &error))?;
+        .map_err(|error| CliError::because("the dump holds no registry of this version", &error))?;
     Ok(machine)
 }
 
@@ -323,7 +324,7 @@ fn counted(registry: &RegistryMachine) -> String {
     )
 }
 
-/// Where a dump stands in its group's history.
+/// The position of a dump in its group's history.
 fn place(dump: &Dump) -> String {
     let masters = String::from_utf8_lossy(&dump.names);
     let of = match (dump.group, masters.is_empty()) {
@@ -361,7 +362,7 @@ mod tests {
         file
     }
 
-    fn again(file: &Path, work_dir: &Path, group: u64, force: bool) -> Outcome {
+    fn restore_again(file: &Path, work_dir: &Path, group: u64, force: bool) -> Outcome {
         let args = RestoreArgs {
             file: file.to_owned(),
             work_dir: work_dir.to_owned(),
@@ -371,33 +372,37 @@ mod tests {
     }
 
     #[test]
-    fn what_was_restored_can_be_dumped_again_and_is_another_group() {
+    fn restored_registry_is_a_new_group() {
         let home = tempfile::tempdir().unwrap();
         let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
-        let old = again(&file, &work_dir, 7, false).unwrap_err().to_string();
+        let old = restore_again(&file, &work_dir, 7, false)
+            .unwrap_err()
+            .to_string();
         assert!(old.contains("it is the old group's"), "{old}");
-        again(&file, &work_dir, 8, false).unwrap();
+        restore_again(&file, &work_dir, 8, false).unwrap();
         let found = offline(&work_dir, false).unwrap().dump;
         assert_eq!((found.index, found.term), (90, 3));
         let registry = content(&found.content).unwrap();
         assert_eq!(registry.state().removed_frameworks.len(), 1);
         assert_eq!(found.group, 8);
-        let refused = again(&file, &work_dir, 9, false).unwrap_err().to_string();
+        let refused = restore_again(&file, &work_dir, 9, false)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("holds a registry already") && refused.contains("--force"));
-        again(&file, &work_dir, 9, true).unwrap();
+        restore_again(&file, &work_dir, 9, true).unwrap();
         assert_eq!(offline(&work_dir, false).unwrap().dump.group, 9);
         let aside = work_dir.join("log.aside.1");
-        assert!(holds_anything(&aside), "nothing was deleted");
+        assert!(is_nonempty(&aside), "nothing was deleted");
     }
 
     #[test]
-    fn a_directory_in_use_is_neither_read_nor_replaced() {
+    fn directory_in_use_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let (file, work_dir) = (dumped(home.path()), home.path().join("master"));
-        again(&file, &work_dir, 8, false).unwrap();
+        restore_again(&file, &work_dir, 8, false).unwrap();
         let running = StoredLog::open(work_dir.join(LOG)).unwrap();
         for failure in [
-            again(&file, &work_dir, 9, true).unwrap_err(),
+            restore_again(&file, &work_dir, 9, true).unwrap_err(),
             offline(&work_dir, false).err().unwrap(),
         ] {
             assert!(
@@ -410,23 +415,23 @@ mod tests {
     }
 
     #[test]
-    fn the_registry_of_a_master_that_was_alone_is_dumped_and_moved_aside() {
+    fn standalone_registry_is_dumped_and_moved_aside() {
         let home = tempfile::tempdir().unwrap();
         let work_dir = home.path().join("master");
-        let mut store = SledStore::open(work_dir.join(ALONE)).unwrap();
+        let mut store = SledStore::open(work_dir.join(STANDALONE)).unwrap();
         store.commit(Changes::new()).unwrap();
         drop(store);
         let dump = offline(&work_dir, false).unwrap().dump;
         assert_eq!((dump.group, dump.term), (0, 1));
         let file = home.path().join("alone");
         dump::write_file(&file, &dump).unwrap();
-        assert!(again(&file, &work_dir, 8, false).is_err());
-        again(&file, &work_dir, 9, true).unwrap();
-        assert!(work_dir.join("registry.aside.1").exists() && !work_dir.join(ALONE).exists());
+        assert!(restore_again(&file, &work_dir, 8, false).is_err());
+        restore_again(&file, &work_dir, 9, true).unwrap();
+        assert!(work_dir.join("registry.aside.1").exists() && !work_dir.join(STANDALONE).exists());
     }
 
     #[test]
-    fn a_directory_without_a_registry_and_a_damaged_file_are_refused_by_name() {
+    fn missing_registry_or_damaged_dump_is_refused() {
         let home = tempfile::tempdir().unwrap();
         let failure = offline(home.path(), false).err().unwrap().to_string();
         assert!(failure.contains("holds no registry"), "{failure}");
@@ -436,7 +441,9 @@ mod tests {
         bytes[last] ^= 1;
         std::fs::write(&file, bytes).unwrap();
         let work_dir = home.path().join("master");
-        let failure = again(&file, &work_dir, 8, false).unwrap_err().to_string();
+        let failure = restore_again(&file, &work_dir, 8, false)
+            .unwrap_err()
+            .to_string();
         assert!(failure.contains("its checksum is"), "{failure}");
         assert!(!work_dir.exists());
     }

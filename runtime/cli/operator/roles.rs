@@ -1,11 +1,12 @@
-//! The verbs about roles: `meros roles`, `meros quota show | set | reset` and `meros weights show | set`.
+//! The verbs for roles: `meros roles`, `meros quota show | set | reset` and `meros weights show |
+//! set`.
 //!
-//! The leading master is asked, whatever master is named first. Decides nothing: the master judges what is set.
+//! Requests go to the leader, which validates them.
 
 use std::collections::BTreeMap;
 
 use ::master::Config;
-use ::master::http::words;
+use ::master::http::role_json;
 use clap::{Args, Subcommand};
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights, ViewRoles};
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::list::{amounts, plain, print, print_json};
 use super::{ClusterFlags, ListArgs, Operator};
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::flags::Text;
 use crate::out;
 
@@ -25,23 +26,23 @@ Examples:
   meros quota set eng --guarantee 'cpus:4;mem:8192' --limit cpus:16
   meros quota set --json '{\"quota_configs\": [{\"role\": \"eng\", \"limits\": {\"cpus\": {\"value\": 16}}}, {\"role\": \"ops\"}]}'
   meros quota reset eng
-A limit holds for a role and all roles below it. What a role guarantees is shared by the roles below it.";
+A limit applies to a role and all roles below it. The guarantee of a role is shared by the roles below it.";
 
 const WEIGHTS_HELP: &str = "\
 Example:
   meros weights set dev=2,prod=3.5
-What is set here wins over the masters' --weights, and outlives them; 1 is what every other role has.";
+These weights are persistent and override the masters' --weights; all other roles have weight 1.";
 
-/// Show and change what roles are sure of, and may not go beyond
+/// Show and change the guarantees and limits of roles
 #[derive(Subcommand, Debug)]
 #[command(after_help = QUOTA_HELP)]
 pub enum QuotaArgs {
-    /// Show the roles with a quota, and what they consume of it
+    /// Show the roles with a quota, and their consumption
     Show(ListArgs),
-    /// Give a role a quota in place of the one it has, or several roles at once, all or none
+    /// Replace the quota of a role, or of several roles atomically
     #[command(after_help = QUOTA_HELP)]
     Set(Box<SetQuotaArgs>),
-    /// Take the quotas of these roles away
+    /// Remove the quotas of roles
     #[command(after_help = "Example: meros quota reset eng ops/batch")]
     Reset(ResetQuotaArgs),
 }
@@ -53,7 +54,7 @@ pub struct SetQuotaArgs {
     /// The role
     #[arg(required_unless_present = "json")]
     role: Option<String>,
-    /// Kept free for the role until it takes it, as in `cpus:4;mem:8192`
+    /// Guarantee: resources kept free for the role, for example `cpus:4;mem:8192`
     #[arg(
         long,
         value_name = "AMOUNTS",
@@ -61,7 +62,7 @@ pub struct SetQuotaArgs {
         hide_default_value = true
     )]
     guarantee: Quantities,
-    /// The most that the role may hold, as in `cpus:16`
+    /// Limit: the most that the role may hold, for example `cpus:16`
     #[arg(
         long,
         value_name = "AMOUNTS",
@@ -69,10 +70,10 @@ pub struct SetQuotaArgs {
         hide_default_value = true
     )]
     limit: Quantities,
-    /// Several roles as JSON, or as file:///PATH of it
+    /// Quotas of several roles as JSON, or file:///PATH
     #[arg(long, value_name = "JSON", conflicts_with_all = ["role", "guarantee", "limit"])]
     json: Option<Text>,
-    /// Also if the cluster has less than is guaranteed, or the role holds more than its limit already
+    /// Also if the cluster has less than the guarantee, or the role already exceeds its limit
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -94,9 +95,9 @@ pub struct ResetQuotaArgs {
 #[derive(Subcommand, Debug)]
 #[command(after_help = WEIGHTS_HELP)]
 pub enum WeightsArgs {
-    /// Show the roles that have another weight than 1
+    /// Show the roles with a weight other than 1
     Show(ListArgs),
-    /// Give roles weights, all or none
+    /// Set weights of roles, atomically
     #[command(after_help = WEIGHTS_HELP)]
     Set(SetWeightsArgs),
 }
@@ -116,7 +117,7 @@ pub struct SetWeightsArgs {
 pub async fn list(args: ListArgs) -> Outcome {
     let roles = look(&args.cluster).await?;
     if args.json {
-        return print_json(&roles.iter().map(words::role).collect());
+        return print_json(&roles.iter().map(role_json::role).collect());
     }
     let row = |role: &RoleView| {
         [
@@ -167,7 +168,7 @@ async fn show_quotas(args: ListArgs) -> Outcome {
     let mut roles = look(&args.cluster).await?;
     roles.retain(|role| !role.quota.is_default());
     if args.json {
-        let quota = |role: &RoleView| words::role(role)["quota"].take();
+        let quota = |role: &RoleView| role_json::role(role)["quota"].take();
         return print_json(&roles.iter().map(quota).collect());
     }
     let row = |role: &RoleView| {
@@ -194,8 +195,9 @@ fn limits(quota: &Quota) -> String {
 async fn set_quotas(args: SetQuotaArgs) -> Outcome {
     let mut update = match (&args.json, args.role) {
         (Some(Text(text)), _) => {
-            let said = words::quotas(text.as_bytes());
-            said.map_err(|problem| Failure::usage(format!("--json: {problem}")))?
+            let given = role_json::quotas(text.as_bytes());
+            given
+                .map_err(|problem| CliError::usage(format!("--json: {problem}")))?
                 .update
         }
         (None, role) => {
@@ -205,7 +207,7 @@ async fn set_quotas(args: SetQuotaArgs) -> Outcome {
             };
             if quota.is_default() {
                 let problem = "neither --guarantee nor --limit is given";
-                return Err(Failure::usage(problem).next("`meros quota reset` takes a quota away"));
+                return Err(CliError::usage(problem).next("`meros quota reset` takes a quota away"));
             }
             UpdateQuotas {
                 quotas: role.into_iter().map(|role| (role, quota.clone())).collect(),
@@ -228,11 +230,11 @@ pub async fn weights(args: WeightsArgs) -> Outcome {
         WeightsArgs::Show(args) => show_weights(args).await,
         WeightsArgs::Set(args) => {
             let weights: BTreeMap<String, f64> = Config::parse_weights(&args.weights)
-                .map_err(|error| Failure::usage(error.to_string()))?;
-            let said = |(role, weight): (&String, &f64)| format!("{role}={weight}");
-            let said: Vec<_> = weights.iter().map(said).collect();
+                .map_err(|error| CliError::usage(error.to_string()))?;
+            let given = |(role, weight): (&String, &f64)| format!("{role}={weight}");
+            let given: Vec<_> = weights.iter().map(given).collect();
             change(&args.cluster, UpdateWeights { weights }).await?;
-            out!("weights: {}", said.join(", "));
+            out!("weights: {}", given.join(", "));
             Ok(())
         }
     }
@@ -253,7 +255,7 @@ async fn show_weights(args: ListArgs) -> Outcome {
 
 async fn look(cluster: &ClusterFlags) -> Outcome<Vec<RoleView>> {
     let operator = Operator::connect(cluster).await?;
-    let roles = operator.look(ViewRoles).await;
+    let roles = operator.query(ViewRoles).await;
     operator.close().await;
     roles
 }
@@ -270,5 +272,5 @@ where
     M: Remote + runtime::prelude::Message<Result = Result<(), UpdateRefused>>,
 {
     let changed = ask(cluster, update).await?;
-    changed.map_err(|error| Failure::because("nothing was changed", &error))
+    changed.map_err(|error| CliError::because("nothing was changed", &error))
 }

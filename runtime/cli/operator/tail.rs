@@ -1,18 +1,18 @@
-//! Tails: reading a growing file in a task's sandbox, from its agent, piece by piece.
+//! Reads a growing file in a task's sandbox from its agent, in chunks.
 //!
-//! Remembers how far it has read. Asks for at most a mebibyte at a time and never for what it has had.
+//! Keeps the offset. Requests at most one MiB at a time, and no byte twice.
 
-use protocol::message::operator::{FilePiece, OperatorError, ReadSandbox};
+use protocol::message::operator::{FileChunk, OperatorError, ReadSandbox};
 use protocol::{ExecutorId, FrameworkId};
 use runtime::Pid;
 
-use super::{Operator, PATIENCE};
-use crate::failure::{Failure, Outcome};
+use super::{ANSWER_TIMEOUT, Operator};
+use crate::error::{CliError, Outcome};
 
-/// The most bytes in one answer.
+/// The largest chunk, in bytes.
 const PIECE_MAX: u32 = 1 << 20;
 
-/// A file in a sandbox, and how much of it has been read.
+/// A file in a sandbox, and the offset of the next read.
 #[derive(Clone, Debug)]
 pub struct Tail {
     agent: Pid,
@@ -23,7 +23,7 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The beginning of a file, such as `stdout`, of an executor's newest run.
+    /// The start of a file, such as `stdout`, of an executor's newest run.
     pub fn new(
         agent: Pid,
         framework: FrameworkId,
@@ -39,7 +39,7 @@ impl Tail {
         }
     }
 
-    /// Reads all that is there now and has not been read, and hands it to `sink` in order.
+    /// Reads all new content and passes it to `sink` in order.
     pub async fn read(
         &mut self,
         operator: &Operator,
@@ -49,7 +49,7 @@ impl Tail {
             let piece = self.piece(operator).await?;
             if piece.data.is_empty() {
                 if piece.size < self.offset {
-                    // Its older part was moved away by the agent, and the file has begun anew.
+                    // The agent has rotated the file, so it starts again.
                     self.offset = 0;
                     continue;
                 }
@@ -60,7 +60,7 @@ impl Tail {
         }
     }
 
-    async fn piece(&self, operator: &Operator) -> Outcome<FilePiece> {
+    async fn piece(&self, operator: &Operator) -> Outcome<FileChunk> {
         let question = ReadSandbox {
             framework_id: self.framework.clone(),
             executor_id: self.executor.clone(),
@@ -69,15 +69,19 @@ impl Tail {
             length: PIECE_MAX,
         };
         let what = || format!("cannot read {} of {}", self.path, self.executor);
-        match operator.node().ask(&self.agent, question, PATIENCE).await {
+        match operator
+            .node()
+            .ask(&self.agent, question, ANSWER_TIMEOUT)
+            .await
+        {
             Ok(Ok(piece)) => Ok(piece),
-            // The sandbox is made a moment before its files are.
-            Ok(Err(OperatorError::NotFound { .. })) if self.offset == 0 => Ok(FilePiece {
+            // The sandbox is created shortly before its files.
+            Ok(Err(OperatorError::NotFound { .. })) if self.offset == 0 => Ok(FileChunk {
                 data: Vec::new(),
                 size: 0,
             }),
-            Ok(Err(error)) => Err(Failure::because(what(), &error)),
-            Err(error) => Err(Failure::because(what(), &error)),
+            Ok(Err(error)) => Err(CliError::because(what(), &error)),
+            Err(error) => Err(CliError::because(what(), &error)),
         }
     }
 }

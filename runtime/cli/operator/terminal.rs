@@ -1,20 +1,21 @@
-//! Output of a task on a terminal: colours, tabs and line ends pass, other control characters are shown and not obeyed.
+//! A task's output on a terminal: colours, tabs and line ends pass, other control characters are
+//! shown escaped.
 //!
-//! A task that somebody else wrote could otherwise move the cursor, set the title, or type an answer. Pipes and files get the bytes
-//! themselves: this is only used where standard output or error is a terminal.
+//! An untrusted task could otherwise move the cursor, set the title, or type an answer. Only used
+//! if standard output or error is a terminal; pipes and files get the bytes unchanged.
 
 /// The longest colour sequence.
-const COLOUR_MAX: usize = 32;
+const COLOUR_BYTES_MAX: usize = 32;
 
-/// Filters a stream piece by piece.
+/// Filters a stream in chunks.
 #[derive(Debug, Default)]
 pub struct TerminalFilter {
-    /// A beginning of a sequence, whose rest is in the next piece.
+    /// The start of a sequence that continues in the next chunk.
     pending: Vec<u8>,
 }
 
 impl TerminalFilter {
-    /// The bytes that may be shown.
+    /// The bytes to show.
     pub fn filter(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut input = std::mem::take(&mut self.pending);
         input.extend_from_slice(piece);
@@ -57,24 +58,24 @@ impl TerminalFilter {
 enum Taken {
     Shown(usize),
     Escaped(usize),
-    /// More bytes decide.
+    /// Depends on the following bytes.
     Unknown,
 }
 
-/// `ESC [ 1 ; 31 m`, and nothing else that begins with ESC.
+/// Accepts `ESC [ 1 ; 31 m`, and no other sequence that begins with ESC.
 fn colour(bytes: &[u8]) -> Taken {
     match bytes.get(1) {
         None => return Taken::Unknown,
         Some(b'[') => {}
         Some(_) => return Taken::Escaped(1),
     }
-    let parameters = bytes[2..].iter().take(COLOUR_MAX);
+    let parameters = bytes[2..].iter().take(COLOUR_BYTES_MAX);
     let length = 2 + parameters
         .take_while(|byte| matches!(byte, b'0'..=b'9' | b';' | b':'))
         .count();
     match bytes.get(length) {
         Some(b'm') => Taken::Shown(length + 1),
-        None if length < COLOUR_MAX => Taken::Unknown,
+        None if length < COLOUR_BYTES_MAX => Taken::Unknown,
         _ => Taken::Escaped(1),
     }
 }

@@ -1,8 +1,9 @@
-//! Tables of the flags of Mesos 1.11 that Meros lacks: names, older names, and the values that can be accepted.
+//! Tables of the flags of Mesos 1.11 that Meros lacks: names, older names, and accepted values.
 //!
-//! Data only. No row names a flag that `meros` has, which a test checks: the row of a flag that is added goes.
+//! Data only. No row names a flag that `meros` has (checked by a test): remove the row when the
+//! flag is added.
 
-/// The verb that is started.
+/// A verb that runs a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     /// `meros master`.
@@ -30,14 +31,14 @@ impl Service {
     }
 }
 
-/// How a flag that Meros lacks is judged.
+/// The handling of a flag that Meros lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It only tunes a mechanism that Meros lacks: warned of, with the reason.
+    /// It only tunes a mechanism that Meros lacks: a warning with this reason.
     Tunes(&'static str),
-    /// Meros does what these values ask for; others are refused, with advice.
+    /// These values match Meros; others are refused with this advice.
     Only(&'static [&'static str], &'static str),
-    /// Refused, with advice.
+    /// Refused with this advice.
     Refused(&'static str),
 }
 
@@ -54,14 +55,14 @@ pub fn rule(service: Service, name: &str) -> Option<Rule> {
     rows.find(|(own, _)| *own == name).map(|(_, rule)| *rule)
 }
 
-/// The names of all flags in these tables, and the older ones.
+/// The names of all flags in these tables, and their older names.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let rows = [BOTH, MASTER, AGENT].into_iter().flatten();
     let older = ALIASES.iter().map(|(older, _)| *older);
     rows.map(|(name, _)| *name).chain(older)
 }
 
-/// Older names, which Mesos still takes.
+/// Older names, which Mesos still accepts.
 pub const ALIASES: &[(&str, &str)] = &[
     ("authenticate", "authenticate_frameworks"),
     ("authenticate_slaves", "authenticate_agents"),
@@ -82,7 +83,7 @@ pub const ALIASES: &[(&str, &str)] = &[
     ("num_slaves", "agents"),
 ];
 
-/// Variables that begin with `MESOS_` and are no flags: those of executors and tasks, and of installations.
+/// Variables with the prefix `MESOS_` that are not flags: of executors, tasks and installations.
 pub const NOT_FLAGS: &[&str] = &[
     "agent_endpoint",
     "allocation_role",
@@ -111,7 +112,8 @@ pub const NOT_FLAGS: &[&str] = &[
     "version",
 ];
 
-/// Variables of Mesos' network library, and the flags that replace them. Those for TLS are refused with the flags of HTTPS.
+/// Variables of Mesos' network library, and the flags that replace them. Those for TLS are refused
+/// by the flags of HTTPS.
 pub const LIBPROCESS: &[(&str, &str)] = &[
     ("LIBPROCESS_IP", "--ip"),
     ("LIBPROCESS_PORT", "--port"),
@@ -120,7 +122,7 @@ pub const LIBPROCESS: &[(&str, &str)] = &[
 ];
 
 const LOG: Rule = Tunes("logs go to standard error; --log says how much");
-const OTHERS_ARE_TOLD: &str = "--hostname and --port are announced to others";
+const ANNOUNCED: &str = "--hostname and --port are announced to others";
 const ADDRESS: Rule = Refused("name the address with --ip");
 const NO_LEADER: Rule = Refused("each master knows the leader: use --master HOST:PORT,...");
 const ELECTED: Rule = Refused(
@@ -147,9 +149,9 @@ const BOTH: &[(&str, Rule)] = &[
     ("logbufsecs", LOG),
     ("initialize_driver_logging", LOG),
     ("external_log_file", LOG),
-    ("hostname_lookup", Only(&["true"], OTHERS_ARE_TOLD)),
-    ("advertise_ip", Refused(OTHERS_ARE_TOLD)),
-    ("advertise_port", Refused(OTHERS_ARE_TOLD)),
+    ("hostname_lookup", Only(&["true"], ANNOUNCED)),
+    ("advertise_ip", Refused(ANNOUNCED)),
+    ("advertise_port", Refused(ANNOUNCED)),
     ("ip_discovery_command", ADDRESS),
     (
         "memory_profiling",
@@ -416,7 +418,7 @@ const AGENT: &[(&str, Rule)] = &[
     ),
 ];
 
-/// Where `meros local` differs from the services that it starts.
+/// Differences between `meros local` and the services that it starts.
 const LOCAL: &[(&str, Rule)] = &[
     ("master", Tunes("a local cluster has masters of its own")),
     (

@@ -1,11 +1,11 @@
-//! Settings of Mesos on the command line and in the environment, and the whole list of them.
+//! Settings of Mesos on the command line and in the environment, and their complete list.
 
 use clap::CommandFactory;
 
 use super::*;
 use crate::Cli;
 
-/// The flags of a Mesos 1.11 master, but for `--version`.
+/// The flags of a Mesos 1.11 master except `--version`.
 const MASTER: &str = "hostname hostname_lookup root_submissions work_dir registry quorum zk_session_timeout registry_strict \
     registry_fetch_timeout registry_store_timeout log_auto_initialize agent_reregister_timeout recovery_agent_removal_limit \
     agent_removal_rate_limit webui_dir whitelist role_sorter framework_sorter allocation_interval cluster roles weights \
@@ -20,7 +20,7 @@ const MASTER: &str = "hostname hostname_lookup root_submissions work_dir registr
     offer_constraints_re2_max_mem offer_constraints_re2_max_program_size quiet logging_level log_dir logbufsecs \
     initialize_driver_logging external_log_file";
 
-/// The flags of a Mesos 1.11 agent, but for `--version`.
+/// The flags of a Mesos 1.11 agent except `--version`.
 const AGENT: &str = "hostname hostname_lookup resources resource_provider_config_dir csi_plugin_config_dir disk_profile_adaptor \
     isolation launcher launcher_dir image_providers image_provisioner_backend image_gc_config appc_simple_discovery_uri_prefix \
     appc_store_dir docker_registry docker_store_dir docker_volume_checkpoint_dir docker_volume_chown docker_ignore_runtime \
@@ -52,18 +52,18 @@ const AGENT: &str = "hostname hostname_lookup resources resource_provider_config
     advertise_port master zk_session_timeout ip_discovery_command ip6_discovery_command memory_profiling domain quiet \
     logging_level log_dir logbufsecs initialize_driver_logging external_log_file launcher_dir";
 
-fn judged(line: &str, environment: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
+fn checked(line: &str, environment: &[(&str, &str)]) -> Result<(String, Vec<String>), String> {
     let arguments = line.split_whitespace().map(OsString::from).collect();
     let environment = { environment.iter() }.map(|(name, value)| (name.into(), value.into()));
-    let judged = judge(&Cli::command(), arguments, environment);
-    let settings = judged.map_err(|error| error.to_string())?;
+    let checked = check(&Cli::command(), arguments, environment);
+    let settings = checked.map_err(|error| error.to_string())?;
     let arguments = settings.arguments.iter().map(|one| one.to_str().unwrap());
     let line = arguments.collect::<Vec<_>>().join(" ");
     Ok((line, settings.warnings))
 }
 
 #[test]
-fn every_flag_of_mesos_is_known_under_both_spellings() {
+fn every_mesos_flag_is_handled() {
     let command = Cli::command();
     for (verb, names) in [
         ("master", MASTER),
@@ -77,8 +77,8 @@ fn every_flag_of_mesos_is_known_under_both_spellings() {
             let flag = named(parser, name);
             let variable = format!("MESOS_{}", name.to_uppercase());
             let is_read = flag.is_some_and(|flag| flag.get_env() == Some(variable.as_ref()));
-            let judged = judged(&format!("meros {verb}"), &[(&variable, "?")]);
-            let is_silent = judged.is_ok_and(|(_, warnings)| warnings.is_empty());
+            let checked = checked(&format!("meros {verb}"), &[(&variable, "?")]);
+            let is_silent = checked.is_ok_and(|(_, warnings)| warnings.is_empty());
             assert!(
                 is_read || (flag.is_none() && !is_silent),
                 "{service:?}: {name}"
@@ -100,39 +100,39 @@ fn no_row_names_a_flag_that_exists() {
 }
 
 #[test]
-fn booleans_of_the_environment_are_obeyed_or_refused() {
+fn boolean_variables_are_obeyed_or_refused() {
     let parsed = |variable: &str, value: &str| {
         let line = "meros agent --master=a:1 --work_dir=/x";
-        let (line, warnings) = judged(line, &[(variable, value)]).unwrap();
+        let (line, warnings) = checked(line, &[(variable, value)]).unwrap();
         assert!(warnings.is_empty(), "{warnings:?}");
         line.contains("--switch_user=false")
     };
     // The parser reads this one itself.
     assert!(!parsed("MESOS_SWITCH_USER", "false"));
-    // The older spelling of ours.
+    // The older spelling.
     assert!(parsed("MESOS_NO_SWITCH_USER", "true"));
     assert!(!parsed("MESOS_NO_SWITCH_USER", "false"));
-    let wrong = judged("meros agent", &[("MESOS_NO_SWITCH_USER", "perhaps")]);
+    let wrong = checked("meros agent", &[("MESOS_NO_SWITCH_USER", "perhaps")]);
     assert!(wrong.unwrap_err().contains("MESOS_NO_SWITCH_USER"));
-    let (line, _) = judged("meros master --no_root_submissions", &[]).unwrap();
+    let (line, _) = checked("meros master --no_root_submissions", &[]).unwrap();
     assert_eq!(line, "meros master --root_submissions=false");
 }
 
 #[test]
 fn older_names_stand_for_the_newer_ones() {
     let slave = [("MESOS_SLAVE_PING_TIMEOUT", "3secs")];
-    let (line, _) = judged("meros master --authenticate_http=true", &slave).unwrap();
+    let (line, _) = checked("meros master --authenticate_http=true", &slave).unwrap();
     let expected = "meros master --agent_ping_timeout=3secs --authenticate_http_readwrite=true";
     assert_eq!(line, expected);
     for precedent in ["--agent_ping_timeout=1secs", "--slave_ping_timeout=1secs"] {
-        let (line, _) = judged(&format!("meros master {precedent}"), &slave).unwrap();
+        let (line, _) = checked(&format!("meros master {precedent}"), &slave).unwrap();
         assert_eq!(line, "meros master --agent_ping_timeout=1secs");
     }
 }
 
 #[test]
-fn a_default_of_mesos_is_accepted_and_another_value_refused() {
-    let isolation = |value| judged("meros agent", &[("MESOS_ISOLATION", value)]);
+fn only_default_values_are_accepted() {
+    let isolation = |value| checked("meros agent", &[("MESOS_ISOLATION", value)]);
     let accepted = Ok(("meros agent".to_owned(), Vec::new()));
     assert_eq!(isolation("posix/mem, posix/cpu"), accepted);
     let refused = isolation("cgroups/cpu").unwrap_err();
@@ -143,23 +143,23 @@ fn a_default_of_mesos_is_accepted_and_another_value_refused() {
         "--hostname_lookup=1",
         "--hostname_lookup true",
     ] {
-        let judged = judged(&format!("meros agent {line}"), &[]);
-        assert_eq!(judged, accepted, "{line}");
+        let checked = checked(&format!("meros agent {line}"), &[]);
+        assert_eq!(checked, accepted, "{line}");
     }
-    let shown = judged("meros master", &[("MESOS_LOG_AUTO_INITIALIZE", "true")]);
+    let shown = checked("meros master", &[("MESOS_LOG_AUTO_INITIALIZE", "true")]);
     assert_eq!(shown, Ok(("meros master".to_owned(), Vec::new())));
-    let refused = judged("meros master --no_hostname_lookup", &[]).unwrap_err();
+    let refused = checked("meros master --no_hostname_lookup", &[]).unwrap_err();
     assert!(refused.contains("--hostname"), "{refused}");
 }
 
 #[test]
-fn a_setting_without_effect_is_warned_of_by_name() {
+fn ineffective_settings_are_warned_of() {
     let environment = [
         ("MESOS_LOGBUFSECS", "0"),
         ("LIBPROCESS_IP", "10.0.0.1"),
         ("MESOS_SWICH_USER", "false"),
     ];
-    let (line, warnings) = judged("meros agent --docker=docker --strict", &environment).unwrap();
+    let (line, warnings) = checked("meros agent --docker=docker --strict", &environment).unwrap();
     assert_eq!(line, "meros agent --strict");
     for (warning, name) in
         warnings
@@ -172,7 +172,7 @@ fn a_setting_without_effect_is_warned_of_by_name() {
 }
 
 #[test]
-fn variables_of_tasks_and_other_services_are_no_settings() {
+fn foreign_variables_are_ignored() {
     let environment = [
         ("MESOS_SANDBOX", "/x"),
         ("MESOS_SLAVE_PID", "slave(1)@a:5051"),
@@ -182,18 +182,18 @@ fn variables_of_tasks_and_other_services_are_no_settings() {
         ("MEROS_LOG", "info"),
     ];
     let expected = Ok(("meros agent".to_owned(), Vec::new()));
-    assert_eq!(judged("meros agent", &environment), expected);
+    assert_eq!(checked("meros agent", &environment), expected);
     let other = Ok(("meros --log info tasks --quorum".to_owned(), Vec::new()));
     assert_eq!(
-        judged("meros --log info tasks --quorum", &environment),
+        checked("meros --log info tasks --quorum", &environment),
         other
     );
-    assert!(judged("meros --log info master", &environment).is_err());
+    assert!(checked("meros --log info master", &environment).is_err());
 }
 
 #[test]
-fn a_local_cluster_obeys_or_refuses_what_its_services_obey() {
-    let local = |name, value| judged("meros local", &[(name, value)]);
+fn local_cluster_handles_its_services_settings() {
+    let local = |name, value| checked("meros local", &[(name, value)]);
     assert_eq!(
         local("MESOS_NUM_SLAVES", "2").unwrap().0,
         "meros local --agents=2"

@@ -1,7 +1,7 @@
-//! Standard input of `meros run`: tasks have none, so input that waits to be read is refused instead of lost.
+//! The standard input of `meros run`: tasks have none, so waiting input is refused instead of lost.
 //!
-//! A terminal, `/dev/null`, a closed descriptor and a pipe in which nobody has written are no input. Reads nothing: a shell that runs a
-//! script from its standard input finds the rest of it where it was.
+//! A terminal, `/dev/null`, a closed descriptor and an empty pipe are no input. Reads nothing, so a
+//! shell that runs a script from its standard input can continue.
 
 use std::io::stdin;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -11,20 +11,20 @@ use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Whence, lseek};
 
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 
-/// Fails if standard input has bytes that no task would read.
+/// Fails if standard input has unread bytes.
 pub fn refuse() -> Outcome {
     match is_waiting(stdin().as_fd()) {
         false => Ok(()),
-        true => Err(Failure::usage(
-            "standard input has data, and is not passed on to tasks: have the command read a file that its agent has, \
+        true => Err(CliError::usage(
+            "standard input has data, and is not passed on to tasks: let the command read a file on its agent, \
              or add `< /dev/null` to run it without input",
         )),
     }
 }
 
-/// Whether there are bytes to read.
+/// Whether there are unread bytes.
 pub fn is_waiting(input: BorrowedFd<'_>) -> bool {
     let Ok(file) = fstat(input) else {
         return false;
@@ -35,7 +35,7 @@ pub fn is_waiting(input: BorrowedFd<'_>) -> bool {
             let mut polled = [PollFd::new(input, PollFlags::POLLIN)];
             let ready = poll(&mut polled, PollTimeout::ZERO).is_ok_and(|ready| ready > 0);
             let events = polled[0].revents().unwrap_or(PollFlags::empty());
-            // A pipe at its end reports only that; a socket at its end is readable, too.
+            // A pipe at its end reports only that; a socket at its end is also readable.
             let is_socket = file.st_mode & SFlag::S_IFMT.bits() == SFlag::S_IFSOCK.bits();
             let peeked = || {
                 recv(

@@ -1,7 +1,7 @@
-//! The output of `meros run`'s tasks: read from their agents while they run, and to the last byte when they have ended.
+//! The output of `meros run`'s tasks: read from their agents during and after their run.
 //!
-//! Remembers where agents are and which tasks are being read. Reads a bounded number of tasks at once; the others wait their turn, and
-//! their files with them.
+//! Knows the agents' addresses and the tasks being read. Reads a bounded number of tasks at once;
+//! the others wait.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,22 +13,22 @@ use runtime::Pid;
 use tokio::sync::{Semaphore, watch};
 
 use super::progress::Progress;
-use crate::failure::{Failure, Outcome};
+use crate::error::{CliError, Outcome};
 use crate::operator::Operator;
 use crate::operator::tail::Tail;
 use crate::print;
 
-/// How many tasks are read at once.
+/// The number of tasks read at once.
 const READERS_MAX: usize = 32;
-/// How often a running task's files are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// How long what an ended task wrote may stay unreadable.
-const LAST_TRIES: u32 = 20;
+/// The interval at which a running task's files are read.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+/// The number of failed reads after a task's end before its output is given up.
+const FINAL_READS_MAX: u32 = 20;
 
-/// Where bytes are printed.
+/// A function that prints bytes.
 type Sink = fn(&[u8]) -> Outcome;
 
-/// Reads and prints what tasks write.
+/// Reads and prints the output of tasks.
 #[derive(Clone)]
 pub struct Output(Rc<Inner>);
 
@@ -37,16 +37,16 @@ struct Inner {
     progress: Rc<RefCell<Progress>>,
     agents: RefCell<BTreeMap<AgentId, Pid>>,
     readers: Semaphore,
-    /// The first failed write.
-    unwritable: RefCell<Option<Failure>>,
-    /// Whether each line bears its task's name.
+    /// The error of the first failed write.
+    unwritable: RefCell<Option<CliError>>,
+    /// Whether each line is prefixed by its task's name.
     named: bool,
 }
 
-/// A task has ended, and this is to be said about it.
+/// The end of a task, with a message to print after its output.
 #[derive(Debug)]
 struct Ended {
-    last_words: Option<String>,
+    final_message: Option<String>,
 }
 
 /// A task whose output is being read.
@@ -56,24 +56,24 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The task has ended: what it wrote is all there. `last_words` are said after it.
-    pub fn task_ended(&self, last_words: Option<String>) {
-        self.ended.send_replace(Some(Ended { last_words }));
+    /// The task has ended, so its output is complete. `final_message` is printed after it.
+    pub fn task_ended(&self, final_message: Option<String>) {
+        self.ended.send_replace(Some(Ended { final_message }));
     }
 
-    /// Whether all that the task wrote has been printed.
+    /// Whether the whole output has been printed.
     pub fn is_done(&self) -> bool {
         self.task.is_finished()
     }
 
-    /// Waits until all that the task wrote has been printed.
+    /// Waits until the whole output has been printed.
     pub async fn done(self) {
-        let _ = self.task.await; // A reader that fell has logged it.
+        let _ = self.task.await; // a panicked reader was logged
     }
 }
 
 impl Output {
-    /// Reads by this operator's connection.
+    /// Reads through this operator's connection.
     pub fn new(operator: Operator, progress: Rc<RefCell<Progress>>, named: bool) -> Self {
         let readers = Semaphore::new(READERS_MAX);
         Self(Rc::new(Inner {
@@ -86,12 +86,12 @@ impl Output {
         }))
     }
 
-    /// The connection it reads by.
+    /// The connection.
     pub fn operator(&self) -> &Operator {
         &self.0.operator
     }
 
-    /// Fails once after a write to standard output or error has failed.
+    /// Returns the error of the first failed write to standard output or error, once.
     pub fn check_written(&self) -> Outcome {
         self.0.unwritable.take().map_or(Ok(()), Err)
     }
@@ -104,14 +104,14 @@ impl Output {
         }
     }
 
-    /// Says farewell to the cluster, if nothing is being read.
+    /// Closes the connection, if no output is being read.
     pub async fn close(self) {
         if let Ok(inner) = Rc::try_unwrap(self.0) {
             inner.operator.close().await;
         }
     }
 
-    /// Begins to print what a task writes.
+    /// Starts to print the output of a task.
     pub fn read(&self, framework: FrameworkId, task: TaskId, agent: AgentId) -> Reading {
         let (ended, is_ended) = watch::channel(None);
         let this = self.clone();
@@ -126,11 +126,14 @@ impl Output {
                 this.0
                     .progress
                     .borrow()
-                    .say(&format!("the output of {task} is not shown: {failure}"));
+                    .message(&format!("the output of {task} is not shown: {failure}"));
             }
             let ended = is_ended.borrow();
-            if let Some(words) = ended.as_ref().and_then(|ended| ended.last_words.as_ref()) {
-                this.0.progress.borrow().say(words);
+            if let Some(words) = ended
+                .as_ref()
+                .and_then(|ended| ended.final_message.as_ref())
+            {
+                this.0.progress.borrow().message(words);
             }
         };
         Reading {
@@ -159,7 +162,7 @@ impl Output {
         let (mut out, mut err) = (self.lines(task), self.lines(task));
         let mut failures = 0;
         loop {
-            // Looked at before reading: what was written before the end is read after it.
+            // Checked before reading: the last read happens after the task's end.
             let last = ended.borrow().is_some();
             let read = match stdout
                 .read(self.operator(), |bytes| {
@@ -179,7 +182,7 @@ impl Output {
                 failed => failed,
             };
             match read {
-                Err(failure) if last && failures >= LAST_TRIES => return Err(failure),
+                Err(failure) if last && failures >= FINAL_READS_MAX => return Err(failure),
                 Err(_) => failures += 1,
                 Ok(()) if last => {
                     out.flush(self, print::bytes);
@@ -191,12 +194,12 @@ impl Output {
             let mut ended = ended.clone();
             let clock = self.operator().node().clock();
             let _ = match last {
-                true => clock.timeout(LOOK_EVERY, std::future::pending()).await,
+                true => clock.timeout(CHECK_EVERY, std::future::pending()).await,
                 false => clock
-                    .timeout(LOOK_EVERY, ended.wait_for(Option::is_some))
+                    .timeout(CHECK_EVERY, ended.wait_for(Option::is_some))
                     .await
                     .map(drop),
-            }; // Late means: look again.
+            }; // late means: read again
         }
     }
 
@@ -213,17 +216,17 @@ impl Output {
         }
         let view = self.operator().view().await?;
         let agent = view.agents.iter().find(|agent| agent.id == *id);
-        let agent = agent.ok_or_else(|| Failure::new(format!("agent {id} is not registered")))?;
+        let agent = agent.ok_or_else(|| CliError::new(format!("agent {id} is not registered")))?;
         let pid = self.operator().agent(agent).await?;
         self.0.agents.borrow_mut().insert(id.clone(), pid.clone());
         Ok(pid)
     }
 }
 
-/// The longest line that is kept whole under its task's name.
+/// The longest line that is kept whole.
 const LINE_MAX: usize = 64 << 10;
 
-/// Bytes on their way out: as they are, or line by line under their task's name.
+/// Bytes to print: unchanged, or by line with the task's name.
 struct Lines {
     name: Option<String>,
     rest: Vec<u8>,

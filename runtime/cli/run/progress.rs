@@ -1,6 +1,6 @@
-//! Progress of `meros run`: a bar on a terminal, a few plain lines when piped. All of it on standard error.
+//! The progress of `meros run` on standard error: a bar on a terminal, a few lines otherwise.
 //!
-//! Remembers counts. Says nothing at all when all goes well, is quick, and nobody watches.
+//! Prints nothing for a single successful task without a terminal.
 
 use std::io::{IsTerminal, stderr};
 
@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::print;
 
-/// What is shown.
+/// The counts, and the bar.
 pub struct Progress {
     bar: Option<ProgressBar>,
     total: u32,
@@ -18,7 +18,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Shows how far `total` instances are.
+    /// Progress of `total` instances.
     pub fn new(total: u32) -> Self {
         let bar = stderr().is_terminal().then(|| {
             let bar =
@@ -36,12 +36,12 @@ impl Progress {
         }
     }
 
-    /// How many instances there are.
+    /// The number of instances.
     pub fn total(&self) -> u32 {
         self.total
     }
 
-    /// Prints bytes of a task, or a line of ours, without disturbing the bar.
+    /// Prints output of a task or a message without disturbing the bar.
     pub fn print(&self, print: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(print),
@@ -49,12 +49,12 @@ impl Progress {
         }
     }
 
-    /// A line for whoever watches.
-    pub fn say(&self, text: &str) {
-        self.print(|| print::complain(format_args!("meros: {text}")));
+    /// Prints a message.
+    pub fn message(&self, text: &str) {
+        self.print(|| print::error_line(format_args!("meros: {text}")));
     }
 
-    /// What is going on before anything runs; only on a terminal.
+    /// The present stage before anything runs; only on a terminal.
     pub fn stage(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(print::escaped(text).into_owned());
@@ -62,13 +62,13 @@ impl Progress {
         }
     }
 
-    /// One more runs.
+    /// Counts a running instance.
     pub fn running(&mut self) {
         self.running += 1;
         self.show();
     }
 
-    /// One has ended, well or not, and whether it had run before.
+    /// Counts an ended instance.
     pub fn ended(&mut self, had_run: bool, well: bool) {
         self.running = self.running.saturating_sub(u32::from(had_run));
         *(if well {
@@ -86,7 +86,7 @@ impl Progress {
         }
     }
 
-    /// How it came out; a line only if there was more than one task, or one that failed.
+    /// Prints the totals if there were several tasks or a failure.
     pub fn close(self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -98,7 +98,7 @@ impl Progress {
             } else {
                 String::new()
             };
-            print::complain(format_args!(
+            print::error_line(format_args!(
                 "meros: {} finished, {} failed{rest}",
                 self.finished, self.failed
             ));

@@ -1,72 +1,73 @@
-//! The framework behind `meros run`: places the job's instances on offers and tells the command what happens.
+//! The framework of `meros run`: places the job's instances on offers and sends events to the
+//! command.
 //!
-//! Hears the driver; remembers the [`Demand`]. Asks for no more offers while nothing waits for a place.
+//! Suppresses offers while no instance waits.
 
 use std::collections::BTreeSet;
 
 use protocol::message::scheduler::Subscribed;
 use protocol::{AgentId, Filters, FrameworkId, Offer, TaskId, TaskStatus};
-use scheduler_driver::{Scheduler, Verbs};
+use scheduler_driver::{Calls, Scheduler};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::demand::{Demand, Verdict};
+use super::placement::{Placement, TaskOutcome};
 
-/// What the command hears of its framework.
+/// An event of the framework for the command.
 #[derive(Debug)]
 pub enum Event {
-    /// A master has it.
+    /// A master has accepted the subscription.
     Subscribed(FrameworkId),
-    /// The master is lost.
+    /// The connection to the master is lost.
     Disconnected(String),
-    /// An offer was of no use: what it had, and where.
+    /// An insufficient offer: its resources and agent.
     TooSmall { agent: AgentId, text: String },
-    /// Tasks were sent off; so many instances still wait.
+    /// Tasks were launched; this many instances still wait.
     Launched {
         tasks: Vec<(TaskId, AgentId)>,
         waiting: usize,
     },
-    /// A task of ours has changed.
+    /// A task's state has changed.
     Changed {
         status: Box<TaskStatus>,
-        verdict: Verdict,
+        outcome: TaskOutcome,
     },
-    /// The framework cannot go on.
+    /// The framework has failed.
     Failed(String),
 }
 
 /// The framework.
 pub struct Runner {
-    demand: Demand,
-    /// Unbounded, but for each instance there are only a few events, and the command reads them as they come.
+    placement: Placement,
+    /// Unbounded, but there are only a few events per instance, and the command reads them at once.
     events: UnboundedSender<Event>,
 }
 
 impl Runner {
-    /// A framework for this demand.
-    pub fn new(demand: Demand, events: UnboundedSender<Event>) -> Self {
-        Self { demand, events }
+    /// A framework for this placement.
+    pub fn new(placement: Placement, events: UnboundedSender<Event>) -> Self {
+        Self { placement, events }
     }
 
     fn tell(&self, event: Event) {
-        let _ = self.events.send(event); // The command is on its way out if nobody listens.
+        let _ = self.events.send(event); // the command is exiting if there is no receiver
     }
 }
 
 impl Scheduler for Runner {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         self.tell(Event::Subscribed(subscribed.framework_id.clone()));
     }
 
-    fn disconnected(&mut self, _: &mut Verbs, reason: &str) {
+    fn disconnected(&mut self, _: &mut Calls, reason: &str) {
         self.tell(Event::Disconnected(reason.to_owned()));
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for offer in offers {
-            let wanted = self.demand.waiting() > 0;
-            let tasks = self.demand.place(&offer);
+            let wanted = self.placement.waiting() > 0;
+            let tasks = self.placement.place(&offer);
             if tasks.is_empty() {
-                // Nothing else is sure to come, so that what grows free may be offered again soon.
+                // A short filter, so that resources that become free are offered again soon.
                 driver.decline(
                     vec![offer.id],
                     Filters {
@@ -100,28 +101,28 @@ impl Scheduler for Runner {
             );
             self.tell(Event::Launched {
                 tasks: names,
-                waiting: self.demand.waiting(),
+                waiting: self.placement.waiting(),
             });
         }
-        if self.demand.waiting() == 0 {
+        if self.placement.waiting() == 0 {
             driver.suppress(BTreeSet::new());
         }
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
-        let Some(verdict) = self.demand.judge(status) else {
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus) {
+        let Some(outcome) = self.placement.update(status) else {
             return;
         };
-        if verdict == Verdict::Again {
+        if outcome == TaskOutcome::Relaunch {
             driver.revive(BTreeSet::new());
         }
         self.tell(Event::Changed {
             status: Box::new(status.clone()),
-            verdict,
+            outcome,
         });
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.tell(Event::Failed(reason.to_owned()));
     }
 }

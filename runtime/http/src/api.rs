@@ -1,12 +1,12 @@
-//! What the endpoints of all v1 APIs share (SPEC 2.1): a call is read, an answer is written, events go out in a stream.
+//! Shared parts of all v1 API endpoints: decoding a call, encoding an answer, and event streams.
 //!
-//! [`Asked`] is a call as it came, [`Refusal`] what is wrong with a request in HTTP, [`Streams`] opens streams of events. Knows the words of no
-//! API, and decides nothing of what is asked.
+//! [`ReceivedCall`] is a received call, [`Refusal`] an HTTP error, [`EventStreams`] opens event
+//! streams. Knows no API, and makes no decisions about calls.
 
-mod asking;
+mod call;
 mod refusal;
 mod stream;
 
-pub use asking::{Asked, CALL_MAX, Heard, Whole, answer, declared_length};
+pub use call::{CALL_MAX, CallPermit, PageBody, ReceivedCall, answer, declared_length};
 pub use refusal::Refusal;
-pub use stream::{Batch, Bounds, Closed, Events, Streams};
+pub use stream::{Batch, Bounds, Closed, EventStreams, EventWriter};

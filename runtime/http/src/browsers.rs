@@ -1,9 +1,11 @@
-//! Defence against other sites' pages in a user's browser: DNS rebinding and cross-site request forgery.
+//! Defence against other sites' pages in a user's browser: DNS rebinding and cross-site request
+//! forgery.
 //!
-//! A browser sends requests on behalf of every page that it shows, from behind any firewall. Two facts about such a
-//! request are beyond the page's control: the name by which it found the service (`Host`), and where the page comes from
-//! (`Origin`, `Sec-Fetch-Site`). Pure decisions over a request's head. Never looks at credentials, and never refuses a
-//! client that sends none of these headers: it is no browser.
+//! A browser sends requests on behalf of every page that it shows, from behind any firewall. Two
+//! facts about such a request are beyond the page's control: the name by which it found the service
+//! (`Host`), and where the page comes from (`Origin`, `Sec-Fetch-Site`). Pure decisions over a
+//! request's head. Never looks at credentials, and never refuses a client that sends none of these
+//! headers: it is no browser.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -24,8 +26,8 @@ use crate::realm::bare;
 /// Set by browsers alone: how the page's site relates to the service (W3C Fetch Metadata).
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-/// The host names under which a service answers. IP addresses and `localhost` are always among them: no stranger's DNS
-/// record can point those elsewhere.
+/// The host names under which a service answers. IP addresses and `localhost` are always among
+/// them: no stranger's DNS record can point those elsewhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedHosts {
     any: bool,
@@ -44,7 +46,7 @@ impl AllowedHosts {
         }
     }
 
-    /// These names too. `*.example.com` is every name below `example.com`, `*` is any name.
+    /// Adds names. `*.example.com` allows every name below `example.com`, `*` any name.
     #[must_use]
     pub fn with<T: AsRef<str>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         for name in names {
@@ -69,7 +71,7 @@ impl AllowedHosts {
             || self.suffixes.iter().any(|suffix| host.ends_with(suffix))
     }
 
-    /// Whether a request with this head may pass.
+    /// Checks the head of a request.
     fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
         let target = target(uri, headers)?;
         if let Some(target) = &target
@@ -85,13 +87,13 @@ impl AllowedHosts {
     }
 }
 
-/// The same name in one spelling.
+/// The name in lower case, without a trailing dot.
 fn normal(name: &str) -> String {
     let name = name.trim();
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 
-/// The authority that a request is for; `None` if the client names none, as HTTP/1.0 allows.
+/// The authority of the request; `None` if the client sends none, as HTTP/1.0 allows.
 fn target(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Refusal> {
     if let Some(authority) = uri.authority() {
         return Ok(Some(authority.clone())); // It overrides `Host` (RFC 9112, 3.2.2).
@@ -115,8 +117,8 @@ fn target(uri: &Uri, headers: &HeaderMap) -> Result<Option<Authority>, Refusal> 
     Ok(Some(authority))
 }
 
-/// Whether a request may change something. The operator API's reads are POSTs as its changes are, and no page of another
-/// site needs them: it could not read the answer.
+/// Whether a request may change something. Reads of the operator API count as changes, since both
+/// are POSTs; no page of another site needs them, as it could not read the answer.
 fn is_change(method: &Method, uri: &Uri) -> bool {
     let is_read = matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS);
     !is_read || (bare(uri.path()) == TOGGLE && uri.query().is_some())
@@ -144,7 +146,7 @@ fn check_site(headers: &HeaderMap, target: Option<&Authority>) -> Result<(), Ref
     }
 }
 
-/// Whether a page of this origin comes from the authority that it asks. The schemes may differ: a proxy may end TLS.
+/// Whether an origin is the requested authority. The schemes may differ: a proxy may end TLS.
 fn is_own(origin: &str, target: Option<&Authority>) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false; // `null` is a page that hides its origin.
@@ -171,7 +173,7 @@ pub(crate) async fn refuse_other_sites(
     }
 }
 
-/// What is answered to `?jsonp=` where that is off.
+/// The refusal of `?jsonp=` where it is disabled.
 pub(crate) fn jsonp_is_off(name: &str) -> Refusal {
     let expected = "no such parameter: any page in a browser could read the answer, so it is off unless the service is started with --jsonp";
     Refusal::new(StatusCode::FORBIDDEN, Invalid::new("jsonp", name, expected))
@@ -185,7 +187,7 @@ mod tests {
         AllowedHosts::default().with(["Node1.example.com", "*.svc.cluster.local"])
     }
 
-    /// The status of what is answered to a request with this head; 200 if it passes.
+    /// The status for a request with this head; 200 if it passes.
     fn status(method: &str, path: &str, lines: &[(&'static str, &str)]) -> u16 {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
@@ -274,7 +276,7 @@ mod tests {
                 assert_eq!(status(method, path, &lines), 200, "{method} {path} {value}");
             }
         }
-        // A usual port may be left out.
+        // A default port may be omitted.
         let usual = [("host", "localhost"), ("origin", "https://localhost:443")];
         assert_eq!(status("POST", "/teardown", &usual), 200);
         let nowhere = [("origin", "http://localhost")];
@@ -282,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_host_is_told_the_flag() {
+    fn a_refused_host_names_the_flag() {
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "evil.com:5050".parse().unwrap());
         let refused = hosts().check(&Method::GET, &"/state".parse().unwrap(), &headers);

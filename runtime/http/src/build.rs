@@ -1,25 +1,26 @@
-//! Of which build a process is, in Mesos' words.
+//! Build information, in the form of Mesos.
 //!
-//! A build bears nothing of its own, neither the hour nor the place nor who made it, so that the same source is the same program. When its source was made may be told it as to other
-//! reproducible builds, by `SOURCE_DATE_EPOCH` in the environment of the compiler: that is its time. Without it there is none, and who built it is never said.
+//! Builds are reproducible: they contain no time, place or user of their own. `SOURCE_DATE_EPOCH`
+//! in the compiler's environment, as in other reproducible builds, sets the build time. Without it
+//! there is none. The build user is always empty.
 
 use v1::MESOS_VERSION;
 use v1::schema::VersionInfo;
 
-/// In seconds since 1970-01-01 UTC; 0 where it is not known.
+/// Build time in seconds since 1970-01-01 UTC; 0 if unknown.
 pub fn time() -> u64 {
     option_env!("SOURCE_DATE_EPOCH")
         .and_then(|seconds| seconds.parse().ok())
         .unwrap_or_default()
 }
 
-/// The same in UTC, as `2026-11-24 13:30:00`; empty where it is not known.
+/// Build time in UTC, as `2026-11-24 13:30:00`; empty if unknown.
 pub fn date() -> String {
     text(time())
 }
 
-/// The version and the build of a service, as Mesos' clients read them. Every key is there, since some clients index
-/// them; a build knows no commit.
+/// Version and build of a service. Every key is present, since some clients index them; the git
+/// keys are empty.
 pub fn version_info() -> VersionInfo {
     VersionInfo {
         version: MESOS_VERSION.to_owned(),
@@ -33,13 +34,13 @@ pub fn version_info() -> VersionInfo {
 }
 
 fn text(seconds: u64) -> String {
-    // Later than any build, and far from where numbers end.
+    // Later than any build, and far from overflow.
     const SECONDS_MAX: u64 = 1 << 40;
     if seconds == 0 || seconds > SECONDS_MAX {
         return String::new();
     }
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Years begin in March here, so that the odd day is their last; there are 146,097 days in 400 years.
+    // Years begin in March, so that the leap day is the last day; 400 years have 146,097 days.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -57,8 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_is_told_as_people_write_it_and_none_as_nothing() {
-        for (seconds, told) in [
+    fn build_dates_are_readable_or_empty() {
+        for (seconds, expected) in [
             (0, ""),
             (1, "1970-01-01 00:00:01"),
             (951_782_400, "2000-02-29 00:00:00"),
@@ -69,13 +70,13 @@ mod tests {
             (4_107_542_400, "2100-03-01 00:00:00"),
             (u64::MAX, ""),
         ] {
-            assert_eq!(text(seconds), told);
+            assert_eq!(text(seconds), expected);
         }
     }
 
-    /// SPEC 2.6, GET_VERSION: the keys that tools read are there also where nobody has said when it was built.
+    /// SPEC 2.6, GET_VERSION: the keys that tools read exist also if the build time is unknown.
     #[test]
-    fn a_build_tells_its_time_in_one_word_everywhere() {
+    fn build_date_and_build_time_agree() {
         let info = version_info();
         assert_eq!(info.build_time, Some(time() as f64));
         assert_eq!(

@@ -1,14 +1,18 @@
-//! Files that a service shows: `/files/browse`, `/files/read` and `/files/download` (SPEC 3.9), and what the v1 API says of files.
+//! Files that a service serves: `/files/browse`, `/files/read` and `/files/download`, and the file
+//! calls of the v1 API.
 //!
-//! A service says by a [`Finder`] which place a path of a request is: a directory of its own that must not be left, and a path in it. The kernel
-//! itself refuses any way out, be it `..` or a link that somebody has put there. Nothing is written, and a piece, a list and a download each
-//! have their bound. Functions that touch the disk block; the pages call them on the blocking pool.
+//! A service provides a [`Finder`], which maps a request's path to a [`RootedPath`]: a root
+//! directory and a path below it. The kernel itself refuses to leave the root, be it by `..` or by
+//! symbolic links. Nothing is written. Chunks, listings and downloads are bounded. Functions that
+//! access the disk block; the pages call them on the blocking pool.
 
 mod page;
-mod place;
+mod rooted_path;
 
 pub use page::routes;
-pub use place::{Entry, FileError, Opened, Piece, Place, browse, open, read};
+pub use rooted_path::{
+    DirectoryEntry, FileError, FilePart, OpenFile, RootedPath, browse, open, read,
+};
 
 use std::sync::Arc;
 
@@ -17,9 +21,9 @@ use futures_util::future::BoxFuture;
 
 use crate::api::Refusal;
 
-/// The most bytes of a file that are read at once: 16 pages.
-pub const PIECE_MAX: u64 = 16 * 4096;
+/// Maximum bytes of one read: 16 memory pages.
+pub const PART_MAX: u64 = 16 * 4096;
 
-/// Which place a path of a request is, for whoever asks.
+/// Maps a request's path to a file for this subject, or refuses.
 pub type Finder =
-    Arc<dyn Fn(String, Subject) -> BoxFuture<'static, Result<Place, Refusal>> + Send + Sync>;
+    Arc<dyn Fn(String, Subject) -> BoxFuture<'static, Result<RootedPath, Refusal>> + Send + Sync>;

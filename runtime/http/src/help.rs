@@ -1,4 +1,5 @@
-//! `/help`: what a service serves, each path with a sentence (SPEC 3.9). As text, and with `?format=json` as Mesos writes it.
+//! `/help`: the paths of a service, each with a sentence. As text, and as Mesos' JSON with
+//! `?format=json`.
 
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -7,7 +8,7 @@ use serde_json::json;
 /// Paths, each with a sentence.
 pub type Help = &'static [(&'static str, &'static str)];
 
-/// What every service serves.
+/// The paths of every service.
 pub(crate) const COMMON: Help = &[
     ("/health", "Whether the service is there: 200 with no body."),
     ("/version", "Its version."),
@@ -36,7 +37,7 @@ pub(crate) struct HelpQuery {
     format: Option<String>,
 }
 
-/// The page of a service that serves this beside [`COMMON`]; `actor` is what Mesos calls it.
+/// The help page with [`COMMON`] and the service's own paths; `actor` is its name in Mesos.
 pub(crate) fn page(actor: &str, own: Help, query: &HelpQuery) -> Response {
     let all = own.iter().chain(COMMON);
     match query.format.as_deref() {
@@ -46,7 +47,7 @@ pub(crate) fn page(actor: &str, own: Help, query: &HelpQuery) -> Response {
             let processes = [json!({ "id": actor, "endpoints": endpoints })];
             axum::Json(json!({ "processes": processes })).into_response()
         }
-        // Any other format is that for people, as in Mesos.
+        // Any other format is text, as in Mesos.
         _ => {
             let lines = all.map(|(path, text)| format!("{path}\n    {text}\n"));
             let below = format!("\nEach is also below /{actor}.\n");

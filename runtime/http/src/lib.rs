@@ -1,41 +1,43 @@
-//! The HTTP listener that masters and agents share: health, version, metrics and the list of actors, and what their v1 APIs have in common.
+//! The HTTP listener of masters and agents: health, version, metrics and the list of actors, and
+//! the parts that their v1 APIs share.
 //!
-//! [`common_routes`] makes what every service serves; a service merges its own routes into it, [`files`] among them; [`serve`] runs them on a
-//! listener that the roof has bound, behind a [`Guard`] that finds out who asks. Nothing here knows a master from an agent, opens a socket, or
-//! asks an actor anything without a patience.
+//! [`common_routes`] builds the routes of every service; a service merges its own into them,
+//! [`files`] among them. [`serve`] runs them on an already bound listener, behind a [`Guard`] that
+//! identifies the caller. This crate does not distinguish masters from agents, opens no sockets,
+//! and gives each question to an actor a timeout.
 
+mod admission;
 pub mod api;
-mod bodies;
-mod body;
+mod body_bytes;
+mod bounded_body;
 mod browsers;
 pub mod build;
-mod declared;
-mod door;
+mod connections;
 pub mod files;
-mod gate;
 mod help;
-mod large;
+mod large_calls;
 pub mod logging;
 mod methods;
 pub mod metrics;
-mod outgoing;
 pub mod pages;
 mod path;
+mod postprocess;
 pub mod processes;
 mod query;
 pub mod realm;
-pub mod rehearsal;
 pub mod server;
-mod shared;
+mod shared_body;
+mod stream_principals;
 mod system;
+pub mod testing;
 
 pub use browsers::AllowedHosts;
-pub use declared::Declared;
-pub use door::{Connection, Figures, Patience, Source};
+pub use connections::{ConnectionMetrics, ConnectionNumber, ConnectionTimeouts, Source};
 pub use help::Help;
 pub use metrics::{Counters, CountersSource};
-pub use pages::{About, common_routes};
-pub use query::{Given, fields};
-pub use realm::{Declaring, Guard, Realms};
+pub use pages::{ServiceInfo, common_routes};
+pub use query::{MesosQuery, fields};
+pub use realm::{DeclaredPrincipal, Guard, Realms};
 pub use server::{HttpOptions, serve};
-pub use shared::Shared;
+pub use shared_body::SharedBody;
+pub use stream_principals::StreamPrincipals;

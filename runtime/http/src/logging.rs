@@ -1,7 +1,8 @@
-//! How much this process logs: told, and changed for a while (SPEC 2.6, `SET_LOGGING_LEVEL`).
+//! The log level of this process: shown, and changed for some time (`SET_LOGGING_LEVEL`).
 //!
-//! A process has one log, so this is one for all its nodes: the program says how its log is changed ([`install`]). Whoever changes it last
-//! decides until when; after that it is as it was when the program began. Nothing here writes a log.
+//! A process has one log, so its nodes share the level; the program installs the function that
+//! changes it ([`install`]). The last change decides the duration; then the level of the program's
+//! start applies again. Writes no log output itself.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,22 +14,22 @@ use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
 
-/// The longest that a level stays changed, whatever is asked for.
+/// Maximum duration of a change.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Lets the log have everything of this level and above, or what it had when the program began.
+/// Sets the log level; `None` restores that of the program's start.
 pub type SetLevel = Box<dyn Fn(Option<LevelFilter>) -> Result<(), String> + Send + Sync>;
 
 static LOG: OnceLock<SetLevel> = OnceLock::new();
-/// How often the level was changed: an earlier change ends without a word.
+/// Number of changes: the end of an earlier change is ignored.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// This is how the log is changed. A second one is not taken.
+/// Installs the function that changes the level. Later calls are ignored.
 pub fn install(set: SetLevel) {
     let _ = LOG.set(set);
 }
 
-/// How much is logged, as Mesos counts: 0 is what is usual, 1 debugging, 2 everything.
+/// The log level as Mesos counts: 0 is normal, 1 debugging, 2 everything.
 pub fn level() -> u32 {
     match LevelFilter::current() {
         LevelFilter::TRACE => 2,
@@ -37,7 +38,8 @@ pub fn level() -> u32 {
     }
 }
 
-/// Logs this much for so long, as a call asks; a negative time is none, as in Mesos. Level 0 is what was logged when the program began; above 2 there is no more than at 2.
+/// Changes the log level for a duration; a negative one is zero, as in Mesos. Level 0 restores that
+/// of the program's start; levels above 2 equal 2.
 pub fn change(node: &Node, level: u32, duration: &DurationInfo) -> Result<(), Refusal> {
     let duration = Duration::try_from(duration).unwrap_or_default();
     let duration = duration.min(DURATION_MAX);
@@ -53,7 +55,7 @@ pub fn change(node: &Node, level: u32, duration: &DurationInfo) -> Result<(), Re
     };
     set(filter).map_err(Refusal::not_now)?;
     let change = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
-    tracing::warn!(level, ?duration, "the logging level is changed for a while");
+    tracing::warn!(level, ?duration, "log level changed");
     if filter.is_some() {
         tokio::spawn(end(change, node.clock().clone(), duration));
     }
@@ -66,7 +68,7 @@ async fn end(change: u64, clock: Clock, duration: Duration) {
         return;
     }
     if let Some(Err(problem)) = LOG.get().map(|set| set(None)) {
-        tracing::error!(problem, "the logging level stays as it was changed");
+        tracing::error!(problem, "cannot restore the log level");
     }
 }
 
@@ -74,19 +76,19 @@ async fn end(change: u64, clock: Clock, duration: Duration) {
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use runtime::rehearsal::{node, stage};
+    use runtime::testing::{node, run_simulated};
 
     use super::*;
 
     #[test]
-    fn a_level_is_changed_for_a_while_and_whoever_changes_it_last_decides() {
+    fn the_last_level_change_decides_and_expires() {
         let set = Arc::new(Mutex::new(Vec::new()));
         let seen = set.clone();
         install(Box::new(move |filter| {
             seen.lock().map_err(|error| error.to_string())?.push(filter);
             Ok(())
         }));
-        stage(async move {
+        run_simulated(async move {
             let node = node("node").build();
             let second = Duration::from_secs(1);
             let seconds = |seconds: i64| DurationInfo {
@@ -103,7 +105,7 @@ mod tests {
             node.clock().sleep(second * 10).await;
             let all = [Some(LevelFilter::DEBUG), Some(LevelFilter::TRACE), None];
             assert_eq!(*set.lock().unwrap(), all);
-            // Any time is taken, as by Mesos.
+            // Any time is valid, as in Mesos.
             for taken in [25 * 60 * 60, i64::MAX / 1_000_000_000, -1] {
                 change(&node, 1, &seconds(taken)).unwrap();
             }

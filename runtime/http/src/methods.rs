@@ -1,20 +1,21 @@
-//! The message of a 405, in the words of Mesos, which clients read.
+//! The message of a 405, as in Mesos, since clients read it.
 //!
-//! Pure. Runs outside the routes, since only there the answer has its `Allow`. A body that a page has written itself stays.
+//! Runs outside of the routes, where the answer has its `Allow` header. A body that a page has
+//! written itself stays.
 
 use axum::body::{Body, HttpBody};
 use axum::http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::response::Response;
 
-/// The message to a request of this method, where others are expected.
+/// The message for this method, where others are expected.
 pub(crate) fn not_allowed<'a>(method: &Method, expected: impl Iterator<Item = &'a str>) -> String {
     let expected: Vec<&str> = expected.collect();
     let expected = expected.join("', '");
     format!("405 Method Not Allowed. Expecting one of {{ '{expected}' }}, but received '{method}'.")
 }
 
-/// Writes the message into a 405 to this method that has no body. `HEAD` goes with `GET`, and Mesos names it nowhere.
+/// Adds the message to a 405 without a body. `HEAD` is omitted, as in Mesos.
 pub(crate) fn explain(method: &Method, mut response: Response) -> Response {
     let is_silent = response.body().size_hint().exact() == Some(0);
     if response.status() != StatusCode::METHOD_NOT_ALLOWED || !is_silent {
@@ -43,7 +44,7 @@ mod tests {
     use axum::routing::{any, get, post};
 
     #[tokio::test]
-    async fn a_method_that_a_page_lacks_is_refused_in_mesos_words() {
+    async fn an_unsupported_method_gets_the_message_of_mesos() {
         let own = async || {
             let allow = [(ALLOW, "POST")];
             (StatusCode::METHOD_NOT_ALLOWED, allow, "own words")
@@ -64,8 +65,8 @@ mod tests {
             ("GET", "/call", "{ 'POST' }, but received 'GET'."),
             ("PUT", "/own", ""),
         ] {
-            let asked = crate::rehearsal::request(method, path, "", "");
-            let answer = crate::rehearsal::answer(&routes, asked).await;
+            let asked = crate::testing::request(method, path, "", "");
+            let answer = crate::testing::send(&routes, asked).await;
             assert_eq!(answer.status(), 405, "{path}");
             assert!(answer.headers().contains_key(ALLOW), "{path}");
             let body = to_bytes(answer.into_body(), 1000).await.unwrap();

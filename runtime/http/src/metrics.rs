@@ -1,7 +1,7 @@
-//! Metrics in two forms: Mesos' flat JSON and Prometheus text (SPEC 3.10, 6.3).
+//! Metrics as Mesos' flat JSON and as Prometheus text.
 //!
-//! A [`CountersSource`] is asked when someone looks and not before; of its parts one that is late is left out, as Mesos leaves slow gauges
-//! out, and costs nobody the others.
+//! A [`CountersSource`] is read on demand. A part that is late is left out, as Mesos leaves out
+//! slow gauges; the others are unaffected.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,21 +13,22 @@ use futures_util::future::{BoxFuture, join_all};
 use runtime::Node;
 use v1::schema::DurationInfo;
 
-/// Names as Mesos has them (`master/slaves_active`), each with its value now.
+/// Values by Mesos' metric names (`master/slaves_active`).
 pub type Counters = BTreeMap<String, f64>;
 
-/// The longest wait for counters, whatever a request asks for: no gauge takes so long.
+/// Longest wait for counters, whatever a request asks for.
 const PATIENCE_MAX: Duration = Duration::from_secs(60);
 
-/// One part of a service's counters. `None`: it could not say.
+/// One part of a service's counters. `None`: unavailable.
 type Part = Arc<dyn Fn() -> BoxFuture<'static, Option<Counters>> + Send + Sync>;
 
-/// Where a service's counters come from: parts, each of which is waited for by itself. Where two tell the same name the later part counts.
+/// Sources of a service's counters, each with its own timeout. If two have the same name the later
+/// one counts.
 #[derive(Clone, Default)]
 pub struct CountersSource(Vec<Part>);
 
 impl CountersSource {
-    /// What this tells, if it can and does in time.
+    /// A source that is read asynchronously; `None` if unavailable.
     pub fn new<F>(look: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Option<Counters>> + Send + 'static,
@@ -35,33 +36,33 @@ impl CountersSource {
         Self(vec![Arc::new(move || Box::pin(look()))])
     }
 
-    /// What costs nothing to tell.
-    pub fn at_hand(look: impl Fn() -> Counters + Send + Sync + 'static) -> Self {
+    /// A source that is read immediately.
+    pub fn immediate(look: impl Fn() -> Counters + Send + Sync + 'static) -> Self {
         Self::new(move || std::future::ready(Some(look())))
     }
 
-    /// These, and those of another one.
+    /// Adds the counters of another source.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }
 
-    /// What its parts tell in time.
+    /// The counters of all parts that answer in time.
     async fn within(&self, node: &Node, patience: Duration) -> Counters {
         let parts = self.0.iter().map(|part| part());
         let in_time = parts.map(|part| node.clock().timeout(patience, part));
-        let told = join_all(in_time).await.into_iter();
-        told.flatten().flatten().flatten().collect()
+        let values = join_all(in_time).await.into_iter();
+        values.flatten().flatten().flatten().collect()
     }
 }
 
-/// How long `GET_METRICS` waits for counters, if it says so. As by Mesos any time is taken; a negative one is none.
-pub fn patience(asked: Option<&DurationInfo>) -> Option<Duration> {
-    asked.map(|timeout| Duration::try_from(timeout).unwrap_or_default())
+/// The timeout of `GET_METRICS`, if given. As in Mesos any time is valid; a negative one is zero.
+pub fn timeout(requested: Option<&DurationInfo>) -> Option<Duration> {
+    requested.map(|timeout| Duration::try_from(timeout).unwrap_or_default())
 }
 
-/// The runtime's counters of this node, the machine's, and of the service's own those that come in time.
+/// The node's and the machine's counters, and those of `own` that arrive in time.
 pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> Counters {
     let patience = patience.min(PATIENCE_MAX);
     let mut counters = node.counters();
@@ -70,7 +71,7 @@ pub async fn collect(node: &Node, own: &CountersSource, patience: Duration) -> C
     counters
 }
 
-/// What has come of each principal's calls, as `frameworks/<principal>/messages_*` (SPEC 3.3).
+/// Calls by principal, as `frameworks/<principal>/messages_*`.
 pub fn traffic(throttle: &Throttle) -> Counters {
     let mut counters = Counters::new();
     for (principal, traffic) in throttle.traffic() {
@@ -86,13 +87,13 @@ pub fn traffic(throttle: &Throttle) -> Counters {
     counters
 }
 
-/// A source that tells that too.
+/// Adds the calls by principal to `own`.
 pub fn with_traffic(own: CountersSource, throttle: &Throttle) -> CountersSource {
     let throttle = throttle.clone();
-    own.and(CountersSource::at_hand(move || traffic(&throttle)))
+    own.and(CountersSource::immediate(move || traffic(&throttle)))
 }
 
-/// Flat JSON, as `/metrics/snapshot` has it. Whole numbers are printed with `.0`, as Mesos prints them.
+/// Flat JSON, as in `/metrics/snapshot`. PageBody numbers have a `.0`, as in Mesos.
 pub fn flat_json(counters: &Counters) -> String {
     let finite: BTreeMap<_, _> = counters
         .iter()
@@ -101,7 +102,7 @@ pub fn flat_json(counters: &Counters) -> String {
     serde_json::to_string(&finite).unwrap_or_else(|_| "{}".to_owned())
 }
 
-/// Prometheus' text form: `master/slaves_active` becomes `meros_master_slaves_active`.
+/// Prometheus text: `master/slaves_active` becomes `meros_master_slaves_active`.
 pub fn prometheus_text(counters: &Counters) -> String {
     let mut text = String::new();
     for (name, value) in counters {
@@ -119,7 +120,7 @@ fn prometheus_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
 
     fn sample() -> Counters {
         Counters::from([
@@ -136,10 +137,10 @@ mod tests {
         );
     }
 
-    /// SPEC 6.3: a slow gauge is left out when the time that was asked for is over, and costs nobody the others.
+    /// SPEC 6.3: a slow gauge is left out after the requested timeout; the others are unaffected.
     #[test]
-    fn what_is_late_is_left_out_and_the_rest_is_told_in_time() {
-        rehearse(|node| async move {
+    fn late_metrics_are_omitted() {
+        simulate(|node| async move {
             let named = |name: &str| Counters::from([(name.to_owned(), 1.0)]);
             let after = |wait: u64| {
                 let clock = node.clock().clone();
@@ -155,7 +156,7 @@ mod tests {
                 let cannot = CountersSource::new(|| async { None });
                 let own = after(wait)
                     .and(cannot)
-                    .and(CountersSource::at_hand(move || named("at/hand")));
+                    .and(CountersSource::immediate(move || named("at/hand")));
                 let asked = node.clock().now();
                 let counters = collect(&node, &own, Duration::from_secs(3)).await;
                 let took = node.clock().now() - asked;
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_gets_names_it_accepts() {
+    fn prometheus_names_are_valid() {
         assert_eq!(
             prometheus_text(&sample()),
             "meros_master_slaves_active 3\nmeros_process_rate_limiter_1__depth 0.5\n"
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_is_no_number_does_not_spoil_the_snapshot() {
+    fn the_snapshot_omits_non_finite_counters() {
         assert_eq!(
             flat_json(&Counters::from([("a".to_owned(), f64::NAN)])),
             "{}"

@@ -1,5 +1,5 @@
-//! The pages every service has: `/health`, `/version`, `/metrics`, `/metrics/snapshot`, `/system/stats.json`, `/logging/toggle`, `/__processes__`,
-//! `/help` (SPEC 3.9).
+//! The pages of every service: `/health`, `/version`, `/metrics`, `/metrics/snapshot`,
+//! `/system/stats.json`, `/logging/toggle`, `/__processes__`, `/help`.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use crate::api::Refusal;
 use crate::build;
 use crate::help::{self, Help, HelpQuery};
 use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
-use crate::query::Given;
+use crate::query::MesosQuery;
 
-/// How long a metrics page waits for a service's counters unless `?timeout=` says otherwise.
+/// Default of `?timeout=` on metrics pages.
 const COUNTERS_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the log's level is changed for a while.
+/// Changes the log level for some time.
 pub(crate) const TOGGLE: &str = "/logging/toggle";
 
-/// What the pages say of the service they belong to.
+/// The service that the pages describe.
 #[derive(Clone)]
-pub struct About {
-    /// The node whose actors and counters are shown.
+pub struct ServiceInfo {
+    /// Source of the shown actors and counters.
     pub node: Node,
-    /// What it is: `master` or `agent`.
+    /// `master` or `agent`.
     pub service: &'static str,
     /// The version of Meros.
     pub version: &'static str,
@@ -43,8 +43,8 @@ pub struct About {
     pub help: Help,
 }
 
-/// The routes every service has, each also below the name of the actor that Mesos has in front of it.
-pub fn common_routes(about: About) -> Router {
+/// The routes of every service, with and without Mesos' actor name in front.
+pub fn common_routes(about: ServiceInfo) -> Router {
     let pages = Router::new()
         .route("/health", get(|| async { StatusCode::OK }))
         .route("/version", get(version))
@@ -62,8 +62,8 @@ pub fn common_routes(about: About) -> Router {
         .with_state(about)
 }
 
-/// The name of the actor that Mesos has in front of its paths.
-fn actor(about: &About) -> &'static str {
+/// The actor name in front of Mesos' paths.
+fn actor(about: &ServiceInfo) -> &'static str {
     match about.service {
         "master" => "master",
         _ => "slave(1)",
@@ -75,11 +75,14 @@ async fn stats() -> Response {
     ([(CONTENT_TYPE, "application/json")], stats).into_response()
 }
 
-async fn help_page(State(about): State<About>, Given(query): Given<HelpQuery>) -> Response {
+async fn help_page(
+    State(about): State<ServiceInfo>,
+    MesosQuery(query): MesosQuery<HelpQuery>,
+) -> Response {
     help::page(actor(&about), about.help, &query)
 }
 
-async fn version(State(about): State<About>) -> Response {
+async fn version(State(about): State<ServiceInfo>) -> Response {
     Json(json!({
         "version": v1::MESOS_VERSION,
         "meros_version": about.version,
@@ -100,7 +103,10 @@ struct SnapshotQuery {
     timeout: Option<String>,
 }
 
-async fn snapshot(State(about): State<About>, Given(query): Given<SnapshotQuery>) -> Response {
+async fn snapshot(
+    State(about): State<ServiceInfo>,
+    MesosQuery(query): MesosQuery<SnapshotQuery>,
+) -> Response {
     let patience = match query.timeout.as_deref().map(parse_timeout).transpose() {
         Ok(patience) => patience.unwrap_or(COUNTERS_PATIENCE),
         Err(bad) => return Refusal::bad(bad).into_response(),
@@ -109,7 +115,7 @@ async fn snapshot(State(about): State<About>, Given(query): Given<SnapshotQuery>
     ([(CONTENT_TYPE, "application/json")], flat_json(&counters)).into_response()
 }
 
-async fn prometheus(State(about): State<About>) -> Response {
+async fn prometheus(State(about): State<ServiceInfo>) -> Response {
     let counters = collect(&about.node, &about.counters, COUNTERS_PATIENCE).await;
     (
         [(CONTENT_TYPE, "text/plain; version=0.0.4")],
@@ -124,10 +130,11 @@ struct ToggleQuery {
     duration: Option<String>,
 }
 
-/// Logs as much as is said for as long as is said, as the call `SET_LOGGING_LEVEL` does; says how much is logged where nothing is.
+/// Changes the log level for a duration, like the call `SET_LOGGING_LEVEL`; without parameters,
+/// shows it.
 async fn toggle(
-    State(about): State<About>,
-    Given(query): Given<ToggleQuery>,
+    State(about): State<ServiceInfo>,
+    MesosQuery(query): MesosQuery<ToggleQuery>,
 ) -> Result<Response, Refusal> {
     let (level, duration) = match (&query.level, &query.duration) {
         (None, None) => return Ok(format!("{}\n", crate::logging::level()).into_response()),
@@ -148,7 +155,7 @@ async fn toggle(
     Ok(StatusCode::OK.into_response())
 }
 
-/// Reads `5secs` or another time as Mesos writes it, or a bare number of seconds.
+/// Parses a time as Mesos writes it, as `5secs`, or a bare number of seconds.
 fn parse_duration(text: &str) -> Option<Duration> {
     let digits = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -173,7 +180,7 @@ fn parse_timeout(text: &str) -> Result<Duration, Invalid> {
     parse_duration(text).ok_or_else(|| Invalid::new("timeout", text, expected))
 }
 
-async fn processes(State(about): State<About>, headers: HeaderMap) -> Response {
+async fn processes(State(about): State<ServiceInfo>, headers: HeaderMap) -> Response {
     crate::processes::processes(&about.node, about.service, &headers)
 }
 
@@ -192,10 +199,10 @@ mod tests {
 
     /// SPEC 3.9.
     #[test]
-    fn the_log_is_changed_by_level_and_duration_and_by_nothing_less() {
-        runtime::rehearsal::stage(async {
-            let about = About {
-                node: runtime::rehearsal::node("node").build(),
+    fn changing_the_log_needs_level_and_duration() {
+        runtime::testing::run_simulated(async {
+            let about = ServiceInfo {
+                node: runtime::testing::node("node").build(),
                 service: "agent",
                 version: "1",
                 counters: CountersSource::default(),
@@ -203,7 +210,7 @@ mod tests {
             };
             let ask = async |level: Option<&str>, duration: Option<&str>| {
                 let (level, duration) = (level.map(str::to_owned), duration.map(str::to_owned));
-                let query = Given(ToggleQuery { level, duration });
+                let query = MesosQuery(ToggleQuery { level, duration });
                 let answer = toggle(State(about.clone()), query).await;
                 let answer = answer.unwrap_or_else(IntoResponse::into_response);
                 let status = answer.status().as_u16();
@@ -229,14 +236,14 @@ mod tests {
     /// SPEC 3.9: whatever the method, and however the query is written, as by Mesos.
     #[test]
     fn pages_answer_every_method_and_every_query() {
-        runtime::rehearsal::stage(async {
-            let node = runtime::rehearsal::node("node").build();
+        runtime::testing::run_simulated(async {
+            let node = runtime::testing::node("node").build();
             let find = |_, _| {
                 let nothing = Err(Refusal::new(StatusCode::NOT_FOUND, "not here"));
                 Box::pin(std::future::ready(nothing)) as futures_util::future::BoxFuture<'static, _>
             };
             let files = crate::files::routes(&node, std::sync::Arc::new(find));
-            let about = About {
+            let about = ServiceInfo {
                 node,
                 service: "agent",
                 version: "1",
@@ -245,8 +252,8 @@ mod tests {
             };
             let routes = common_routes(about).merge(files);
             let ask = async |method: &str, path: &str| {
-                let request = crate::rehearsal::request(method, path, "text/plain", "");
-                crate::rehearsal::said(&routes, request).await
+                let request = crate::testing::request(method, path, "text/plain", "");
+                crate::testing::fetch(&routes, request).await
             };
             for (path, expected) in [
                 ("/health", 200),
@@ -286,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_timeout_is_read_as_by_mesos() {
+    fn timeouts_are_parsed_as_by_mesos() {
         for (text, timeout) in [
             ("7ns", Duration::from_nanos(7)),
             ("7us", Duration::from_micros(7)),

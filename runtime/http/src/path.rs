@@ -1,8 +1,8 @@
-//! The path and the method of a request as Mesos reads them: slashes that say nothing are passed over, and some clients percent-encode
-//! the parentheses of `/slave(1)` (SPEC 3.9). Some of its pages have an older name that ends in `.json`, by which older tools still ask.
-//! Most pages that only show something answer every method alike.
+//! Normalizes the path and the method of a request as Mesos does: repeated slashes are ignored, and
+//! some clients percent-encode the parentheses of `/slave(1)`. Some pages have an older name that
+//! ends in `.json`, which older tools use. Most read-only pages answer every method alike.
 //!
-//! Pure. Guards and routes see one spelling, and a method that says whether something changes.
+//! Pure. Guards and routes see one spelling, and a method that tells reads from changes.
 
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Request, Uri};
@@ -11,8 +11,8 @@ use crate::pages::TOGGLE;
 use crate::query::values;
 use crate::realm::bare;
 
-/// Pages that have an older name, too; `/state` and `/tasks` are served by both.
-const OLDER: [&str; 6] = [
+/// Pages with an older `.json` name; `/state` and `/tasks` have a route for each.
+const LEGACY_JSON_PAGES: [&str; 6] = [
     "/roles",
     "/monitor/statistics",
     "/files/browse",
@@ -21,7 +21,8 @@ const OLDER: [&str; 6] = [
     "/files/debug",
 ];
 
-/// The APIs, the longer paths first. As in Mesos each answers below its own path too: some exporters POST to `/api/v1/state`.
+/// The APIs, longer paths first. As in Mesos each also answers below its own path: some exporters
+/// POST to `/api/v1/state`.
 const APIS: [&str; 4] = [
     "/api/v1/scheduler",
     "/api/v1/executor",
@@ -29,7 +30,7 @@ const APIS: [&str; 4] = [
     "/api/v1",
 ];
 
-/// The length of the API's own path, if this one is below it.
+/// The length of the API's own path, if this path is below it.
 fn api(path: &str) -> Option<usize> {
     let page = bare(path);
     let is_below = |api: &str| {
@@ -43,9 +44,9 @@ fn api(path: &str) -> Option<usize> {
     Some(path.len() - page.len() + api.len())
 }
 
-/// Pages that show something whatever the method is, as by Mesos. `/flags`, `/weights`, `/quota`, `/maintenance/*`, `/containers` and
-/// `/monitor/statistics` look at the method there, too.
-const SHOWN_BY_ANY_METHOD: [&str; 21] = [
+/// Read-only pages that answer any method, as in Mesos. `/flags`, `/weights`, `/quota`,
+/// `/maintenance/*`, `/containers` and `/monitor/statistics` check the method there, too.
+const READ_ONLY_PAGES: [&str; 21] = [
     "/health",
     "/version",
     "/redirect",
@@ -69,63 +70,66 @@ const SHOWN_BY_ANY_METHOD: [&str; 21] = [
     "/files/debug",
 ];
 
-/// Gives a request the path and the method that are meant.
+/// Normalizes the path and the method of a request.
 pub(crate) fn normalize<B>(request: &mut Request<B>) {
-    if let Some(meant) = meant(request.uri()) {
-        *request.uri_mut() = meant;
+    if let Some(normalized) = normalized(request.uri()) {
+        *request.uri_mut() = normalized;
     }
-    if let Some(method) = meant_method(request.method(), request.uri()) {
+    if let Some(method) = normalized_method(request.method(), request.uri()) {
         *request.method_mut() = method;
     }
 }
 
-/// The method that is meant; `None` if that is the one it has. The log's level is shown, or changed where the query says how, by any method.
-fn meant_method(method: &Method, uri: &Uri) -> Option<Method> {
+/// The normalized method; `None` if it is the same. `/logging/toggle` changes the level if the
+/// query has one, with any method.
+fn normalized_method(method: &Method, uri: &Uri) -> Option<Method> {
     let page = bare(uri.path());
-    let meant = match page {
+    let normalized = match page {
         TOGGLE => {
             let query = values(uri.query().unwrap_or_default());
             let changes = query.contains_key("level") || query.contains_key("duration");
             if changes { Method::POST } else { Method::GET }
         }
-        page if SHOWN_BY_ANY_METHOD.contains(&page) => Method::GET,
+        page if READ_ONLY_PAGES.contains(&page) => Method::GET,
         _ => return None,
     };
-    let is_head_of_a_shown_page = *method == Method::HEAD && meant == Method::GET;
-    (*method != meant && !is_head_of_a_shown_page).then_some(meant)
+    let is_head_of_page = *method == Method::HEAD && normalized == Method::GET;
+    (*method != normalized && !is_head_of_page).then_some(normalized)
 }
 
-/// The same path without what the older names end in.
-fn newer(path: &str) -> Option<&str> {
-    let newer = path.strip_suffix(".json")?;
-    OLDER.contains(&bare(newer)).then_some(newer)
+/// The path without an older name's `.json`.
+fn without_json_suffix(path: &str) -> Option<&str> {
+    let without_json_suffix = path.strip_suffix(".json")?;
+    LEGACY_JSON_PAGES
+        .contains(&bare(without_json_suffix))
+        .then_some(without_json_suffix)
 }
 
-/// The same with the path that is meant; `None` if that is the one it has.
-fn meant(uri: &Uri) -> Option<Uri> {
+/// The URI with its path normalized; `None` if it is the same.
+fn normalized(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let mut parts = path.split('/').filter(|part| !part.is_empty());
     let first = parts.next().unwrap_or_default();
-    let mut meant = format!("/{}", first.replace("%28", "(").replace("%29", ")"));
+    let mut normalized = format!("/{}", first.replace("%28", "(").replace("%29", ")"));
     for part in parts {
-        meant.push('/');
-        meant.push_str(part);
+        normalized.push('/');
+        normalized.push_str(part);
     }
-    if let Some(length) = newer(&meant).map(str::len) {
-        meant.truncate(length);
+    if let Some(length) = without_json_suffix(&normalized).map(str::len) {
+        normalized.truncate(length);
     }
-    if let Some(length) = api(&meant) {
-        meant.truncate(length);
+    if let Some(length) = api(&normalized) {
+        normalized.truncate(length);
     }
-    if meant == path {
+    if normalized == path {
         return None;
     }
     if let Some(query) = uri.query() {
-        meant.push('?');
-        meant.push_str(query);
+        normalized.push('?');
+        normalized.push_str(query);
     }
     let mut parts = uri.clone().into_parts();
-    parts.path_and_query = Some(PathAndQuery::try_from(meant).ok()?);
+    parts.path_and_query = Some(PathAndQuery::try_from(normalized).ok()?);
     Uri::from_parts(parts).ok()
 }
 
@@ -134,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_that_show_something_answer_every_method_as_a_get() {
+    fn read_only_pages_treat_every_method_as_get() {
         for (method, path, meant) in [
             ("POST", "/metrics/snapshot", "GET"),
             ("OPTIONS", "/health", "GET"),
@@ -160,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_read_whatever_slashes_and_parentheses_it_is_written_with() {
+    fn paths_with_extra_slashes_and_encoded_parentheses_are_normalized() {
         for (written, meant) in [
             ("/state", None),
             ("/", None),
@@ -200,7 +204,7 @@ mod tests {
             ("/quota/a%28b%29", None),
             ("/%2573tate", None),
         ] {
-            let found = super::meant(&written.parse().unwrap());
+            let found = super::normalized(&written.parse().unwrap());
             let found = found.map(|uri| uri.to_string());
             assert_eq!(found.as_deref(), meant, "{written}");
         }

@@ -1,7 +1,9 @@
-//! `/__processes__`: a node's actors and links, as JSON for programs and as a plain page for a browser (SPEC 3.9, 6.3).
+//! `/__processes__`: a node's actors and links, as JSON for programs and as an HTML page for
+//! browsers.
 //!
-//! The page is given to whoever accepts `text/html`, the JSON to all others. The page needs no script. Asks no actor anything: what is
-//! shown are counters that the runtime keeps anyway. All times are in seconds, as numbers, and all rates in messages a second.
+//! Requests that accept `text/html` get the page, which needs no script; all others get the JSON.
+//! Asks no actor: it shows counters that the runtime keeps anyway. All times are in seconds, as
+//! numbers, and all rates in messages per second.
 //!
 //! ```json
 //! {
@@ -16,16 +18,23 @@
 //!                    "handling_p50_secs": 0.00001, "handling_p99_secs": 0.002 }]
 //!   }],
 //!   "links": [{
-//!     "peer": "agent.00000000000000a1", "role": "agent", "address": "127.0.0.1:5051", "dialled": false, "age_secs": 60.0,
-//!     "queued_bytes": 0, "frames_sent": 10, "frames_delivered": 12, "said_older": 0, "questions": 0
+//!     "peer": "agent.00000000000000a1", "role": "agent", "address": "127.0.0.1:5051",
+//!     "dialled": false, "age_secs": 60.0, "queued_bytes": 0, "frames_sent": 10,
+//!     "frames_delivered": 12, "said_older": 0, "questions": 0
 //!   }]
 //! }
 //! ```
 //!
-//! `state` is `running`, or `restarting` between an actor's fall and its next life, which begins in `returns_in_secs`; what is counted goes on
-//! over its lives. `depth` counts the messages that wait, and `oldest_secs` is how long the first of them has; `blocked` counts handlers that kept their
-//! thread for more than 100 ms; `refused` are messages that found the mailbox full (those of links wait for room), `dropped` those that made room for newer ones. `said_older` counts messages in a
-//! shape before the newest: while a cluster is upgraded it says who still speaks as before.
+//! - `state` is `running`, or `restarting` between a panic and the restart in `returns_in_secs`.
+//!   Counters continue across restarts.
+//! - `depth` is the number of waiting messages, `oldest_secs` how long the first of them has
+//!   waited.
+//! - `errands` are timers and futures in progress.
+//! - `refused` are messages that found the mailbox full (those of links wait for room), `dropped`
+//!   those that were replaced by newer ones.
+//! - `blocked` counts handlers that kept their thread for more than 100 ms.
+//! - `said_older` counts messages in an older version: during an upgrade it shows which peers are
+//!   still old.
 
 use std::fmt::{Display, Write};
 use std::time::Duration;
@@ -37,7 +46,7 @@ use axum::response::{Html, IntoResponse, Response};
 use runtime::{LinkInfo, MessageInfo, Node, ProcessInfo, short_name};
 use serde_json::{Value, json};
 
-/// Answers with whichever form these headers ask for.
+/// Answers in the form that these headers accept.
 pub fn processes(node: &Node, service: &str, headers: &HeaderMap) -> Response {
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
     if accept.is_some_and(|accept| accept.contains("text/html")) {
@@ -47,7 +56,7 @@ pub fn processes(node: &Node, service: &str, headers: &HeaderMap) -> Response {
     Json(as_json(node)).into_response()
 }
 
-/// All of it as JSON; the fields are explained at the top of this file.
+/// The JSON; the module's documentation explains the fields.
 pub fn as_json(node: &Node) -> Value {
     json!({
         "node": node.id().to_string(),
@@ -125,7 +134,7 @@ const STYLE: &str = "body{font:14px/1.5 system-ui,sans-serif;margin:2em;color:#2
     .bad{color:#b00020;font-weight:600}\
     p{color:#666;max-width:60em}";
 
-/// The page, whole.
+/// The HTML page.
 fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]) -> String {
     let title = format!("Actors of {}", escape(node));
     let mut page = format!(
@@ -154,7 +163,7 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
     page += &table("Actors", &actors, processes.iter().map(process_row));
     page += "<p>Waiting: messages in the mailbox, and since when the first of them waits. p50 and p99: time in the handler, of one message \
              in 64. Blocked: handlers that kept their thread for more than 100 ms, and the longest. Refused: messages that found the mailbox \
-             full. Dropped: those thrown away for newer ones. Errands: timers and futures under way.</p>\n";
+             full. Dropped: those thrown away for newer ones. Errands: timers and futures in progress.</p>\n";
     let messages = ["actor", "message", "per second", "handled", "p50", "p99"];
     let rows = processes.iter().flat_map(|process| {
         let rows = process.messages.iter();
@@ -177,7 +186,7 @@ fn page(service: &str, node: &str, processes: &[ProcessInfo], links: &[LinkInfo]
     page + "</body>\n</html>\n"
 }
 
-/// Columns of words, which stand to the left; all others are numbers.
+/// Columns of text, aligned left; all others are numbers.
 const WORDS: [&str; 8] = [
     "actor",
     "thread",
@@ -189,7 +198,7 @@ const WORDS: [&str; 8] = [
     "dialled by",
 ];
 
-/// A table under a heading; `none` stands in place of an empty one.
+/// A table under a heading; an empty one is shown as `none`.
 fn table(heading: &str, columns: &[&str], rows: impl Iterator<Item = String>) -> String {
     let rows: String = rows.collect();
     if rows.is_empty() {
@@ -207,7 +216,7 @@ fn table(heading: &str, columns: &[&str], rows: impl Iterator<Item = String>) ->
     )
 }
 
-/// One row, cell by cell.
+/// One table row.
 #[derive(Default)]
 struct Row(String);
 
@@ -227,7 +236,7 @@ impl Row {
         self
     }
 
-    /// Whether the actor runs, and when it will.
+    /// The actor's state, and when it restarts.
     fn state(mut self, process: &ProcessInfo) -> Self {
         let Some(left) = process.returns_in else {
             return self.text(state(process));
@@ -237,7 +246,7 @@ impl Row {
         self
     }
 
-    /// A count that should be nothing.
+    /// A count that is marked unless it is zero.
     fn count(mut self, count: u64) -> Self {
         if count == 0 {
             return self.cell(0);
@@ -298,7 +307,7 @@ fn link_row(link: &LinkInfo) -> String {
         .end()
 }
 
-/// A time as people write it: `0`, `340 ns`, `2.5 ms`, `12 s`, `3 h 20 min`.
+/// A readable duration: `0`, `340 ns`, `2.5 ms`, `12 s`, `3 h 20 min`.
 fn span(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match duration.as_nanos() {
@@ -329,7 +338,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// Text as it may stand in HTML, also inside of quotes.
+/// Escapes text for HTML, also inside of quotes.
 fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -350,7 +359,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use runtime::prelude::*;
-    use runtime::rehearsal::{rehearse_network, stage};
+    use runtime::testing::{run_simulated, simulate_network};
 
     use super::*;
 
@@ -364,8 +373,8 @@ mod tests {
     }
     impl Process for Greeter {
         const MAILBOX: u32 = 2;
-        fn hears(ears: &mut Ears<Self>) {
-            ears.hear::<Greet>(&[Role::Agent]);
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
+            handlers.accept::<Greet>(&[Role::Agent]);
         }
     }
     impl Handler<Greet> for Greeter {
@@ -378,9 +387,9 @@ mod tests {
         }
     }
 
-    /// A master with two actors and an agent that is linked to it, of which one actor stalls.
+    /// A master with two actors, one of which stalls, and a linked agent.
     fn with_a_master(story: impl FnOnce(Node)) {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let master = network.node("master", Role::Master, &[Role::Agent]);
             let agent = network.node("agent", Role::Agent, &[Role::Master]);
             master.spawn("<greeter>", Greeter).unwrap();
@@ -403,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_json_has_the_documented_fields_with_true_values_in_seconds() {
+    fn the_json_has_the_documented_fields() {
         let documented = {
             let source = include_str!("processes.rs");
             let lines = source
@@ -466,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_is_whole_and_names_cannot_break_it() {
+    fn names_are_escaped_in_the_page() {
         with_a_master(|master| {
             let (processes, links) = (master.processes(), master.links());
             let page = page("master", "<i>\"node\"", &processes, &links);
@@ -505,9 +514,9 @@ mod tests {
     impl Process for Faller {}
 
     #[test]
-    fn an_actor_between_two_lives_is_shown_with_when_it_comes_back() {
-        stage(async {
-            let node = runtime::rehearsal::node("node").build();
+    fn a_restarting_actor_shows_its_return_time() {
+        run_simulated(async {
+            let node = runtime::testing::node("node").build();
             let policy = Supervision::Restart {
                 backoff: Duration::from_secs(5),
                 backoff_max: Duration::from_secs(5),
@@ -527,9 +536,9 @@ mod tests {
     }
 
     #[test]
-    fn a_browser_gets_the_page_and_a_program_the_json() {
-        stage(async {
-            let node = runtime::rehearsal::node("node").build();
+    fn browsers_get_html_and_programs_json() {
+        run_simulated(async {
+            let node = runtime::testing::node("node").build();
             let kind = |accept: Option<&str>| {
                 let mut headers = HeaderMap::new();
                 if let Some(accept) = accept {
@@ -552,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_written_as_people_read_them() {
+    fn numbers_are_readable() {
         let nanos = [0, 340, 2_500, 2_500_000, 12_300_000_000, 72_000_000_000];
         let spans = nanos.map(|nanos| span(Duration::from_nanos(nanos)));
         assert_eq!(

@@ -1,7 +1,7 @@
-//! The query behind the path of a page, and the form that is sent to one: names with their values.
+//! Parses the query of a page and form bodies: names with values.
 //!
-//! A query is read as Mesos reads it, so that no client of Mesos is refused: of several values of a name the last counts, and bytes
-//! that are no UTF-8 are replaced. A form changes something, so it is refused where it can be misunderstood.
+//! Queries are as lenient as in Mesos, so that no Mesos client is refused: the last value of a name
+//! counts, and invalid UTF-8 is replaced. A form changes state, so an ambiguous one is refused.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ use v1::Invalid;
 
 use crate::api::Refusal;
 
-/// The most names of a form. No page knows so many.
+/// Maximum names of a form; no page has as many.
 const NAMES_MAX: usize = 100;
 
-/// The query of a page, as fields that are texts and may all be absent.
+/// The query of a page, parsed as Mesos does. All fields of `T` are optional texts.
 #[derive(Clone, Copy, Debug)]
-pub struct Given<T>(pub T);
+pub struct MesosQuery<T>(pub T);
 
-impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Given<T> {
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for MesosQuery<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
@@ -29,13 +29,13 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Given<T> {
         let given = values(query).into_iter();
         let given = given.map(|(name, value)| (name, Value::from(value)));
         let read = serde_json::from_value(Value::Object(given.collect()));
-        // Nothing can be wrong with texts that may be absent.
+        // Cannot fail: all fields are optional texts.
         read.map(Self)
             .map_err(|_| Refusal::bad(Invalid::new("query", shown(query.as_bytes()), "texts")))
     }
 }
 
-/// The values of a query by their names. Its length is bounded by that of a request's head.
+/// The values of a query by name. Bounded by the length of a request's head.
 pub(crate) fn values(query: &str) -> BTreeMap<String, String> {
     let text = |part: &str| decoded(part.as_bytes()).unwrap_or_else(|replaced| replaced);
     let pairs = query.split(['&', ';']).filter(|pair| !pair.is_empty());
@@ -45,7 +45,7 @@ pub(crate) fn values(query: &str) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The values of a form by their names.
+/// The values of a form by name.
 pub fn fields(text: &[u8]) -> Result<BTreeMap<String, String>, Invalid> {
     let mut fields = BTreeMap::new();
     for pair in text
@@ -69,13 +69,14 @@ pub fn fields(text: &[u8]) -> Result<BTreeMap<String, String>, Invalid> {
     Ok(fields)
 }
 
-/// So much of it as an error may show.
+/// The part of it that an error may quote.
 fn shown(text: &[u8]) -> String {
     let end = text.len().min(1 << 10);
     String::from_utf8_lossy(&text[..end]).into_owned()
 }
 
-/// One name or what is said of it, as browsers write them; or what it is like, if it is no text.
+/// Decodes a name or a value as browsers encode them. The error is a printable form of text that is
+/// not UTF-8.
 fn decoded(written: &[u8]) -> Result<String, String> {
     let spaced = written.iter().map(|byte| match byte {
         b'+' => b' ',
@@ -92,7 +93,7 @@ mod tests {
 
     /// SPEC 2.1, 3.9.
     #[test]
-    fn names_and_what_is_said_of_them_are_read_as_browsers_write_them() {
+    fn names_and_values_are_parsed_as_browsers_encode_them() {
         for (text, expected) in [
             ("", vec![]),
             ("&&", vec![]),
@@ -113,7 +114,7 @@ mod tests {
 
     /// SPEC 3.9: no client of Mesos is refused for how it writes a query.
     #[test]
-    fn a_query_is_read_as_generously_as_by_mesos() {
+    fn a_query_is_parsed_as_leniently_as_by_mesos() {
         for (query, expected) in [
             ("limit=1&limit=2", vec![("limit", "2")]),
             ("limit=1;order=asc", vec![("limit", "1"), ("order", "asc")]),
@@ -130,7 +131,7 @@ mod tests {
 
     /// SPEC 2.1, 3.9.
     #[test]
-    fn what_is_no_text_or_comes_twice_is_refused_by_its_name_and_never_replaced() {
+    fn invalid_and_duplicate_form_values_are_refused() {
         for (text, words) in [
             (
                 &b"a=1&role=ads%FF"[..],

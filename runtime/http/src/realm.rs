@@ -1,19 +1,27 @@
-//! Who asks, before anything is answered: realms with HTTP Basic or a certificate, pages that are for some only, and requests that wait for
-//! their turn (SPEC 3.7, 3.3).
+//! Authentication, page access and rate limits, before a request reaches its handler.
 //!
-//! A [`Guard`] stands before all routes of a service. It puts the [`Subject`] into the request's extensions; what that subject may see of an
-//! answer, or change, is decided behind it. Who shows a certificate is the name in it, unless a realm that asks for HTTP Basic is given that:
-//! then it is who that proves, or nobody at all. Of the cluster's own certificates only those of operators count, and of frameworks where they speak.
-//! Where a realm asks for nothing and there is no certificate it is nobody in particular.
-//! A framework that has to prove nothing has the turn of the principal that it declares: on its stream here, and for its SUBSCRIBE, which only the
-//! page can read, by [`Declaring`].
-//! Leaves `/api/v1/executor` alone: executors have tokens, and what they report is lost if it is refused. Never says whether a principal or a
-//! secret was wrong, and never logs either.
+//! A [`Guard`] stands before all routes of a service and puts the [`Subject`] into the request's
+//! extensions. Handlers decide its access to data and changes.
+//!
+//! The principal is the client certificate's name. If the realm uses HTTP Basic and credentials are
+//! sent, they decide instead; invalid credentials never fall back to the certificate. Of the
+//! cluster's own certificates only those of operators count, and those of frameworks on the
+//! scheduler API. Without required credentials and without a certificate the subject has no
+//! principal.
+//!
+//! An unauthenticated framework has the rate limit of the principal that it declares: on its stream
+//! through [`StreamPrincipals`], and for its SUBSCRIBE, which only the handler can decode, through
+//! [`DeclaredPrincipal`].
+//!
+//! `/api/v1/executor` passes unchecked: executors have tokens, and a refused executor report is
+//! lost. Responses never say whether the principal or the secret was wrong, and neither is ever
+//! logged.
 
 use std::sync::Arc;
 
 use authority::{
-    Acls, Action, Credentials, Forbidden, LINE_MAX, LINE_PATIENCE, Shared, Subject, Throttle, Turn,
+    Acls, Action, Credentials, Forbidden, RateDecision, Reloadable, Subject, THROTTLE_QUEUE_MAX,
+    THROTTLE_QUEUE_TIMEOUT, Throttle,
 };
 use axum::Router;
 use axum::extract::{Request, State};
@@ -26,15 +34,15 @@ use base64::engine::general_purpose::STANDARD;
 use runtime::{Instant, Node, Role};
 use transport::tls::Principal;
 
+use crate::admission::RequestSlot;
 use crate::api::Refusal;
-use crate::declared::Declared;
-use crate::gate::Place;
 use crate::pages::TOGGLE;
+use crate::stream_principals::StreamPrincipals;
 
-/// Pages that anybody may see: whoever asks them asks whether somebody is there.
+/// Pages without access control, for health checks.
 const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];
 
-/// Pages that show each asker what ACLs of their own let it see. All others are for `get_endpoints`.
+/// Pages with content filtered by their own ACLs. All others require `get_endpoints`.
 const FILTERED: [&str; 17] = [
     "/state",
     "/state.json",
@@ -55,45 +63,48 @@ const FILTERED: [&str; 17] = [
     "/files/download",
 ];
 
-/// Who is on the other side of a connection, as its certificate has proved; the door puts it into each request.
+/// The peer of a connection, as authenticated by its certificate; an extension of each of its
+/// requests.
 #[derive(Clone, Debug)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedPeer {
     subject: Subject,
-    /// What kind of node of ours it is, if it is one.
+    /// The node's role, if it is a node of the cluster.
     role: Option<Role>,
 }
 
-impl From<Principal> for Verified {
+impl From<Principal> for VerifiedPeer {
     fn from(Principal { name, role }: Principal) -> Self {
         let subject = Subject::named(name);
         Self { subject, role }
     }
 }
 
-impl Verified {
-    /// Who that is at this door. Keys of masters, agents and what runs there prove nothing here, or whoever holds one could do what operators do.
-    fn at(&self, door: Door) -> Option<&Subject> {
+impl VerifiedPeer {
+    /// The subject for this access class. Certificates of masters, agents and their children do not
+    /// count, or a holder of one could act as an operator.
+    fn at(&self, class: AccessClass) -> Option<&Subject> {
         let counts = match self.role {
             None | Some(Role::Operator) => true,
-            Some(Role::Framework) => door == Door::Scheduler,
+            Some(Role::Framework) => class == AccessClass::Scheduler,
             Some(_) => false,
         };
         counts.then_some(&self.subject)
     }
 }
 
-/// What each realm asks for: who has one of these credentials, or a certificate. `None` asks for nothing.
+/// Credentials of each realm. `None` requires none; a client certificate is accepted in place of
+/// credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Realms {
     /// `mesos-*-readonly`: pages that change nothing.
-    pub readonly: Option<Shared<Credentials>>,
+    pub readonly: Option<Reloadable<Credentials>>,
     /// `mesos-*-readwrite`: changes, and the operator API.
-    pub readwrite: Option<Shared<Credentials>>,
+    pub readwrite: Option<Reloadable<Credentials>>,
     /// `mesos-master-scheduler`: the scheduler API.
-    pub frameworks: Option<Shared<Credentials>>,
+    pub frameworks: Option<Reloadable<Credentials>>,
 }
 
-/// Stands before a service's routes.
+/// Access control before all routes of a service.
 #[derive(Clone)]
 pub struct Guard(Arc<Inner>);
 
@@ -101,25 +112,27 @@ pub struct Guard(Arc<Inner>);
 struct Inner {
     service: &'static str,
     realms: Realms,
-    acls: Shared<Acls>,
+    acls: Reloadable<Acls>,
     throttle: Throttle,
-    declared: Declared,
+    stream_principals: StreamPrincipals,
     node: Node,
 }
 
-/// Goes with a request of a framework of which nothing was proved, for whoever reads as whose scheduler it subscribes.
+/// Extension of an unauthenticated framework's request, for the handler that decodes the principal
+/// of its SUBSCRIBE.
 #[derive(Clone)]
-pub struct Declaring {
+pub struct DeclaredPrincipal {
     inner: Arc<Inner>,
-    place: Option<Place>,
+    slot: Option<RequestSlot>,
 }
 
-impl Declaring {
-    /// Waits for the turn of this principal, if it has a limit of its own. The request has had its turn among those without one already.
-    pub async fn turn(&self, principal: &str) -> Result<(), Refusal> {
-        let Self { inner, place } = self;
+impl DeclaredPrincipal {
+    /// Applies the rate limit of this principal, if it has one of its own. The limit for requests
+    /// without a principal was applied before.
+    pub async fn wait_turn(&self, principal: &str) -> Result<(), Refusal> {
+        let Self { inner, slot } = self;
         if inner.throttle.is_named(principal) {
-            return inner.turn(Some(principal), place.as_ref()).await;
+            return inner.wait_turn(Some(principal), slot.as_ref()).await;
         }
         inner.throttle.count(Some(principal), |traffic| {
             traffic.received += 1;
@@ -129,18 +142,18 @@ impl Declaring {
     }
 }
 
-/// By which door a request comes.
+/// Access class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Door {
+enum AccessClass {
     Open,
     Readonly,
     Readwrite,
     Scheduler,
-    /// Guarded by who is behind it.
+    /// Authenticated by its handler.
     Executor,
 }
 
-impl Door {
+impl AccessClass {
     fn of(method: &Method, path: &str) -> Self {
         match path {
             path if OPEN.contains(&path) => Self::Open,
@@ -152,7 +165,7 @@ impl Door {
         }
     }
 
-    /// The end of its realm's name.
+    /// The last part of the realm's name.
     fn realm(self) -> &'static str {
         match self {
             Self::Open | Self::Readonly => "readonly",
@@ -163,17 +176,21 @@ impl Door {
     }
 }
 
-/// Whether a request is answered however many others are under way: who asks whether somebody is there, and executors, who lose what is refused.
-pub(crate) fn passes_freely(method: &Method, path: &str) -> bool {
-    matches!(Door::of(method, bare(path)), Door::Open | Door::Executor)
+/// Whether a request bypasses admission control: health checks, and executors, whose refused
+/// reports are lost.
+pub(crate) fn bypasses_admission(method: &Method, path: &str) -> bool {
+    matches!(
+        AccessClass::of(method, bare(path)),
+        AccessClass::Open | AccessClass::Executor
+    )
 }
 
-/// Whether this is the page by which load balancers ask whether the service is there.
+/// Whether this is the page for load balancers' health checks.
 pub(crate) fn is_health(path: &str) -> bool {
     bare(path) == "/health"
 }
 
-/// A path without the name of the actor that Mesos has in front of it.
+/// The path without Mesos' actor name in front.
 pub(crate) fn bare(path: &str) -> &str {
     let without = ["/master", "/slave(1)"].map(|prefix| path.strip_prefix(prefix));
     let mut without = without.into_iter().flatten();
@@ -182,30 +199,30 @@ pub(crate) fn bare(path: &str) -> &str {
 }
 
 impl Guard {
-    /// A guard of `master` or `agent`, which lets all pass and delays nobody.
+    /// A guard of `master` or `agent`, without access control or rate limits.
     pub fn new(service: &'static str, node: &Node) -> Self {
         Self(Arc::new(Inner {
             service,
             realms: Realms::default(),
-            acls: Shared::default(),
+            acls: Reloadable::default(),
             throttle: Throttle::default(),
-            declared: Declared::default(),
+            stream_principals: StreamPrincipals::default(),
             node: node.clone(),
         }))
     }
 
-    /// One that asks who comes, and shows some pages only to some.
-    pub fn asking(self, realms: Realms, acls: Shared<Acls>) -> Self {
+    /// Adds credentials and ACLs.
+    pub fn with_access(self, realms: Realms, acls: Reloadable<Acls>) -> Self {
         self.with(|inner| (inner.realms, inner.acls) = (realms, acls))
     }
 
-    /// One that knows as whom frameworks speak on their streams.
-    pub fn knowing(self, declared: &Declared) -> Self {
-        self.with(|inner| inner.declared = declared.clone())
+    /// Adds the declared principals of streams.
+    pub fn with_stream_principals(self, declared: &StreamPrincipals) -> Self {
+        self.with(|inner| inner.stream_principals = declared.clone())
     }
 
-    /// One that lets requests wait for their turn.
-    pub fn throttling(self, throttle: Throttle) -> Self {
+    /// Adds rate limits.
+    pub fn with_throttle(self, throttle: Throttle) -> Self {
         self.with(|inner| inner.throttle = throttle)
     }
 
@@ -214,78 +231,85 @@ impl Guard {
         self
     }
 
-    /// These routes, guarded.
-    pub fn before(self, routes: Router) -> Router {
+    /// Wraps these routes.
+    pub fn protect(self, routes: Router) -> Router {
         routes.layer(from_fn_with_state(self, guard))
     }
 }
 
 async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Next) -> Response {
-    // Whoever goes on beyond this needs it no more.
-    let place = request.extensions_mut().remove::<Place>();
+    // Handlers do not need it.
+    let slot = request.extensions_mut().remove::<RequestSlot>();
     let path = bare(request.uri().path());
-    let door = Door::of(request.method(), path);
-    let verified = request.extensions().get::<Verified>();
-    let proved = inner.prove(door, verified, request.headers());
-    let mut declaring = None;
-    if !matches!(door, Door::Open | Door::Executor) {
-        // Who is not known, or may not, has its turn too: neither guesses of secrets nor refusals are for nothing.
-        let whose = proved.as_ref().ok();
-        let whose = whose.and_then(|subject| inner.whose(door, subject, request.headers()));
-        if let Err(dropped) = inner.turn(whose.as_deref(), place.as_ref()).await {
+    let class = AccessClass::of(request.method(), path);
+    let verified = request.extensions().get::<VerifiedPeer>();
+    let authenticated = inner.authenticate(class, verified, request.headers());
+    let mut declared_principal = None;
+    if !matches!(class, AccessClass::Open | AccessClass::Executor) {
+        // Failed authentication and forbidden requests are rate limited too.
+        let limited = authenticated.as_ref().ok();
+        let limited =
+            limited.and_then(|subject| inner.limited_principal(class, subject, request.headers()));
+        if let Err(dropped) = inner.wait_turn(limited.as_deref(), slot.as_ref()).await {
             return dropped.into_response();
         }
-        if door == Door::Scheduler && whose.is_none() {
+        if class == AccessClass::Scheduler && limited.is_none() {
             let inner = inner.clone();
-            declaring = Some(Declaring { inner, place });
+            declared_principal = Some(DeclaredPrincipal { inner, slot });
         }
     }
-    let subject = match proved {
+    let subject = match authenticated {
         Ok(subject) => subject,
         Err(response) => return *response,
     };
-    if let Err(forbidden) = inner.may_enter(&subject, door, path) {
+    if let Err(forbidden) = inner.check_page(&subject, class, path) {
         return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
     }
-    if door != Door::Executor {
+    if class != AccessClass::Executor {
         request.extensions_mut().insert(subject);
     }
-    if let Some(declaring) = declaring {
-        request.extensions_mut().insert(declaring);
+    if let Some(declared_principal) = declared_principal {
+        request.extensions_mut().insert(declared_principal);
     }
     next.run(request).await
 }
 
 impl Inner {
-    /// Whether the page is for this subject at all. What it shows or changes most pages decide themselves.
-    fn may_enter(&self, subject: &Subject, door: Door, path: &str) -> Result<(), Forbidden> {
-        let acls = self.acls.now();
-        match door {
-            Door::Readonly if !FILTERED.contains(&path) => {
+    /// Checks access to the page as a whole. Most pages filter their content or check changes
+    /// themselves.
+    fn check_page(
+        &self,
+        subject: &Subject,
+        class: AccessClass,
+        path: &str,
+    ) -> Result<(), Forbidden> {
+        let acls = self.acls.current();
+        match class {
+            AccessClass::Readonly if !FILTERED.contains(&path) => {
                 acls.check(subject, Action::GetEndpoints, path)
             }
-            // The page that changes something and asks nobody.
-            Door::Readwrite if path == TOGGLE => acls
+            // The one page that changes state without a check of its own.
+            AccessClass::Readwrite if path == TOGGLE => acls
                 .check(subject, Action::GetEndpoints, path)
                 .and_then(|()| acls.check(subject, Action::SetLogLevel, None)),
             _ => Ok(()),
         }
     }
 
-    /// Who asks, as far as this door wants to know.
-    fn prove(
+    /// Authenticates the caller as far as this class requires.
+    fn authenticate(
         &self,
-        door: Door,
-        verified: Option<&Verified>,
+        class: AccessClass,
+        verified: Option<&VerifiedPeer>,
         headers: &HeaderMap,
     ) -> Result<Subject, Box<Response>> {
-        let credentials = match door {
-            Door::Open | Door::Executor => &None,
-            Door::Readonly => &self.realms.readonly,
-            Door::Readwrite => &self.realms.readwrite,
-            Door::Scheduler => &self.realms.frameworks,
+        let credentials = match class {
+            AccessClass::Open | AccessClass::Executor => &None,
+            AccessClass::Readonly => &self.realms.readonly,
+            AccessClass::Readwrite => &self.realms.readwrite,
+            AccessClass::Scheduler => &self.realms.frameworks,
         };
-        let certified = verified.and_then(|verified| verified.at(door).cloned());
+        let certified = verified.and_then(|verified| verified.at(class).cloned());
         let Some(credentials) = credentials else {
             return Ok(certified.unwrap_or_default());
         };
@@ -293,15 +317,15 @@ impl Inner {
             return Ok(subject);
         }
         basic(headers)
-            .and_then(|(principal, secret)| credentials.now().prove(&principal, &secret))
-            .ok_or_else(|| Box::new(self.unknown(door)))
+            .and_then(|(principal, secret)| credentials.current().authenticate(&principal, &secret))
+            .ok_or_else(|| Box::new(self.unauthorized(class)))
     }
 
-    /// 401.
-    fn unknown(&self, door: Door) -> Response {
-        let realm = format!("mesos-{}-{}", self.service, door.realm());
+    /// The response 401.
+    fn unauthorized(&self, class: AccessClass) -> Response {
+        let realm = format!("mesos-{}-{}", self.service, class.realm());
         let problem = format!(
-            "who asks is not known in the realm {realm}: expected HTTP Basic with a principal and its secret, or a certificate where TLS asks for one\n"
+            "not authenticated in realm {realm}: expected HTTP Basic with a principal and its secret, or a client certificate if TLS verifies them\n"
         );
         let mut response = (StatusCode::UNAUTHORIZED, problem).into_response();
         if let Ok(challenge) = HeaderValue::try_from(format!("Basic realm=\"{realm}\"")) {
@@ -310,39 +334,50 @@ impl Inner {
         response
     }
 
-    /// Whose turn a request has: what is proved, else, of a framework, what it has declared when its stream was opened.
-    fn whose(&self, door: Door, subject: &Subject, headers: &HeaderMap) -> Option<String> {
-        let proved = subject.principal.clone();
-        proved.or_else(|| match door {
-            Door::Scheduler => self.declared.of(headers),
+    /// The principal whose rate limit applies: the authenticated one, else the declared one of a
+    /// framework's stream.
+    fn limited_principal(
+        &self,
+        class: AccessClass,
+        subject: &Subject,
+        headers: &HeaderMap,
+    ) -> Option<String> {
+        let authenticated = subject.principal.clone();
+        authenticated.or_else(|| match class {
+            AccessClass::Scheduler => self.stream_principals.of(headers),
             _ => None,
         })
     }
 
-    /// Waits for the turn of a request. Over its capacity it is dropped, which is a 503 with the time when there will be room.
-    async fn turn(&self, principal: Option<&str>, place: Option<&Place>) -> Result<(), Refusal> {
+    /// Waits for the rate limit. Beyond its queue's capacity the request is refused with 503 and a
+    /// retry time.
+    async fn wait_turn(
+        &self,
+        principal: Option<&str>,
+        slot: Option<&RequestSlot>,
+    ) -> Result<(), Refusal> {
         let clock = self.node.clock();
         let now = clock.now() - Instant::default();
         self.throttle
             .count(principal, |traffic| traffic.received += 1);
         let turn = self
             .throttle
-            .stand_in_line(principal, LINE_MAX, LINE_PATIENCE, now);
+            .admit(principal, THROTTLE_QUEUE_MAX, THROTTLE_QUEUE_TIMEOUT, now);
         match turn {
-            Turn::Now(_) => {}
-            Turn::After(wait) => {
-                let _aside = place.map(Place::aside);
+            RateDecision::Now(_) => {}
+            RateDecision::After(wait) => {
+                let _released = slot.map(RequestSlot::release_while_queued);
                 clock.sleep(wait).await;
             }
-            Turn::Over(wait) => {
+            RateDecision::Rejected(wait) => {
                 self.throttle
                     .count(principal, |traffic| traffic.dropped += 1);
-                let whose = match principal {
+                let caller = match principal {
                     Some(principal) => format!("principal `{principal}`"),
                     None => "those without a principal".to_owned(),
                 };
                 let problem = format!(
-                    "too many calls of {whose} wait for their turn under --rate_limits: this one was dropped"
+                    "too many calls of {caller} wait for their turn under --rate_limits: this one was dropped"
                 );
                 return Err(Refusal::not_before(wait, problem));
             }
@@ -353,7 +388,7 @@ impl Inner {
     }
 }
 
-/// The principal and the secret of a request, if they can be read (RFC 7617).
+/// Parses the principal and the secret (RFC 7617).
 fn basic(headers: &HeaderMap) -> Option<(String, String)> {
     let given = headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = given.split_once(' ')?;

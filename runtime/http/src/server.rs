@@ -1,7 +1,8 @@
-//! Runs routes on a listener that is already bound, until the node shuts down.
+//! Runs routes on an already bound listener until the node shuts down.
 //!
-//! Bounded, and a refusal in words beyond that: how large a body may be here, how many requests there are at once and how much of all bodies is
-//! held by the `gate`, how many connections there are, and how long one may take, by the `door`.
+//! Bounds, each with an explicit refusal: this module bounds the size of a body, the `admission`
+//! the number of concurrent requests and the bytes of all bodies, and the `connections` the number
+//! of connections and their timeouts.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -13,38 +14,41 @@ use runtime::Node;
 use tokio::net::TcpListener;
 use transport::tls::Tls;
 
+use crate::admission::{Admission, admit};
 use crate::browsers::{AllowedHosts, refuse_other_sites};
-use crate::door::{Door, Figures, Patience};
-use crate::gate::{Gate, admit};
-use crate::outgoing::{Outgoing, outgoing};
+use crate::connections::{Acceptor, ConnectionMetrics, ConnectionTimeouts};
+use crate::postprocess::{Postprocess, postprocess};
 
-/// The bounds of one listener.
+/// Bounds of one listener.
 #[derive(Clone, Debug)]
 pub struct HttpOptions {
-    /// Connections open at the same time. One more takes the place of one of an address beyond its share; if there is none it is answered
-    /// `/health` and 503 to all else, and closed. Default 4096.
+    /// Maximum open connections. Beyond it a new one evicts one of an address above its share; if
+    /// there is none, the new one is answered `/health`, and 503 for all else, and closed. Default
+    /// 4096.
     pub connections_max: usize,
-    /// How long each thing may take on a connection.
-    pub patience: Patience,
-    /// TLS, if pages are served over that.
+    /// Timeouts of a connection.
+    pub timeouts: ConnectionTimeouts,
+    /// TLS, if enabled.
     pub tls: Option<Tls>,
-    /// Whether plain HTTP is answered beside TLS, on the same port.
+    /// Whether plain HTTP is also served, on the same port as TLS.
     pub plain: bool,
-    /// What has become of connections is counted here.
-    pub figures: Figures,
-    /// Requests served at the same time, those aside whose bodies are outstanding, and of one address no more than are left free; one more
-    /// gets 503. Default 1024, so 512 of one address alone.
+    /// Counters of connections.
+    pub metrics: ConnectionMetrics,
+    /// Maximum requests served at the same time, not counting those that wait for their bodies. One
+    /// address gets at most as many as remain free. Beyond it: 503. Default 1024, so 512 for a
+    /// single address.
     pub requests_max: usize,
-    /// Bytes of a request's body; more gets 413. Default 16 MiB.
+    /// Maximum bytes of a request's body; beyond it: 413. Default 16 MiB.
     pub body_max: usize,
-    /// Bytes of all bodies that are held at once, those of executors aside, and of one address no more than are left free; more gets 503. Each
-    /// costs several times as much once it is read. Default 256 MiB.
+    /// Maximum bytes of all bodies in memory, without executors' calls. One address gets at most as
+    /// many as remain free. Beyond it: 503. A decoded body takes several times its bytes. Default
+    /// 256 MiB.
     pub bodies_max: usize,
-    /// The same of executors' calls, for which no other request takes the room. Default 64 MiB.
+    /// The same bound for executors' calls, which no other request can use up. Default 64 MiB.
     pub executor_bodies_max: usize,
-    /// The host names that requests may be for; others get 403. Default: any.
+    /// Accepted host names; others get 403. Default: any.
     pub hosts: AllowedHosts,
-    /// Whether answers are wrapped into the function that `?jsonp=` names; otherwise that gets 403. Default: no.
+    /// Whether `?jsonp=` is supported; otherwise it gets 403. Default: no.
     pub jsonp: bool,
 }
 
@@ -52,10 +56,10 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             connections_max: 4096,
-            patience: Patience::default(),
+            timeouts: ConnectionTimeouts::default(),
             tls: None,
             plain: false,
-            figures: Figures::default(),
+            metrics: ConnectionMetrics::default(),
             requests_max: 1024,
             body_max: 16 << 20,
             bodies_max: 256 << 20,
@@ -66,7 +70,7 @@ impl Default for HttpOptions {
     }
 }
 
-/// Serves `routes` of this node on `listener` until `until` completes; requests under way are finished first.
+/// Serves `routes` on `listener` until `until` completes, then finishes the requests in progress.
 pub async fn serve(
     node: &Node,
     listener: TcpListener,
@@ -74,33 +78,33 @@ pub async fn serve(
     options: HttpOptions,
     until: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let door = Door {
+    let connections = Acceptor {
         node: node.clone(),
         routes: bounded(node, routes, &options),
         connections_max: options.connections_max,
-        patience: options.patience,
+        timeouts: options.timeouts,
         tls: options.tls,
         plain: options.plain,
-        figures: options.figures,
+        metrics: options.metrics,
     };
-    door.open(listener, until).await
+    connections.run(listener, until).await
 }
 
-/// These routes behind a gate of their own.
+/// Adds the bounds of `options` to these routes.
 pub(crate) fn bounded(node: &Node, routes: Router, options: &HttpOptions) -> Router {
-    let gate = Gate::new(node, options);
-    let outgoing_state = Outgoing {
+    let admission = Admission::new(node, options);
+    let postprocess_state = Postprocess {
         node: node.clone(),
         jsonp: options.jsonp,
     };
     routes
         .layer(DefaultBodyLimit::max(options.body_max))
-        .layer(from_fn_with_state(outgoing_state, outgoing))
-        .layer(from_fn_with_state(gate, admit))
+        .layer(from_fn_with_state(postprocess_state, postprocess))
+        .layer(from_fn_with_state(admission, admit))
         .layer(from_fn_with_state(
             Arc::new(options.hosts.clone()),
             refuse_other_sites,
         ))
-        // Handlers are made now, and not anew for each request.
+        // Builds the handlers now, not for each request.
         .with_state(())
 }

@@ -1,6 +1,6 @@
-//! What a machine says of itself: its load and its memory, as `system/*` among the metrics and as `/system/stats.json` (SPEC 3.9, 5.11).
+//! Load and memory of the machine, as `system/*` metrics and as `/system/stats.json`.
 //!
-//! Read when somebody looks. What cannot be read is zero, or left out.
+//! Read on demand. Unreadable values are zero or absent.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use runtime::host::{self, Memory};
 
 use crate::metrics::Counters;
 
-/// The host's own figures, by the names that they have behind `system/`.
+/// The host's values, by their names behind `system/`.
 fn figures() -> BTreeMap<&'static str, f64> {
     let memory = Memory::now();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -23,13 +23,13 @@ fn figures() -> BTreeMap<&'static str, f64> {
     all
 }
 
-/// The host's own figures, as metrics.
+/// The host's values as metrics.
 pub(crate) fn counters() -> Counters {
     let named = |(name, value)| (format!("system/{name}"), value);
     figures().into_iter().map(named).collect()
 }
 
-/// The same as Mesos has them in `/system/stats.json`.
+/// The host's values as in Mesos' `/system/stats.json`.
 pub(crate) fn stats() -> Counters {
     let named = |(name, value): (&str, f64)| match name.starts_with("load") {
         true => (format!("avg_{name}"), value),
@@ -44,7 +44,7 @@ mod tests {
 
     /// SPEC 3.9, 5.11.
     #[test]
-    fn the_machine_has_the_names_that_mesos_gives_it() {
+    fn machine_metrics_have_the_names_of_mesos() {
         let (counters, stats) = (counters(), stats());
         for (metric, stat) in [
             ("system/cpus_total", "cpus_total"),

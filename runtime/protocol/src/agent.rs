@@ -1,4 +1,4 @@
-//! Who an agent and a master are (SPEC 2.8).
+//! Descriptions of agents and masters, and operators' orders about an agent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -9,36 +9,37 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, MasterId};
 
-/// What an agent says about itself when it registers.
+/// An agent's description of itself, sent when it registers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentInfo {
-    /// The host it runs on.
+    /// Host name.
     pub hostname: String,
-    /// Its HTTP and QUIC port.
+    /// Port for both HTTP and QUIC.
     pub port: u16,
-    /// All it has, reserved or not; never revocable, never allocated.
+    /// All resources, reserved ones included. Neither revocable nor allocated.
     pub resources: Resources,
-    /// What frameworks may want to know of it (S94).
+    /// Attributes, which frameworks see in offers.
     pub attributes: Attributes,
-    /// Where it lies.
+    /// Region and zone.
     pub domain: Option<Domain>,
-    /// Set once a master has admitted it.
+    /// Set once a master has admitted the agent.
     pub id: Option<AgentId>,
 }
 
-/// Where a machine lies: a region has zones, and zones fail apart.
+/// Location of a machine. A region has several zones with independent failures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Domain {
-    /// The region's name. Agents of another region than the master's are offered only to frameworks that are `REGION_AWARE`.
+    /// Name of the region. Agents outside the master's region are offered only to `REGION_AWARE`
+    /// frameworks.
     pub region: String,
-    /// The zone's name within it.
+    /// Name of the zone within the region.
     pub zone: String,
 }
 
 impl std::str::FromStr for Domain {
     type Err = Invalid;
 
-    /// Reads `REGION/ZONE`.
+    /// Parses `REGION/ZONE`.
     fn from_str(text: &str) -> Result<Self, Invalid> {
         let invalid = || Invalid::new("domain", text, "REGION/ZONE, as in `europe/europe-1`");
         let (region, zone) = text.split_once('/').ok_or_else(invalid)?;
@@ -55,54 +56,55 @@ impl std::str::FromStr for Domain {
     }
 }
 
-/// Where an agent's pages are found over HTTP, beside its host name.
+/// Address of an agent's HTTP pages. The host name is stored elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Served {
-    /// The address that it came from, where it is known.
+pub struct HttpEndpoint {
+    /// Address from which the agent connected, if known.
     pub address: Option<IpAddr>,
-    /// Its HTTP port.
+    /// HTTP port.
     pub port: u16,
 }
 
-/// What operators have ordered about an agent (SPEC 3.2). The default: nothing.
+/// Operators' orders about an agent. The default is no order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentOrders {
-    /// Nothing of it is offered.
+    /// No resources of this agent are offered.
     pub deactivated: bool,
-    /// Its tasks are to end, or have ended; it is deactivated then.
+    /// Set while the agent is being drained and afterwards; `deactivated` is set then too.
     pub drain: Option<Drain>,
 }
 
-/// How an agent is drained.
+/// Parameters and progress of a drain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Drain {
-    /// The longest time that a task has to end; `None` is each task's own.
+    /// Longest grace period of a task; `None` uses the task's own.
     pub max_grace_period: Option<Duration>,
-    /// Whether the agent is declared gone once it is drained.
+    /// Mark the agent gone when the drain completes.
     pub mark_gone: bool,
-    /// Since when.
+    /// Start of the drain.
     pub since: Timestamp,
-    /// Whether nothing is left on it.
+    /// Whether the drain is complete: no tasks are left.
     pub drained: bool,
 }
 
-/// Who the leading master is.
+/// Description of the leading master.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasterInfo {
-    /// This leadership's id.
+    /// Id of this leadership.
     pub id: MasterId,
-    /// The host it runs on.
+    /// Host name.
     pub hostname: String,
-    /// Its HTTP and QUIC port.
+    /// Port for both HTTP and QUIC.
     pub port: u16,
-    /// Its version, for people and tools.
+    /// Software version, for display only.
     pub version: String,
-    /// The term under which it leads its group, from 1 and never the same twice; 0 for a master that is alone.
+    /// Term of this leadership, at least 1 and never reused; 0 for a master without a group.
     pub term: u64,
-    /// Where its HTTP port is, for clients that read addresses. No link tells it, and who hears the master on another node knows how it is reached.
+    /// IPv4 address of the HTTP port, for HTTP clients. Not sent on links, whose peers already know
+    /// how to reach the master.
     #[serde(skip)]
     pub address: Option<Ipv4Addr>,
-    /// Where it lies, as its own HTTP clients are told. No link tells it.
+    /// Location, for the master's own HTTP clients. Not sent on links.
     #[serde(skip)]
     pub domain: Option<Box<Domain>>,
 }

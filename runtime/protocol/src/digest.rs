@@ -1,17 +1,19 @@
-//! Digest: what an agent holds in a few numbers, so that it and its master can tell whether they agree, and where not.
+//! Digest: a short summary of an agent's tasks and executors. It shows whether an agent and its
+//! master agree, and where they differ.
 //!
-//! Pure. Each item (a task, an executor) has a [`Print`]: a place, which follows from what it is called, and a value, which
-//! follows from all that a master remembers of it. A [`Digest`] adds up the values of the items of each bucket. Equal
-//! [`Summary`]s are equal content; else the buckets that differ name the items to be told.
+//! Each item (a task or an executor) has a [`Fingerprint`]: a hash of its name, and a hash of
+//! everything that a master stores about it. The name hash selects a bucket; a [`Digest`] has the
+//! sum of the content hashes of each bucket. Equal [`DigestSummary`] values mean equal contents.
+//! Otherwise the differing buckets determine the items to send.
 //!
-//! Why sums of SipHash-2-4: it is fixed by its paper, so that it gives the same on every machine and in every version of
-//! this software, which the hashers of std do not promise. The key is the agent's own and drawn by chance: a framework
-//! chooses the names of its tasks, and without the key it cannot choose ones whose values collide or cancel each other. Sums
-//! modulo 2^64 are updated with one addition, do not depend on the order, and see an item that is counted twice, which an
-//! exclusive or does not. Two different contents look equal by a chance of 2^-64.
+//! The hash is SipHash-2-4: its definition is fixed, so it is the same on every machine and in
+//! every version, which the hashers of `std` do not guarantee. Its key is random for each agent: a
+//! framework chooses its task names, and without the key it cannot choose names that collide or
+//! cancel out. Sums modulo 2^64 need one addition per update, do not depend on the order, and
+//! detect a duplicate item, unlike XOR. Two different contents look equal with probability 2^-64.
 //!
-//! The values are taken over an encoding of their own (`digest/encoding.rs`), not over the wire's. It never says which of the
-//! two sides is right.
+//! Hashes are computed over a separate encoding (`digest/encoding.rs`), not the wire form. A digest
+//! does not decide which side is right.
 
 mod encoding;
 
@@ -22,24 +24,25 @@ use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 
 use crate::id::{ExecutorId, FrameworkId, TaskId};
-use crate::message::registration::{Held, Report, RunningExecutor, RunningTask};
+use crate::message::registration::{AgentInventory, InventoryReport, RunningExecutor, RunningTask};
 use crate::status::TaskState;
 use crate::task::{ExecutorInfo, Labels, TaskInfo};
 use encoding::Writer;
 
-/// Which encoding and which hash; two sides that count differently do not compare.
+/// Version of encoding and hash. Digests of different versions are not comparable.
 pub const FORM: u8 = 1;
-/// The most buckets that a digest has.
+/// Maximum number of buckets.
 pub const BUCKETS_MAX: usize = 1024;
-/// How many items a bucket has on average: so few that a bucket costs about as much to tell as the sums that name it.
+/// Average number of items in a bucket. At 4, the items of a bucket are about as large as the list
+/// of sums that identifies it.
 const ITEMS_PER_BUCKET: usize = 4;
 
-/// What makes an agent's digests its own. Only the agent and its master know it.
+/// The key of an agent's digests, known only to the agent and its master.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DigestKey([u8; 16]);
 
 impl DigestKey {
-    /// A key of these bytes, which should be drawn by chance.
+    /// A key of these bytes, which must be random.
     pub fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -51,36 +54,36 @@ impl fmt::Debug for DigestKey {
     }
 }
 
-/// One item in a digest.
+/// The hashes of one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Print {
-    /// Follows from what it is called: its bucket is found by it.
-    pub place: u64,
-    /// Follows from that and from its content.
+pub struct Fingerprint {
+    /// Hash of kind, framework and id. Selects the bucket.
+    pub name_hash: u64,
+    /// Hash of the name and the content.
     pub value: u64,
 }
 
-/// What a master remembers of a task, beside what it is called. What cannot change (the command, the data) is left out: both
-/// sides have it from the same launch.
+/// The part of a task that a master stores, without the names. Immutable parts (command, data) are
+/// absent: both sides have them from the launch.
 #[derive(Clone, Copy, Debug)]
-pub struct TaskSketch<'a> {
-    /// Its name.
+pub struct TaskContent<'a> {
+    /// Name.
     pub name: &'a str,
-    /// Who runs it.
+    /// Executor that runs it.
     pub executor_id: &'a str,
-    /// What it uses.
+    /// Resources in use.
     pub resources: &'a Resources,
-    /// Its notes.
+    /// Labels.
     pub labels: &'a Labels,
-    /// The user it runs as, where it says so.
+    /// User from its command, if any.
     pub user: Option<&'a str>,
-    /// The newest state that its agent knows. A task is held until its end has been acknowledged, so one that has ended is
-    /// one whose end has not.
+    /// Newest state known to the agent. A terminal task stays until its terminal update is
+    /// acknowledged.
     pub state: TaskState,
 }
 
-impl<'a> TaskSketch<'a> {
-    /// Of a task as it was launched.
+impl<'a> TaskContent<'a> {
+    /// The content of a launched task.
     pub fn of(info: &'a TaskInfo, state: TaskState) -> Self {
         let own = info.executor.as_ref();
         let command = info.command.as_ref().or(own.map(|own| &own.command));
@@ -95,15 +98,15 @@ impl<'a> TaskSketch<'a> {
     }
 }
 
-/// Makes prints. It keeps its room between them.
+/// Computes fingerprints, with a reused buffer.
 #[derive(Debug)]
-pub struct Printer {
+pub struct Fingerprinter {
     key: DigestKey,
     writer: Writer,
 }
 
-impl Printer {
-    /// With this key.
+impl Fingerprinter {
+    /// Uses this key.
     pub fn new(key: DigestKey) -> Self {
         Self {
             key,
@@ -111,31 +114,36 @@ impl Printer {
         }
     }
 
-    /// Of a task.
-    pub fn task(&mut self, framework: &FrameworkId, id: &TaskId, sketch: TaskSketch<'_>) -> Print {
-        let place = self.task_place(framework, id);
+    /// Fingerprint of a task.
+    pub fn task(
+        &mut self,
+        framework: &FrameworkId,
+        id: &TaskId,
+        sketch: TaskContent<'_>,
+    ) -> Fingerprint {
+        let name_hash = self.task_name_hash(framework, id);
         self.writer.task(sketch);
         let value = self.hash();
-        Print { place, value }
+        Fingerprint { name_hash, value }
     }
 
-    /// Of a framework's own executor.
-    pub fn executor(&mut self, framework: &FrameworkId, info: &ExecutorInfo) -> Print {
-        let place = self.executor_place(framework, &info.executor_id);
+    /// Fingerprint of a framework's own executor.
+    pub fn executor(&mut self, framework: &FrameworkId, info: &ExecutorInfo) -> Fingerprint {
+        let name_hash = self.executor_name_hash(framework, &info.executor_id);
         self.writer.executor(info);
         let value = self.hash();
-        Print { place, value }
+        Fingerprint { name_hash, value }
     }
 
-    /// The place of a task.
-    pub fn task_place(&mut self, framework: &FrameworkId, id: &TaskId) -> u64 {
+    /// Name hash of a task.
+    pub fn task_name_hash(&mut self, framework: &FrameworkId, id: &TaskId) -> u64 {
         self.writer
             .begin(encoding::TASK, framework.as_str(), id.as_str());
         self.hash()
     }
 
-    /// The place of a framework's own executor.
-    pub fn executor_place(&mut self, framework: &FrameworkId, id: &ExecutorId) -> u64 {
+    /// Name hash of a framework's own executor.
+    pub fn executor_name_hash(&mut self, framework: &FrameworkId, id: &ExecutorId) -> u64 {
         self.writer
             .begin(encoding::EXECUTOR, framework.as_str(), id.as_str());
         self.hash()
@@ -145,17 +153,17 @@ impl Printer {
         SipHasher24::new_with_key(&self.key.0).hash(self.writer.bytes())
     }
 
-    fn running_task(&mut self, task: &RunningTask) -> Print {
-        let sketch = TaskSketch::of(&task.info, task.state);
+    fn running_task(&mut self, task: &RunningTask) -> Fingerprint {
+        let sketch = TaskContent::of(&task.info, task.state);
         self.task(&task.framework_id, &task.info.task_id, sketch)
     }
 
-    fn running_executor(&mut self, executor: &RunningExecutor) -> Print {
+    fn running_executor(&mut self, executor: &RunningExecutor) -> Fingerprint {
         self.executor(&executor.framework_id, &executor.info)
     }
 
-    /// Of all that is held, in no particular order.
-    pub fn held(&mut self, held: &Held) -> Vec<Print> {
+    /// Fingerprints of all items, in no particular order.
+    pub fn fingerprints(&mut self, held: &AgentInventory) -> Vec<Fingerprint> {
         let mut prints = Vec::with_capacity(held.tasks.len() + held.executors.len());
         prints.extend(held.tasks.iter().map(|task| self.running_task(task)));
         let executors = held.executors.iter();
@@ -163,21 +171,26 @@ impl Printer {
         prints
     }
 
-    /// All that is held, in short.
-    pub fn summary(&mut self, held: &Held) -> Summary {
-        Digest::of(self.held(held), 1).summary(self.key)
+    /// Summary of all items.
+    pub fn summary(&mut self, held: &AgentInventory) -> DigestSummary {
+        Digest::of(self.fingerprints(held), 1).summary(self.key)
     }
 
-    /// What is held in the buckets whose sums are others than `theirs`, of which there is a power of two.
-    pub fn report(&mut self, mut held: Held, theirs: &[u64]) -> Report {
+    /// The items of all buckets whose sums differ from `theirs`. The length of `theirs` is a power
+    /// of two.
+    pub fn report(&mut self, mut held: AgentInventory, theirs: &[u64]) -> InventoryReport {
         let of = theirs.len();
-        let differing = Digest::of(self.held(&held), of).differing(theirs);
-        let differs = |print: Print| differing.binary_search(&bucket(print.place, of)).is_ok();
+        let differing = Digest::of(self.fingerprints(&held), of).differing(theirs);
+        let differs = |print: Fingerprint| {
+            differing
+                .binary_search(&bucket(print.name_hash, of))
+                .is_ok()
+        };
         held.tasks.retain(|task| differs(self.running_task(task)));
         held.executors
             .retain(|executor| differs(self.running_executor(executor)));
         held.drop_unused_frameworks();
-        Report {
+        InventoryReport {
             buckets: of as u32,
             differing,
             held,
@@ -185,36 +198,36 @@ impl Printer {
     }
 }
 
-/// How many buckets suit so many items: a power of two.
+/// Number of buckets for this number of items, a power of two.
 pub fn buckets_for(items: usize) -> usize {
     let wanted = items.div_ceil(ITEMS_PER_BUCKET);
     wanted.clamp(1, BUCKETS_MAX).next_power_of_two()
 }
 
-/// Whether there can be so many buckets.
+/// Whether this is a valid number of buckets.
 pub fn is_bucket_count(buckets: usize) -> bool {
     buckets.is_power_of_two() && buckets <= BUCKETS_MAX
 }
 
-/// Which of so many buckets, a power of two, has that place.
-pub fn bucket(place: u64, of: usize) -> u32 {
-    (place & (of as u64).wrapping_sub(1)) as u32
+/// The bucket of `name_hash` among `of` buckets, a power of two.
+pub fn bucket(name_hash: u64, of: usize) -> u32 {
+    (name_hash & (of as u64).wrapping_sub(1)) as u32
 }
 
-/// All that a digest says, if nothing differs.
+/// The short form of a digest, sufficient when nothing differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
-    /// [`FORM`] of whoever made it.
+pub struct DigestSummary {
+    /// [`FORM`] of its sender.
     pub form: u8,
-    /// The key it was made with.
+    /// Key of the digest.
     pub key: DigestKey,
-    /// How many items.
+    /// Number of items.
     pub items: u32,
-    /// The sum of their values.
+    /// Sum of all values.
     pub sum: u64,
 }
 
-/// The sums of the buckets.
+/// The sums of all buckets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Digest {
     items: u32,
@@ -229,8 +242,8 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Of these items, in so many buckets (see [`buckets_for`]).
-    pub fn of(prints: impl IntoIterator<Item = Print>, buckets: usize) -> Self {
+    /// A digest of these items, with this number of buckets (see [`buckets_for`]).
+    pub fn of(prints: impl IntoIterator<Item = Fingerprint>, buckets: usize) -> Self {
         let buckets = buckets.clamp(1, BUCKETS_MAX).next_power_of_two();
         let mut digest = Self {
             items: 0,
@@ -241,50 +254,50 @@ impl Digest {
         digest
     }
 
-    /// There is one item more.
-    pub fn add(&mut self, print: Print) {
+    /// Adds an item.
+    pub fn add(&mut self, print: Fingerprint) {
         self.items = self.items.wrapping_add(1);
-        self.shift(print.place, print.value);
+        self.shift(print.name_hash, print.value);
     }
 
-    /// There is one item less, which was there.
-    pub fn remove(&mut self, print: Print) {
+    /// Removes an item that was added before.
+    pub fn remove(&mut self, print: Fingerprint) {
         self.items = self.items.wrapping_sub(1);
-        self.shift(print.place, print.value.wrapping_neg());
+        self.shift(print.name_hash, print.value.wrapping_neg());
     }
 
-    /// An item that was there has another content.
-    pub fn change(&mut self, before: Print, after: Print) {
+    /// Replaces the content of an item.
+    pub fn change(&mut self, before: Fingerprint, after: Fingerprint) {
         self.remove(before);
         self.add(after);
     }
 
-    fn shift(&mut self, place: u64, by: u64) {
+    fn shift(&mut self, name_hash: u64, by: u64) {
         self.sum = self.sum.wrapping_add(by);
-        let bucket = bucket(place, self.buckets.len()) as usize;
+        let bucket = bucket(name_hash, self.buckets.len()) as usize;
         if let Some(sum) = self.buckets.get_mut(bucket) {
             *sum = sum.wrapping_add(by);
         }
     }
 
-    /// How many items there are.
+    /// Number of items.
     pub fn items(&self) -> u32 {
         self.items
     }
 
-    /// The sums, in order.
+    /// The sums, by bucket.
     pub fn buckets(&self) -> &[u64] {
         &self.buckets
     }
 
-    /// Whether it has so many items that it should be made anew with more buckets.
+    /// Whether the items have become so many that the digest should be rebuilt with more buckets.
     pub fn is_outgrown(&self) -> bool {
         buckets_for(self.items as usize) >= 4 * self.buckets.len()
     }
 
-    /// In short.
-    pub fn summary(&self, key: DigestKey) -> Summary {
-        Summary {
+    /// The short form.
+    pub fn summary(&self, key: DigestKey) -> DigestSummary {
+        DigestSummary {
             form: FORM,
             key,
             items: self.items,
@@ -292,7 +305,7 @@ impl Digest {
         }
     }
 
-    /// Where it differs from another side's sums, of which there are as many.
+    /// The buckets whose sums differ from `theirs`, which has the same length.
     pub fn differing(&self, theirs: &[u64]) -> Vec<u32> {
         let pairs = self.buckets.iter().zip(theirs).zip(0..);
         pairs

@@ -1,10 +1,9 @@
-//! Durations as Mesos writes them: a number and a unit, `15secs`, `0ns`, `1.5mins` (S39).
-//!
-//! Reads and prints; measures nothing.
+//! Parsing and formatting of durations in the form of Mesos: a number and a unit, as in `15secs`,
+//! `0ns`, `1.5mins`.
 
 use std::time::Duration;
 
-/// The units, longest first, with their length in nanoseconds.
+/// Units with their nanoseconds, longest first.
 const UNITS: [(&str, f64); 8] = [
     ("weeks", 604_800e9),
     ("days", 86_400e9),
@@ -22,11 +21,11 @@ const UNITS: [(&str, f64); 8] = [
     "`{text}` is not a duration: expected a number of at least 0 and one of ns, us, ms, secs, mins, hrs, days, weeks, as in `15secs`"
 )]
 pub struct InvalidDuration {
-    /// The text as given.
+    /// The text, cut to 80 characters.
     pub text: String,
 }
 
-/// Reads `15secs`, `0ns`, `2.5mins`.
+/// Parses texts such as `15secs`, `0ns` and `2.5mins`.
 pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     let invalid = || InvalidDuration {
         text: text.chars().take(80).collect(),
@@ -48,7 +47,7 @@ pub fn parse(text: &str) -> Result<Duration, InvalidDuration> {
     Ok(Duration::from_nanos(total.round() as u64))
 }
 
-/// Prints in the longest unit that divides the duration evenly.
+/// Formats in the longest unit that divides the duration evenly.
 pub fn format(duration: Duration) -> String {
     let nanoseconds = duration.as_nanos();
     let even = |length: &f64| nanoseconds.is_multiple_of(*length as u128);
@@ -67,7 +66,7 @@ mod tests {
 
     /// S39.
     #[test]
-    fn the_seeds_durations_are_understood() {
+    fn durations_of_mesos_parse() {
         for (text, nanoseconds) in [
             ("15secs", 15_000_000_000),
             ("0ns", 0),
@@ -86,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_by_name() {
+    fn invalid_durations_are_quoted_in_the_error() {
         for text in [
             "",
             "15",

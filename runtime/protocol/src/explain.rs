@@ -1,6 +1,6 @@
-//! Explanations: why a framework was offered nothing on some agents, or on one (W26).
+//! Explanations why a framework receives no offers of some agents.
 //!
-//! Only the words, and how they read. What stands in an offer's way is found by the allocator, which keeps the books.
+//! Only the types and their texts. The allocator finds the reasons.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,192 +12,196 @@ use serde::{Deserialize, Serialize};
 use crate::framework::Capability;
 use crate::id::{AgentId, FrameworkId};
 
-/// Why a framework is offered nothing, as the allocator's books are now.
+/// Why a framework receives no offers, by the allocator's current state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// One for each of its roles that was asked about.
+    /// One entry for each requested role.
     pub roles: Vec<RoleExplanation>,
 }
 
-/// The same with what the master knows of it.
+/// An [`Explanation`] with the master's additions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffersExplained {
-    /// The framework's name.
+    /// Name of the framework.
     pub name: String,
-    /// By the allocator.
+    /// From the allocator.
     pub explanation: Explanation,
-    /// How many offers it has and has not answered, by role: what they hold is offered to nobody else, and not again.
+    /// Unanswered offers by role. Their resources are not offered again.
     pub unanswered: BTreeMap<String, u64>,
 }
 
-/// Why a framework is offered nothing in one of its roles.
+/// Why a framework receives no offers in one role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleExplanation {
-    /// Which role.
+    /// The role.
     pub role: String,
-    /// The dominant share of what the framework holds in it, from 0 to 1.
+    /// Dominant share of the framework's resources in this role, 0 to 1.
     pub share: f64,
-    /// The dominant share of the role and those below it, divided by its weight.
+    /// Dominant share of the role and its descendants, divided by its weight.
     pub role_share: f64,
-    /// What keeps it from every agent. What stands beside it would hold if this did not.
-    pub standing: Vec<Standing>,
-    /// How many agents were looked at.
+    /// Conditions that block all offers. The reasons below apply if these are removed.
+    pub standing: Vec<OfferBlocker>,
+    /// Number of agents examined.
     pub agents: u64,
-    /// The reasons, the one of most agents first, regular resources before revocable ones. Each agent counts once for its regular
-    /// resources and, if it lends any, once for the revocable ones: by the first reason that holds. Of one agent, every reason.
-    pub reasons: Vec<Tally>,
-    /// Agents whose reasons were too many to be told apart, or are not for whoever asks.
+    /// Reasons, by decreasing number of agents, regular resources before revocable ones. Each agent
+    /// counts once for its regular resources and, if it lends any, once for its revocable ones, by
+    /// the first reason that applies. If only one agent was requested, all reasons that apply.
+    pub reasons: Vec<ReasonCount>,
+    /// Agents without a reason here: over the limit of distinct reasons, or hidden from the caller.
     pub untold: u64,
 }
 
-/// Something that keeps a framework from every agent.
+/// A condition that blocks offers of all agents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
-    /// Nothing is granted to anybody before so many agents are back, for the sake of guarantees (SPEC 4.4).
+pub enum OfferBlocker {
+    /// After a failover, the allocator grants nothing until enough agents have reregistered, so
+    /// that it does not break guarantees.
     Paused {
-        /// How many are back.
+        /// Agents that have reregistered.
         agents: u64,
-        /// How many must be.
+        /// Agents needed.
         awaited: u64,
-        /// For how much longer at most.
+        /// Longest remaining time of the pause.
         left: Duration,
     },
     /// The framework is not connected.
     Inactive,
-    /// It has asked for no offers in this role.
+    /// The framework suppressed this role.
     Suppressed,
-    /// It holds as many unanswered offers as it may, in all its roles together (W8).
+    /// The framework has reached its limit of unanswered offers, over all its roles.
     BudgetSpent {
-        /// How many it may hold.
+        /// The limit.
         most: u64,
     },
 }
 
-/// How many agents a reason holds for.
+/// Number of agents to which a reason applies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tally {
-    /// Whether it is about what the agents lend, which is revocable.
+pub struct ReasonCount {
+    /// Whether the reason is about the agents' revocable resources.
     pub revocable: bool,
-    /// How many agents.
+    /// Number of agents.
     pub agents: u64,
-    /// Some of them, at least one.
+    /// A few of them, at least one.
     pub examples: Vec<Example>,
 }
 
-/// One agent, and the reason there.
+/// One agent with its reason.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Example {
-    /// Which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Its host.
+    /// Host of the agent.
     pub hostname: String,
-    /// Why nothing of it is offered.
-    pub reason: Reason,
+    /// The reason.
+    pub reason: NoOfferReason,
 }
 
-/// Why nothing of an agent is offered to a framework in a role.
+/// Why an agent is not offered to a framework in a role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Reason {
-    /// The agent is not offered to anybody at present: it is not connected.
+pub enum NoOfferReason {
+    /// The agent is not connected.
     AgentInactive,
-    /// Its host is not on the masters' whitelist.
+    /// The agent's host is not on the masters' whitelist.
     NotListed,
-    /// It has what only frameworks with this capability are offered.
+    /// The agent needs a capability that the framework lacks.
     Capability(Capability),
-    /// The framework has asked not to be offered such an agent.
+    /// The framework's demand excludes this agent.
     Constraint {
-        /// Of several groups of constraints, the first few, each with its first constraint that does not hold.
-        unmet: Vec<Unmet>,
-        /// Groups that are not listed; none holds.
+        /// The first few constraint groups, each with its first unmet constraint.
+        unmet: Vec<UnmetConstraint>,
+        /// Number of further groups, all unmet.
         more: u64,
     },
-    /// All that there is for it is offered to it or in use by it already.
+    /// The framework already uses all available resources, or they are offered to it.
     Own {
-        /// What it holds there.
+        /// The framework's resources there.
         held: Quantities,
     },
-    /// Others went first: what they hold leaves too little.
+    /// Resources of other frameworks leave too little.
     WentFirst {
-        /// What is free for it.
+        /// Free resources for the framework.
         free: Quantities,
-        /// Some of those who hold most, most first.
-        holders: Vec<Holder>,
-        /// How many more hold something.
+        /// The largest holders, largest first.
+        holders: Vec<ResourceHolder>,
+        /// Number of further holders.
         more: u64,
     },
-    /// All that would be worth an offer is reserved for other roles.
+    /// Everything that is large enough is reserved for other roles.
     Reserved {
-        /// For which, at most a few.
+        /// A few of these roles.
         roles: Vec<String>,
     },
-    /// What there is for it is less than is worth an offer.
+    /// The free resources are below the minimum of an offer.
     BelowMinimum {
-        /// What there is.
+        /// Free resources for the framework.
         portion: Quantities,
-        /// Any of these would be enough.
+        /// Alternatives, any of which suffices.
         minimum: Vec<Quantities>,
     },
-    /// The limit of its role, or of one above it, leaves too little.
+    /// The quota limit of the role or of one of its ancestors leaves too little.
     QuotaLimit {
-        /// Whose limit.
+        /// Role with the limit.
         role: String,
-        /// What it leaves.
+        /// Remaining resources below the limit.
         left: Quantities,
     },
-    /// What is free in the cluster is kept for guarantees that are not met.
+    /// All free resources of the cluster are kept for unmet guarantees.
     Headroom {
-        /// Whose guarantees, at most a few.
+        /// A few of the roles with these guarantees.
         roles: Vec<String>,
-        /// What they need.
+        /// Resources needed for the guarantees.
         required: Quantities,
-        /// What is free in the whole cluster.
+        /// Free resources of the whole cluster.
         free: Quantities,
     },
-    /// It refused such an offer a while ago, or left one unanswered for too long.
+    /// The framework declined such an offer, or did not answer it in time.
     Filtered {
-        /// How much it would be offered.
+        /// Resources of the suppressed offer.
         offer: Quantities,
-        /// For how much longer it is not.
+        /// Remaining time of the filter.
         left: Duration,
     },
-    /// Nothing: the next run offers it, if nobody who comes first takes it.
+    /// No obstacle: the next allocation run offers the agent, unless earlier clients take it.
     Open,
-    /// Tasks make room there for a role that lacks what is guaranteed to it: what nothing reserves is kept together meanwhile (S122).
+    /// Tasks on this agent are being revoked for a role below its guarantee. Its unreserved
+    /// resources are kept together meanwhile.
     RoomMade {
-        /// Which role.
+        /// The role.
         role: String,
     },
 }
 
-/// A constraint that does not hold for an agent.
+/// A constraint that an agent does not meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unmet {
+pub struct UnmetConstraint {
     /// The constraint, for example ``attribute rack is `r1` ``.
     pub constraint: String,
-    /// What the agent has there; `None` is nothing.
+    /// The agent's value, if any.
     pub has: Option<String>,
 }
 
-/// Somebody who holds something of an agent, offered or in use.
+/// A framework with resources on an agent, in use or offered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Holder {
-    /// Who.
+pub struct ResourceHolder {
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// In which role.
+    /// The role.
     pub role: String,
-    /// What.
+    /// The resources.
     pub held: Quantities,
-    /// Its dominant share of all names: of the highest roles in which the two differ, or of the two frameworks in one role. What weighted fair
-    /// sharing goes by, unless names are left out; other sorters go by something else.
+    /// Dominant share over all resource names: of the two highest roles in which the frameworks
+    /// differ, or of the two frameworks in the same role. Weighted fair sharing compares these;
+    /// other sorters may not.
     pub share: f64,
-    /// The share that it is compared with, of the framework that is explained.
+    /// The share of the explained framework in that comparison.
     pub against: f64,
 }
 
-impl Reason {
-    /// A word for programs, the same for all reasons of a kind.
+impl NoOfferReason {
+    /// Machine-readable name of the reason.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::AgentInactive => "agent_inactive",
@@ -216,24 +220,22 @@ impl Reason {
         }
     }
 
-    /// What it comes to without what differs from agent to agent: agents whose titles are the same are counted together.
+    /// The part that is equal for all agents of a kind. Agents with equal titles are counted
+    /// together.
     pub fn title(&self) -> String {
         match self {
             Self::AgentInactive => "the agent is not connected".to_owned(),
             Self::NotListed => "its host is not on the masters' whitelist".to_owned(),
             Self::Capability(capability) => {
                 let without = match capability {
-                    Capability::GpuResources => "it has graphics processors",
-                    Capability::RegionAware => "it lies in another region than the masters",
-                    Capability::RevocableResources => "what it lends is revocable",
+                    Capability::GpuResources => "the agent has GPUs",
+                    Capability::RegionAware => "the agent is in another region than the masters",
+                    Capability::RevocableResources => "its lent resources are revocable",
                     Capability::SharedResources => "only shared volumes are left",
                     Capability::ReservationRefinement => "only refined reservations are left",
-                    _ => "it is not for every framework",
+                    _ => "not offered to every framework",
                 };
-                format!(
-                    "{without}, and the framework is without {}",
-                    capability.name()
-                )
+                format!("{without}; the framework lacks {}", capability.name())
             }
             Self::Constraint { unmet, more } => {
                 let first = unmet.first();
@@ -245,29 +247,29 @@ impl Reason {
                     ),
                 }
             }
-            Self::Own { .. } => "the framework has it: offered to it, or in use".to_owned(),
-            Self::WentFirst { .. } => "others went first".to_owned(),
+            Self::Own { .. } => "already offered to the framework or in use by it".to_owned(),
+            Self::WentFirst { .. } => "the resources went to other clients".to_owned(),
             Self::Reserved { roles } => match roles.as_slice() {
                 [] => "it is reserved".to_owned(),
                 [role] => format!("it is reserved for role {role}"),
                 roles => format!("it is reserved for roles {}", roles.join(", ")),
             },
-            Self::BelowMinimum { .. } => "it is less than is worth an offer".to_owned(),
+            Self::BelowMinimum { .. } => "below the minimum of an offer".to_owned(),
             Self::QuotaLimit { role, .. } => {
                 format!("the quota limit of role {role} leaves too little")
             }
             Self::Headroom { roles, .. } => {
                 format!("kept free for the guarantee of {}", roles.join(", "))
             }
-            Self::Filtered { .. } => "the framework refused it a while ago".to_owned(),
-            Self::Open => "nothing stands in the way: the next run offers it".to_owned(),
-            Self::RoomMade { role } => format!("tasks make room there for role {role}"),
+            Self::Filtered { .. } => "the framework declined it recently".to_owned(),
+            Self::Open => "no obstacle: the next allocation run offers it".to_owned(),
+            Self::RoomMade { role } => format!("tasks are being revoked for role {role}"),
         }
     }
 }
 
-/// What differs from agent to agent; empty where the title says it all.
-impl fmt::Display for Reason {
+/// The details of one agent; empty if the title is complete.
+impl fmt::Display for NoOfferReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentInactive
@@ -277,8 +279,8 @@ impl fmt::Display for Reason {
             | Self::Open
             | Self::RoomMade { .. } => Ok(()),
             Self::Constraint { unmet, more } => {
-                let said = unmet.iter().map(ToString::to_string);
-                f.write_str(&said.collect::<Vec<_>>().join("; "))?;
+                let lines = unmet.iter().map(ToString::to_string);
+                f.write_str(&lines.collect::<Vec<_>>().join("; "))?;
                 and_more(f, *more)
             }
             Self::Own { held } => write!(f, "holds {}", Amounts(held)),
@@ -308,13 +310,13 @@ impl fmt::Display for Reason {
             }
             Self::Filtered { offer, left } => {
                 let (offer, left) = (Amounts(offer), seconds(*left));
-                write!(f, "{offer} is hidden for {left} s more")
+                write!(f, "{offer} is filtered for another {left} s")
             }
         }
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for OfferBlocker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Paused {
@@ -325,21 +327,21 @@ impl fmt::Display for Standing {
                 let left = seconds(*left);
                 write!(
                     f,
-                    "after a failover nothing is offered before {awaited} agents are back: {agents} are, and the pause ends in {left} s"
+                    "after a failover, no offers until {awaited} agents have reregistered ({agents} have) or for another {left} s"
                 )
             }
             Self::Inactive => f.write_str("the framework is not connected"),
-            Self::Suppressed => f.write_str("it has asked for no offers in this role"),
+            Self::Suppressed => f.write_str("the framework suppressed offers in this role"),
             Self::BudgetSpent { most } => write!(
                 f,
-                "it holds as many unanswered offers as it may, {most}: it is offered more once half of them are answered"
+                "limit of {most} unanswered offers reached; new offers once half of them are answered"
             ),
         }
     }
 }
 
-impl Standing {
-    /// A word for programs.
+impl OfferBlocker {
+    /// Machine-readable name of the condition.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Paused { .. } => "paused",
@@ -350,16 +352,16 @@ impl Standing {
     }
 }
 
-impl fmt::Display for Unmet {
+impl fmt::Display for UnmetConstraint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.has {
-            Some(has) => write!(f, "{}, and the agent has `{has}`", self.constraint),
-            None => write!(f, "{}, and the agent has nothing there", self.constraint),
+            Some(has) => write!(f, "{}; the agent has `{has}`", self.constraint),
+            None => write!(f, "{}; the agent has no value", self.constraint),
         }
     }
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for ResourceHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             framework_id: id,
@@ -376,7 +378,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Amounts that say so when there are none.
+/// Quantities, displayed as `nothing` when empty.
 struct Amounts<'a>(&'a Quantities);
 
 impl fmt::Display for Amounts<'_> {
@@ -408,7 +410,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn reads(reason: Reason, title: &str, detail: &str) {
+    fn reads(reason: NoOfferReason, title: &str, detail: &str) {
         assert_eq!(
             (reason.title(), reason.to_string()),
             (title.to_owned(), detail.to_owned())
@@ -416,55 +418,55 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_says_what_holds_for_many_agents_apart_from_what_holds_for_one() {
-        let unmet = |n: u64| Unmet {
+    fn reasons_have_a_common_title_and_details() {
+        let unmet = |n: u64| UnmetConstraint {
             constraint: format!("attribute rack is `r{n}`"),
             has: (n == 1).then(|| "r7".to_owned()),
         };
-        let one = Reason::Constraint {
+        let one = NoOfferReason::Constraint {
             unmet: vec![unmet(1)],
             more: 0,
         };
         reads(
             one,
             "the framework's constraint does not hold: attribute rack is `r1`",
-            "attribute rack is `r1`, and the agent has `r7`",
+            "attribute rack is `r1`; the agent has `r7`",
         );
-        let many = Reason::Constraint {
+        let many = NoOfferReason::Constraint {
             unmet: vec![unmet(1), unmet(2)],
             more: 5,
         };
         reads(
             many,
             "none of the framework's constraints holds: attribute rack is `r1`, nor 6 more",
-            "attribute rack is `r1`, and the agent has `r7`; attribute rack is `r2`, and the agent has nothing there; and 5 more",
+            "attribute rack is `r1`; the agent has `r7`; attribute rack is `r2`; the agent has no value; and 5 more",
         );
-        let holder = Holder {
+        let holder = ResourceHolder {
             framework_id: FrameworkId::new("f2").unwrap(),
             role: "eng".to_owned(),
             held: amounts("cpus:4"),
             share: 0.125,
             against: 0.5,
         };
-        let first = Reason::WentFirst {
+        let first = NoOfferReason::WentFirst {
             free: Quantities::new(),
             holders: vec![holder],
             more: 2,
         };
         let detail =
             "free: nothing; f2 in role eng holds cpus:4 (share 0.125 against 0.500); and 2 more";
-        reads(first, "others went first", detail);
-        let filtered = Reason::Filtered {
+        reads(first, "the resources went to other clients", detail);
+        let filtered = NoOfferReason::Filtered {
             offer: amounts("cpus:1"),
             left: Duration::from_millis(4_231),
         };
-        let title = "the framework refused it a while ago";
-        reads(filtered, title, "cpus:1 is hidden for 4.2 s more");
-        let below = Reason::BelowMinimum {
+        let title = "the framework declined it recently";
+        reads(filtered, title, "cpus:1 is filtered for another 4.2 s");
+        let below = NoOfferReason::BelowMinimum {
             portion: amounts("mem:16"),
             minimum: vec![amounts("cpus:0.01"), amounts("mem:32")],
         };
-        let title = "it is less than is worth an offer";
+        let title = "below the minimum of an offer";
         reads(
             below,
             title,

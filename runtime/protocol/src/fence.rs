@@ -1,68 +1,73 @@
-//! Fence: what an agent or a driver knows of its masters' terms, and by it keeps a deposed master out (DESIGN 5).
+//! Fence: protects agents and drivers from deposed masters.
 //!
-//! Both are bound to one master at a time: by an answer that names its term, and from then on they obey that actor and nobody else. So
-//! no command carries a term. The fence says to whom they may be bound, whose announcement they follow, and who is told that it was
-//! deposed. It remembers the newest term, and whom it has told. It sends nothing, and it is not kept on a disk: whoever has forgotten
-//! it has forgotten its id as well, and is let in only by a majority of the masters.
+//! Agents and drivers are bound to one master at a time, by a registration answer with its term.
+//! Then they obey only that actor, so commands need no term. The fence decides which master may
+//! bind them, which leader announcement to follow, and which deposed master to inform. It stores
+//! the newest term and the masters it has informed. It sends nothing. It is not persistent: a
+//! process that lost its fence has lost its id too, and only a master with a majority admits it
+//! again.
 
 use std::collections::BTreeMap;
 
 use runtime::NodeId;
 
-/// How many masters that were told are remembered.
-const TOLD_MAX: usize = 64;
+/// Number of informed masters to remember.
+const INFORMED_MAX: usize = 64;
 
-/// The terms that were seen.
+/// The terms seen so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
-    seen: u64,
-    refused: u64,
-    /// Masters that were told, each with the term that it was told of.
-    told: BTreeMap<NodeId, u64>,
+    newest_term: u64,
+    rejected: u64,
+    /// Informed masters, with the term that each was informed of.
+    informed: BTreeMap<NodeId, u64>,
 }
 
 impl Fence {
-    /// The newest term that was seen; 0 before the first, and with a master that is alone.
-    pub fn seen(&self) -> u64 {
-        self.seen
+    /// The newest term; 0 before the first, and with a master without a group.
+    pub fn newest_term(&self) -> u64 {
+        self.newest_term
     }
 
-    /// How many messages were refused.
-    pub fn refused(&self) -> u64 {
-        self.refused
+    /// Number of rejected messages.
+    pub fn rejected_count(&self) -> u64 {
+        self.rejected
     }
 
-    /// Whether to be bound to a master that has taken us in under `term`, when `asked_with` was the newest term as it was asked. An
-    /// older term than the newest is believed only of a master that was asked knowing it: it has asked its majority since, and a
-    /// deposed one finds none. (Then the masters' group was begun anew, and counts from the beginning.)
-    pub fn binds(&mut self, term: u64, asked_with: u64) -> bool {
-        let may = term >= self.seen || asked_with >= self.seen;
+    /// Accepts or rejects a registration under `term`, where `asked_with` was the newest known term
+    /// at the time of the request. An older term is valid only if the request carried the newest
+    /// one: the master has then confirmed its leadership with its majority since, which a deposed
+    /// master cannot. (In that case the group was created anew, with terms from the beginning.)
+    pub fn try_bind(&mut self, term: u64, asked_with: u64) -> bool {
+        let may = term >= self.newest_term || asked_with >= self.newest_term;
         if may {
-            self.seen = term;
+            self.newest_term = term;
         }
         may
     }
 
-    /// Whether to go to the master that says, or is said, to lead under `term`: a bound one leaves its master only for a later term.
-    pub fn follows(&mut self, term: u64, bound: bool) -> bool {
-        let may = term > self.seen || (term == self.seen && !bound);
+    /// Accepts or rejects an announced leader of `term`. A bound client changes its master only for
+    /// a later term.
+    pub fn try_follow(&mut self, term: u64, bound: bool) -> bool {
+        let may = term > self.newest_term || (term == self.newest_term && !bound);
         if may {
-            self.seen = term;
+            self.newest_term = term;
         }
         may
     }
 
-    /// A message from a master on this node was refused. Gives the term that it is to be told, once for each term.
-    pub fn refuse(&mut self, node: &NodeId) -> Option<u64> {
-        self.refused += 1;
-        if self.told.get(node) == Some(&self.seen) {
+    /// Counts a rejected message from a master on this node. Returns the term to inform it of, once
+    /// per term.
+    pub fn reject(&mut self, node: &NodeId) -> Option<u64> {
+        self.rejected += 1;
+        if self.informed.get(node) == Some(&self.newest_term) {
             return None;
         }
-        if self.told.len() >= TOLD_MAX && !self.told.contains_key(node) {
-            self.told.pop_first();
+        if self.informed.len() >= INFORMED_MAX && !self.informed.contains_key(node) {
+            self.informed.pop_first();
         }
-        self.told.insert(node.clone(), self.seen);
-        Some(self.seen)
+        self.informed.insert(node.clone(), self.newest_term);
+        Some(self.newest_term)
     }
 }
 
@@ -71,46 +76,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_older_term_binds_only_if_its_master_was_asked_knowing_the_newer_one() {
+    fn older_term_binds_only_after_a_newer_request() {
         let mut fence = Fence::default();
-        assert!(fence.binds(0, 0), "a master that is alone");
+        assert!(fence.try_bind(0, 0), "a master that is alone");
         assert!(
-            fence.binds(5, 0) && fence.binds(5, 5),
+            fence.try_bind(5, 0) && fence.try_bind(5, 5),
             "again after a lost link"
         );
-        assert!(fence.follows(7, true));
-        assert!(!fence.binds(5, 5), "asked before the newer term was seen");
-        assert_eq!(fence.seen(), 7);
+        assert!(fence.try_follow(7, true));
         assert!(
-            fence.binds(1, 7),
-            "a majority has said so since: a new group"
+            !fence.try_bind(5, 5),
+            "asked before the newer term was seen"
         );
-        assert_eq!(fence.seen(), 1);
+        assert_eq!(fence.newest_term(), 7);
+        assert!(
+            fence.try_bind(1, 7),
+            "confirmed by a majority since: a new group"
+        );
+        assert_eq!(fence.newest_term(), 1);
     }
 
     #[test]
-    fn a_bound_one_follows_only_a_later_term_and_a_free_one_none_that_is_older() {
+    fn bound_client_follows_only_later_terms() {
         let mut fence = Fence::default();
-        assert!(fence.binds(5, 0));
-        assert!(!fence.follows(4, true) && !fence.follows(5, true));
-        assert!(!fence.follows(4, false) && fence.follows(5, false));
-        assert!(fence.follows(6, true));
-        assert_eq!(fence.seen(), 6);
+        assert!(fence.try_bind(5, 0));
+        assert!(!fence.try_follow(4, true) && !fence.try_follow(5, true));
+        assert!(!fence.try_follow(4, false) && fence.try_follow(5, false));
+        assert!(fence.try_follow(6, true));
+        assert_eq!(fence.newest_term(), 6);
     }
 
     #[test]
-    fn a_deposed_master_is_told_once_for_each_term_and_few_are_remembered() {
+    fn deposed_master_is_informed_once_per_term() {
         let mut fence = Fence::default();
-        assert!(fence.binds(5, 0));
+        assert!(fence.try_bind(5, 0));
         let node = NodeId::new("old", 1);
-        let told: Vec<_> = (0..3).map(|_| fence.refuse(&node)).collect();
-        assert_eq!(told, [Some(5), None, None]);
-        assert!(fence.follows(6, true));
-        assert_eq!(fence.refuse(&node), Some(6));
-        assert_eq!(fence.refused(), 4);
+        let informed: Vec<_> = (0..3).map(|_| fence.reject(&node)).collect();
+        assert_eq!(informed, [Some(5), None, None]);
+        assert!(fence.try_follow(6, true));
+        assert_eq!(fence.reject(&node), Some(6));
+        assert_eq!(fence.rejected_count(), 4);
         for epoch in 0..1_000 {
-            fence.refuse(&NodeId::new("many", epoch));
+            fence.reject(&NodeId::new("many", epoch));
         }
-        assert_eq!(fence.told.len(), TOLD_MAX);
+        assert_eq!(fence.informed.len(), INFORMED_MAX);
     }
 }

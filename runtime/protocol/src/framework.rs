@@ -1,4 +1,4 @@
-//! Who a framework is: [`FrameworkInfo`] and its capabilities (SPEC 2.8, 3.3).
+//! [`FrameworkInfo`] and framework capabilities.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,35 +8,36 @@ use serde::{Deserialize, Serialize};
 use crate::id::FrameworkId;
 use crate::task::Labels;
 
-/// What a framework says about itself when it subscribes.
+/// A framework's description of itself, sent when it subscribes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkInfo {
-    /// The user that its tasks run as by default.
+    /// Default user of its tasks.
     pub user: String,
-    /// A name for people.
+    /// Name for display.
     pub name: String,
-    /// Set when it subscribes again; absent the first time.
+    /// Set on a resubscription, `None` on the first subscription.
     pub id: Option<FrameworkId>,
-    /// How long the master keeps its tasks while no scheduler is connected. Zero: not at all.
+    /// How long the master keeps the framework's tasks while no scheduler is connected. Zero: not
+    /// at all.
     pub failover_timeout: Duration,
-    /// Whether its executors outlive a restart of their agent.
+    /// Whether executors survive a restart of their agent.
     pub checkpoint: bool,
-    /// The roles it is offered resources for, at least one.
+    /// Roles in which it receives offers, at least one.
     pub roles: BTreeSet<String>,
-    /// The host its scheduler runs on.
+    /// Host of its scheduler.
     pub hostname: String,
-    /// Whom it authenticates as.
+    /// Principal of the scheduler.
     pub principal: Option<String>,
-    /// A page about it, for people.
+    /// URL of the framework's own page.
     pub webui_url: Option<String>,
-    /// What it understands beyond the basics.
+    /// Optional features that it supports.
     pub capabilities: BTreeSet<Capability>,
-    /// Notes for people and tools.
+    /// Labels; may contain [reserved ones](crate::reserved_labels).
     pub labels: Labels,
 }
 
 impl FrameworkInfo {
-    /// A framework in role `*`, with no capability and no failover timeout.
+    /// A framework in role `*` without capabilities and without a failover timeout.
     pub fn new(user: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             user: user.into(),
@@ -53,35 +54,35 @@ impl FrameworkInfo {
         }
     }
 
-    /// Whether it declared `capability`.
+    /// Whether the framework declared `capability`.
     pub fn can(&self, capability: Capability) -> bool {
         self.capabilities.contains(&capability)
     }
 }
 
-/// What a framework understands beyond the basics (SPEC 2.8, `FrameworkInfo.Capability.Type`).
+/// Optional features of a framework (`FrameworkInfo.Capability.Type` in Mesos).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Capability {
-    /// It wants revocable resources; no other framework ever sees them (S11).
+    /// Accepts revocable resources. Other frameworks never receive them.
     RevocableResources,
-    /// It understands `TASK_KILLING`.
+    /// Understands `TASK_KILLING`.
     TaskKillingState,
-    /// It wants agents that have GPUs.
+    /// Accepts agents with GPUs.
     GpuResources,
-    /// It understands shared persistent volumes.
+    /// Understands shared persistent volumes.
     SharedResources,
-    /// It tells unreachable from lost.
+    /// Distinguishes unreachable tasks from lost ones.
     PartitionAware,
-    /// It may have any number of roles.
+    /// May have any number of roles.
     MultiRole,
-    /// It understands refined reservations.
+    /// Understands refined reservations.
     ReservationRefinement,
-    /// It wants agents of other regions.
+    /// Accepts agents of other regions.
     RegionAware,
 }
 
 impl Capability {
-    /// All of them, with their names on the v1 wire.
+    /// All capabilities with their v1 names.
     pub const NAMES: [(Self, &'static str); 8] = [
         (Self::RevocableResources, "REVOCABLE_RESOURCES"),
         (Self::TaskKillingState, "TASK_KILLING_STATE"),
@@ -93,7 +94,7 @@ impl Capability {
         (Self::RegionAware, "REGION_AWARE"),
     ];
 
-    /// Its name on the v1 wire, for example `REVOCABLE_RESOURCES`.
+    /// The v1 name, for example `REVOCABLE_RESOURCES`.
     pub fn name(self) -> &'static str {
         Self::NAMES
             .iter()

@@ -1,6 +1,7 @@
-//! Ids: short texts that name one thing each, checked at the door (SPEC 2.8, line "IDs").
+//! Ids: short, validated texts.
 //!
-//! Outside they have Mesos' form (`<master>-S3`, `<master>-0007`, `<master>-O12`). They say nothing about what they name.
+//! Ids made by a master have the form of Mesos (`<master>-S3`, `<master>-0007`, `<master>-O12`).
+//! Code must not derive any meaning from them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,18 +10,18 @@ use std::sync::Arc;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// The longest id accepted, in bytes.
+/// Maximum length of an id, in bytes.
 pub const ID_LENGTH_MAX: usize = 255;
 
-/// A text that cannot be an id.
+/// A text that is not a valid id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{kind} `{text}` is invalid: {problem}")]
 pub struct InvalidId {
-    /// Which id was meant, for example `task_id`.
+    /// Kind of id, for example `task_id`.
     pub kind: &'static str,
-    /// The text as given, cut to 80 characters.
+    /// The text, cut to 80 characters.
     pub text: String,
-    /// What is wrong and what was expected.
+    /// The defect and the expected form.
     pub problem: &'static str,
 }
 
@@ -48,8 +49,8 @@ fn check(kind: &'static str, text: &str) -> Result<(), InvalidId> {
     })
 }
 
-/// Printable ASCII without slashes, as nearly all ids are: every id of every message is looked at, and this takes many bytes at a time,
-/// since it does not stop at the first that is none.
+/// Printable ASCII without slashes: the fast path for nearly all ids. It checks many bytes at a
+/// time because it never stops early.
 fn is_plain(text: &str) -> bool {
     let plain =
         |byte: u8| (byte == b' ' || byte.is_ascii_graphic()) & !matches!(byte, b'/' | b'\\');
@@ -69,7 +70,7 @@ macro_rules! ids {
                 &self.0
             }
 
-            /// Checks `text` and makes an id of it.
+            /// Validates `text`.
             pub fn new(text: impl AsRef<str>) -> Result<Self, InvalidId> {
                 check($kind, text.as_ref())?;
                 Ok(Self(Arc::from(text.as_ref())))
@@ -85,7 +86,7 @@ macro_rules! ids {
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                /// Reads the text without keeping another copy of it.
+                /// Validates the text without a second copy.
                 struct Text;
 
                 impl Visitor<'_> for Text {
@@ -125,49 +126,49 @@ macro_rules! ids {
 }
 
 ids! {
-    /// One leadership of one master; the stem of all ids it mints.
+    /// One leadership of one master; prefix of all ids that it makes.
     MasterId = "master_id";
-    /// One agent, kept over its restarts while the master knows it.
+    /// An agent; kept over restarts as long as the master knows it.
     AgentId = "agent_id";
-    /// One framework, kept over its schedulers' failovers.
+    /// A framework; kept over failovers of its scheduler.
     FrameworkId = "framework_id";
-    /// One offer, used at most once.
+    /// An offer; used at most once.
     OfferId = "offer_id";
-    /// One task; chosen by the framework, unique within it.
+    /// A task; chosen by the framework and unique within it.
     TaskId = "task_id";
-    /// One executor of one framework on one agent.
+    /// An executor of one framework on one agent.
     ExecutorId = "executor_id";
-    /// One container, that is one run of an executor.
+    /// A container: one run of an executor.
     ContainerId = "container_id";
-    /// One operation; chosen by the framework that wants feedback on it.
+    /// An operation; chosen by the framework that wants its status updates.
     OperationId = "operation_id";
 }
 
 impl MasterId {
-    /// The id of the `number`th agent admitted by this master (`<master>-S3`).
+    /// Id of this master's `number`th agent (`<master>-S3`).
     pub fn agent(&self, number: u64) -> AgentId {
         AgentId(format!("{self}-S{number}").into())
     }
 
-    /// The id of the `number`th framework admitted by this master (`<master>-0007`).
+    /// Id of this master's `number`th framework (`<master>-0007`).
     pub fn framework(&self, number: u64) -> FrameworkId {
         FrameworkId(format!("{self}-{number:04}").into())
     }
 
-    /// The id of the `number`th offer made by this master (`<master>-O12`).
+    /// Id of this master's `number`th offer (`<master>-O12`).
     pub fn offer(&self, number: u64) -> OfferId {
         OfferId(format!("{self}-O{number}").into())
     }
 }
 
 impl From<&TaskId> for ExecutorId {
-    /// The executor that runs exactly one command task bears that task's id.
+    /// A command executor has the id of its task.
     fn from(task: &TaskId) -> Self {
         Self(task.0.clone())
     }
 }
 
-/// Sixteen bytes that name one status update or container; minted from the node's seed.
+/// UUID of a status update or container, from the node's random numbers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Uuid(pub [u8; 16]);
 
@@ -200,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_that_could_leave_its_directory_is_refused_with_its_name() {
+    fn ids_that_escape_a_directory_are_invalid() {
         for text in ["", ".", "..", "a/b", "a\\b", "a\nb"] {
             let error = TaskId::new(text).unwrap_err();
             assert!(error.to_string().starts_with("task_id `"), "{error}");
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn every_character_is_judged_alike_wherever_it_stands() {
+    fn validity_does_not_depend_on_position() {
         let wide = ['\u{80}', '\u{9f}', '\u{a0}', 'é', '語'];
         for one in (0..128).map(char::from).chain(wide) {
             let fits = !one.is_control() && !matches!(one, '/' | '\\');
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn minted_ids_have_the_form_mesos_users_know() {
+    fn generated_ids_have_the_form_of_mesos() {
         let master = MasterId::new("20150618-112946-201330860-5050-2210").unwrap();
         assert_eq!(
             master.agent(1).as_str(),
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_uuid_reads_as_uuids_do() {
+    fn uuid_has_the_usual_text_form() {
         assert_eq!(
             Uuid([0xab; 16]).to_string(),
             "abababab-abab-abab-abab-abababababab"

@@ -1,24 +1,26 @@
-//! The words of the cluster: ids, infos, offers, operations, task states, and the messages that components say to each other.
+//! Types and messages shared by masters, agents, schedulers and executors.
 //!
-//! One file a word family (`id`, `framework`, `agent`, `offer`, `operation`, `quota`, `maintenance`, `task`, `status`, `usage`, `view`, `explain`, `wants`, `marks`), one file a message
-//! family under [`message`]. Serde on a word is the wire's form and, once released, never changes: a change is a new version of that
-//! message. [`digest`] says in a few numbers what an agent holds, [`fence`] which master may be obeyed, and [`seek`] finds the one that leads; nothing
-//! else here decides, asks or remembers. Nothing does I/O.
+//! Each module has one family of types: ids, infos, offers, operations, task states and so on.
+//! Messages are in [`message`]. The Serde form of a type is its wire form: after a release it never
+//! changes, and a change needs a new version of each message that contains it.
+//!
+//! [`digest`] compares an agent's contents with the master's view, [`fence`] rejects deposed
+//! masters, and [`discovery`] finds the leading master. Everything else is plain data without I/O.
 
 pub mod agent;
 pub mod digest;
+pub mod discovery;
 pub mod duration;
 pub mod explain;
 pub mod fence;
 pub mod framework;
 pub mod id;
 pub mod maintenance;
-pub mod marks;
 pub mod message;
 pub mod offer;
 pub mod operation;
 pub mod quota;
-pub mod seek;
+pub mod reserved_labels;
 pub mod status;
 pub mod task;
 pub mod usage;

@@ -1,6 +1,6 @@
-//! Maintenance: which machines will be away, and when (SPEC 3.6).
+//! Maintenance schedules, inverse offers and their types.
 //!
-//! Only the words, and what is wrong in themselves; what may follow what is the master's to judge.
+//! Only the types and their own validity. The master validates schedule changes.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,37 +10,39 @@ use resources::Invalid;
 use runtime::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::agent::Served;
+use crate::agent::HttpEndpoint;
 use crate::id::{AgentId, FrameworkId, OfferId};
 
-/// The most bytes of a host's name.
+/// Maximum length of a host name, in bytes.
 const HOSTNAME_BYTES_MAX: usize = 255;
 
-/// Names a machine: by its host name, its address or both; one of the two is there. Both are in their one form, wherever they come from.
+/// Names a machine by its host name, its IP address, or both. Always normalized, also after
+/// decoding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Said")]
+#[serde(try_from = "RawMachineId")]
 pub struct MachineId {
     hostname: String,
     ip: String,
 }
 
-/// A machine's name as somebody else has written it, field by field the same.
+/// The undecoded form of a [`MachineId`], with the same fields.
 #[derive(Deserialize)]
-struct Said {
+struct RawMachineId {
     hostname: String,
     ip: String,
 }
 
-impl TryFrom<Said> for MachineId {
+impl TryFrom<RawMachineId> for MachineId {
     type Error = Invalid;
 
-    fn try_from(said: Said) -> Result<Self, Invalid> {
-        Self::new(&said.hostname, &said.ip)
+    fn try_from(raw: RawMachineId) -> Result<Self, Invalid> {
+        Self::new(&raw.hostname, &raw.ip)
     }
 }
 
 impl MachineId {
-    /// The machine of this host name, in any case, and this address; an empty text is none.
+    /// Normalizes and validates: the host name is not case-sensitive, and an empty text means
+    /// absent.
     pub fn new(hostname: &str, ip: &str) -> Result<Self, Invalid> {
         if hostname.is_empty() && ip.is_empty() {
             let expected = "a `hostname` or an `ip`";
@@ -62,18 +64,18 @@ impl MachineId {
         Ok(Self { hostname, ip })
     }
 
-    /// Its host name, in small letters; empty if it has none.
+    /// Host name in lower case, or empty.
     pub fn hostname(&self) -> &str {
         &self.hostname
     }
 
-    /// Its address; empty if it has none.
+    /// IP address, or empty.
     pub fn ip(&self) -> &str {
         &self.ip
     }
 
-    /// Whether it names the machine of that host name and address, as far as the address is known. A host that is called by its address is
-    /// named by it as well.
+    /// Whether it names the machine of this host name and address, where known. An address also
+    /// matches a host that has this address as its name.
     pub fn names(&self, hostname: &str, ip: Option<&str>) -> bool {
         let by_name = self.hostname.is_empty() || self.hostname == hostname.to_lowercase();
         let by_address = match ip {
@@ -96,75 +98,76 @@ impl fmt::Display for MachineId {
     }
 }
 
-/// An address as it is always written.
+/// The normalized form of an IP address.
 fn canonical(text: &str) -> Option<String> {
     let ip: IpAddr = text.parse().ok()?;
     Some(ip.to_canonical().to_string())
 }
 
-/// When something will be away.
+/// A period of unavailability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Unavailability {
-    /// From then on.
+    /// Its start.
     pub start: Timestamp,
-    /// For so long; `None` is for ever.
+    /// Its length; `None` is unlimited.
     pub duration: Option<Duration>,
 }
 
-/// Machines that will be away together.
+/// Machines with a common period of unavailability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Which.
+    /// The machines.
     pub machines: Vec<MachineId>,
-    /// When.
+    /// The period.
     pub unavailability: Unavailability,
 }
 
-/// A request to leave an agent by some time: the whole of it, with all that the framework has there.
+/// A request to leave an agent, with all of the framework's resources there, before the agent
+/// becomes unavailable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseOffer {
-    /// Used in the answer.
+    /// Id, used in the answer.
     pub id: OfferId,
-    /// To whom.
+    /// Framework that receives the inverse offer.
     pub framework_id: FrameworkId,
-    /// Which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// When it will be away.
+    /// Its planned unavailability.
     pub unavailability: Unavailability,
-    /// The agent's host. No link tells it, nor what follows: frameworks over HTTP are told by their own master, native ones are not.
+    /// Host of the agent. Only for HTTP frameworks: it is not sent on links.
     #[serde(skip)]
     pub hostname: String,
-    /// Where the agent's pages are.
+    /// Address of the agent's pages. Not sent on links.
     #[serde(skip)]
-    pub served: Option<Served>,
+    pub endpoint: Option<HttpEndpoint>,
 }
 
-/// What a framework said to an inverse offer.
+/// A framework's answer to an inverse offer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseAnswer {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Whether it will leave by then.
+    /// Whether it will leave in time.
     pub accepted: bool,
-    /// When it said so.
+    /// Time of the answer.
     pub at: Timestamp,
 }
 
-/// A machine that is being left.
+/// A machine before its planned unavailability.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainingMachine {
-    /// Which.
+    /// The machine.
     pub id: MachineId,
-    /// What frameworks said last, of each agent there.
+    /// The last answer of each framework, for each agent of the machine.
     pub answers: Vec<InverseAnswer>,
 }
 
-/// How far maintenance has come.
+/// State of the maintenance.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MaintenanceStatus {
-    /// Machines that are being left.
+    /// Machines that frameworks are asked to leave.
     pub draining: Vec<DrainingMachine>,
-    /// Machines that are away.
+    /// Machines that are down.
     pub down: Vec<MachineId>,
 }
 
@@ -176,9 +179,9 @@ mod tests {
         MachineId::new(hostname, ip).unwrap()
     }
 
-    /// SPEC 3.6: host name or address is needed, and the name's case says nothing.
+    /// SPEC 3.6: a host name or an address is required; the name is not case-sensitive.
     #[test]
-    fn a_machine_is_named_by_its_host_name_its_address_or_both() {
+    fn machine_id_needs_a_host_name_or_address() {
         assert_eq!(machine("Host-1", ""), machine("hOST-1", ""));
         assert_ne!(machine("host-1", ""), machine("host-1", "10.0.0.7"));
         for (hostname, ip, field) in [
@@ -193,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_from_elsewhere_is_taken_in_its_one_form_or_not_at_all() {
+    fn decoded_machine_ids_are_normalized_or_invalid() {
         let read = |hostname: &str, ip: &str| {
             let bytes = runtime::codec::encode(&(hostname, ip)).unwrap();
             runtime::codec::decode::<MachineId>(&bytes)
@@ -209,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_is_on_the_machine_of_its_name_and_of_its_address_where_that_is_known() {
+    fn machine_id_matches_known_host_name_and_address() {
         for (id, host, ip, is_there) in [
             (machine("host-1", ""), "HOST-1", None, true),
             (machine("host-1", ""), "host-2", Some("10.0.0.7"), false),

@@ -1,59 +1,59 @@
-//! Offers, and the filters that answers to them leave behind (SPEC 2.2, 2.8, 4.6).
+//! Offers, and the filters set by declined ones.
 
 use std::time::Duration;
 
 use resources::{Attributes, Resources};
 use serde::{Deserialize, Serialize};
 
-use crate::agent::{Domain, Served};
+use crate::agent::{Domain, HttpEndpoint};
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId};
 use crate::maintenance::Unavailability;
 
-/// Resources of one agent, for one framework in one role, until it answers.
+/// Resources of one agent, offered to one framework in one role until it answers.
 ///
-/// Regular and revocable resources are never mixed in one offer (S61).
+/// Regular and revocable resources are never in the same offer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Used in the answer.
+    /// Id, used in the answer.
     pub id: OfferId,
-    /// To whom.
+    /// Framework that receives the offer.
     pub framework_id: FrameworkId,
-    /// Whose.
+    /// Agent that has the resources.
     pub agent_id: AgentId,
-    /// The agent's host.
+    /// Host of the agent.
     pub hostname: String,
-    /// The role all of it is allocated to.
+    /// Role to which all resources are allocated.
     pub role: String,
-    /// What is offered; each resource bears the role as its allocation.
+    /// The resources, each with `role` as its allocation.
     pub resources: Resources,
-    /// The agent's attributes (S94).
+    /// Attributes of the agent.
     pub attributes: Attributes,
-    /// Executors of this framework that run there already.
+    /// Executors of this framework that already run on the agent.
     pub executor_ids: Vec<ExecutorId>,
-    /// When the agent's machine will be away, if that is planned (SPEC 3.6).
+    /// Planned maintenance of the agent's machine.
     pub unavailability: Option<Unavailability>,
-    /// Where the agent lies. No link tells it: frameworks over HTTP are told by their own master, native ones are not.
+    /// Location of the agent. Only for HTTP frameworks: it is not sent on links.
     #[serde(skip)]
     pub domain: Option<Domain>,
-    /// Where the agent's pages are, which no link tells either.
+    /// Address of the agent's pages. Not sent on links.
     #[serde(skip)]
-    pub served: Option<Served>,
+    pub endpoint: Option<HttpEndpoint>,
 }
 
-/// For how long what was refused should not be offered again.
+/// How long declined resources are not offered again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Filters {
-    /// Seconds. Below zero or not a number: 5. Above 365 days: 365 days. Zero: no filter (S127).
+    /// Seconds. Negative or NaN: 5. More than 365 days: 365 days. Zero: no filter.
     pub refuse_seconds: f64,
 }
 
 impl Filters {
-    /// The default of S127, in seconds.
+    /// Default, in seconds.
     pub const REFUSE_SECONDS: f64 = 5.0;
-    /// The longest filter.
+    /// Longest filter.
     pub const REFUSE_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    /// The refusal as a duration, with out-of-range values brought into range.
+    /// The filter's duration, clamped to its valid range.
     pub fn refuse(&self) -> Duration {
         let seconds = match self.refuse_seconds {
             s if s.is_nan() || s < 0.0 => Self::REFUSE_SECONDS,
@@ -79,7 +79,7 @@ mod tests {
 
     /// S127, SPEC 4.6.
     #[test]
-    fn a_refusal_out_of_range_is_brought_into_range() {
+    fn filters_are_clamped() {
         for (seconds, expected) in [
             (5.0, 5),
             (-1.0, 5),

@@ -1,7 +1,7 @@
-//! Operations: what a framework asks to be done with the resources of offers it accepts, and how that went (SPEC 2.8,
-//! `Offer.Operation`, `OperationStatus`).
+//! Operations on offered resources, and their status updates (`Offer.Operation` and
+//! `OperationStatus` in Mesos).
 //!
-//! The rules of what may be converted into what are [`Conversion`]'s.
+//! [`Conversion`] has the rules of resource conversions.
 
 use resources::{Conversion, Resources};
 use serde::{Deserialize, Serialize};
@@ -10,32 +10,33 @@ use crate::id::{AgentId, FrameworkId, OperationId, Uuid};
 use crate::status::named;
 use crate::task::{ExecutorInfo, TaskInfo};
 
-/// One step of an accept; steps are applied in order, each seeing the result of the one before.
+/// One step of an accept. Steps run in order, each on the result of the previous one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Operation {
-    /// Start these tasks.
+    /// Launches tasks.
     Launch {
-        /// One or more; an empty list declines.
+        /// The tasks. An empty list declines the offers.
         tasks: Vec<TaskInfo>,
     },
-    /// Start these tasks together under one executor, or none of them.
+    /// Launches all of these tasks under one executor, or none.
     LaunchGroup {
-        /// Their executor.
+        /// The executor.
         executor: Box<ExecutorInfo>,
-        /// One or more.
+        /// The tasks, at least one.
         tasks: Vec<TaskInfo>,
     },
-    /// Reserve, unreserve, create, destroy, grow or shrink.
+    /// Reserves, unreserves, creates, destroys, grows or shrinks resources.
     Convert {
-        /// The framework's name for it, if it wants to hear how it went. No two of its operations that are under way have the same.
+        /// Id for status updates, chosen by the framework and unique among its active operations.
+        /// `None`: no updates.
         id: Option<OperationId>,
-        /// What becomes what.
+        /// The conversion.
         conversion: Conversion,
     },
 }
 
 impl Operation {
-    /// A conversion about which the framework wants to hear nothing.
+    /// A conversion without status updates.
     pub fn convert(conversion: Conversion) -> Self {
         Self::Convert {
             id: None,
@@ -43,7 +44,7 @@ impl Operation {
         }
     }
 
-    /// The tasks that it starts; none if it starts none.
+    /// Tasks that it launches; may be empty.
     pub fn tasks(&self) -> &[TaskInfo] {
         match self {
             Self::Launch { tasks } | Self::LaunchGroup { tasks, .. } => tasks,
@@ -51,7 +52,7 @@ impl Operation {
         }
     }
 
-    /// The tasks that it starts; none if it starts none.
+    /// Tasks that it launches; may be empty.
     pub fn into_tasks(self) -> Vec<TaskInfo> {
         match self {
             Self::Launch { tasks } | Self::LaunchGroup { tasks, .. } => tasks,
@@ -61,56 +62,56 @@ impl Operation {
 }
 
 named! {
-    /// How an operation is.
+    /// State of an operation.
     OperationState, "OPERATION_" {
-        /// The master has sent it to its agent.
+        /// Sent to the agent.
         Pending = "PENDING",
-        /// Its agent has applied it.
+        /// Applied by the agent.
         Finished = "FINISHED",
-        /// Its agent could not apply it.
+        /// Not applied: the agent failed.
         Failed = "FAILED",
-        /// It was invalid, and was never sent.
+        /// Invalid, and not sent to the agent.
         Error = "ERROR",
-        /// Its agent never applied it: it did not arrive, or was meant for what the agent no longer has.
+        /// Not applied: it was lost, or the agent's resources had changed.
         Dropped = "DROPPED",
-        /// Its agent cannot be reached; it may come back.
+        /// The agent is unreachable and may return.
         Unreachable = "UNREACHABLE",
-        /// Its agent was declared gone by an operator.
+        /// The agent was marked gone by an operator.
         GoneByOperator = "GONE_BY_OPERATOR",
-        /// Its agent has not come back to this master yet.
+        /// The agent has not reregistered with this master yet.
         Recovering = "RECOVERING",
-        /// The master has never heard of it, or has forgotten it.
+        /// Unknown to the master.
         Unknown = "UNKNOWN",
     }
 }
 
 impl OperationState {
-    /// Whether it is the last state that an operation can have.
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         use OperationState::*;
         matches!(self, Finished | Failed | Error | Dropped | GoneByOperator)
     }
 }
 
-/// How an operation is.
+/// Status of an operation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationStatus {
-    /// Which; the framework's name for it.
+    /// Id chosen by the framework.
     pub operation_id: OperationId,
     /// The state.
     pub state: OperationState,
-    /// A sentence for people; may be empty.
+    /// Text for display; may be empty.
     pub message: String,
-    /// What the resources have become, once it is finished.
+    /// Resulting resources of a finished operation.
     pub converted: Resources,
-    /// Set when the framework must acknowledge it: its agent sends it again until then.
+    /// Set if the framework must acknowledge the status. The agent repeats it until then.
     pub uuid: Option<Uuid>,
-    /// On which agent, where known.
+    /// The agent, if known.
     pub agent_id: Option<AgentId>,
 }
 
 impl OperationStatus {
-    /// A status with nothing but its state and a sentence, which nobody has to acknowledge.
+    /// A status without resources that needs no acknowledgement.
     pub fn new(
         operation_id: OperationId,
         state: OperationState,
@@ -126,47 +127,48 @@ impl OperationStatus {
         }
     }
 
-    /// The same, placed on an agent.
+    /// Sets the agent.
     pub fn on(mut self, agent: &AgentId) -> Self {
         self.agent_id = Some(agent.clone());
         self
     }
 }
 
-/// How an operation went, on its way from an agent to a framework.
+/// A status update on its way from an agent to a framework.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationUpdate {
-    /// Whose.
+    /// Framework of the operation.
     pub framework_id: FrameworkId,
-    /// The status; its `uuid` is set.
+    /// The status, with a `uuid`.
     pub status: OperationStatus,
 }
 
-/// What an agent has, with all that operations have made of it.
+/// An agent's resources after all operations.
 ///
-/// A master applies an operation to its own books at once and sends it with the version that it knows. The agent takes a new version
-/// whenever it has not done what it was told, so that what was built upon that is dropped as well.
+/// A master applies an operation to its own state at once, and sends it to the agent with the known
+/// resource version. The agent takes a new version whenever it did not apply an operation, so it
+/// also drops later operations that depend on that one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentResources {
-    /// Changes when the agent does not hold what its master believes.
+    /// Changes when the agent's resources differ from the master's view.
     pub version: Uuid,
-    /// All that it has, neither revocable nor allocated.
+    /// All resources, neither revocable nor allocated.
     pub total: Resources,
-    /// The operations whose last status nobody has acknowledged.
+    /// Operations with an unacknowledged last status.
     pub operations: Vec<OperationUpdate>,
-    /// The serial of the newest operation that is over here: done, which is on the disk with what it has made, or refused. 0 before the
-    /// first; `None` of an agent that does not know serials.
+    /// Serial of the newest settled operation: applied and on disk, or refused. 0 before the first;
+    /// `None` if the agent does not know serials.
     pub settled: Option<u64>,
 }
 
-/// [`AgentResources`] as they were told before operations had serials.
+/// [`AgentResources`] before serials existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentResourcesV1 {
-    /// Changes when the agent does not hold what its master believes.
+    /// Changes when the agent's resources differ from the master's view.
     pub version: Uuid,
-    /// All that it has, neither revocable nor allocated.
+    /// All resources, neither revocable nor allocated.
     pub total: Resources,
-    /// The operations whose last status nobody has acknowledged.
+    /// Operations with an unacknowledged last status.
     pub operations: Vec<OperationUpdate>,
 }
 
@@ -196,7 +198,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_states_are_terminal_and_names_are_the_wires() {
+    fn five_states_are_terminal() {
         let terminal = OperationState::ALL
             .iter()
             .filter(|state| state.is_terminal());

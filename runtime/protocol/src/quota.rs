@@ -1,31 +1,34 @@
-//! Quota: what a role is sure of, and what it may not go beyond (SPEC 3.4).
+//! Quota of a role: guarantees and limits.
 //!
-//! Only the words and what is wrong in itself; whether the cluster has so much is the master's to judge, and who gets it the allocator's.
+//! Only the type and its internal consistency. The master validates quotas against the cluster; the
+//! allocator enforces them.
 
 use resources::{Name, Quantities, Scalar};
 use serde::{Deserialize, Serialize};
 
-/// One role's quota. Charged with what its frameworks hold and what is reserved for it, the roles below it included.
+/// Quota of one role. Its consumption includes allocated and reserved resources of the role and its
+/// descendants.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Kept free for the role until it takes it. A name that is not listed is not guaranteed.
+    /// Resources kept free for the role until it uses them. An absent name has no guarantee.
     pub guarantees: Quantities,
-    /// The most that it may hold. A name that is not listed is not limited; one listed with nothing is a limit of nothing.
+    /// Maximum resources of the role. An absent name has no limit; a name with amount 0 has the
+    /// limit 0.
     pub limits: Quantities,
 }
 
 impl Quota {
-    /// Whether it says nothing: the default, to which a role returns when both maps are empty.
+    /// Whether this is the default quota: no guarantees and no limits.
     pub fn is_default(&self) -> bool {
         self.guarantees.is_empty() && self.limits.iter().len() == 0
     }
 
-    /// The limit of one name.
+    /// Limit of one name.
     pub fn limit(&self, name: &Name) -> Option<Scalar> {
         self.limits.names(name).then(|| self.limits.get(name))
     }
 
-    /// The first guarantee that its own limit forbids: the name, the guarantee and the limit.
+    /// The first guarantee above its limit: name, guarantee, limit.
     pub fn contradiction(&self) -> Option<(Name, Scalar, Scalar)> {
         self.guarantees.iter().find_map(|(name, guarantee)| {
             let limit = self.limit(name)?;
@@ -46,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_of_nothing_is_a_limit_and_a_name_that_is_not_listed_has_none() {
+    fn zero_limit_differs_from_no_limit() {
         let mut none = Quota::default();
         assert!(none.is_default());
         none.limits.set(Name::Cpus, Scalar::ZERO);
@@ -56,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_above_its_own_limit_is_a_contradiction() {
+    fn guarantee_above_limit_is_a_contradiction() {
         assert_eq!(quota("cpus:2;mem:9", "cpus:2").contradiction(), None);
         let found = quota("cpus:2;mem:9", "mem:8").contradiction();
         let (nine, eight) = (Scalar::whole(9), Scalar::whole(8));

@@ -1,4 +1,4 @@
-//! Task states, and the updates that report them (SPEC 2.8, `TaskState`, `TaskStatus`).
+//! Task states and status updates.
 
 use std::net::IpAddr;
 
@@ -15,10 +15,10 @@ macro_rules! named {
         pub enum $type { $($(#[$variant_doc])* $variant,)* }
 
         impl $type {
-            /// All of them, in wire order.
+            /// All values, in wire order.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
-            /// The name used on the v1 wire, in metrics and in messages to people.
+            /// Name on the v1 wire, in metrics and in messages.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => concat!($prefix, $name),)* }
             }
@@ -35,41 +35,41 @@ macro_rules! named {
 pub(crate) use named;
 
 named! {
-    /// How a task is.
+    /// State of a task.
     TaskState, "TASK_" {
-        /// The master has sent it to its agent.
+        /// Sent to the agent.
         Staging = "STAGING",
-        /// Its executor has it.
+        /// Received by the executor.
         Starting = "STARTING",
-        /// It runs.
+        /// Running.
         Running = "RUNNING",
-        /// It is being killed.
+        /// Being killed.
         Killing = "KILLING",
-        /// It ended well.
+        /// Ended successfully.
         Finished = "FINISHED",
-        /// It ended badly.
+        /// Ended with an error.
         Failed = "FAILED",
-        /// It was killed on request.
+        /// Killed on request.
         Killed = "KILLED",
-        /// Its description was invalid.
+        /// Invalid description.
         Error = "ERROR",
-        /// It did not run or no longer runs, as told to frameworks that are not partition-aware.
+        /// Did not run, or no longer runs; used for frameworks that are not partition-aware.
         Lost = "LOST",
-        /// It never started.
+        /// Never started.
         Dropped = "DROPPED",
-        /// Its agent cannot be reached; it may come back.
+        /// The agent is unreachable and may return.
         Unreachable = "UNREACHABLE",
-        /// It no longer runs.
+        /// No longer runs.
         Gone = "GONE",
-        /// Its agent was declared gone by an operator.
+        /// The agent was marked gone by an operator.
         GoneByOperator = "GONE_BY_OPERATOR",
-        /// The master has never heard of it, or has forgotten it.
+        /// Unknown to the master.
         Unknown = "UNKNOWN",
     }
 }
 
 impl TaskState {
-    /// Whether it is the last state a task can have.
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         use TaskState::*;
         matches!(
@@ -78,8 +78,9 @@ impl TaskState {
         )
     }
 
-    /// The state as told to a framework: one that is not partition-aware hears `TASK_LOST` for the five finer states.
-    pub fn as_told(self, partition_aware: bool) -> Self {
+    /// The state as reported to a framework. A framework that is not partition-aware receives
+    /// `TASK_LOST` for five of the states.
+    pub fn for_framework(self, partition_aware: bool) -> Self {
         use TaskState::*;
         match self {
             Dropped | Unreachable | Gone | GoneByOperator | Unknown if !partition_aware => Lost,
@@ -89,7 +90,7 @@ impl TaskState {
 }
 
 named! {
-    /// Who says so.
+    /// Origin of a status.
     Source, "SOURCE_" {
         /// The master.
         Master = "MASTER",
@@ -101,92 +102,92 @@ named! {
 }
 
 named! {
-    /// Why a task is in its state.
+    /// Reason of a task's state.
     Reason, "REASON_" {
-        /// The command executor could not run its command.
+        /// The command executor could not run the command.
         CommandExecutorFailed = "COMMAND_EXECUTOR_FAILED",
-        /// The executor ended while the task had not.
+        /// The executor ended before the task.
         ExecutorTerminated = "EXECUTOR_TERMINATED",
         /// The executor never subscribed.
         ExecutorUnregistered = "EXECUTOR_UNREGISTERED",
-        /// Its framework was removed.
+        /// The framework was removed.
         FrameworkRemoved = "FRAMEWORK_REMOVED",
-        /// The sandbox could not be prepared for it.
+        /// The sandbox could not be prepared.
         GcError = "GC_ERROR",
-        /// The framework is not known.
+        /// Unknown framework.
         InvalidFrameworkId = "INVALID_FRAMEWORKID",
-        /// An offer of its accept was not valid.
+        /// An offer of the accept call was invalid.
         InvalidOffers = "INVALID_OFFERS",
-        /// The scheduler's driver had no master.
+        /// The scheduler driver was not connected to a master.
         MasterDisconnected = "MASTER_DISCONNECTED",
-        /// It used more memory than its limit.
+        /// Memory limit exceeded.
         ContainerLimitationMemory = "CONTAINER_LIMITATION_MEMORY",
-        /// An answer to reconciliation.
+        /// Answer to a reconciliation.
         Reconciliation = "RECONCILIATION",
-        /// Its agent was not connected.
+        /// The agent was not connected.
         AgentDisconnected = "SLAVE_DISCONNECTED",
-        /// Its agent was removed.
+        /// The agent was removed.
         AgentRemoved = "SLAVE_REMOVED",
-        /// Its agent was restarted.
+        /// The agent was restarted.
         AgentRestarted = "SLAVE_RESTARTED",
-        /// Its agent is not known.
+        /// Unknown agent.
         AgentUnknown = "SLAVE_UNKNOWN",
-        /// Its description was invalid.
+        /// Invalid task description.
         TaskInvalid = "TASK_INVALID",
-        /// It may not be run.
+        /// Not permitted.
         TaskUnauthorized = "TASK_UNAUTHORIZED",
-        /// It is not known.
+        /// Unknown task.
         TaskUnknown = "TASK_UNKNOWN",
-        /// The QoS controller made it yield.
+        /// Killed by a QoS correction.
         ContainerPreempted = "CONTAINER_PREEMPTED",
-        /// Its resources are not there.
+        /// The task's resources do not exist on the agent.
         ResourcesUnknown = "RESOURCES_UNKNOWN",
-        /// It went beyond a limit.
+        /// A limit was exceeded.
         ContainerLimitation = "CONTAINER_LIMITATION",
-        /// It used more disk than its limit.
+        /// Disk limit exceeded.
         ContainerLimitationDisk = "CONTAINER_LIMITATION_DISK",
-        /// Its container could not be launched.
+        /// The container could not be launched.
         ContainerLaunchFailed = "CONTAINER_LAUNCH_FAILED",
-        /// Its container could not be given its resources.
+        /// The container's resources could not be updated.
         ContainerUpdateFailed = "CONTAINER_UPDATE_FAILED",
         /// The executor did not subscribe in time.
         ExecutorRegistrationTimeout = "EXECUTOR_REGISTRATION_TIMEOUT",
-        /// The executor did not come back in time after its agent's restart.
+        /// The executor did not reregister in time after a restart of its agent.
         ExecutorReregistrationTimeout = "EXECUTOR_REREGISTRATION_TIMEOUT",
-        /// Its group's description was invalid.
+        /// Invalid description of the task's group.
         TaskGroupInvalid = "TASK_GROUP_INVALID",
-        /// Its group may not be run.
+        /// The task's group is not permitted.
         TaskGroupUnauthorized = "TASK_GROUP_UNAUTHORIZED",
-        /// The container's switchboard ended.
+        /// The container's I/O switchboard ended.
         IoSwitchboardExited = "IO_SWITCHBOARD_EXITED",
-        /// A check has a new result.
+        /// New result of a check.
         TaskCheckStatusUpdated = "TASK_CHECK_STATUS_UPDATED",
-        /// A health check has a new result.
+        /// New result of a health check.
         TaskHealthCheckStatusUpdated = "TASK_HEALTH_CHECK_STATUS_UPDATED",
-        /// It was killed before it had started.
+        /// Killed before its start.
         TaskKilledDuringLaunch = "TASK_KILLED_DURING_LAUNCH",
-        /// Its agent was removed by an operator.
+        /// The agent was removed by an operator.
         AgentRemovedByOperator = "SLAVE_REMOVED_BY_OPERATOR",
-        /// Its agent came back.
+        /// The agent reregistered.
         AgentReregistered = "SLAVE_REREGISTERED",
-        /// It ran longer than allowed.
+        /// Maximum completion time exceeded.
         MaxCompletionTimeReached = "MAX_COMPLETION_TIME_REACHED",
-        /// Its agent is being drained.
+        /// The agent is being drained.
         AgentDraining = "SLAVE_DRAINING",
     }
 }
 
-/// How a process ended.
+/// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Termination {
-    /// By itself, with this exit code.
+    /// Exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// Killed by this signal.
     Signaled(i32),
 }
 
 impl Termination {
-    /// The code a shell would report: the exit code, or 128 and the signal's number.
+    /// The code that a shell reports: the exit code, or 128 plus the signal number.
     pub fn shell_code(self) -> i32 {
         match self {
             Self::Exited(code) => code,
@@ -204,47 +205,47 @@ impl std::fmt::Display for Termination {
     }
 }
 
-/// How a task is, who says so, why and since when.
+/// Status of a task at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskStatus {
-    /// Whose state.
+    /// The task.
     pub task_id: TaskId,
     /// The state.
     pub state: TaskState,
-    /// Who says so.
+    /// Origin of the status.
     pub source: Source,
-    /// Why, when there is more to say than the state.
+    /// Reason, if any.
     pub reason: Option<Reason>,
-    /// A sentence for people; may be empty.
+    /// Text for display; may be empty.
     pub message: String,
-    /// Bytes from the executor.
+    /// Data from the executor.
     pub data: Vec<u8>,
-    /// Where it is or was.
+    /// The task's agent.
     pub agent_id: Option<AgentId>,
-    /// Who runs or ran it.
+    /// The task's executor.
     pub executor_id: Option<ExecutorId>,
-    /// The container it runs in.
+    /// The task's container.
     pub container_id: Option<ContainerId>,
-    /// The address of that container's network, which is its agent's. No link tells it: a master knows it of the agent that it hears, and who hears that master on
-    /// another node does not.
+    /// Address of the container's network, which is the agent's. Not sent on links: the agent's
+    /// master knows it from the connection, other nodes do not have it.
     #[serde(skip)]
     pub address: Option<IpAddr>,
-    /// When this came to be, by the source's wall clock.
+    /// Wall clock time of the status at its source.
     pub timestamp: Timestamp,
-    /// Set when the framework must acknowledge it: its agent sends it again until then.
+    /// Set if the framework must acknowledge the status. The agent repeats it until then.
     pub uuid: Option<Uuid>,
-    /// What a health check says, where there is one.
+    /// Result of the health check, if any.
     pub healthy: Option<bool>,
-    /// How the task's process ended, in a terminal update of a command task.
+    /// End of the process, in a terminal update of a command task.
     pub termination: Option<Termination>,
-    /// Since when the agent cannot be reached.
+    /// Start of the agent's unreachability.
     pub unreachable_since: Option<Timestamp>,
-    /// Notes for people and tools.
+    /// Labels; may contain [reserved ones](crate::reserved_labels).
     pub labels: Labels,
 }
 
 impl TaskStatus {
-    /// A status with nothing but its state, source and time.
+    /// A status with state, source and time only.
     pub fn new(task_id: TaskId, state: TaskState, source: Source, timestamp: Timestamp) -> Self {
         Self {
             task_id,
@@ -266,14 +267,14 @@ impl TaskStatus {
         }
     }
 
-    /// The same with a reason and a sentence for people.
-    pub fn because(mut self, reason: Reason, message: impl Into<String>) -> Self {
+    /// Sets the reason and the message.
+    pub fn with_reason(mut self, reason: Reason, message: impl Into<String>) -> Self {
         self.reason = Some(reason);
         self.message = message.into();
         self
     }
 
-    /// The same, placed on an agent.
+    /// Sets the agent.
     pub fn on(mut self, agent: &AgentId) -> Self {
         self.agent_id = Some(agent.clone());
         self
@@ -283,11 +284,12 @@ impl TaskStatus {
 /// A status on its way from an agent to a framework.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusUpdate {
-    /// Whose task.
+    /// Framework of the task.
     pub framework_id: FrameworkId,
-    /// The status; its `uuid` is set.
+    /// The status, with a `uuid`.
     pub status: TaskStatus,
-    /// The newest state the agent knows, so that resources are freed even while older updates wait for an acknowledgement.
+    /// Newest state known to the agent. The master frees resources by it while older updates are
+    /// still unacknowledged.
     pub latest_state: TaskState,
 }
 
@@ -296,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn eight_states_are_terminal_and_unreachable_is_not() {
+    fn eight_states_are_terminal() {
         let terminal: Vec<_> = TaskState::ALL
             .iter()
             .filter(|state| state.is_terminal())
@@ -306,14 +308,14 @@ mod tests {
     }
 
     #[test]
-    fn only_partition_aware_frameworks_hear_the_finer_states() {
-        assert_eq!(TaskState::Gone.as_told(false), TaskState::Lost);
-        assert_eq!(TaskState::Gone.as_told(true), TaskState::Gone);
-        assert_eq!(TaskState::Failed.as_told(false), TaskState::Failed);
+    fn unaware_frameworks_see_lost_tasks() {
+        assert_eq!(TaskState::Gone.for_framework(false), TaskState::Lost);
+        assert_eq!(TaskState::Gone.for_framework(true), TaskState::Gone);
+        assert_eq!(TaskState::Failed.for_framework(false), TaskState::Failed);
     }
 
     #[test]
-    fn names_are_the_wires() {
+    fn names_are_those_of_mesos() {
         assert_eq!(TaskState::GoneByOperator.name(), "TASK_GONE_BY_OPERATOR");
         assert_eq!(
             Reason::ContainerPreempted.name(),

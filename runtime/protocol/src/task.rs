@@ -1,4 +1,4 @@
-//! Tasks, the commands they run and the executors that run them (SPEC 2.8).
+//! Tasks, commands and executors.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,43 +9,44 @@ use serde::{Deserialize, Serialize};
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
 
-/// Notes for people and tools: keys with values.
+/// Labels: keys with values.
 pub type Labels = BTreeMap<String, String>;
 
-/// About how many bytes a label, a variable or an argument takes beside its text: many empty ones are not for nothing.
+/// Estimated overhead of a label, variable or argument, in bytes, so that many empty ones still
+/// count.
 const ENTRY_BYTES: usize = 64;
 
-/// The bytes of labels, or of variables.
+/// Size of labels or variables, in bytes.
 pub fn labels_bytes(labels: &Labels) -> usize {
     let bytes = |(key, value): (&String, &String)| key.len() + value.len() + ENTRY_BYTES;
     labels.iter().map(bytes).sum()
 }
 
-/// One task to run on one agent. It has exactly one of `command` and `executor`.
+/// A task for one agent, with either a `command` or an `executor`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskInfo {
-    /// A name for people.
+    /// Name for display.
     pub name: String,
     /// Unique among the framework's tasks.
     pub task_id: TaskId,
-    /// Where it runs: the offers' agent.
+    /// Agent of the offers.
     pub agent_id: AgentId,
-    /// What it uses, taken from the offers.
+    /// Resources, taken from the offers.
     pub resources: Resources,
-    /// What to run, when the agent's own command executor shall run it.
+    /// Command, run by the agent's command executor.
     pub command: Option<CommandInfo>,
-    /// Who runs it, when the framework brings its own executor.
+    /// The framework's own executor.
     pub executor: Option<ExecutorInfo>,
-    /// Bytes for the executor.
+    /// Data for the executor.
     pub data: Vec<u8>,
-    /// How it is to be killed; `None` leaves it to the executor.
+    /// How to kill the task; `None` leaves it to the executor.
     pub kill_policy: Option<KillPolicy>,
-    /// Notes for people and tools.
+    /// Labels; may contain [reserved ones](crate::reserved_labels).
     pub labels: Labels,
 }
 
 impl TaskInfo {
-    /// The user that it runs as: the one that its command names, or that of its executor, else the framework's.
+    /// The task's user: from its command or its executor's command, otherwise the framework's.
     pub fn user_in<'a>(&'a self, framework: &'a FrameworkInfo) -> &'a str {
         let own = self.command.as_ref();
         let own = own.or(self.executor.as_ref().map(|executor| &executor.command));
@@ -54,23 +55,23 @@ impl TaskInfo {
     }
 }
 
-/// A command and where it finds its environment.
+/// A command and its environment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandInfo {
-    /// With a shell, the text given to `/bin/sh -c`; without, the file to execute.
+    /// With a shell, the line for `/bin/sh -c`; without, the file to execute.
     pub value: String,
-    /// Whether a shell runs it.
+    /// Whether to run it in a shell.
     pub shell: bool,
-    /// Without a shell: `argv`, beginning with the program's own name.
+    /// `argv` with the program name; unused with a shell.
     pub arguments: Vec<String>,
-    /// Variables set for it, beside those the agent sets.
+    /// Environment variables, added to the agent's.
     pub environment: BTreeMap<String, String>,
-    /// The user it runs as; `None` is the framework's.
+    /// User; `None` means the framework's.
     pub user: Option<String>,
 }
 
 impl CommandInfo {
-    /// A line for `/bin/sh -c`.
+    /// A command line for `/bin/sh -c`.
     pub fn shell(line: impl Into<String>) -> Self {
         Self {
             value: line.into(),
@@ -81,7 +82,7 @@ impl CommandInfo {
         }
     }
 
-    /// A program with its arguments (the program's own name is put in front of them).
+    /// A program with arguments. The program name is prepended to them.
     pub fn program(file: impl Into<String>, arguments: impl IntoIterator<Item = String>) -> Self {
         let value = file.into();
         let arguments = std::iter::once(value.clone()).chain(arguments).collect();
@@ -94,7 +95,7 @@ impl CommandInfo {
         }
     }
 
-    /// The bytes of its texts.
+    /// Size of all texts, in bytes.
     pub fn text_bytes(&self) -> usize {
         let arguments = self.arguments.iter();
         let arguments: usize = arguments.map(|text| text.len() + ENTRY_BYTES).sum();
@@ -106,32 +107,33 @@ impl CommandInfo {
 /// A framework's own executor: a program that runs its tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorInfo {
-    /// Unique among the framework's executors on an agent; the same id always means the same info.
+    /// Unique among the framework's executors on an agent. The same id must always have the same
+    /// info.
     pub executor_id: ExecutorId,
-    /// A name for people.
+    /// Name for display.
     pub name: String,
-    /// How it is started.
+    /// Command that starts the executor.
     pub command: CommandInfo,
-    /// What it uses itself, beside its tasks.
+    /// Resources of the executor itself, without its tasks.
     pub resources: Resources,
-    /// Bytes it is given when it subscribes.
+    /// Data, returned to the executor when it subscribes.
     pub data: Vec<u8>,
-    /// How long it may take to stop when told to; `None` is the agent's default.
+    /// Time to stop before it is killed; `None` uses the agent's default.
     pub shutdown_grace_period: Option<Duration>,
-    /// Notes for people and tools.
+    /// Labels; may contain [reserved ones](crate::reserved_labels).
     pub labels: Labels,
 }
 
 impl ExecutorInfo {
-    /// The bytes of its texts, without its `data`.
+    /// Size of all texts without `data`, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels)
     }
 }
 
-/// How a task is to be killed.
+/// How to kill a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillPolicy {
-    /// Time between the polite signal and the certain one.
+    /// Time between SIGTERM and SIGKILL.
     pub grace_period: Duration,
 }

@@ -1,4 +1,4 @@
-//! What executors use, and what should be done about it (SPEC 5.7, S4, S27).
+//! Resource usage of executors, and QoS corrections.
 
 use resources::Resources;
 use runtime::Timestamp;
@@ -6,62 +6,62 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ContainerId, ExecutorId, FrameworkId, TaskId};
 
-/// What one container used up to one moment (S4).
+/// Usage of one container at one time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceStatistics {
-    /// When it was measured.
+    /// Time of the measurement.
     pub timestamp: Timestamp,
-    /// Processes in it.
+    /// Number of processes.
     pub processes: u32,
-    /// Threads in it.
+    /// Number of threads.
     pub threads: u32,
-    /// CPU time spent in user mode since it began, in seconds.
+    /// CPU time in user mode since the container's start, in seconds.
     pub cpus_user_time_secs: f64,
-    /// CPU time spent in the kernel since it began, in seconds.
+    /// CPU time in kernel mode since the container's start, in seconds.
     pub cpus_system_time_secs: f64,
-    /// CPUs it was given.
+    /// Allocated CPUs.
     pub cpus_limit: f64,
-    /// Memory resident now, in bytes.
+    /// Resident memory, in bytes.
     pub mem_rss_bytes: u64,
-    /// Memory it was given, in bytes.
+    /// Allocated memory, in bytes.
     pub mem_limit_bytes: u64,
 }
 
-/// One executor: what it was given and what it uses.
+/// Allocation and usage of one executor.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUsage {
-    /// Whose.
+    /// Framework of the executor.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The executor.
     pub executor_id: ExecutorId,
-    /// In which container.
+    /// Its container.
     pub container_id: ContainerId,
-    /// What it and its tasks were given.
+    /// Resources allocated to the executor and its tasks.
     pub allocated: Resources,
-    /// Its tasks that have not ended.
+    /// Active tasks.
     pub tasks: Vec<TaskId>,
-    /// What it uses; `None` when it could not be measured.
+    /// Usage; `None` if the measurement failed.
     pub statistics: Option<ResourceStatistics>,
 }
 
 impl ExecutorUsage {
-    /// Whether the whole container is revocable: one revocable resource suffices (S15).
+    /// Whether the container is revocable: one revocable resource is enough.
     pub fn is_revocable(&self) -> bool {
         !self.allocated.revocable().is_empty()
     }
 }
 
-/// All executors of an agent, measured together.
+/// Usage of all executors on an agent, measured together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResourceUsage {
-    /// All that the agent has.
+    /// All resources of the agent.
     pub total: Resources,
-    /// One entry an executor.
+    /// One entry per executor.
     pub executors: Vec<ExecutorUsage>,
 }
 
 impl ResourceUsage {
-    /// The revocable resources that executors hold.
+    /// Revocable resources in use by executors.
     pub fn allocated_revocable(&self) -> Resources {
         let mut sum = Resources::default();
         for executor in &self.executors {
@@ -71,16 +71,16 @@ impl ResourceUsage {
     }
 }
 
-/// What a QoS controller wants done (S26, S27).
+/// An order of a QoS controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum QosCorrection {
-    /// This executor must yield at once.
+    /// Kill this executor now.
     Kill {
-        /// Whose executor.
+        /// Framework of the executor.
         framework_id: FrameworkId,
-        /// Which executor.
+        /// The executor.
         executor_id: ExecutorId,
-        /// Which run of it; `None` is whichever runs now.
+        /// Its container; `None` means the current one.
         container_id: Option<ContainerId>,
     },
 }

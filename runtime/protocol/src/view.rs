@@ -1,4 +1,4 @@
-//! How the cluster looks at one moment, for operators' commands and pages. A copy: changing it changes nothing.
+//! Snapshot of the cluster for operators' commands and pages.
 
 use std::collections::BTreeMap;
 
@@ -16,113 +16,113 @@ use crate::status::{TaskState, TaskStatus};
 /// The whole cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterView {
-    /// The master that says so.
+    /// The master that made this snapshot.
     pub master: MasterInfo,
-    /// Since when it leads.
+    /// Start of its leadership.
     pub elected: Timestamp,
-    /// Since when it runs.
+    /// Start of its process.
     pub started: Timestamp,
-    /// Its agents.
+    /// Registered agents.
     pub agents: Vec<AgentView>,
-    /// Its frameworks, connected or not.
+    /// Registered frameworks, connected or not.
     pub frameworks: Vec<FrameworkView>,
-    /// Frameworks that have ended, newest last.
+    /// Completed frameworks, newest last.
     pub completed_frameworks: Vec<FrameworkView>,
 }
 
 /// An agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentView {
-    /// Its id.
+    /// Id.
     pub id: AgentId,
-    /// What it says of itself.
+    /// Its own description.
     pub info: AgentInfo,
-    /// Where its node answers, for people.
+    /// Address of its node, for display.
     pub address: String,
-    /// Whether it is connected and gets work.
+    /// Whether it is connected and may get tasks.
     pub active: bool,
-    /// What operators have ordered about it.
+    /// Operators' orders.
     pub orders: AgentOrders,
-    /// Since when it is registered.
+    /// Time of its registration.
     pub registered: Timestamp,
-    /// Its version.
+    /// Software version.
     pub version: String,
-    /// What it lends at present, allocated and available together.
+    /// Revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// What tasks and executors use of it.
+    /// Resources in use by tasks and executors.
     pub used: Resources,
-    /// What is offered of it.
+    /// Resources in outstanding offers.
     pub offered: Resources,
 }
 
 /// A framework with its tasks and offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkView {
-    /// Its id.
+    /// Id.
     pub id: FrameworkId,
-    /// What it says of itself.
+    /// Its own description.
     pub info: FrameworkInfo,
-    /// Whether a scheduler of it is connected.
+    /// Whether a scheduler is connected.
     pub connected: bool,
-    /// Whether it gets offers.
+    /// Whether it receives offers.
     pub active: bool,
-    /// Since when it is registered.
+    /// Time of its registration.
     pub registered: Timestamp,
-    /// When it ended.
+    /// Time of its end.
     pub unregistered: Option<Timestamp>,
-    /// Its tasks that have not ended.
+    /// Active tasks.
     pub tasks: Vec<TaskView>,
-    /// Its newest tasks that have.
+    /// The newest completed tasks.
     pub completed_tasks: Vec<TaskView>,
-    /// Its tasks whose agents cannot be reached.
+    /// Tasks on unreachable agents.
     pub unreachable_tasks: Vec<TaskView>,
-    /// What it is being offered.
+    /// Outstanding offers.
     pub offers: Vec<Offer>,
-    /// What it uses.
+    /// Resources in use.
     pub used: Resources,
 }
 
 /// A task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskView {
-    /// Its id.
+    /// Id.
     pub id: TaskId,
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whose.
+    /// Framework of the task.
     pub framework_id: FrameworkId,
-    /// Who runs it.
+    /// Executor that runs it.
     pub executor_id: ExecutorId,
-    /// Where.
+    /// Agent that it runs on.
     pub agent_id: AgentId,
-    /// Its newest state.
+    /// Newest state.
     pub state: TaskState,
-    /// What it uses.
+    /// Resources in use.
     pub resources: Resources,
-    /// The states it has been in, oldest first.
+    /// Status history, oldest first.
     pub statuses: Vec<TaskStatus>,
-    /// Notes for people and tools.
+    /// Labels; may contain [reserved ones](crate::reserved_labels).
     pub labels: BTreeMap<String, String>,
 }
 
-/// A role: what operators have said of it, and what it has.
+/// A role: its configuration and its resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoleView {
-    /// Its name, a path.
+    /// Name, a path such as `eng/web`.
     pub name: String,
-    /// Its weight; 1 unless an operator has said another.
+    /// Weight; 1 by default.
     pub weight: f64,
-    /// Its quota; the default is none.
+    /// Quota; the default is none.
     pub quota: Quota,
-    /// What counts against its limits: what its frameworks hold of what is not reserved, and all that is reserved for it, be it in use
-    /// or not; the roles below it included (SPEC 3.4).
+    /// Consumption against the limits, with all descendants: unreserved resources in use, and all
+    /// reserved resources, used or not.
     pub consumed: Quantities,
-    /// The frameworks that are subscribed to it, hold resources in it or are offered some.
+    /// Frameworks that are subscribed to the role, or have resources or offers in it.
     pub frameworks: Vec<FrameworkId>,
-    /// What frameworks hold in it and in the roles below it.
+    /// Allocated resources in the role and its descendants.
     pub allocated: Resources,
-    /// What they are being offered in these.
+    /// Offered resources in these roles.
     pub offered: Resources,
-    /// What is reserved for these.
+    /// Reserved resources of these roles.
     pub reserved: Resources,
 }

@@ -1,25 +1,24 @@
-//! Wants: which offers a framework would like, by role (SPEC 2.4, 4.1, S126, W9).
+//! A framework's offer preferences: suppressed roles and demands.
 //!
-//! Only the words. Whether a demand can be understood is judged where it is prepared for use (`module-api`), and who is offered what by the
-//! allocator.
+//! Only the types. The `module-api` crate validates demands; the allocator applies them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use resources::Quantities;
 use serde::{Deserialize, Serialize};
 
-/// What a framework wants to be offered for the present. The default: whatever there is.
+/// Current offer preferences of a framework. The default accepts any offer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wants {
-    /// Roles it wants no offers for.
+    /// Roles without offers.
     pub suppressed_roles: BTreeSet<String>,
-    /// For some of its other roles, what an offer must be like.
+    /// Demands for some of the other roles.
     pub demands: BTreeMap<String, Demand>,
 }
 
 impl Wants {
-    /// Whatever there is, but not for these roles.
-    pub fn but_not(suppressed_roles: BTreeSet<String>) -> Self {
+    /// Any offer, except in these roles.
+    pub fn suppressing(suppressed_roles: BTreeSet<String>) -> Self {
         Self {
             suppressed_roles,
             demands: BTreeMap::new(),
@@ -27,21 +26,24 @@ impl Wants {
     }
 }
 
-/// What an offer must be like.
+/// Requested shape of a role's offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
-    /// Of which agents: those for which every constraint of any group holds. No groups: of all.
+    /// Groups of constraints on agents. An agent matches if it meets all constraints of any group;
+    /// without groups, every agent matches.
     pub agents: Vec<Vec<Constraint>>,
-    /// What it has at least: any of these sets, whole. No sets: anything at all. `None`: what the master takes for worth an offer, of which
-    /// this takes the place (`min_allocatable_resources`). Only of what is an amount, so not of ports.
+    /// Alternative minimums: an offer contains at least one of these sets. An empty list accepts
+    /// any amount. `None` uses the master's `min_allocatable_resources`, which these sets replace
+    /// otherwise. Applies to scalars only, not to ranges such as ports.
     pub least: Option<Vec<Quantities>>,
-    /// What it has at most. A name that is not listed is not bounded; of ports and other ranges, so many numbers. Offers are cut to this, and
-    /// what is left of an agent is for others, in the same run. What cannot be cut, such as a volume, is in an offer whole or not at all.
+    /// Maximum of each name; an absent name has none. For ranges it is the number of values. The
+    /// allocator splits an agent's resources accordingly and offers the rest to others in the same
+    /// run. Resources that cannot be split, such as volumes, are offered whole or not at all.
     pub most: Quantities,
 }
 
 impl Demand {
-    /// Offers of this shape: each has at least the one, and no more than the other of what that lists (W9).
+    /// Offers with at least `least` and at most `most`.
     pub fn shaped(least: Quantities, most: Quantities) -> Self {
         Self {
             least: Some(vec![least]),
@@ -50,7 +52,7 @@ impl Demand {
         }
     }
 
-    /// Offers of these hosts only (S126, the node list).
+    /// Offers of these hosts only.
     pub fn on_hosts<H: Into<String>>(hosts: impl IntoIterator<Item = H>) -> Self {
         let is = |host: H| Constraint {
             selector: Selector::Hostname,
@@ -63,42 +65,42 @@ impl Demand {
     }
 }
 
-/// Something that must hold for an agent.
+/// A condition on an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Constraint {
-    /// Which of its values.
+    /// Value to test.
     pub selector: Selector,
-    /// What must hold for that value.
+    /// Condition on this value.
     pub predicate: Predicate,
 }
 
-/// One value of an agent.
+/// A value of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Selector {
-    /// Its host's name.
+    /// Host name.
     Hostname,
-    /// The region it lies in.
+    /// Region.
     Region,
-    /// The zone it lies in.
+    /// Zone.
     Zone,
-    /// The first of its attributes that is called so.
+    /// First attribute with this name.
     Attribute(String),
 }
 
-/// What must hold for a value. A value that is no text satisfies all four that speak of text; one that is missing satisfies those
-/// that say `Not`.
+/// A condition on a value. A value that is not text meets all four `Text` conditions. A missing
+/// value meets the `Not` conditions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Predicate {
-    /// There is one.
+    /// The value exists.
     Exists,
-    /// There is none.
+    /// The value does not exist.
     NotExists,
-    /// It is this text.
+    /// Equal to this text.
     TextEquals(String),
-    /// It is not this text.
+    /// Not equal to this text.
     TextNotEquals(String),
-    /// The whole of it matches this regular expression.
+    /// This regular expression matches the whole value.
     TextMatches(String),
-    /// The whole of it does not match this regular expression.
+    /// This regular expression does not match the whole value.
     TextNotMatches(String),
 }

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use meros_protocol as protocol;
-use protocol::digest::{DigestKey, Summary};
+use protocol::digest::{DigestKey, DigestSummary};
 use protocol::maintenance::Window;
 use protocol::message::executor::*;
 use protocol::message::operation::*;
@@ -57,7 +57,7 @@ fn a_released_message_keeps_its_bytes() {
     };
     let wants = Wants {
         demands: BTreeMap::from([("ads".to_owned(), demand)]),
-        ..Wants::but_not(roles.clone())
+        ..Wants::suppressing(roles.clone())
     };
     let update = StatusUpdate {
         framework_id: framework_id.clone(),
@@ -69,7 +69,7 @@ fn a_released_message_keeps_its_bytes() {
         info: task(),
         state: TaskState::Running,
     };
-    let held = Held {
+    let held = AgentInventory {
         tasks: vec![running],
         executors: vec![RunningExecutor {
             framework_id: framework_id.clone(),
@@ -135,13 +135,13 @@ fn a_released_message_keeps_its_bytes() {
         agent: agent(),
         pid: pid.clone(),
         version: "0.1.0".to_owned(),
-        summary: Summary {
+        summary: DigestSummary {
             form: 1,
             key: digest_key,
             items: 2,
             sum: 1 << 60,
         },
-        report: Some(Report {
+        report: Some(InventoryReport {
             buckets: 4,
             differing: vec![1, 3],
             held,
@@ -299,7 +299,7 @@ fn a_released_message_keeps_its_bytes() {
                 agent_id: agent_id.clone(),
                 unavailability: unavailability(),
                 hostname: String::new(),
-                served: None,
+                endpoint: None,
             }],
         }),
         line(InverseOfferRescinded {
@@ -325,7 +325,7 @@ fn a_released_message_keeps_its_bytes() {
             scheduler: pid.clone(),
             wants: Default::default(),
         }),
-        line(YouLead {
+        line(SchedulerElected {
             subscribed: Subscribed {
                 framework_id: framework_id.clone(),
                 master: master(),
@@ -468,7 +468,7 @@ fn a_released_message_keeps_its_bytes() {
     )
     .unwrap();
     writeln!(now, "answer/view_roles v2 {}", hex(&answered(role()))).unwrap();
-    let explained: Result<_, Unexplained> = Ok(explained());
+    let explained: Result<_, ExplainError> = Ok(explained());
     writeln!(now, "answer/explain_offers v3 {}", hex(&explained)).unwrap();
     if std::env::var_os("MEROS_WRITE_GOLDEN").is_some() {
         std::fs::write(GOLDEN, &now).unwrap();

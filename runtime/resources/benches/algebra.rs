@@ -1,10 +1,10 @@
-//! The algebra beside the map one would write at first: a `BTreeMap` from name, role and revocable
-//! to thousandths, and for ports a list that is appended, sorted and joined.
+//! The algebra beside a naive `BTreeMap` from name, role and revocable to thousandths, with a list
+//! for ports that is appended, sorted and joined.
 //!
-//! Each case runs both in criterion, and then once more in a simple loop of its own whose figures
-//! are printed as one line of JSON each: `figure` is ours, `limit` the naive map's, both in
-//! nanoseconds per operation, and `ratio` the first by the second (below 1 is faster). What Mesos
-//! takes, measured elsewhere, and how many times as long that is, stand among the parameters.
+//! Each case runs both in criterion, and then in a simple loop whose figures are printed as one
+//! line of JSON: `figure` is ours and `limit` the naive map's, in nanoseconds per operation, and
+//! `ratio` the first by the second (below 1 is faster). The parameters contain Mesos' time,
+//! measured elsewhere, and its ratio to ours.
 #![allow(missing_docs)]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // a benchmark measures real time
 
@@ -106,10 +106,10 @@ fn naive_ports(mut own: Vec<(u64, u64)>, new: &[(u64, u64)]) -> Vec<(u64, u64)> 
     joined
 }
 
-/// One operation, done by us and by the naive map.
+/// One operation in both implementations.
 struct Case {
     name: &'static str,
-    /// What Mesos takes for it, in nanoseconds (0: not known).
+    /// Mesos' time in nanoseconds (0: not known).
     mesos: u64,
     ours: Box<dyn FnMut()>,
     naive: Box<dyn FnMut()>,

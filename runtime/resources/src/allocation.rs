@@ -1,4 +1,4 @@
-//! Allocating to one role over and over: what is said of plain resources is made once, and shared by all that are allocated.
+//! Repeated allocation to one role: the annotations of plain resources are built once and shared.
 
 use crate::annotation::Annotations;
 use crate::name::Name;
@@ -11,12 +11,12 @@ use crate::scalar::Scalar;
 #[derive(Clone, Debug)]
 pub struct Allocation {
     role: Role,
-    /// Plain, but for the allocation.
+    /// A plain resource with this allocation, whose annotations are shared.
     like: Resource,
 }
 
 impl Allocation {
-    /// To this role.
+    /// The allocation to this role.
     pub fn to(role: Role) -> Self {
         let annotations = Annotations {
             allocation: Some(role.clone()),
@@ -28,7 +28,7 @@ impl Allocation {
         }
     }
 
-    /// The same as [`Resources::allocate`].
+    /// Like [`Resources::allocate`].
     pub fn of(&self, resources: &Resources) -> Resources {
         if resources.iter().any(Resource::has_note) {
             return resources.allocate(&self.role);
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatever_is_allocated_is_what_it_is_without_preparation() {
+    fn prepared_allocation_equals_plain_allocation() {
         for role in ["*", "a", "a/b"] {
             let role = Role::new(role).unwrap();
             let allocation = Allocation::to(role.clone());

@@ -1,8 +1,7 @@
-//! What can be said about a resource beside its name and value: who reserved it, whether it can be
-//! taken back, on which disk it lies, to which role it is allocated.
+//! Annotations of a resource: reservations, revocability, disk, allocation and others.
 //!
-//! Most resources say nothing of this, so it lies behind one pointer. Never decides who may
-//! reserve: it only knows which annotations make sense together.
+//! Most resources have none, so they are behind one pointer. This module checks that annotations
+//! are consistent; permission to reserve is decided elsewhere.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -13,16 +12,16 @@ use crate::disk::{DiskInfo, SourceKind};
 use crate::error::Invalid;
 use crate::role::Role;
 
-/// How a reservation came to be.
+/// The origin of a reservation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum ReservationKind {
-    /// By the agent's `--resources`; only the bottom of a stack can be this (S89).
+    /// The agent's `--resources`. Only the bottom of a stack can be static.
     Static,
-    /// By an operation of an operator or a framework (S91).
+    /// An operation of an operator or a framework.
     Dynamic,
 }
 
-/// A key, and perhaps a value, that someone attached.
+/// A user-defined key with an optional value.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Label {
     /// The label's key.
@@ -31,12 +30,13 @@ pub struct Label {
     pub value: Option<String>,
 }
 
-/// Labels, sorted: the order in which they were given has no meaning. Every copy shares them, since what they are attached to is copied all the time.
+/// Labels, sorted: their original order has no meaning. Copies share them, since annotated
+/// resources are copied often.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Labels(Option<Arc<[Label]>>);
 
 impl Labels {
-    /// These labels.
+    /// Sorts the labels.
     pub fn new(mut labels: Vec<Label>) -> Self {
         labels.sort();
         Self((!labels.is_empty()).then(|| labels.into()))
@@ -52,7 +52,7 @@ impl Labels {
         self.as_slice().iter()
     }
 
-    /// Is there none?
+    /// Whether there are no labels.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -89,16 +89,16 @@ impl<'de> Deserialize<'de> for Labels {
     }
 }
 
-/// One reservation: for whom, and made by whom.
+/// One reservation.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Reservation {
     /// Static or dynamic.
     pub kind: ReservationKind,
-    /// Whom it is reserved for; never `*`.
+    /// The role that it is for; never `*`.
     pub role: Role,
-    /// Who made the reservation, if that is known.
+    /// The principal that made it, if known.
     pub principal: Option<String>,
-    /// What was attached to it; reservations that differ in labels never merge.
+    /// Labels. Reservations with different labels never merge.
     pub labels: Labels,
 }
 
@@ -125,33 +125,34 @@ impl Reservation {
     }
 }
 
-/// Resources that their user can lose at any time (S44, S45).
+/// Kinds of resources that can be taken back at any time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Revocable {
-    /// The user may be ended at any time, but is not slowed down (allocation slack).
+    /// Taking it back ends the task and never slows it down (allocation slack).
     NonThrottleable,
-    /// The user may also be throttled at any time: `throttle_info` is set (usage slack).
+    /// The task may also be throttled: `throttle_info` is set (usage slack).
     Throttleable,
 }
 
-/// All that is said about a resource beside its name and value.
+/// All properties of a resource except its name and value.
 ///
-/// The field order is the order of a collection: what is safe to keep comes first.
+/// The order of the fields is the order of a collection: regular resources come first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Annotations {
     /// Set if the resource can be taken back at any time.
     pub revocable: Option<Revocable>,
-    /// Whose idle reservation this is; for the books only, hidden from tenants (SPEC 4.9.2).
+    /// The role whose idle reservation this is. For accounting only, hidden from tenants
+    /// (SPEC 4.9.2).
     pub lender: Option<Role>,
-    /// The role it is allocated to, while it is offered or used.
+    /// The role that it is allocated to, while it is offered or used.
     pub allocation: Option<Role>,
     /// The stack of reservations, the current owner last; empty if unreserved.
     pub reservations: Vec<Reservation>,
-    /// Which disk, and what is kept on it.
+    /// The disk, and the volume on it.
     pub disk: Option<Box<DiskInfo>>,
-    /// May several tasks use it at the same time? Only persistent volumes can be shared.
+    /// Whether several tasks may use it at the same time; for persistent volumes only.
     pub shared: bool,
-    /// The resource provider it comes from; none for the agent's own.
+    /// The resource provider; none for the agent's own resources.
     pub provider: Option<Box<str>>,
 }
 
@@ -166,13 +167,13 @@ impl Annotations {
         provider: None,
     };
 
-    /// Is nothing said at all?
+    /// Whether there is no annotation.
     pub fn is_none(&self) -> bool {
         *self == Self::NONE
     }
 
-    /// Does such a resource never merge or split: a persistent volume, a MOUNT or BLOCK disk, a
-    /// RAW disk with an id (SPEC 2.8)?
+    /// Whether such a resource never merges or splits: a persistent volume, a MOUNT or BLOCK disk,
+    /// or a RAW disk with an id (SPEC 2.8).
     pub fn is_indivisible(&self) -> bool {
         let Some(disk) = &self.disk else { return false };
         disk.persistence.is_some()
@@ -192,7 +193,7 @@ impl Annotations {
             .is_some_and(|disk| disk.persistence.is_some())
     }
 
-    /// Do these annotations make sense together?
+    /// Checks that the annotations are consistent.
     pub(crate) fn check(&self) -> Result<(), Invalid> {
         check_stack(&self.reservations)?;
         if let Some(disk) = &self.disk {
@@ -242,8 +243,8 @@ impl Annotations {
     }
 }
 
-/// The rules of a stack (SPEC 2.8): nobody is `*`, each refines the one below, only the bottom may
-/// be static.
+/// Checks a stack (SPEC 2.8): no role is `*`, each role is below the previous one, only the bottom
+/// may be static.
 fn check_stack(stack: &[Reservation]) -> Result<(), Invalid> {
     for (n, entry) in stack.iter().enumerate() {
         let field = |name: &str| format!("reservations[{n}].{name}");
@@ -268,7 +269,7 @@ fn check_stack(stack: &[Reservation]) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// The rule for ids (SPEC 2.8).
+/// Checks an id (SPEC 2.8).
 pub(crate) fn check_id(field: &str, id: &str) -> Result<(), Invalid> {
     let forbidden = |c: char| c.is_control() || c == '/' || c == '\\';
     if id.is_empty()
@@ -297,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_are_in_order_and_copies_share_them() {
+    fn labels_are_sorted_and_shared() {
         let all = [&[][..], &["a"], &["a", "b"], &["b"]].map(labels);
         assert!(all.is_sorted_by(|one, next| one < next), "{all:?}");
         assert_eq!(labels(&["b", "a"]), all[2]);

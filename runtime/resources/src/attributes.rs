@@ -1,6 +1,6 @@
-//! Attributes: what an agent says about itself, for frameworks to interpret (S94, S96).
+//! Attributes: properties of an agent for frameworks to interpret.
 //!
-//! Only passed along: nothing here adds, compares or rounds them.
+//! They are only passed on: never added, compared or rounded.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,12 +14,12 @@ use crate::ranges::Ranges;
 use crate::set::Set;
 use crate::text::{At, Parsed, parse_value, split_pair, tokens};
 
-/// A finite number, kept as it was given.
+/// A finite number, kept unchanged.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize)]
 pub struct Number(f64);
 
 impl Number {
-    /// This number, if it is finite.
+    /// The number, if it is finite.
     pub fn new(number: f64) -> Result<Self, Invalid> {
         if number.is_finite() {
             Ok(Self(number + 0.0))
@@ -61,7 +61,7 @@ pub enum AttributeValue {
     Text(String),
 }
 
-/// A name and what the agent says under it.
+/// A name and a value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize)]
 pub struct Attribute {
     name: String,
@@ -102,7 +102,7 @@ impl<'de> Deserialize<'de> for Attribute {
     }
 }
 
-/// Attributes in the order in which they were given; a name may come several times.
+/// Attributes in their original order; a name may occur several times.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Attributes(Vec<Attribute>);
 
@@ -112,8 +112,8 @@ impl Attributes {
         Self(attributes)
     }
 
-    /// The attributes in a text such as `rack:rack-2;os:ubuntuv14.4` (`--attributes`), or in a
-    /// JSON array of attribute objects.
+    /// Parses a text such as `rack:rack-2;os:ubuntuv14.4` (`--attributes`), or a JSON array of
+    /// attribute objects.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         if text.trim_start().starts_with(['[', '{']) {
             return crate::json::parse_attributes(text);
@@ -138,12 +138,12 @@ impl Attributes {
             .map(Attribute::value)
     }
 
-    /// How many there are.
+    /// The number of attributes.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Is there none?
+    /// Whether there are no attributes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -200,7 +200,7 @@ impl fmt::Display for AttributeValue {
 }
 
 impl fmt::Display for Attributes {
-    /// A text that parses back to the same value: JSON where the text form has no words for it.
+    /// A text that parses back to the same value: JSON if the text form cannot express it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.as_text();
         if Self::parse(&text).as_ref() == Ok(self) {
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_ranges_and_sets_are_told_from_texts() {
+    fn attribute_types_are_recognised() {
         let attributes =
             Attributes::parse("a:1.23456;b:[1-2];c:{x,y};d:-1;e:nan;f:http://x:80;a:2").unwrap();
         let get = |name| attributes.get(name).unwrap();

@@ -1,7 +1,8 @@
-//! Conversions: what operations make of resources, and the rules for it (SPEC 2.8 `Offer.Operation`, 3.5; S12, S13, S91).
+//! Conversions: the effect of operations on resources, and their rules (SPEC 2.8 `Offer.Operation`,
+//! 3.5).
 //!
-//! Pure. [`Conversion::apply`] is all or nothing and preserves quantities. Who may ask for a conversion, and whether a volume is in use, is
-//! for others to say: this file knows resources alone.
+//! Pure. [`Conversion::apply`] is all or nothing and preserves quantities. Authorization, and the
+//! check whether a volume is in use, are done elsewhere.
 
 use std::collections::BTreeSet;
 
@@ -16,67 +17,68 @@ use crate::role::Role;
 use crate::scalar::Scalar;
 use crate::value::Value;
 
-/// Some resources become others of the same kind and amount: they change their owner, or become a volume.
+/// Changes resources into others of the same kind and amount: with another owner, or as a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Conversion {
-    /// These resources, given as they will be: the last entry of each stack of reservations is the new one.
+    /// Reserves these resources, given in their new form: the last entry of each stack of
+    /// reservations is new.
     Reserve {
-        /// What will be reserved.
+        /// The resources with the new reservations.
         resources: Resources,
     },
-    /// These resources, given as they are, lose the last entry of their stacks of reservations.
+    /// Removes the last reservation of each of these resources, given in their present form.
     Unreserve {
-        /// What is reserved.
+        /// The reserved resources.
         resources: Resources,
     },
-    /// These persistent volumes, given as they will be, come into being on reserved disk.
+    /// Creates these persistent volumes, given in their new form, on reserved disk.
     Create {
         /// The volumes.
         volumes: Resources,
     },
-    /// These persistent volumes end, and what is in them.
+    /// Destroys these persistent volumes and their content.
     Destroy {
         /// The volumes.
         volumes: Resources,
     },
-    /// A volume becomes larger by some disk.
+    /// Adds disk space to a volume.
     GrowVolume {
-        /// The volume as it is.
+        /// The volume in its present form.
         volume: Resource,
         /// Disk of the same kind and owner.
         addition: Resource,
     },
-    /// A volume becomes smaller.
+    /// Removes disk space from a volume.
     ShrinkVolume {
-        /// The volume as it is.
+        /// The volume in its present form.
         volume: Resource,
-        /// By how much.
+        /// The amount removed.
         subtract: Scalar,
     },
 }
 
-/// What a conversion uses up, and what comes of it.
+/// The result of a conversion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Converted {
-    /// What is no more.
+    /// The resources that no longer exist.
     pub consumed: Resources,
-    /// What there is instead.
+    /// The resources in their place.
     pub converted: Resources,
 }
 
-/// Why a conversion was not applied. Nothing has changed.
+/// The reason why a conversion was not applied. Nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotConverted {
-    /// It is against the rules, whatever there is.
+pub enum ConversionError {
+    /// It violates a rule, independent of the pool.
     #[error(transparent)]
     Invalid(#[from] Invalid),
-    /// What it would use up is not there.
+    /// The pool does not contain the resources to convert.
     #[error(transparent)]
     Lacking(#[from] Shortage),
 }
 
 impl Conversion {
-    /// Its name, as in metrics and messages to people.
+    /// The operation's name, as in metrics and messages.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Reserve { .. } => "reserve",
@@ -88,13 +90,13 @@ impl Conversion {
         }
     }
 
-    /// Takes from `pool` what it uses up and puts in what comes of it, or changes nothing. `total` is all that the agent has, wherever it
-    /// is: a volume's id is unique there within its role.
+    /// Replaces the consumed resources in `pool` by the converted ones, or changes nothing. `total`
+    /// is all of the agent's resources: in it a volume's id is unique within its role.
     pub fn apply(
         &self,
         pool: &mut Resources,
         total: &Resources,
-    ) -> Result<Converted, NotConverted> {
+    ) -> Result<Converted, ConversionError> {
         let step = self.step()?;
         if let Self::Create { volumes } = self {
             check_unique(volumes, total)?;
@@ -109,7 +111,7 @@ impl Conversion {
         Ok(step)
     }
 
-    /// What it would use up and what would come of it, by itself.
+    /// The consumed and converted resources, without a pool.
     pub fn step(&self) -> Result<Converted, Invalid> {
         match self {
             Self::Reserve { resources } => reserve(resources),
@@ -121,7 +123,7 @@ impl Conversion {
         }
     }
 
-    /// All that it names.
+    /// All resources in the operation.
     pub fn named(&self) -> Resources {
         match self {
             Self::Reserve { resources } | Self::Unreserve { resources } => resources.clone(),
@@ -133,7 +135,7 @@ impl Conversion {
         }
     }
 
-    /// The same, of resources that are allocated to `role`, or to nobody.
+    /// The same conversion of resources allocated to `role`, or to none.
     pub fn allocated(&self, role: Option<&Role>) -> Self {
         let all = |resources: &Resources| match role {
             Some(role) => resources.allocate(role),
@@ -209,7 +211,7 @@ fn unreserve(resources: &Resources) -> Result<Converted, Invalid> {
             let expected = "no persistent volume: it must be destroyed first";
             return Err(wrong(field, resource, expected));
         }
-        let expected = "a dynamic reservation: static ones stay for as long as the agent";
+        let expected = "a dynamic reservation: static ones are part of the agent's configuration";
         check_dynamic(field, resource, expected)?;
     }
     Ok(Converted {
@@ -243,7 +245,7 @@ fn create(volumes: &Resources) -> Result<Converted, Invalid> {
         }
     }
     Ok(Converted {
-        consumed: volumes.iter().map(stripped).collect(),
+        consumed: volumes.iter().map(underlying_disk).collect(),
         converted: volumes.clone(),
     })
 }
@@ -256,11 +258,11 @@ fn destroy(volumes: &Resources) -> Result<Converted, Invalid> {
     }
     Ok(Converted {
         consumed: volumes.clone(),
-        converted: volumes.iter().map(stripped).collect(),
+        converted: volumes.iter().map(underlying_disk).collect(),
     })
 }
 
-/// A persistent volume, once, of the agent's own disk.
+/// Requires a single persistent volume on the agent's own disk.
 fn check_volume(field: &str, volume: &Resource) -> Result<(), Invalid> {
     if !volume.is_persistent_volume() {
         return Err(wrong(field, volume, "persistent volumes only"));
@@ -287,8 +289,8 @@ fn source_kind(resource: &Resource) -> Option<SourceKind> {
     source.map(|source| source.kind)
 }
 
-/// The disk that a volume is made of.
-fn stripped(volume: &Resource) -> Resource {
+/// The disk under a volume.
+fn underlying_disk(volume: &Resource) -> Resource {
     let mut annotations = volume.annotations().clone();
     annotations.shared = false;
     let source = annotations.disk.take().and_then(|disk| disk.source);
@@ -301,15 +303,15 @@ fn stripped(volume: &Resource) -> Resource {
     volume.with(annotations)
 }
 
-/// A volume's name on its agent: its role and its id.
-fn name_of(volume: &Resource) -> Option<(&Role, &str)> {
+/// A volume's key on its agent: its role and its id.
+fn volume_key(volume: &Resource) -> Option<(&Role, &str)> {
     let persistence = volume.annotations().disk.as_ref()?.persistence.as_ref()?;
     Some((volume.role(), &persistence.id))
 }
 
 fn check_unique(volumes: &Resources, total: &Resources) -> Result<(), Invalid> {
-    let mut seen: BTreeSet<_> = total.iter().filter_map(name_of).collect();
-    for (role, id) in volumes.iter().filter_map(name_of) {
+    let mut seen: BTreeSet<_> = total.iter().filter_map(volume_key).collect();
+    for (role, id) in volumes.iter().filter_map(volume_key) {
         if !seen.insert((role, id)) {
             let expected = format!("an id that no other volume of role `{role}` on this agent has");
             return Err(Invalid::new(
@@ -328,14 +330,14 @@ fn grow(volume: &Resource, addition: &Resource) -> Result<Converted, Invalid> {
     let field = "grow_volume.addition";
     let added = addition.value().as_scalar().unwrap_or_default();
     if added.is_zero() {
-        return Err(wrong(field, addition, "more than nothing"));
+        return Err(wrong(field, addition, "a positive amount"));
     }
-    if stripped(volume).of(addition.value().clone()) != *addition {
+    if underlying_disk(volume).of(addition.value().clone()) != *addition {
         let expected = "disk of the same kind, source and reservations as the volume, without one";
         return Err(wrong(field, addition, expected));
     }
     let Some(sum) = size.checked_add(added) else {
-        return Err(wrong(field, addition, "a sum that is a number"));
+        return Err(wrong(field, addition, "a sum without overflow"));
     };
     Ok(Converted {
         consumed: Resources::from_iter([volume.clone(), addition.clone()]),
@@ -346,7 +348,7 @@ fn grow(volume: &Resource, addition: &Resource) -> Result<Converted, Invalid> {
 fn shrink(volume: &Resource, subtract: Scalar) -> Result<Converted, Invalid> {
     let size = check_resizable("shrink_volume.volume", volume)?;
     if subtract.is_zero() || subtract >= size {
-        let expected = format!("more than nothing and less than the volume, {size}");
+        let expected = format!("more than zero and less than the volume's size, {size}");
         return Err(Invalid::new("shrink_volume.subtract", subtract, expected));
     }
     let rest = size.saturating_sub(subtract);
@@ -354,12 +356,12 @@ fn shrink(volume: &Resource, subtract: Scalar) -> Result<Converted, Invalid> {
         consumed: volume.clone().into(),
         converted: Resources::from_iter([
             volume.of(Value::Scalar(rest)),
-            stripped(volume).of(Value::Scalar(subtract)),
+            underlying_disk(volume).of(Value::Scalar(subtract)),
         ]),
     })
 }
 
-/// A volume whose size may change; gives it.
+/// Requires a volume that can be resized; returns its size.
 fn check_resizable(field: &str, volume: &Resource) -> Result<Scalar, Invalid> {
     check_volume(field, volume)?;
     if volume.is_shared() {
@@ -373,14 +375,15 @@ fn check_resizable(field: &str, volume: &Resource) -> Result<Scalar, Invalid> {
 }
 
 impl Resources {
-    /// What operations have made and only a checkpoint remembers: persistent volumes, and what is dynamically reserved.
+    /// The results of operations, which only a checkpoint preserves: persistent volumes and dynamic
+    /// reservations.
     pub fn checkpointed(&self) -> Self {
         self.filter(|own| own.is_persistent_volume() || is_dynamic(own))
     }
 
-    /// The same as if there had never been an operation.
-    pub fn before_operations(&self) -> Self {
-        self.iter().map(before_operations).collect()
+    /// The resources without the effect of any operation.
+    pub fn without_operations(&self) -> Self {
+        self.iter().map(without_operations).collect()
     }
 }
 
@@ -389,9 +392,9 @@ fn is_dynamic(resource: &Resource) -> bool {
     top.is_some_and(|entry| entry.kind == ReservationKind::Dynamic)
 }
 
-fn before_operations(resource: &Resource) -> Resource {
+fn without_operations(resource: &Resource) -> Resource {
     let mut bare = match resource.is_persistent_volume() {
-        true => stripped(resource),
+        true => underlying_disk(resource),
         false => resource.clone(),
     };
     if is_dynamic(&bare) {

@@ -1,26 +1,25 @@
-//! On which disk a `disk` resource lies, and what is kept on it.
-//!
-//! Describes volumes and sources (SPEC 2.8, 3.5). Never touches a disk.
+//! The disk of a `disk` resource, and the volume on it (SPEC 2.8, 3.5). No file system is accessed
+//! here.
 
 use serde::{Deserialize, Serialize};
 
 use crate::annotation::{Labels, check_id};
 use crate::error::Invalid;
 
-/// What makes a `disk` resource more than space on the agent's root disk.
+/// Properties of a `disk` resource that is more than space on the agent's root disk.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct DiskInfo {
-    /// Set on a persistent volume.
+    /// Set for a persistent volume.
     pub persistence: Option<Persistence>,
-    /// Where the volume appears in a container.
+    /// The mount point in a container.
     pub volume: Option<Volume>,
-    /// The disk it comes from; none means the agent's root disk.
+    /// The source; none is the agent's root disk.
     pub source: Option<DiskSource>,
 }
 
 impl DiskInfo {
-    /// A persistent volume of this id and of who made it, if that is known, on the agent's root disk. It appears at this path of a container, and may
-    /// be written to.
+    /// A persistent volume on the agent's root disk with this id and principal, if known, writable
+    /// at this path of a container.
     pub fn persistent(
         id: impl Into<String>,
         principal: Option<&str>,
@@ -41,27 +40,27 @@ impl DiskInfo {
     }
 }
 
-/// What survives tasks and agent restarts.
+/// Data that outlives tasks and agent restarts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Persistence {
     /// Unique per role and agent.
     pub id: String,
-    /// Who created the volume, if that is known.
+    /// The principal that created the volume, if known.
     pub principal: Option<String>,
 }
 
-/// Where a volume appears, and how.
+/// The mount point and mode of a volume.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Volume {
-    /// The path in the container; for a persistent volume relative to the sandbox.
+    /// The path in the container; relative to the sandbox for a persistent volume.
     pub container_path: String,
-    /// The path on the host, if it is a given one.
+    /// The path on the host, if it is given.
     pub host_path: Option<String>,
-    /// May it be written to?
+    /// The access mode.
     pub mode: VolumeMode,
 }
 
-/// May a volume be written to?
+/// The access mode of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum VolumeMode {
     /// Read and write.
@@ -70,38 +69,38 @@ pub enum VolumeMode {
     ReadOnly,
 }
 
-/// Which kind of disk.
+/// The kind of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum SourceKind {
-    /// A directory: can be split.
+    /// A directory, which can be split.
     Path,
-    /// A file system of its own: goes to one user as a whole.
+    /// A separate file system, used as a whole.
     Mount,
-    /// A block device: goes to one user as a whole.
+    /// A block device, used as a whole.
     Block,
-    /// Not yet a disk: a pool, or with an id a volume that exists.
+    /// A storage pool, or with an id an existing volume.
     Raw,
 }
 
 /// The disk that a resource comes from.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct DiskSource {
-    /// Which kind of disk.
+    /// The kind of disk.
     pub kind: SourceKind,
-    /// Where a PATH or MOUNT disk is in the host's file system.
+    /// The path of a PATH or MOUNT disk on the host.
     pub root: Option<String>,
-    /// Who made the plug-in that serves it.
+    /// The vendor of the plug-in that serves it.
     pub vendor: Option<String>,
     /// The disk's id at its plug-in.
     pub id: Option<String>,
-    /// What the plug-in says about it.
+    /// Metadata of the plug-in.
     pub metadata: Labels,
-    /// The profile it was made with.
+    /// The profile that it was created with.
     pub profile: Option<String>,
 }
 
 impl DiskSource {
-    /// A disk of this kind of which nothing more is said.
+    /// A disk of this kind without other properties.
     pub fn new(kind: SourceKind) -> Self {
         Self {
             kind,
@@ -142,8 +141,8 @@ impl DiskInfo {
         }
     }
 
-    /// Is this a persistent volume that a framework may create (SPEC 3.5): with an id, a relative
-    /// path inside the sandbox, writable, and no host path?
+    /// Checks that a framework may create this persistent volume (SPEC 3.5): it has an id and a
+    /// relative path inside the sandbox, is writable, and has no host path.
     pub fn check_creatable(&self) -> Result<(), Invalid> {
         let missing =
             |field: &str| Invalid::new(field, "not set", "a persistent volume's id and path");

@@ -1,29 +1,29 @@
-//! What is wrong with a value, a text or a subtraction, said so that its author can mend it.
+//! Errors about values, texts and subtractions, with the field, an excerpt of the value and the
+//! expected form.
 //!
-//! Remembers the field, an excerpt of the value and what was expected. Never carries more than a
-//! short excerpt of what a stranger sent.
+//! Excerpts are short, since the values come from untrusted peers.
 
 use crate::resource::Resource;
 
-/// Longest excerpt of a bad value that an error repeats, in characters.
+/// Maximum characters of a bad value in an error.
 const EXCERPT: usize = 80;
-/// Longest name of a field, likewise: ours are shorter, with an excerpt of a stranger's key in them.
+/// Maximum characters of a field's path, which may contain an excerpt of an untrusted key.
 const FIELD: usize = 3 * EXCERPT;
 
-/// A value that the algebra does not take, and what it would have taken.
+/// An invalid value, and the expected one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{}", message(.field, .value, .expected))]
 pub struct Invalid {
-    /// The field in question, e.g. `cpus` or `[2].scalar.value`.
+    /// The field, e.g. `cpus` or `[2].scalar.value`.
     pub field: String,
-    /// What stood there, cut to a short excerpt.
+    /// An excerpt of the invalid value.
     pub value: String,
-    /// What would have been taken.
+    /// The expected form.
     pub expected: String,
 }
 
 impl Invalid {
-    /// An error about `field`, which is `value` and ought to be `expected`.
+    /// An error about `field`, whose `value` is not as `expected`.
     pub fn new(
         field: impl Into<String>,
         value: impl std::fmt::Display,
@@ -36,7 +36,7 @@ impl Invalid {
         }
     }
 
-    /// An error that is a message of its own, as where clients compare it with that of another system. It names no field.
+    /// An error with a fixed message, where clients compare it with Mesos' text. It has no field.
     pub fn message(message: impl Into<String>) -> Self {
         Self {
             field: String::new(),
@@ -45,7 +45,7 @@ impl Invalid {
         }
     }
 
-    /// The same error, seen from the thing that holds the field.
+    /// The same error with the path of the enclosing value.
     pub(crate) fn within(mut self, outer: &str) -> Self {
         self.field = if self.field.starts_with('[') || outer.is_empty() {
             format!("{outer}{}", self.field)
@@ -63,12 +63,12 @@ fn message(field: &str, value: &str, expected: &str) -> String {
     }
 }
 
-/// Cuts a text to what an error may repeat, and shows control characters escaped.
+/// An excerpt of a text for an error; control characters are escaped.
 pub fn excerpt(text: &str) -> String {
     shortened(text, EXCERPT)
 }
 
-/// The same of a text of which so many characters may be shown.
+/// Like [`excerpt`], with a maximum of `most` characters.
 pub fn shortened(text: &str, most: usize) -> String {
     let (mut cut, mut shown) = (String::new(), 0);
     for c in text.chars() {
@@ -87,14 +87,14 @@ pub fn shortened(text: &str, most: usize) -> String {
     cut
 }
 
-/// A text that is neither of the forms the parser knows.
+/// A text that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, serde::Serialize, serde::Deserialize)]
 #[error("{}{cause}", position.map_or(String::new(), |at| format!("at character {at}: ")))]
 pub struct ParseError {
-    /// Where the trouble starts, in characters, the first being 1. None where well-formed JSON
-    /// says something wrong: the cause then names the path to it.
+    /// The first wrong character, counted from 1. None for well-formed JSON with an invalid value:
+    /// the cause then has the path to it.
     pub position: Option<usize>,
-    /// What is wrong there.
+    /// The error at that position.
     #[source]
     pub cause: Invalid,
 }
@@ -122,11 +122,11 @@ impl From<Invalid> for ParseError {
     }
 }
 
-/// What was to be taken away is not all there: nothing was taken.
+/// A failed subtraction, which changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{lacking} is not contained")]
 pub struct Shortage {
-    /// The first resource asked for that is not contained.
+    /// The first requested resource that is not contained.
     pub lacking: Box<Resource>,
 }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_repeats_no_more_than_an_excerpt_of_what_a_stranger_sent() {
+    fn errors_contain_only_excerpts() {
         let long = "\n".repeat(1 << 20);
         let bad = Invalid::new(long.clone(), &long, "less");
         let escaped = |shown: usize| "\\n".repeat(shown / 2) + "...";

@@ -1,4 +1,4 @@
-//! Choosing from a pool: a plain target out of mixed resources, and cutting to quantities.
+//! Selection from a pool: resources for a plain target, and reduction to quantities.
 
 use crate::annotation::{Annotations, Reservation};
 use crate::quantities::Quantities;
@@ -6,17 +6,17 @@ use crate::resource::Resource;
 use crate::resources::Resources;
 
 impl Resources {
-    /// Picks `target` out of this pool, whatever reservations, allocation and lender the pool's
-    /// entries have; all other annotations must be the target's. What has the target's own
-    /// reservations is taken first, then what is reserved for others (in an offer, that can only
-    /// be the framework's role or one above it), then the unreserved. The answer keeps the
-    /// pool's annotations and is contained in it; none if the pool does not suffice.
+    /// Selects `target` from this pool, with any reservations, allocation and lender; all other
+    /// annotations must match. Resources with the target's own reservations come first, then other
+    /// reserved ones (in an offer they can only be for the framework's role or its ancestors), then
+    /// unreserved ones. The result keeps the pool's annotations and is contained in it; none if the
+    /// pool does not suffice.
     pub fn find(&self, target: &Resources) -> Option<Resources> {
         let mut pool = self.clone();
         let mut found = Resources::new();
         for wanted in target {
             let taken = pool.take(wanted)?;
-            pool.subtract_what_is_there(&taken);
+            pool.saturating_sub_assign(&taken);
             found += taken;
         }
         Some(found)
@@ -42,20 +42,20 @@ impl Resources {
             };
             rest.slot_subtract(&part);
             taken.push(part);
-            if rest.is_gone() {
+            if rest.is_empty_value() {
                 return Some(taken);
             }
         }
         None
     }
 
-    /// Of each amount, at most what `most` says, and nothing that it does not name. What cannot
-    /// be cut is taken whole if it fits, else left. Ranges and sets are left out.
+    /// At most the amounts in `most`, and no other names. Indivisible resources are included as a
+    /// whole if they fit. Ranges and sets are left out.
     pub fn chop_to(&self, most: &Quantities) -> Resources {
         self.chop(most, false)
     }
 
-    /// Of each amount that `most` names, at most so much; all else whole.
+    /// At most the amounts in `most`; resources with other names are unchanged.
     pub fn cap_to(&self, most: &Quantities) -> Resources {
         self.chop(most, true)
     }
@@ -80,8 +80,8 @@ impl Resources {
     }
 }
 
-/// What of `own` serves `wanted`, with the annotations of `own`. Of what is indivisible, as many
-/// copies as are here: others may be held under other annotations.
+/// The part of `own` that serves `wanted`, with the annotations of `own`. For an indivisible
+/// resource as many copies as are here: others may have other annotations.
 fn common(own: &Resource, wanted: &Resource) -> Option<Resource> {
     if own.is_indivisible() {
         if own.value() != wanted.value() {
@@ -93,7 +93,7 @@ fn common(own: &Resource, wanted: &Resource) -> Option<Resource> {
     Some(own.of(own.value().intersection(wanted.value())?))
 }
 
-/// The annotations that must agree, and the reservations, which need not.
+/// The annotations that must match, and the reservations, which need not.
 fn split(notes: &Annotations) -> (Shape<'_>, &[Reservation]) {
     let shape = (&notes.revocable, &notes.disk, notes.shared, &notes.provider);
     (shape, &notes.reservations)
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_resources_are_taken_before_the_unreserved() {
+    fn reserved_resources_are_found_first() {
         let ads = Role::new("ads").unwrap();
         let pool = parse("cpus:4;mem:100;cpus(ads):1;ports:[1-5];ports(ads):[9-10]").allocate(&ads);
         let found = pool
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_of_one_volume_are_found_wherever_they_are_held() {
+    fn volume_copies_are_found_under_any_annotations() {
         let ads = Role::new("ads").unwrap();
         let volume = parse(
             r#"[{"name":"disk","type":"SCALAR","scalar":{"value":1},"role":"ads","shared":{},
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_regular_target_is_never_served_with_revocable_resources() {
+    fn regular_target_never_gets_revocable_resources() {
         let slack = parse("cpus:4")
             .to_revocable(Revocable::Throttleable)
             .unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chop_cuts_amounts_and_leaves_what_is_not_named() {
+    fn chop_cuts_amounts_and_drops_other_names() {
         let pool = parse("cpus:4;mem:100;gpus:3;cpus(ads):4;ports:[1-2]");
         let most: Quantities = "cpus:6;gpus:2.5".parse().unwrap();
         assert_eq!(pool.chop_to(&most), parse("cpus:4;gpus:2;cpus(ads):2"));

@@ -1,9 +1,9 @@
-//! The Resources algebra: what an agent has and a task needs (SPEC 2.8, 5.1; S73-S76, S89-S96).
+//! The Resources algebra: the resources of agents, offers and tasks (SPEC 2.8, 5.1).
 //!
 //! A [`Resource`] is a name, a value (an amount in thousandths, ranges of numbers, or a set) and
 //! annotations: the stack of reservations, disk, revocable, lender, shared, provider, and the role
 //! it is allocated to. [`Resources`] is a canonical collection of them: equal content is an equal
-//! value, whatever the order in which it came together. Pure: no actor, no I/O, no clock.
+//! value, independent of the order of additions. Pure: no actor, no I/O, no clock.
 //!
 //! ```
 //! use meros_resources::{Resources, Role};
@@ -18,28 +18,28 @@
 //!
 //! # Laws (see `tests/laws.rs`)
 //!
-//! - `(a + b) - b == a`, as long as nothing in `b` is already in `a` as the same port or item;
+//! - `(a + b) - b == a`, if no port or item of `b` is already in `a`;
 //! - `a` contains `b` if and only if `a - b` exists;
 //! - the order of addition does not matter;
 //! - text, JSON and wire form round-trip.
 //!
 //! # Memory layout
 //!
-//! This is the hot data type of the allocator, so the common case (a few plain amounts and one
-//! list of ports) touches no heap but the ports':
+//! This is the hot data type of the allocator, so the common case (a few plain amounts and one list
+//! of ports) uses the heap for the ports only:
 //!
-//! | type | bytes | how |
+//! | type | bytes | layout |
 //! |---|---|---|
 //! | [`Scalar`] | 8 | thousandths as an integer |
 //! | [`Value`] | 16 | an amount in place; ranges and sets behind an `Arc`, copied on write |
 //! | [`Role`] | 8 | interned: one pointer, none for `*`; equality is a pointer comparison |
 //! | [`Name`] | 16 | the five well-known ones without heap, others interned |
-//! | [`Resource`] | 32 | kind (1), copies (4), value (16), one `Option<Arc<..>>` for all that is rare |
+//! | [`Resource`] | 32 | kind (1), copies (4), value (16), an `Option<Arc<..>>` for rare parts |
 //! | [`Quantities`] | 64 | the amounts of four well-known names in place, others on the heap |
 //! | [`Resources`] | 168 | sorted, five in place, more on the heap |
 //!
-//! Entries are sorted by annotations and then by name, so that adding to or taking from a large
-//! collection is a search, not a scan, and two plain ones are compared without following a pointer.
+//! Entries are sorted by annotations and then by name, so that a change of a large collection is a
+//! search, not a scan, and two plain ones are compared without following a pointer.
 
 mod allocation;
 mod annotation;
@@ -66,7 +66,7 @@ mod wire;
 pub use allocation::Allocation;
 pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
-pub use conversion::{Conversion, Converted, NotConverted};
+pub use conversion::{Conversion, ConversionError, Converted};
 pub use disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 pub use error::{Invalid, ParseError, Shortage, excerpt, shortened};
 pub use name::{Name, OtherName};

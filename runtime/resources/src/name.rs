@@ -1,7 +1,6 @@
-//! Names of resources: the five well-known ones cost nothing, others are interned.
+//! Names of resources: the five well-known ones are free to copy, others are interned.
 //!
-//! The order is cpus, mem, disk, gpus, ports, then all others by text, because that is how an
-//! operator writes them.
+//! They are ordered as operators write them: cpus, mem, disk, gpus, ports, then others by text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,10 +10,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::Invalid;
 use crate::symbol::Symbol;
 
-/// Longest name of a resource or attribute, in bytes.
+/// Maximum length of the name of a resource or attribute, in bytes.
 const NAME_BYTES_MAX: usize = 255;
 
-/// A resource's name (S73). Cloning is free for the well-known ones and one counter for others.
+/// A resource's name. Cloning is free for well-known names and costs one counter for others.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Name {
     /// Processor time, in CPUs; fractional.
@@ -31,11 +30,11 @@ pub enum Name {
     Other(OtherName),
 }
 
-/// A name that is none of the well-known ones. Made by [`Name::new`] only.
+/// A name that is not well known. Made by [`Name::new`] only.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OtherName(pub(crate) Symbol);
 
-/// The name as one byte; `Other` keeps its text elsewhere.
+/// The name as one byte; the text of `Other` is stored elsewhere.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -48,7 +47,7 @@ pub(crate) enum Kind {
 }
 
 impl Name {
-    /// The name spelled `text`, if it may be one.
+    /// The name with this text, if it is valid.
     pub fn new(text: &str) -> Result<Self, Invalid> {
         Ok(match text {
             "cpus" => Self::Cpus,
@@ -84,7 +83,7 @@ impl Name {
 }
 
 impl Kind {
-    /// The text of a well-known name; of any other, the empty text.
+    /// The text of a well-known name; empty for others.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Cpus => "cpus",
@@ -97,7 +96,7 @@ impl Kind {
     }
 }
 
-/// Refuses a name that could not be written in the text form or as a key.
+/// Rejects a name that cannot be written in the text form or as a key.
 pub(crate) fn check_name(text: &str) -> Result<(), Invalid> {
     let forbidden = |c: char| c.is_control() || c.is_whitespace() || ":;,()[]{}\"\\".contains(c);
     if text.is_empty() || text.len() > NAME_BYTES_MAX || text.contains(forbidden) {
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_the_text_form_could_not_carry_is_refused() {
+    fn names_without_a_text_form_are_rejected() {
         for bad in ["", "a b", "a:b", "a;b", "a(b)", "a\u{7}", &"x".repeat(256)] {
             assert!(Name::new(bad).is_err(), "{bad:?}");
         }

@@ -1,7 +1,7 @@
-//! Amounts by name, with nothing said about reservation, disk or revocability.
+//! Amounts by name, without annotations, for quotas, limits and shares.
 //!
-//! What quota, limits and shares are counted in. One cache line: the amounts of the four well-known names lie in place, so that sums
-//! and comparisons, of which each run of the allocator makes thousands, follow no pointer and look for no name.
+//! One cache line: the amounts of the four well-known names are in place. Each run of the allocator
+//! makes thousands of sums and comparisons, which need no pointer and no search by name.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,10 +14,10 @@ use crate::name::Name;
 use crate::resources::Resources;
 use crate::scalar::Scalar;
 
-/// The names whose amounts lie in place.
+/// The names whose amounts are in place.
 static KNOWN: [Name; 4] = [Name::Cpus, Name::Mem, Name::Disk, Name::Gpus];
 
-/// The place of a name among them.
+/// The index of a name among them.
 fn known(name: &Name) -> Option<usize> {
     match name {
         Name::Cpus => Some(0),
@@ -28,15 +28,15 @@ fn known(name: &Name) -> Option<usize> {
     }
 }
 
-/// Amounts by name, e.g. `cpus:4;mem:2048`. A name with nothing of it may be listed on purpose
-/// (a limit of none); it is kept, and counts as nothing everywhere else.
+/// Amounts by name, e.g. `cpus:4;mem:2048`. A name may be listed with zero (a limit of zero); it
+/// counts as absent otherwise.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Quantities {
-    /// Of the well-known names, in their order; zero where none is listed.
+    /// Amounts of the well-known names, in their order; zero where not listed.
     known: [Scalar; KNOWN.len()],
-    /// Which of them are listed, a bit for each: what is listed may be zero.
+    /// A bit for each well-known name that is listed; its amount may be zero.
     listed: u8,
-    /// All others in order.
+    /// All other amounts, in order.
     others: Vec<(Name, Scalar)>,
 }
 
@@ -46,7 +46,7 @@ impl Quantities {
         Self::default()
     }
 
-    /// The amounts in a text such as `cpus:4;mem:2048`.
+    /// Parses a text such as `cpus:4;mem:2048`.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         crate::text::parse_quantities(text)
     }
@@ -55,19 +55,21 @@ impl Quantities {
     pub fn get(&self, name: &Name) -> Scalar {
         match known(name) {
             Some(at) => self.known[at],
-            None => self.seek(name).map_or(Scalar::ZERO, |at| self.others[at].1),
+            None => self
+                .search(name)
+                .map_or(Scalar::ZERO, |at| self.others[at].1),
         }
     }
 
-    /// Is `name` listed, be it with nothing?
+    /// Whether `name` is listed, also with zero.
     pub fn names(&self, name: &Name) -> bool {
         match known(name) {
             Some(at) => self.listed & 1 << at != 0,
-            None => self.seek(name).is_ok(),
+            None => self.search(name).is_ok(),
         }
     }
 
-    /// Sets the amount called `name`, also to nothing.
+    /// Sets the amount called `name`, also to zero.
     pub fn set(&mut self, name: Name, amount: Scalar) {
         *self.list(name) = amount;
     }
@@ -77,11 +79,11 @@ impl Quantities {
         *self.list(name) += amount;
     }
 
-    /// Takes one amount away, as far as it is there.
+    /// Subtracts one amount, down to zero.
     pub fn take(&mut self, name: &Name, amount: Scalar) {
         let own = match known(name) {
             Some(at) => &mut self.known[at],
-            None => match self.seek(name) {
+            None => match self.search(name) {
                 Ok(at) => &mut self.others[at].1,
                 Err(_) => return,
             },
@@ -98,13 +100,13 @@ impl Quantities {
         }
     }
 
-    /// Is there nothing of anything?
+    /// Whether all amounts are zero.
     pub fn is_empty(&self) -> bool {
         self.known == [Scalar::ZERO; KNOWN.len()]
             && self.others.iter().all(|(_, amount)| amount.is_zero())
     }
 
-    /// Is each amount of `other` here?
+    /// Whether each amount of `other` is contained.
     pub fn contains(&self, other: &Self) -> bool {
         let mut known = self.known.iter().zip(&other.known);
         let mut others = other.others.iter();
@@ -112,12 +114,12 @@ impl Quantities {
             && others.all(|(name, wanted)| self.get(name) >= *wanted)
     }
 
-    /// What is left when `other` is taken away, if it is all here.
+    /// The difference, if `other` is contained.
     pub fn checked_sub(&self, other: &Self) -> Option<Self> {
         self.contains(other).then(|| self.saturating_sub(other))
     }
 
-    /// What is left of each amount when as much of `other` as is here is taken away.
+    /// The difference, each amount down to zero.
     pub fn saturating_sub(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         rest -= other;
@@ -136,8 +138,8 @@ impl Quantities {
         }
     }
 
-    /// The largest part that any of these is of the amount of its name in `whole`: the dominant share (S78). What `whole` has nothing of
-    /// counts for none.
+    /// The dominant share: the largest fraction of these amounts in `whole`. Names with zero in
+    /// `whole` are ignored.
     pub fn dominant_share(&self, whole: &Self) -> f64 {
         let part = |own: Scalar, all: Scalar| match all.is_zero() {
             true => 0.0,
@@ -150,21 +152,21 @@ impl Quantities {
         known.chain(others).fold(0.0, f64::max)
     }
 
-    /// The amount called `name`, listed from now on.
+    /// The amount called `name`, which becomes listed.
     fn list(&mut self, name: Name) -> &mut Scalar {
         if let Some(at) = known(&name) {
             self.listed |= 1 << at;
             return &mut self.known[at];
         }
-        let at = self.seek(&name).unwrap_or_else(|gap| {
+        let at = self.search(&name).unwrap_or_else(|gap| {
             self.others.insert(gap, (name, Scalar::ZERO));
             gap
         });
         &mut self.others[at].1
     }
 
-    /// Where one of the others is, or would be.
-    fn seek(&self, name: &Name) -> Result<usize, usize> {
+    /// The index of one of the others, or its insertion point.
+    fn search(&self, name: &Name) -> Result<usize, usize> {
         self.others.binary_search_by(|(own, _)| own.cmp(name))
     }
 
@@ -176,10 +178,10 @@ impl Quantities {
     }
 }
 
-/// What is listed, in order.
+/// Iterates over the listed amounts in order.
 struct Listed<'a> {
     all: &'a Quantities,
-    /// Which of the well-known names are still to come.
+    /// Bits of the well-known names that are still to come.
     left: u8,
     others: std::slice::Iter<'a, (Name, Scalar)>,
 }
@@ -204,7 +206,7 @@ impl<'a> Iterator for Listed<'a> {
 
 impl ExactSizeIterator for Listed<'_> {}
 
-/// By what is listed, name after name.
+/// Compares the listed names and amounts one by one.
 impl Ord for Quantities {
     fn cmp(&self, other: &Self) -> Ordering {
         self.iter().cmp(other.iter())
@@ -230,7 +232,7 @@ impl std::ops::AddAssign<&Quantities> for Quantities {
 }
 
 impl std::ops::SubAssign<&Quantities> for Quantities {
-    /// Takes away as much as is here; what comes to nothing is no longer listed.
+    /// Subtracts each amount down to zero; a name with zero is no longer listed.
     fn sub_assign(&mut self, other: &Quantities) {
         for (own, less) in self.known.iter_mut().zip(&other.known) {
             *own = own.saturating_sub(*less);
@@ -338,7 +340,7 @@ mod tests {
 
     /// S78.
     #[test]
-    fn a_dominant_share_is_the_largest_part_of_what_there_is() {
+    fn dominant_share_is_the_largest_fraction() {
         let whole = parse("cpus:10;mem:100;gpus:0;apes:4");
         for (held, share) in [
             ("", 0.0),

@@ -1,6 +1,6 @@
 //! Ranges of whole numbers, such as ports: sorted, disjoint and coalesced.
 //!
-//! A few ranges taken from many (one task's ports from an agent's) cost a binary search each; two
+//! A few ranges taken from many (a task's ports from an agent's) cost a binary search each. Two
 //! long lists are walked once, side by side.
 
 use std::fmt;
@@ -10,10 +10,10 @@ use smallvec::SmallVec;
 
 use crate::error::Invalid;
 
-/// From this ratio of lengths on, the short list is searched in the long one.
+/// At this ratio of lengths or more, the short list is searched in the long one.
 const SEARCH_RATIO: usize = 8;
 
-/// All whole numbers from `begin` to `end`, both included.
+/// All whole numbers from `begin` to `end`, inclusive.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct Range {
     begin: u64,
@@ -21,7 +21,7 @@ pub struct Range {
 }
 
 impl Range {
-    /// The numbers from `begin` to `end`, both included; `begin` must not be the larger.
+    /// The numbers from `begin` to `end`, inclusive; `begin` must not be larger.
     pub fn new(begin: u64, end: u64) -> Result<Self, Invalid> {
         if begin > end {
             let value = format!("{begin}-{end}");
@@ -60,12 +60,12 @@ impl<'de> Deserialize<'de> for Range {
 
 type List = SmallVec<[Range; 2]>;
 
-/// A set of whole numbers as ranges, e.g. `[21000-29000]` (S76, S95).
+/// A set of whole numbers as ranges, e.g. `[21000-29000]`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Ranges(List);
 
 impl Ranges {
-    /// The numbers of these ranges, in whatever order and overlap they come.
+    /// The numbers of these ranges, which may be unsorted and overlap.
     pub fn new(ranges: impl IntoIterator<Item = Range>) -> Self {
         let mut all: List = ranges.into_iter().collect();
         if !all.is_sorted_by(|a, b| a.end < b.begin && b.begin - a.end > 1) {
@@ -87,12 +87,12 @@ impl Ranges {
         self.0.iter().copied()
     }
 
-    /// Is there no number?
+    /// Whether there are no numbers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many numbers there are.
+    /// The number of numbers.
     pub fn count(&self) -> u128 {
         self.0
             .iter()
@@ -100,13 +100,13 @@ impl Ranges {
             .sum()
     }
 
-    /// Is `number` in it?
+    /// Whether it contains `number`.
     pub fn contains_number(&self, number: u64) -> bool {
         let at = self.0.partition_point(|range| range.end < number);
         self.0.get(at).is_some_and(|range| range.begin <= number)
     }
 
-    /// Is every number of `other` in it?
+    /// Whether it contains every number of `other`.
     pub fn contains(&self, other: &Self) -> bool {
         let (own, search) = (&self.0, self.searches(other));
         let mut at = 0;
@@ -117,7 +117,7 @@ impl Ranges {
         })
     }
 
-    /// Have the two no number in common?
+    /// Whether the two have no number in common.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         let (long, short) = if self.0.len() < other.0.len() {
             (other, self)
@@ -132,7 +132,7 @@ impl Ranges {
         })
     }
 
-    /// Puts the numbers of `other` in.
+    /// Adds the numbers of `other`.
     pub fn add(&mut self, other: &Self) {
         if self.searches(other) {
             return other.0.iter().for_each(|range| self.insert(*range));
@@ -152,7 +152,7 @@ impl Ranges {
         self.0 = joined;
     }
 
-    /// Takes the numbers of `other` out; what is not there is passed over.
+    /// Removes the numbers of `other`; missing ones are ignored.
     pub fn subtract(&mut self, other: &Self) {
         if self.searches(other) {
             return other.0.iter().for_each(|range| self.remove(*range));
@@ -191,7 +191,7 @@ impl Ranges {
         self.0 = left;
     }
 
-    /// The numbers that both have.
+    /// The numbers in both.
     pub fn intersection(&self, other: &Self) -> Self {
         let mut rest = self.clone();
         rest.subtract(other);
@@ -200,7 +200,7 @@ impl Ranges {
         both
     }
 
-    /// The `count` lowest numbers, if there are as many.
+    /// The `count` lowest numbers, if there are enough.
     pub fn lowest(&self, count: u64) -> Option<Self> {
         let mut wanted = count;
         let mut taken = List::new();
@@ -272,7 +272,7 @@ impl Ranges {
     }
 }
 
-/// How many of the ranges end before `number`.
+/// The number of ranges that end before `number`.
 fn first_reaching(ranges: &[Range], number: u64, search: bool) -> usize {
     if search {
         ranges.partition_point(|held| held.end < number)
@@ -382,7 +382,7 @@ mod tests {
     }
 
     proptest! {
-        /// Short against long and long against long take different ways: both must be set algebra.
+        /// Short with long and long with long are different code paths; both must be set algebra.
         #[test]
         fn ranges_are_sets_of_numbers(a in any_ranges(80), b in any_ranges(40), c in any_ranges(3)) {
             for (a, b) in [(&a, &b), (&b, &a), (&a, &c), (&c, &a)] {

@@ -1,7 +1,7 @@
-//! One resource: a name, a value and what is said about it.
+//! One resource: a name, a value and annotations.
 //!
-//! Thirty-two bytes: the well-known names are one byte, an amount lies in place, and all that is
-//! rare (annotations, the text of other names) lies behind one shared pointer.
+//! Thirty-two bytes: a well-known name is one byte, an amount is in place, and the rare parts
+//! (annotations, the text of other names) are behind one shared pointer.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::scalar::Scalar;
 use crate::symbol::Symbol;
 use crate::value::Value;
 
-/// One kind of resource and how much of it. Always valid: there is no way to build a bad one.
+/// One kind of resource and its amount. Always valid: an invalid one cannot be built.
 ///
-/// An indivisible one (a persistent volume, a MOUNT disk) is counted: [`Resource::copies`] says
-/// how many times a collection holds it, which for a shared volume is how many users it has.
+/// An indivisible one (a persistent volume, a MOUNT disk) is counted: [`Resource::copies`] is the
+/// number of times that a collection contains it. For a shared volume this is the number of users.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Resource {
     kind: Kind,
@@ -27,13 +27,13 @@ pub struct Resource {
     note: Note,
 }
 
-/// The rare part; absent on most resources.
+/// The rare part; most resources have none.
 type Note = Option<Arc<Rare>>;
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Rare {
-    /// The beginning of the annotations' order as one number, so that two seldom need a look
-    /// at their roles' texts.
+    /// The beginning of the annotations' order as a number, so that roles' texts are seldom
+    /// compared.
     order: u128,
     annotations: Annotations,
     name: Option<Symbol>,
@@ -42,7 +42,7 @@ struct Rare {
 static PLAIN: Annotations = Annotations::NONE;
 
 impl Resource {
-    /// A plain resource: unreserved, regular, allocated to nobody.
+    /// A plain resource: unreserved, regular, not allocated.
     pub fn new(name: Name, value: impl Into<Value>) -> Result<Self, Invalid> {
         Self::annotated(name, value, Annotations::NONE)
     }
@@ -66,14 +66,14 @@ impl Resource {
         Ok(Self::raw(name, value, annotations))
     }
 
-    /// The same; if it says no more than `like`, it shares that one's note.
+    /// Like [`Resource::annotated`]; shares the note of `like` if the annotations are equal.
     pub(crate) fn annotated_like(
         name: Name,
         value: Value,
         annotations: Annotations,
         like: Option<&Resource>,
     ) -> Result<Self, Invalid> {
-        // Either's own name, and what holds for some names only, is not shared.
+        // A note with its own name, or checked for certain names only, is not shared.
         let shares = |like: &&Resource| {
             !matches!(name, Name::Other(_))
                 && annotations.disk.is_none()
@@ -92,7 +92,7 @@ impl Resource {
         })
     }
 
-    /// A resource that is known to be sound.
+    /// A resource that the caller knows to be valid.
     pub(crate) fn raw(name: Name, value: Value, annotations: Annotations) -> Self {
         let kind = name.kind();
         let name = match name {
@@ -127,7 +127,7 @@ impl Resource {
         }
     }
 
-    /// Is it called `name`? Costs no allocation.
+    /// Whether it is called `name`. Does not allocate.
     pub fn is(&self, name: &Name) -> bool {
         match name {
             Name::Other(OtherName(symbol)) => {
@@ -141,19 +141,19 @@ impl Resource {
         }
     }
 
-    /// How much of it there is, in one copy.
+    /// The value of one copy.
     #[inline]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
-    /// How many times an indivisible resource is held; 1 for all others.
+    /// The number of copies of an indivisible resource; 1 for all others.
     #[inline]
     pub fn copies(&self) -> u32 {
         self.copies
     }
 
-    /// The amount that it adds to a total: a shared one counts once, whoever uses it.
+    /// The amount that it adds to a total: a shared one counts once for all of its users.
     pub fn amount(&self) -> Option<Scalar> {
         let once = self.value.as_scalar()?;
         Some(if self.copies == 1 || self.is_shared() {
@@ -163,7 +163,7 @@ impl Resource {
         })
     }
 
-    /// What is said about it.
+    /// Its annotations.
     #[inline]
     pub fn annotations(&self) -> &Annotations {
         self.note.as_ref().map_or(&PLAIN, |rare| &rare.annotations)
@@ -179,62 +179,62 @@ impl Resource {
         self.reservations().last()
     }
 
-    /// The role it is reserved for now, or `*`.
+    /// The role that it is reserved for now, or `*`.
     pub fn role(&self) -> &Role {
         static STAR: Role = Role::STAR;
         self.reservation().map_or(&STAR, |entry| &entry.role)
     }
 
-    /// Is it reserved for anyone?
+    /// Whether it is reserved.
     #[inline]
     pub fn is_reserved(&self) -> bool {
         self.note.is_some() && !self.reservations().is_empty()
     }
 
-    /// Is it open to every role: regular, and reserved for nobody?
+    /// Whether it is open to every role: regular and unreserved.
     #[inline]
     pub fn is_open(&self) -> bool {
         !self.is_reserved() && !self.is_revocable()
     }
 
-    /// Can it be taken back at any time?
+    /// Whether it can be taken back at any time.
     #[inline]
     pub fn is_revocable(&self) -> bool {
         self.note.is_some() && self.annotations().revocable.is_some()
     }
 
-    /// Is it revocable and may also be throttled (S45)?
+    /// Whether it is revocable and may also be throttled.
     pub fn is_throttleable(&self) -> bool {
         self.annotations().revocable == Some(Revocable::Throttleable)
     }
 
-    /// May several tasks use it at the same time?
+    /// Whether several tasks may use it at the same time.
     pub fn is_shared(&self) -> bool {
         self.annotations().shared
     }
 
-    /// Is it a persistent volume?
+    /// Whether it is a persistent volume.
     pub fn is_persistent_volume(&self) -> bool {
         self.annotations().is_persistent_volume()
     }
 
-    /// Does it never merge or split?
+    /// Whether it never merges or splits.
     #[inline]
     pub fn is_indivisible(&self) -> bool {
         self.note.is_some() && self.annotations().is_indivisible()
     }
 
-    /// The role it is allocated to, if it is.
+    /// The role that it is allocated to, if any.
     pub fn allocation_role(&self) -> Option<&Role> {
         self.annotations().allocation.as_ref()
     }
 
-    /// May it be allocated to `role`: unreserved, or reserved for the role or one above it?
+    /// Whether it may be allocated to `role`: unreserved, or reserved for the role or an ancestor.
     pub fn is_allocatable_to(&self, role: &Role) -> bool {
         !self.is_reserved() || role.is_within(self.role())
     }
 
-    /// The same resource with the next reservation on its stack.
+    /// The same resource with one more reservation on its stack.
     pub fn push_reservation(&self, reservation: Reservation) -> Result<Self, Invalid> {
         let mut annotations = self.annotations().clone();
         annotations.reservations.push(reservation);
@@ -242,7 +242,7 @@ impl Resource {
         Ok(self.with(annotations))
     }
 
-    /// The same resource without its newest reservation, which must be a dynamic one.
+    /// The same resource without its newest reservation, which must be dynamic.
     pub fn pop_reservation(&self) -> Result<Self, Invalid> {
         use crate::annotation::ReservationKind::Dynamic;
         let mut annotations = self.annotations().clone();
@@ -251,18 +251,18 @@ impl Resource {
             Some(_) => Err(Invalid::new(
                 "reservations",
                 "STATIC",
-                "a dynamic reservation to take off",
+                "a dynamic reservation to remove",
             )),
             None => Err(Invalid::new(
                 "reservations",
                 "empty",
-                "a dynamic reservation to take off",
+                "a dynamic reservation to remove",
             )),
         }
     }
 
-    /// The same resource with its amount cut to `most`, or `false` and unchanged if it cannot be
-    /// cut. What is not an amount is never cut.
+    /// Reduces its amount to `most`; returns `false` and changes nothing if it cannot be reduced.
+    /// Only amounts can be.
     pub fn shrink(&mut self, most: Scalar) -> bool {
         let Value::Scalar(amount) = &mut self.value else {
             return false;
@@ -277,7 +277,7 @@ impl Resource {
         {
             return false;
         }
-        // Half a graphics processor is none.
+        // Graphics processors are not divisible.
         let step = if self.kind == Kind::Gpus {
             most.thousandths() % 1000
         } else {
@@ -292,7 +292,7 @@ impl Resource {
         self.kind
     }
 
-    /// Whether anything is said about it, or it has a name of its own.
+    /// Whether it has annotations, or a name that is not well known.
     #[inline]
     pub(crate) fn has_note(&self) -> bool {
         self.note.is_some()
@@ -304,12 +304,12 @@ impl Resource {
             .is_none_or(|rare| rare.annotations.is_none())
     }
 
-    /// The same resource under other annotations, which the caller knows to be sound.
+    /// The same resource with other annotations, which the caller knows to be valid.
     pub(crate) fn with(&self, annotations: Annotations) -> Self {
         self.noted(seal(annotations, self.symbol()))
     }
 
-    /// The same resource with the annotations that `like` was given: its pointer is shared.
+    /// The same resource with the annotations of `like`, whose pointer is shared.
     pub(crate) fn with_note_of(&self, like: &Resource) -> Self {
         self.noted(like.note.clone())
     }
@@ -323,7 +323,7 @@ impl Resource {
         }
     }
 
-    /// Do the two share one note, so that changing it changes both alike?
+    /// Whether the two share one note, so that both change alike.
     pub(crate) fn shares_note(&self, other: &Resource) -> bool {
         match (&self.note, &other.note) {
             (None, None) => self.kind != Kind::Other,
@@ -332,13 +332,13 @@ impl Resource {
         }
     }
 
-    /// Can `other` take this note as it is? Not if either's own name is part of it.
-    pub(crate) fn lends_note_to(&self, other: &Resource) -> bool {
+    /// Whether `other` can share this note: not if either's own name is part of it.
+    pub(crate) fn can_share_note_with(&self, other: &Resource) -> bool {
         self.kind != Kind::Other && other.kind != Kind::Other
     }
 
-    /// Shares the note of `other` if it says the same: one allocation, and faster to compare.
-    pub(crate) fn adopt_note_of(&mut self, other: &Resource) {
+    /// Shares the note of `other` if it is equal: saves an allocation, and is faster to compare.
+    pub(crate) fn reuse_note_of(&mut self, other: &Resource) {
         if let (Some(own), Some(like)) = (&self.note, &other.note)
             && !Arc::ptr_eq(own, like)
             && own == like
@@ -365,7 +365,7 @@ impl Resource {
         self.symbol_ref().cloned()
     }
 
-    /// The order of slots in a collection: equal means that the two can be added.
+    /// The order of slots in a collection. Equal means that the two can be added.
     #[inline]
     pub(crate) fn cmp_slot(&self, other: &Self) -> Ordering {
         if self.note.is_none() && other.note.is_none() {
@@ -405,7 +405,7 @@ impl Resource {
         }
     }
 
-    /// Is `other`, of the same slot, contained?
+    /// Whether `other`, of the same slot, is contained.
     #[inline]
     pub(crate) fn slot_contains(&self, other: &Self) -> bool {
         if self.note.is_some() && self.is_indivisible() {
@@ -425,7 +425,7 @@ impl Resource {
         }
     }
 
-    /// Would adding `other`, of the same slot, lose nothing?
+    /// Whether adding `other`, of the same slot, would lose nothing.
     pub(crate) fn slot_adds_exactly(&self, other: &Self) -> bool {
         if self.is_indivisible() {
             self.copies.checked_add(other.copies).is_some()
@@ -434,7 +434,7 @@ impl Resource {
         }
     }
 
-    /// Takes `other`, of the same slot, out as far as it is there.
+    /// Subtracts `other`, of the same slot, as far as possible.
     #[inline]
     pub(crate) fn slot_subtract(&mut self, other: &Self) {
         if self.note.is_some() && self.is_indivisible() {
@@ -444,9 +444,9 @@ impl Resource {
         }
     }
 
-    /// Is nothing left of it?
+    /// Whether it is empty.
     #[inline]
-    pub(crate) fn is_gone(&self) -> bool {
+    pub(crate) fn is_empty_value(&self) -> bool {
         self.copies == 0 || self.value.is_empty()
     }
 }
@@ -463,8 +463,8 @@ fn seal(annotations: Annotations, name: Option<Symbol>) -> Note {
     })
 }
 
-/// The first sixteen bytes of what orders annotations: which of revocable, lender, allocation and
-/// reservations is set, and the beginning of the first role.
+/// The first sixteen bytes of the annotations' order: flags for revocable, lender, allocation and
+/// reservations, and the beginning of the first role.
 fn order_of(notes: &Annotations) -> u128 {
     let mut key = [0; 16];
     key[0] = match notes.revocable {
@@ -488,7 +488,7 @@ fn order_of(notes: &Annotations) -> u128 {
     u128::from_be_bytes(key)
 }
 
-/// Well-known names have one type each; graphics processors come whole.
+/// Well-known names have one type each; graphics processors are whole.
 fn check_type(name: &Name, value: &Value) -> Result<(), Invalid> {
     let expected = match (name, value) {
         (Name::Gpus, Value::Scalar(amount)) if !amount.is_whole() => "a whole number",
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn well_known_names_have_one_type_and_gpus_come_whole() {
+    fn well_known_names_have_types_and_gpus_are_whole() {
         let set = Set::new(["a"]).unwrap();
         assert!(Resource::new(Name::Cpus, set.clone()).is_err());
         assert!(Resource::new(Name::Ports, Scalar::whole(1)).is_err());
@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn only_dynamic_reservations_come_off_again() {
+    fn only_dynamic_reservations_can_be_removed() {
         let role = |text: &str| Role::new(text).unwrap();
         let plain = Resource::new(Name::Cpus, Scalar::whole(1)).unwrap();
         let fixed = plain

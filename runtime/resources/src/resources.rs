@@ -1,7 +1,7 @@
-//! The canonical collection of resources: sorted by slot, nothing empty, each slot once.
+//! The canonical collection of resources: sorted by slot, without empty entries, each slot once.
 //!
-//! Adding walks both collections side by side and gallops where one is much longer. Never splits
-//! or merges what is indivisible, and takes nothing away unless all of it is there.
+//! Addition walks both collections side by side, and gallops where one is much longer. Indivisible
+//! resources are never split or merged, and a subtraction is all or nothing.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,32 +16,32 @@ use crate::resource::Resource;
 use crate::scalar::Scalar;
 use crate::set::Set;
 
-/// Up to so many runs of new slots are put in one by one; more are sorted in together.
+/// Up to this number of runs of new slots are inserted one by one; more are merged by sorting.
 const INSERTS_MAX: usize = 16;
 
-/// The stride at which a search stops feeling its way and halves what is left.
+/// The stride at which a search changes from galloping to bisection.
 const NEAR: usize = 4;
 
 pub(crate) type Items = SmallVec<[Resource; 5]>;
 
-/// What an agent has, an offer holds or a task needs. Equal content is an equal value.
+/// The resources of an agent, an offer or a task. Equal content is an equal value.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Resources {
     items: Items,
 }
 
 impl Resources {
-    /// Nothing.
+    /// No resources.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Is there nothing?
+    /// Whether there are no resources.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
-    /// How many entries there are (a counted one is one entry).
+    /// The number of entries (a counted resource is one entry).
     pub fn len(&self) -> usize {
         self.items.len()
     }
@@ -56,23 +56,23 @@ impl Resources {
         &self.items
     }
 
-    /// Is all of `other` here?
+    /// Whether `other` is contained.
     pub fn contains(&self, other: &Self) -> bool {
         self.lacking(other).is_none()
     }
 
-    /// Is this one resource here?
+    /// Whether this resource is contained.
     pub fn contains_resource(&self, wanted: &Resource) -> bool {
-        wanted.is_gone()
-            || seek(&self.items, 0, wanted).is_ok_and(|at| self.items[at].slot_contains(wanted))
+        wanted.is_empty_value()
+            || search(&self.items, 0, wanted).is_ok_and(|at| self.items[at].slot_contains(wanted))
     }
 
-    /// The first entry of `other` that is not all here.
+    /// The first entry of `other` that is not contained.
     pub fn lacking<'a>(&self, other: &'a Self) -> Option<&'a Resource> {
         let own = self.items.as_slice();
         let mut at = 0;
         for wanted in other.items.as_slice() {
-            match seek(own, at, wanted) {
+            match search(own, at, wanted) {
                 Ok(found) if own[found].slot_contains(wanted) => at = found + 1,
                 _ => return Some(wanted),
             }
@@ -80,14 +80,14 @@ impl Resources {
         None
     }
 
-    /// Adds `other`, or refuses and changes nothing if an amount would overflow or a number or
-    /// item of a range or set is already here.
+    /// Adds `other`. Fails and changes nothing if an amount would overflow, or if a number or item
+    /// of a range or set is already here.
     pub fn checked_add(&mut self, other: &Self) -> Result<(), Invalid> {
         let mut at = 0;
         for new in &other.items {
-            match seek(&self.items, at, new) {
+            match search(&self.items, at, new) {
                 Ok(found) if !self.items[found].slot_adds_exactly(new) => {
-                    let expected = format!("what can be added to {}", self.items[found]);
+                    let expected = format!("a resource that can be added to {}", self.items[found]);
                     return Err(Invalid::new(new.name_str(), new, expected));
                 }
                 Ok(found) => at = found + 1,
@@ -98,34 +98,34 @@ impl Resources {
         Ok(())
     }
 
-    /// Takes `other` away, or refuses and changes nothing if it is not all here.
+    /// Subtracts `other`. Fails and changes nothing if it is not contained.
     pub fn subtract(&mut self, other: &Self) -> Result<(), Shortage> {
         if let Some(lacking) = self.lacking(other) {
             return Err(Shortage {
                 lacking: Box::new(lacking.clone()),
             });
         }
-        self.subtract_what_is_there(other);
+        self.saturating_sub_assign(other);
         Ok(())
     }
 
-    /// What is left when `other` is taken away, if it is all here.
+    /// The difference, if `other` is contained.
     pub fn checked_sub(&self, other: &Self) -> Result<Self, Shortage> {
         let mut rest = self.clone();
         rest.subtract(other)?;
         Ok(rest)
     }
 
-    /// Takes away as much of `other` as is here. What is indivisible goes as a whole or stays.
-    pub fn subtract_what_is_there(&mut self, other: &Self) {
+    /// Subtracts `other` as far as possible. An indivisible resource is removed as a whole or kept.
+    pub fn saturating_sub_assign(&mut self, other: &Self) {
         let items = self.items.as_mut_slice();
-        let (mut at, mut gone) = (0, Gone::default());
+        let (mut at, mut gone) = (0, EmptiedEntries::default());
         for less in other.items.as_slice() {
-            match seek(items, at, less) {
+            match search(items, at, less) {
                 Ok(found) => {
                     let own = &mut items[found];
                     own.slot_subtract(less);
-                    if own.is_gone() {
+                    if own.is_empty_value() {
                         gone.note(found);
                     }
                     at = found + 1;
@@ -136,24 +136,24 @@ impl Resources {
         gone.sweep(&mut self.items);
     }
 
-    /// What is left when as much of `other` as is here is taken away.
+    /// The difference, as far as possible.
     pub fn saturating_sub(&self, other: &Self) -> Self {
         let mut rest = self.clone();
-        rest.subtract_what_is_there(other);
+        rest.saturating_sub_assign(other);
         rest
     }
 
     /// Adds one resource.
     pub fn push(&mut self, new: Resource) {
-        if !new.is_gone() {
+        if !new.is_empty_value() {
             self.merge(std::slice::from_ref(&new));
         }
     }
 
-    /// The entries for which `keep` holds.
+    /// The entries for which `keep` is true.
     pub fn filter(&self, mut keep: impl FnMut(&Resource) -> bool) -> Self {
         let all = self.items.as_slice();
-        // Often all of them: what comes first is copied in one go.
+        // Often all of them: the first ones are copied at once.
         let head = all.iter().take_while(|own| keep(own)).count();
         let mut items: Items = all[..head].iter().cloned().collect();
         for own in all.iter().skip(head + 1) {
@@ -164,7 +164,7 @@ impl Resources {
         Self { items }
     }
 
-    /// The sum of all amounts called `name`; a shared one counts once.
+    /// The sum of all amounts called `name`; a shared resource counts once.
     pub fn scalar(&self, name: &Name) -> Scalar {
         self.items
             .iter()
@@ -173,7 +173,7 @@ impl Resources {
             .sum()
     }
 
-    /// All ranges called `name` together.
+    /// The union of all ranges called `name`.
     pub fn ranges(&self, name: &Name) -> Ranges {
         let mut all = Ranges::default();
         let found = self.items.iter().filter(|own| own.is(name));
@@ -183,7 +183,7 @@ impl Resources {
         all
     }
 
-    /// All sets called `name` together.
+    /// The union of all sets called `name`.
     pub fn set(&self, name: &Name) -> Set {
         let mut all = Set::default();
         let found = self.items.iter().filter(|own| own.is(name));
@@ -226,14 +226,14 @@ impl Resources {
             .sum()
     }
 
-    /// Entries that are in order already, none of them empty.
+    /// A collection of entries that are sorted and not empty.
     pub(crate) fn ordered(items: Items) -> Self {
         Self { items }
     }
 
-    /// Any entries as a canonical collection.
+    /// A canonical collection of any entries.
     pub(crate) fn canonical(mut items: Items) -> Self {
-        items.retain(|own| !own.is_gone());
+        items.retain(|own| !own.is_empty_value());
         if !items.is_sorted_by(|a, b| a.cmp_slot(b) == Ordering::Less) {
             items.sort_by(Resource::cmp_slot);
             items.dedup_by(|next, kept| {
@@ -251,7 +251,7 @@ impl Resources {
     fn merge(&mut self, new: &[Resource]) {
         let (mut at, mut next, mut runs) = (0, 0, 0);
         while let Some(entry) = new.get(next) {
-            match seek(&self.items, at, entry) {
+            match search(&self.items, at, entry) {
                 Ok(found) => {
                     self.items[found].slot_add(entry);
                     (at, next) = (found + 1, next + 1);
@@ -263,7 +263,7 @@ impl Resources {
                     return;
                 }
                 Err(gap) => {
-                    // All new slots that go in here, at once.
+                    // All new slots that belong here, at once.
                     let fits = |entry: &Resource| {
                         self.items
                             .get(gap)
@@ -278,27 +278,27 @@ impl Resources {
         }
     }
 
-    /// Lets neighbours that say the same share one note. For what comes from outside.
+    /// Shares one note between neighbours with equal annotations. For resources from outside.
     pub(crate) fn share_notes(mut self) -> Self {
         for at in 1..self.items.len() {
             let (before, rest) = self.items.split_at_mut(at);
             if let (Some(like), Some(own)) = (before.last(), rest.first_mut()) {
-                own.adopt_note_of(like);
+                own.reuse_note_of(like);
             }
         }
         self
     }
 }
 
-/// Which entries a subtraction has emptied.
+/// The entries that a subtraction has emptied.
 #[derive(Default)]
-struct Gone {
+struct EmptiedEntries {
     count: usize,
     first: usize,
     last: usize,
 }
 
-impl Gone {
+impl EmptiedEntries {
     fn note(&mut self, at: usize) {
         self.first = if self.count == 0 { at } else { self.first };
         self.last = at;
@@ -312,15 +312,15 @@ impl Gone {
         if self.last - self.first + 1 == self.count {
             items.drain(self.first..=self.last);
         } else {
-            items.retain(|own| !own.is_gone());
+            items.retain(|own| !own.is_empty_value());
         }
     }
 }
 
-/// Where in `items`, from `from` on, the slot of `wanted` is, or where it would go. What lies near
-/// is found at once, the rest by binary search.
+/// The index in `items`, from `from` on, of the slot of `wanted`, or its insertion point. Near
+/// slots are found at once, others by binary search.
 #[inline]
-fn seek(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usize> {
+fn search(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usize> {
     let (mut low, mut step) = (from, 1);
     let high = loop {
         let Some(own) = items.get(low + step - 1) else {
@@ -341,7 +341,7 @@ fn seek(items: &[Resource], from: usize, wanted: &Resource) -> Result<usize, usi
 }
 
 impl AddAssign<&Resources> for Resources {
-    /// Adds; an amount stays at the end of the numbers, a number or item already here counts once.
+    /// Adds. An amount saturates; a number or item that is already here counts once.
     fn add_assign(&mut self, other: &Resources) {
         if self.is_empty() {
             self.clone_from(other);
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_away_entirely_leaves_no_trace() {
+    fn empty_entries_are_removed() {
         let mut pool = parse("cpus:4;mem:100;cpus(ads):2;ports:[1-10]");
         pool.subtract(&parse("mem:100;cpus(ads):2;ports:[3-4]"))
             .unwrap();
@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checked_sum_refuses_what_is_already_there() {
+    fn checked_sum_rejects_duplicates() {
         let mut pool = parse("cpus:1;ports:[1-10]");
         assert!(pool.checked_add(&parse("cpus:1;ports:[10-12]")).is_err());
         assert_eq!(pool, parse("cpus:1;ports:[1-10]"));

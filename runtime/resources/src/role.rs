@@ -1,6 +1,6 @@
-//! Roles: a path of components, or `*` for nobody's.
+//! Roles: a path of components, or `*` for unreserved resources.
 //!
-//! Interned, eight bytes, compared by pointer. Never reserves or allocates anything itself.
+//! Interned, eight bytes, compared by pointer.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::{Invalid, excerpt};
 use crate::symbol::Symbol;
 
-/// Longest role, in bytes.
+/// Maximum length of a role, in bytes.
 const ROLE_BYTES_MAX: usize = 1024;
 
 const EXPECTED: &str = "`*`, or components joined by single slashes, none of them `.`, `..` or `*`, \
@@ -21,10 +21,10 @@ const EXPECTED: &str = "`*`, or components joined by single slashes, none of the
 pub struct Role(Option<Symbol>);
 
 impl Role {
-    /// `*`: the role of what is reserved for nobody.
+    /// `*`: the role of unreserved resources.
     pub const STAR: Role = Role(None);
 
-    /// The role spelled `text`, if it is one.
+    /// The role with this text, if it is valid.
     pub fn new(text: &str) -> Result<Self, Invalid> {
         if text == "*" {
             return Ok(Self::STAR);
@@ -39,7 +39,7 @@ impl Role {
         }
     }
 
-    /// Why `text` is no role, in the words of Mesos where it has any.
+    /// The reason why `text` is not a role, in Mesos' words where it has any.
     pub fn problem(text: &str) -> Option<String> {
         let invalid = Self::new(text).err()?;
         let role = excerpt(text);
@@ -75,12 +75,12 @@ impl Role {
         self.0.as_ref().map_or("*", Symbol::as_str)
     }
 
-    /// Is this `*`?
+    /// Whether this is `*`.
     pub fn is_star(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Does this role lie strictly below `other` (`eng/web` below `eng`)? Nothing lies below `*`.
+    /// Whether this role is strictly below `other` (`eng/web` below `eng`). No role is below `*`.
     pub fn is_strict_subrole_of(&self, other: &Role) -> bool {
         let (Some(own), Some(above)) = (&self.0, &other.0) else {
             return false;
@@ -89,7 +89,7 @@ impl Role {
         own.len() > above.len() && own[above.len()] == b'/' && own.starts_with(above)
     }
 
-    /// Is this role `other` itself or strictly below it?
+    /// Whether this role is `other` or below it.
     pub fn is_within(&self, other: &Role) -> bool {
         self == other || self.is_strict_subrole_of(other)
     }
@@ -100,7 +100,7 @@ impl Role {
         Some(Role(Some(Symbol::new(above))))
     }
 
-    /// The role's first component as a role: the one that quota is set for.
+    /// The role's first component as a role, for which quota is set.
     pub fn top_level(&self) -> Role {
         match self.as_str().split_once('/') {
             Some((top, _)) => Role(Some(Symbol::new(top))),
@@ -108,7 +108,7 @@ impl Role {
         }
     }
 
-    /// The path's components, the top first; of `*`, only itself.
+    /// The path's components from the top; for `*` only itself.
     pub fn components(&self) -> impl Iterator<Item = &str> {
         self.as_str().split('/')
     }

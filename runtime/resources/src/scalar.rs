@@ -1,7 +1,7 @@
 //! Amounts: fixed point, exact to a thousandth, never negative.
 //!
-//! Mesos carries doubles and rounds them to thousandths before each comparison; here they are
-//! rounded once, at the door, and are integers from then on.
+//! Mesos rounds doubles to thousandths before each comparison. Here they are rounded once on input,
+//! and are integers from then on.
 
 use std::fmt;
 use std::iter::Sum;
@@ -18,11 +18,11 @@ use crate::error::Invalid;
 pub struct Scalar(i64);
 
 impl Scalar {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Scalar = Scalar(0);
 
-    /// The largest amount taken from a text or JSON, in units: up to here a double carries
-    /// thousandths exactly, and nine thousand of them still add up without overflow.
+    /// Maximum amount from a text or JSON, in units: up to here a double has exact thousandths, and
+    /// nine thousand of them add up without overflow.
     pub const INPUT_MAX: f64 = 1e12;
 
     /// The amount nearest to `units`, in thousandths.
@@ -65,12 +65,12 @@ impl Scalar {
         self.0 as f64 / 1000.0
     }
 
-    /// Is it nothing?
+    /// Whether it is zero.
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Is it a whole number of units?
+    /// Whether it is a whole number of units.
     pub const fn is_whole(self) -> bool {
         self.0 % 1000 == 0
     }
@@ -80,17 +80,17 @@ impl Scalar {
         self.0.checked_add(other.0).map(Self)
     }
 
-    /// The sum; at the end of the numbers it stays there.
+    /// The sum, at most the maximum.
     pub const fn saturating_add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// The difference, if `other` is not more.
+    /// The difference, if `other` is not larger.
     pub fn checked_sub(self, other: Self) -> Option<Self> {
         (self.0 >= other.0).then(|| Self(self.0 - other.0))
     }
 
-    /// The difference, or nothing if `other` is more.
+    /// The difference, at least zero.
     pub const fn saturating_sub(self, other: Self) -> Self {
         if self.0 > other.0 {
             Self(self.0 - other.0)
@@ -99,7 +99,7 @@ impl Scalar {
         }
     }
 
-    /// This amount `times` times.
+    /// The product with `times`, at most the maximum.
     pub const fn saturating_mul(self, times: u32) -> Self {
         Self(self.0.saturating_mul(times as i64))
     }

@@ -6,12 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::Invalid;
 
-/// A set of texts, e.g. `{a,b,c}` (S95).
+/// A set of texts, e.g. `{a,b,c}`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize)]
 pub struct Set(Vec<Box<str>>);
 
 impl Set {
-    /// The set of these items; a repeated one counts once, an empty one is refused.
+    /// The set of these items. A repeated item counts once, an empty one is rejected.
     pub fn new<I, T>(items: I) -> Result<Self, Invalid>
     where
         I: IntoIterator<Item = T>,
@@ -38,46 +38,46 @@ impl Set {
         self.0.iter().map(AsRef::as_ref)
     }
 
-    /// How many items there are.
+    /// The number of items.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Is there none?
+    /// Whether there are no items.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Is `item` in it?
+    /// Whether it contains `item`.
     pub fn contains_item(&self, item: &str) -> bool {
         self.0
             .binary_search_by(|own| own.as_ref().cmp(item))
             .is_ok()
     }
 
-    /// Is every item of `other` in it?
+    /// Whether it contains every item of `other`.
     pub fn contains(&self, other: &Self) -> bool {
         other.len() <= self.len() && other.iter().all(|item| self.contains_item(item))
     }
 
-    /// Have the two no item in common?
+    /// Whether the two have no item in common.
     pub fn is_disjoint(&self, other: &Self) -> bool {
         !other.iter().any(|item| self.contains_item(item))
     }
 
-    /// Puts the items of `other` in.
+    /// Adds the items of `other`.
     pub fn add(&mut self, other: &Self) {
         self.0.extend(other.0.iter().cloned());
         self.0.sort(); // two sorted runs: linear
         self.0.dedup();
     }
 
-    /// Takes the items of `other` out; what is not there is passed over.
+    /// Removes the items of `other`; missing ones are ignored.
     pub fn subtract(&mut self, other: &Self) {
         self.0.retain(|item| !other.contains_item(item));
     }
 
-    /// The items that both have.
+    /// The items in both.
     pub fn intersection(&self, other: &Self) -> Self {
         Self(
             self.0

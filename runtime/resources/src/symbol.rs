@@ -1,16 +1,16 @@
-//! Interned text: equal texts alive at one time share one allocation, so that comparing is
-//! comparing pointers.
+//! Interned text: equal texts that exist at the same time share one allocation, so that equality is
+//! a pointer comparison.
 //!
-//! Remembers each text weakly: what nobody uses any more is let go at the next sweep, and a peer
-//! that invents names cannot make the table grow beyond twice of what is alive. Never hands out
-//! numbers: the order of symbols is that of their text, in every process the same.
+//! The table is weak: unused texts are freed at the next sweep, so that a peer with invented names
+//! cannot let it grow beyond twice the number of used texts. Symbols are ordered by their text, so
+//! that the order is the same in every process.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Below this many texts the table is not swept.
+/// Below this number of texts the table is not swept.
 const SWEEP_MIN: usize = 256;
 
 /// A thin pointer needs a sized target.
@@ -31,7 +31,7 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
 });
 
 impl Symbol {
-    /// The symbol of `text`: the living one if there is one.
+    /// The symbol of `text`, shared if there is one.
     pub(crate) fn new(text: &str) -> Self {
         let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(alive) = table.texts.get(text).and_then(Weak::upgrade) {
@@ -53,7 +53,7 @@ impl Symbol {
 
 impl PartialEq for Symbol {
     fn eq(&self, other: &Self) -> bool {
-        // The table holds at most one living allocation per text.
+        // The table has at most one allocation per text.
         Arc::ptr_eq(&self.0, &other.0)
     }
 }

@@ -1,7 +1,7 @@
-//! The text form: `name(role):value;...` as `--resources` takes it (S90, S95; SPEC 5.1).
+//! The text form `name(role):value;...` of `--resources` (SPEC 5.1).
 //!
-//! Says at which character a text goes wrong. Prints what it can parse again: what the text form
-//! has no words for (a principal, a volume, revocable) is printed as the JSON that is accepted in
+//! Errors contain the character's position. Formatting gives a text that parses back: properties
+//! without a text form (a principal, a volume, revocable) are printed as JSON, which is accepted in
 //! the same place.
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use crate::scalar::Scalar;
 use crate::set::Set;
 use crate::value::Value;
 
-/// What the grammar of values knows, for resources and attributes alike.
+/// The forms of a value, for resources and attributes.
 pub(crate) enum Parsed<'a> {
     Number(f64),
     Ranges(Ranges),
@@ -28,18 +28,18 @@ pub(crate) enum Parsed<'a> {
     Text(Cow<'a, str>),
 }
 
-/// An error and the byte offset it belongs to.
+/// An error and its byte offset.
 pub(crate) type At = (usize, Invalid);
 
 impl Resources {
-    /// The resources in a text such as `cpus:4;mem:2048;cpus(ads):8;ports:[21000-29000]`, or in a
-    /// JSON array of resource objects. A role in parentheses means a static reservation.
+    /// Parses a text such as `cpus:4;mem:2048;cpus(ads):8;ports:[21000-29000]`, or a JSON array of
+    /// resource objects. A role in parentheses is a static reservation.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         Self::parse_for(text, &Role::STAR)
     }
 
-    /// As [`Resources::parse`]; what names no role is reserved for `default_role`
-    /// (`--default_role`; `*` reserves for nobody).
+    /// Like [`Resources::parse`]; resources without a role are reserved for `default_role`
+    /// (`--default_role`; `*` does not reserve).
     pub fn parse_for(text: &str, default_role: &Role) -> Result<Self, ParseError> {
         if text.trim_start().starts_with(['[', '{']) {
             let resources = crate::json::parse_resources(text)?;
@@ -68,14 +68,14 @@ impl Resources {
         self.into_iter().map(reserve).collect()
     }
 
-    /// A short form for people and logs; it leaves out principals, labels and paths, so it does not
+    /// A short form for people and logs. It omits principals, labels and paths, so it does not
     /// parse back.
     pub fn brief(&self) -> impl fmt::Display + '_ {
         Brief(self)
     }
 
-    /// Can the text form say all of it?
-    fn is_sayable(&self) -> bool {
+    /// Whether the text form can express all of it.
+    fn has_text_form(&self) -> bool {
         self.iter()
             .all(|own| sayable_notes(own) && sayable_value(own.value()))
     }
@@ -109,9 +109,9 @@ impl FromStr for Resources {
 }
 
 impl fmt::Display for Resources {
-    /// A text that parses back to the same value (lenders, which are hidden, aside).
+    /// A text that parses back to the same value, except for lenders, which are hidden.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.is_sayable() {
+        if !self.has_text_form() {
             let json = serde_json::to_string(&crate::json::Resources(self.clone()));
             return f.write_str(&json.map_err(|_| fmt::Error)?);
         }
@@ -139,7 +139,7 @@ impl fmt::Display for Brief<'_> {
     }
 }
 
-/// One resource in short: `name(role){marks}:value`.
+/// The short form of one resource: `name(role){marks}:value`.
 pub(crate) fn write_brief(own: &Resource, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     write!(f, "{}", own.name_str())?;
     if own.is_reserved() {
@@ -210,7 +210,7 @@ pub(crate) fn parse_quantities(text: &str) -> Result<Quantities, ParseError> {
     Ok(all)
 }
 
-/// One item; the one before it lends its note if it names the same role.
+/// Parses one item; shares the note of the previous one if the role is the same.
 fn parse_resource(
     at: usize,
     token: &str,
@@ -252,7 +252,7 @@ fn parse_resource(
     let own = Resource::new(name, value).map_err(|bad| (value_at, bad))?;
     let text = role.map_or(default_role.as_str(), |(_, text)| text);
     if let Some(like) =
-        before.filter(|like| like.role().as_str() == text && like.lends_note_to(&own))
+        before.filter(|like| like.role().as_str() == text && like.can_share_note_with(&own))
     {
         return Ok(own.with_note_of(like));
     }
@@ -267,7 +267,7 @@ fn parse_resource(
         .map_err(|bad| (at, bad))
 }
 
-/// The parts between semicolons that are not blank, with the byte offset of each.
+/// The parts between semicolons that are not blank, with their byte offsets.
 pub(crate) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut next = 0;
     text.split(';').filter_map(move |part| {
@@ -278,7 +278,7 @@ pub(crate) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// A trimmed token as its name, and its value with the byte offset.
+/// Splits a trimmed token into its name and its value with the byte offset.
 pub(crate) fn split_pair<'a>(
     at: usize,
     token: &'a str,
@@ -291,7 +291,7 @@ pub(crate) fn split_pair<'a>(
     Ok((name.trim_end(), value_at, value.trim()))
 }
 
-/// A trimmed value that begins at byte `at`: ranges, a set, a number, else text without blanks.
+/// Parses a trimmed value at byte `at`: ranges, a set, a number, or a text without blanks.
 pub(crate) fn parse_value(at: usize, value: &str) -> Result<Parsed<'_>, At> {
     if let Some(inner) = value.strip_prefix('[') {
         let inner = closed(at, inner, ']')?;
@@ -335,7 +335,7 @@ fn closed(at: usize, inner: &str, bracket: char) -> Result<&str, At> {
     }
 }
 
-/// The parts between commas that are not blank, with the byte offset of each.
+/// The parts between commas that are not blank, with their byte offsets.
 fn parts(at: usize, inner: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut next = at;
     inner.split(',').filter_map(move |part| {
@@ -346,7 +346,7 @@ fn parts(at: usize, inner: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// `begin-end`, or one number alone.
+/// `begin-end`, or a single number.
 fn parse_range((at, part): (usize, &str)) -> Result<Range, At> {
     let number = |text: &str| {
         let bad = |_| {
@@ -386,7 +386,7 @@ mod tests {
 
     /// S90, the seed's exact text.
     #[test]
-    fn eight_cpus_are_reserved_for_ads_and_four_are_not() {
+    fn text_reserves_for_roles_in_parentheses() {
         let text = "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096";
         let pool = parse(text);
         let ads = pool.reserved(&Role::new("ads").unwrap());
@@ -404,7 +404,7 @@ mod tests {
 
     /// S95, the seed's exact text.
     #[test]
-    fn three_amounts_one_range_and_one_set_are_parsed() {
+    fn text_has_amounts_ranges_and_sets() {
         let text = "cpus:30;mem:122880;disk:921600;ports:[21000-29000];bugs:{a,b,c}";
         let pool = parse(text);
         let types: Vec<&str> = pool.iter().map(|own| own.value().type_name()).collect();
@@ -414,9 +414,9 @@ mod tests {
         assert_eq!(pool.to_string(), text);
     }
 
-    /// DESIGN section 4, the text form.
+    /// The text form.
     #[test]
-    fn the_order_and_the_blanks_of_a_text_do_not_matter() {
+    fn order_and_blanks_of_a_text_are_ignored() {
         let text = "cpus:4;mem:2048;ports:[21000-29000];bugs:{a,b,c};cpus(ads):8;mem(ads):4096";
         let same = " mem ( ads ) : 4096 ; bugs:{ c , b, a,};;cpus(ads): 8.0;ports:[ 25000 - 29000, 21000-24999];
                     mem(*):2048;cpus:3;cpus : 1;";
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_text_form_cannot_say_is_printed_as_json_and_parses_back() {
+    fn inexpressible_text_is_printed_as_json() {
         let odd = Role::new("a(b").unwrap();
         for pool in [
             parse("cpus:1")

@@ -1,7 +1,6 @@
 //! A resource's value: an amount, ranges or a set.
 //!
-//! Sixteen bytes: an amount lies in place, the other two behind a shared pointer that is copied
-//! only when one of its holders changes it.
+//! Sixteen bytes: an amount is in place, the others are behind a shared pointer with copy on write.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use crate::ranges::Ranges;
 use crate::scalar::Scalar;
 use crate::set::Set;
 
-/// How much of a resource.
+/// The amount or content of a resource.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Value {
     /// An amount, e.g. of cpus.
@@ -24,7 +23,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// Is it an amount of nothing, or an empty collection? Such a value is never kept.
+    /// Whether it is zero or an empty collection. Such a value is never stored.
     #[inline]
     pub fn is_empty(&self) -> bool {
         match self {
@@ -43,7 +42,7 @@ impl Value {
         }
     }
 
-    /// The ranges, if it is that.
+    /// The ranges, if it has ranges.
     pub fn as_ranges(&self) -> Option<&Ranges> {
         match self {
             Self::Ranges(ranges) => Some(ranges),
@@ -59,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The type's name as the v1 API spells it.
+    /// The type's name in the v1 API.
     pub fn type_name(&self) -> &'static str {
         match self {
             Self::Scalar(_) => "SCALAR",
@@ -77,7 +76,7 @@ impl Value {
         }
     }
 
-    /// Is all of `other` in it? Values of two types contain nothing of each other.
+    /// Whether `other` is contained. Values of different types contain nothing of each other.
     #[inline]
     pub fn contains(&self, other: &Self) -> bool {
         match (self, other) {
@@ -90,7 +89,7 @@ impl Value {
         }
     }
 
-    /// Puts `other` in. Of another type it is passed over: slots hold one type.
+    /// Adds `other`; another type is ignored, since a slot has one type.
     #[inline]
     pub(crate) fn add(&mut self, other: &Self) {
         match (self, other) {
@@ -101,7 +100,8 @@ impl Value {
         }
     }
 
-    /// Would adding `other` lose nothing: no overflow, no number or item that is already there?
+    /// Whether adding `other` would lose nothing: no overflow, and no number or item that is
+    /// already there.
     pub(crate) fn adds_exactly(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Scalar(own), Self::Scalar(new)) => own.checked_add(*new).is_some(),
@@ -111,7 +111,7 @@ impl Value {
         }
     }
 
-    /// Takes `other` out, as far as it is there.
+    /// Subtracts `other`, as far as possible.
     #[inline]
     pub(crate) fn subtract(&mut self, other: &Self) {
         match (self, other) {
@@ -126,7 +126,7 @@ impl Value {
         }
     }
 
-    /// What both have.
+    /// The common part of both.
     pub(crate) fn intersection(&self, other: &Self) -> Option<Self> {
         let both = match (self, other) {
             (Self::Scalar(own), Self::Scalar(wanted)) => Self::Scalar(*own.min(wanted)),

@@ -1,5 +1,5 @@
-//! Views of a collection: parts of it by reservation, revocability and allocation, and the whole
-//! of it under other annotations.
+//! Views of a collection: parts of it by reservation, revocability and allocation, and the whole of
+//! it with other annotations.
 
 use std::collections::BTreeMap;
 
@@ -11,67 +11,68 @@ use crate::resources::{Items, Resources};
 use crate::role::Role;
 
 impl Resources {
-    /// What is reserved for nobody.
+    /// The unreserved resources.
     pub fn unreserved(&self) -> Self {
         self.filter(|own| !own.is_reserved())
     }
 
-    /// What is open to every role: regular, and reserved for nobody.
+    /// The resources open to every role: regular and unreserved.
     pub fn open(&self) -> Self {
         self.filter(Resource::is_open)
     }
 
-    /// What is reserved for exactly this role.
+    /// The resources reserved for exactly this role.
     pub fn reserved(&self, role: &Role) -> Self {
         self.filter(|own| own.is_reserved() && own.role() == role)
     }
 
-    /// What is reserved for this role or one above it.
+    /// The resources reserved for this role or an ancestor.
     pub fn reserved_for(&self, role: &Role) -> Self {
         self.filter(|own| own.is_reserved() && role.is_within(own.role()))
     }
 
-    /// What is reserved for anyone.
+    /// All reserved resources.
     pub fn all_reserved(&self) -> Self {
         self.filter(Resource::is_reserved)
     }
 
-    /// What is reserved, by the role that it is reserved for.
+    /// The reserved resources by role.
     pub fn reservations(&self) -> BTreeMap<Role, Self> {
         self.group(|own| own.is_reserved().then(|| own.role().clone()))
     }
 
-    /// What may be allocated to this role: unreserved, or reserved for it or one above it.
+    /// The resources that may be allocated to this role: unreserved, or reserved for it or an
+    /// ancestor.
     pub fn allocatable_to(&self, role: &Role) -> Self {
         self.filter(|own| own.is_allocatable_to(role))
     }
 
-    /// What can be taken back at any time.
+    /// The resources that can be taken back at any time.
     pub fn revocable(&self) -> Self {
         self.filter(Resource::is_revocable)
     }
 
-    /// What is regular: not revocable.
+    /// The regular resources: not revocable.
     pub fn non_revocable(&self) -> Self {
         self.filter(|own| !own.is_revocable())
     }
 
-    /// What is revocable and may be throttled: usage slack (S44, S45).
+    /// The revocable resources that may be throttled: usage slack.
     pub fn throttleable(&self) -> Self {
         self.filter(Resource::is_throttleable)
     }
 
-    /// What is revocable but may not be throttled: allocation slack (S44, S45).
+    /// The revocable resources that may not be throttled: allocation slack.
     pub fn non_throttleable(&self) -> Self {
         self.filter(|own| own.annotations().revocable == Some(Revocable::NonThrottleable))
     }
 
-    /// The shared ones.
+    /// The shared resources.
     pub fn shared(&self) -> Self {
         self.filter(Resource::is_shared)
     }
 
-    /// All but the shared ones.
+    /// All resources except the shared ones.
     pub fn non_shared(&self) -> Self {
         self.filter(|own| !own.is_shared())
     }
@@ -81,19 +82,19 @@ impl Resources {
         self.filter(Resource::is_persistent_volume)
     }
 
-    /// What is an amount.
+    /// The resources that are amounts.
     pub fn scalars(&self) -> Self {
         self.filter(|own| own.value().as_scalar().is_some())
     }
 
-    /// The amounts by name, whatever is said about them; a shared one counts once.
+    /// The amounts by name, whatever the annotations; a shared resource counts once.
     pub fn quantities(&self) -> Quantities {
         self.iter()
             .filter_map(|own| Some((own.name(), own.amount()?)))
             .collect()
     }
 
-    /// What is allocated, by the role it is allocated to.
+    /// The allocated resources by role.
     pub fn allocations(&self) -> BTreeMap<Role, Self> {
         self.group(|own| own.allocation_role().cloned())
     }
@@ -103,17 +104,17 @@ impl Resources {
         self.annotate(|notes| notes.allocation = Some(role.clone()))
     }
 
-    /// All of it, allocated to nobody.
+    /// All of it, without allocation.
     pub fn unallocate(&self) -> Self {
         self.annotate(|notes| notes.allocation = None)
     }
 
-    /// All of it without reservations.
+    /// All of it, without reservations.
     pub fn to_unreserved(&self) -> Self {
         self.annotate(|notes| notes.reservations.clear())
     }
 
-    /// All of it without reservations and allocation: what a tenant sees as plain.
+    /// All of it, without reservations and allocation: the plain form for a tenant.
     pub fn flatten(&self) -> Self {
         self.annotate(|notes| {
             notes.reservations.clear();
@@ -121,18 +122,18 @@ impl Resources {
         })
     }
 
-    /// All of it as a tenant may see it: the lender is hidden (SPEC 4.9.2).
+    /// All of it, without the lender, as a tenant may see it (SPEC 4.9.2).
     pub fn hide_lender(&self) -> Self {
         self.annotate(|notes| notes.lender = None)
     }
 
-    /// All of it as revocable resources of this kind, e.g. what an estimator has found.
+    /// All of it as revocable resources of this kind, e.g. an estimator's result.
     pub fn to_revocable(&self, revocable: Revocable) -> Result<Self, Invalid> {
         self.try_annotate(|notes| notes.revocable = Some(revocable))
     }
 
-    /// All of it as revocable resources that `lender` lends: unreserved, not throttleable, with
-    /// the lender noted (S43, SPEC 4.9.2).
+    /// All of it as revocable resources lent by `lender`: unreserved, not throttleable, with the
+    /// lender recorded (SPEC 4.9.2).
     pub fn lend(&self, lender: &Role) -> Result<Self, Invalid> {
         self.try_annotate(|notes| {
             notes.reservations.clear();
@@ -142,28 +143,28 @@ impl Resources {
         })
     }
 
-    /// What is lent, by the role that lends it.
+    /// The lent resources by lender.
     pub fn loans(&self) -> BTreeMap<Role, Self> {
         self.group(|own| own.annotations().lender.clone())
     }
 
-    /// All of it with the next reservation on its stack (RESERVE, SPEC 3.5).
+    /// All of it with one more reservation on each stack (RESERVE, SPEC 3.5).
     pub fn push_reservation(&self, reservation: &Reservation) -> Result<Self, Invalid> {
         self.try_annotate(|notes| notes.reservations.push(reservation.clone()))
     }
 
-    /// All of it without its newest reservations, which must be dynamic ones (UNRESERVE).
+    /// All of it without the newest reservations, which must be dynamic (UNRESERVE).
     pub fn pop_reservation(&self) -> Result<Self, Invalid> {
         self.iter().map(Resource::pop_reservation).collect()
     }
 
-    /// All of it with its annotations changed by `change`, which keeps them sound.
+    /// All of it with its annotations changed by `change`, which keeps them valid.
     fn annotate(&self, change: impl Fn(&mut Annotations)) -> Self {
         let mut items = Items::with_capacity(self.len());
         let mut last: Option<&Resource> = None;
         let mut alike = true;
         for own in self {
-            // Neighbours mostly share one note: so do their changed forms.
+            // Neighbours usually share one note: then their changed forms share one too.
             let changed = match (last, items.last()) {
                 (Some(before), Some(like)) if own.shares_note(before) => own.with_note_of(like),
                 _ => {
@@ -177,7 +178,7 @@ impl Resources {
             last = Some(own);
         }
         match alike {
-            // All said the same and do so still: they stay in their order.
+            // All annotations are equal before and after: the order does not change.
             true => Self::ordered(items),
             false => Self::canonical(items),
         }
@@ -230,7 +231,7 @@ mod tests {
 
     /// S89, SPEC 3.4: reservations for an ancestor are allocatable to descendants.
     #[test]
-    fn a_role_may_have_what_is_reserved_for_it_or_above() {
+    fn reservations_of_ancestors_are_allocatable() {
         let pool = parse("cpus:1;cpus(eng):2;cpus(eng/web):4;cpus(ops):8");
         assert_eq!(pool.unreserved(), parse("cpus:1"));
         assert_eq!(pool.reserved(&role("eng")), parse("cpus(eng):2"));
@@ -250,7 +251,7 @@ mod tests {
 
     /// S92: of 32 cpus and 65536 MB, 8 and 4096 are reserved; the rest stays for all.
     #[test]
-    fn a_reservation_turns_part_of_an_offer_into_the_roles_own() {
+    fn reserve_changes_part_of_an_offer() {
         let mut offer = parse("cpus:32;mem:65536");
         let wanted = parse("cpus:8;mem:4096");
         let reserved = wanted
@@ -265,7 +266,7 @@ mod tests {
 
     /// S44, S45: the two kinds of revocable are told apart, and the lender is hidden from tenants.
     #[test]
-    fn revocable_resources_are_kept_apart_by_kind() {
+    fn revocable_kinds_are_separate() {
         let slack = parse("cpus:2")
             .to_revocable(Revocable::Throttleable)
             .unwrap();
@@ -286,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn allocation_is_a_mark_that_comes_off_again() {
+    fn allocation_can_be_undone() {
         let pool = parse("cpus:1;mem:2;cpus(a):4;bugs:{x}");
         let allocated = pool.allocate(&role("a"));
         assert!(!pool.contains(&allocated) && allocated != pool);

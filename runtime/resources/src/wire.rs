@@ -1,7 +1,7 @@
-//! The wire's form of resources: serde structs of their own, validated on the way in.
+//! The wire form of resources: separate serde structs, validated on input.
 //!
-//! Each struct has the same fields always, so that it suits a format without schema. What comes
-//! from a peer is put into canonical order again and refused if no valid resource says it.
+//! Each struct always has the same fields, as a format without schema requires. Resources from a
+//! peer are brought into canonical order, and rejected if invalid.
 
 use std::fmt;
 
@@ -15,12 +15,11 @@ use crate::resource::Resource;
 use crate::resources::{Items, Resources};
 use crate::value::Value;
 
-/// Room that is made before the first entry is read: a peer's word for the length is no reason
-/// to allocate.
+/// Capacity reserved before the first entry is read: a peer's length is not trusted.
 const CAPACITY_MAX: usize = 64;
 
-/// The most copies of one resource that a wire may state. A large cluster has fewer of the same disk, and JSON, which has no
-/// word for copies, writes each of them out.
+/// Maximum copies of one resource on the wire. A large cluster has fewer of one disk, and JSON,
+/// which has no count of copies, writes each of them.
 const COPIES_MAX: u32 = 100_000;
 
 #[derive(Serialize)]
@@ -55,7 +54,7 @@ impl Serialize for Resource {
 }
 
 impl Incoming {
-    /// The resource that this says, if there can be one. It may share the note of one before.
+    /// The resource, if it is valid. It may share the note of `before`.
     fn resource(self, before: Option<&Resource>) -> Result<Resource, Invalid> {
         let Self {
             name,
@@ -80,13 +79,13 @@ impl<'de> Deserialize<'de> for Resource {
 }
 
 impl Resource {
-    /// So many copies of this one; other than one only of what is indivisible.
+    /// Sets the number of copies; other than one only for an indivisible resource.
     pub fn counted(mut self, copies: u32) -> Result<Self, Invalid> {
         if copies == 0 || (copies != 1 && !self.is_indivisible()) {
             return Err(Invalid::new(
                 "copies",
                 copies,
-                "at least 1, and just 1 of what can be divided",
+                "at least 1, and exactly 1 of a divisible resource",
             ));
         }
         self.copies = copies;
@@ -126,7 +125,7 @@ impl<'de> Deserialize<'de> for Resources {
     }
 }
 
-/// Reads a text that has a syntax, without keeping a copy of it.
+/// Reads a text with a syntax without copying it.
 pub(crate) struct TextVisitor<T>(pub &'static str, pub fn(&str) -> Result<T, Invalid>);
 
 impl<T> Visitor<'_> for TextVisitor<T> {

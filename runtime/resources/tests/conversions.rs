@@ -1,4 +1,5 @@
-//! The rules of operations (SPEC 3.5; S12, S13, S91, S92), each by name, and what holds for all of them whatever they are given.
+//! The rules of operations (SPEC 3.5; S12, S13, S91, S92), each by name, and what holds for all of
+//! them whatever they are given.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
@@ -7,8 +8,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use resources::{
-    Annotations, Conversion, Converted, DiskInfo, DiskSource, Invalid, Label, Labels, Name,
-    NotConverted, Reservation, Resource, Resources, Revocable, Role, Scalar, SourceKind,
+    Annotations, Conversion, ConversionError, Converted, DiskInfo, DiskSource, Invalid, Label,
+    Labels, Name, Reservation, Resource, Resources, Revocable, Role, Scalar, SourceKind,
     VolumeMode,
 };
 
@@ -30,7 +31,8 @@ fn one(resources: &Resources) -> Resource {
     resources.iter().next().unwrap().clone()
 }
 
-/// A volume of `size` megabytes on disk that is dynamically reserved for `ads`, with what is changed in its annotations.
+/// A volume of `size` megabytes on disk that is dynamically reserved for `ads`, with changed
+/// annotations.
 fn volume_with(id: &str, size: u32, change: impl FnOnce(&mut Annotations)) -> Resource {
     let disk = one(&reserved("disk:1", "ads"));
     let mut annotations = disk.annotations().clone();
@@ -65,13 +67,13 @@ fn destroy(volumes: impl IntoIterator<Item = Resource>) -> Conversion {
     }
 }
 
-/// Applies it to all that an agent has.
-fn apply(pool: &mut Resources, conversion: &Conversion) -> Result<Converted, NotConverted> {
+/// Applies the conversion to all of an agent's resources.
+fn apply(pool: &mut Resources, conversion: &Conversion) -> Result<Converted, ConversionError> {
     let total = pool.clone();
     conversion.apply(pool, &total)
 }
 
-/// It is against the rules: gives the field and what was expected.
+/// The field and the expected value of the error for a conversion that violates a rule.
 fn refused(conversion: &Conversion) -> (String, String) {
     let Invalid {
         field, expected, ..
@@ -80,7 +82,7 @@ fn refused(conversion: &Conversion) -> (String, String) {
 }
 
 #[test] // S92
-fn a_reservation_turns_part_of_an_offer_into_the_roles_own() {
+fn reserve_changes_part_of_an_offer() {
     let mut offer = parse("cpus:32;mem:65536");
     let resources = reserved("cpus:8;mem:4096", "ads");
     let reserve = Conversion::Reserve {
@@ -92,7 +94,7 @@ fn a_reservation_turns_part_of_an_offer_into_the_roles_own() {
 }
 
 #[test]
-fn several_operations_see_each_the_result_of_the_one_before() {
+fn operations_see_earlier_results() {
     let mut pool = parse("disk:1024");
     let resources = reserved("disk:512", "ads");
     let steps = [
@@ -120,7 +122,7 @@ fn several_operations_see_each_the_result_of_the_one_before() {
 }
 
 #[test]
-fn a_refinement_is_taken_off_to_what_it_refines_and_may_skip_levels() {
+fn unreserve_restores_the_refined_reservation() {
     let mut pool = parse("cpus(eng):4");
     let refined = parse("cpus(eng):3")
         .push_reservation(&Reservation::dynamic(role("eng/web/x"), None))
@@ -134,7 +136,7 @@ fn a_refinement_is_taken_off_to_what_it_refines_and_may_skip_levels() {
 }
 
 #[test]
-fn reservations_that_differ_in_labels_are_others_and_part_of_one_comes_off() {
+fn labelled_reservations_are_distinct_and_divisible() {
     let labelled = |value: &str| {
         let label = Label {
             key: "job".to_owned(),
@@ -160,7 +162,7 @@ fn reservations_that_differ_in_labels_are_others_and_part_of_one_comes_off() {
 }
 
 #[test]
-fn a_static_reservation_cannot_be_made_or_taken_off() {
+fn static_reservations_cannot_be_converted() {
     let resources = parse("cpus(ads):8");
     let made = refused(&Conversion::Reserve {
         resources: resources.clone(),
@@ -178,10 +180,10 @@ fn what_is_revocable_cannot_be_reserved() {
     let slack = parse("cpus:2")
         .to_revocable(Revocable::Throttleable)
         .unwrap();
-    // There is no way to even write it down.
+    // It cannot even be built.
     let reservation = Reservation::dynamic(role("ads"), None);
     assert!(slack.push_reservation(&reservation).is_err());
-    // And what a static reservation covers is no way around it.
+    // A reservation on top of a static one is rejected too.
     let fixed = parse("cpus(ads):2")
         .to_revocable(Revocable::Throttleable)
         .unwrap();
@@ -195,13 +197,13 @@ fn what_is_revocable_cannot_be_reserved() {
     let reserve = Conversion::Reserve { resources };
     assert!(matches!(
         apply(&mut pool, &reserve),
-        Err(NotConverted::Lacking(_))
+        Err(ConversionError::Lacking(_))
     ));
     assert_eq!(pool, slack);
 }
 
 #[test] // S13
-fn no_volume_comes_into_being_on_revocable_disk() {
+fn no_volume_on_revocable_disk() {
     let mut pool = parse("disk(ads):100")
         .to_revocable(Revocable::Throttleable)
         .unwrap();
@@ -213,12 +215,12 @@ fn no_volume_comes_into_being_on_revocable_disk() {
     let volume = Resource::annotated(Name::Disk, Scalar::whole(10), annotations).unwrap();
     assert!(matches!(
         apply(&mut pool, &create([volume])),
-        Err(NotConverted::Lacking(_))
+        Err(ConversionError::Lacking(_))
     ));
 }
 
 #[test]
-fn a_volume_needs_reserved_disk_an_id_of_its_own_and_a_path_in_the_sandbox() {
+fn created_volume_must_satisfy_all_rules() {
     let path = |path: &'static str| {
         volume_with("v", 10, |notes| {
             let disk = notes.disk.as_mut().unwrap();
@@ -263,11 +265,11 @@ fn a_volume_needs_reserved_disk_an_id_of_its_own_and_a_path_in_the_sandbox() {
         let before = pool.clone();
         assert!(matches!(
             apply(&mut pool, &again),
-            Err(NotConverted::Invalid(_))
+            Err(ConversionError::Invalid(_))
         ));
         assert_eq!(pool, before);
     }
-    // Wherever the other is: not in this offer, but on this agent.
+    // On this agent, though not in this offer.
     let total = pool.clone();
     let mut offer = reserved("disk:50", "ads");
     assert!(create([volume("v", 20)]).apply(&mut offer, &total).is_err());
@@ -280,11 +282,11 @@ fn a_volume_must_go_before_its_reservation() {
     let (field, expected) = refused(&Conversion::Unreserve { resources });
     assert_eq!(field, "unreserve.resources");
     assert!(expected.contains("destroyed first"), "{expected}");
-    // The disk below it is not there on its own either.
+    // The disk under it does not exist separately either.
     let resources = reserved("disk:10", "ads");
     let mut pool = volumes;
     assert!(apply(&mut pool, &Conversion::Unreserve { resources }).is_err());
-    // And a volume is not reserved further.
+    // A volume cannot be reserved further.
     let resources = pool
         .push_reservation(&Reservation::dynamic(role("ads/x"), None))
         .unwrap();
@@ -295,7 +297,7 @@ fn a_volume_must_go_before_its_reservation() {
 }
 
 #[test]
-fn only_a_divisible_volume_that_nobody_shares_changes_its_size() {
+fn only_divisible_unshared_volumes_resize() {
     let addition = |volume: &Resource| {
         let mut pool = Resources::from(volume.clone());
         apply(&mut pool, &destroy([volume.clone()])).unwrap();
@@ -338,7 +340,7 @@ fn only_a_divisible_volume_that_nobody_shares_changes_its_size() {
 }
 
 #[test]
-fn a_mounted_disk_becomes_a_volume_as_a_whole_or_not_at_all() {
+fn mount_disk_becomes_one_volume() {
     let whole = volume_with("v", 10, source(SourceKind::Mount));
     let mut pool = Resources::from(whole.clone());
     apply(&mut pool, &destroy([whole.clone()])).unwrap();
@@ -366,7 +368,7 @@ fn nothing_is_no_operation() {
 }
 
 #[test]
-fn an_allocation_goes_over_all_that_an_operation_names_and_comes_off_again() {
+fn operation_allocation_round_trips() {
     let bare = Conversion::GrowVolume {
         volume: volume("v", 10),
         addition: one(&reserved("disk:5", "ads")),
@@ -384,7 +386,8 @@ fn an_allocation_goes_over_all_that_an_operation_names_and_comes_off_again() {
     assert_eq!(step.converted.unallocate(), bare.step().unwrap().converted);
 }
 
-/// Pools of all that conversions look at: plain, reserved both ways and refined, volumes of each kind of disk, shared ones.
+/// Pools with all forms that conversions handle: plain, reserved in both ways and refined, volumes
+/// of each kind of disk, shared ones.
 fn pool() -> impl Strategy<Value = Resources> {
     let stacks = || {
         let ads = Reservation::fixed(role("ads"));
@@ -496,7 +499,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn an_operation_keeps_every_quantity_or_changes_nothing((pool, conversion) in some()) {
+    fn conversion_preserves_quantities_or_fails((pool, conversion) in some()) {
         let mut after = pool.clone();
         match conversion.apply(&mut after, &pool) {
             Ok(Converted { consumed, converted }) => {
@@ -510,7 +513,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_was_reserved_or_created_can_be_undone((pool, conversion) in some()) {
+    fn reserve_and_create_can_be_undone((pool, conversion) in some()) {
         let mut after = pool.clone();
         let undo = match conversion.apply(&mut after, &pool) {
             Err(_) => return Ok(()),
@@ -518,8 +521,8 @@ proptest! {
                 Conversion::Reserve { resources } => Conversion::Unreserve { resources },
                 Conversion::Create { volumes } => Conversion::Destroy { volumes },
                 Conversion::ShrinkVolume { volume, subtract } => {
-                    let stripped = Conversion::Destroy { volumes: volume.clone().into() }.step().unwrap();
-                    let mut addition = one(&stripped.converted);
+                    let underlying_disk = Conversion::Destroy { volumes: volume.clone().into() }.step().unwrap();
+                    let mut addition = one(&underlying_disk.converted);
                     prop_assert!(addition.shrink(subtract));
                     let smaller = conversion.step().unwrap().converted.persistent_volumes();
                     Conversion::GrowVolume { volume: one(&smaller), addition }
@@ -545,13 +548,13 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_operations_have_made_can_be_told_from_what_was_there((pool, conversion) in some()) {
+    fn results_of_operations_are_separable((pool, conversion) in some()) {
         let mut after = pool.clone();
         let applied = conversion.apply(&mut after, &pool).is_ok();
-        prop_assert_eq!(after.before_operations(), pool.before_operations());
+        prop_assert_eq!(after.without_operations(), pool.without_operations());
         let made = after.checkpointed();
         let rest = after.checked_sub(&made).unwrap();
-        prop_assert_eq!(rest.before_operations(), rest);
+        prop_assert_eq!(rest.without_operations(), rest);
         if applied && matches!(conversion, Conversion::Reserve { .. } | Conversion::Create { .. }) {
             prop_assert!(!made.is_empty());
         }

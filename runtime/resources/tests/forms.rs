@@ -22,7 +22,7 @@ fn written(resources: &Resources) -> Value {
     serde_json::to_value(json::Resources(resources.clone())).unwrap()
 }
 
-/// A shared volume with so many users.
+/// A shared volume with this number of users.
 fn volume(copies: u32, shared: bool) -> Resources {
     let disk = DiskInfo::persistent("v1", None, "data");
     let notes = Annotations {
@@ -38,9 +38,9 @@ fn volume(copies: u32, shared: bool) -> Resources {
         .into()
 }
 
-/// JSON writes each copy out, so a peer's word for their number is bounded.
+/// JSON writes each copy, so a peer's number of copies is bounded.
 #[test]
-fn a_wire_does_not_claim_a_million_copies() {
+fn wire_copies_are_bounded() {
     let config = bincode::config::standard();
     let claim = |copies| {
         let bytes = bincode::serde::encode_to_vec(volume(copies, true), config).unwrap();
@@ -58,7 +58,7 @@ fn a_wire_does_not_claim_a_million_copies() {
 
 /// S19: the resources of the golden offer.
 #[test]
-fn the_golden_offers_resources_are_read_and_written_alike() {
+fn golden_offer_resources_round_trip() {
     let golden = json!([
         { "name": "cpus", "type": "SCALAR", "scalar": { "value": 2.0 }, "role": "*" },
         { "name": "mem", "type": "SCALAR", "scalar": { "value": 512.0 }, "role": "*" },
@@ -86,7 +86,7 @@ fn throttle_info_is_read_and_written() {
 
 /// S92: the seed's resources, trailing commas, `framework_id` and all, inside a proper array.
 #[test]
-fn the_old_form_of_a_dynamic_reservation_is_read() {
+fn old_form_of_a_dynamic_reservation_is_read() {
     let text = r#"[
         { "name": "cpus", "type": "SCALAR", "scalar": { "value": 8 }, "role": "ads",
           "reservation": { "framework_id": "f1", "principal": "ops", }, },
@@ -102,7 +102,7 @@ fn the_old_form_of_a_dynamic_reservation_is_read() {
 
 /// S93: the seed's body is no JSON; the answer shows what one looks like.
 #[test]
-fn a_malformed_body_is_answered_with_a_well_formed_one() {
+fn malformed_body_error_shows_an_example() {
     let text = "{\n  { \"name\": \"cpus\" },\n  { \"name\": \"mem\" },\n}";
     let error = parse_resources(text).unwrap_err();
     assert_eq!(error.position, Some(5));
@@ -132,7 +132,7 @@ fn sloppy_forms_are_understood() {
 }
 
 #[test]
-fn what_json_says_wrongly_is_named_by_its_path() {
+fn json_errors_contain_the_path() {
     for (text, said) in [
         (
             "[{}]",
@@ -210,7 +210,7 @@ fn what_json_says_wrongly_is_named_by_its_path() {
 }
 
 #[test]
-fn a_refined_reservation_is_written_in_the_new_form_only() {
+fn refined_reservation_has_the_new_form_only() {
     let refined = parse("cpus(eng):1")
         .push_reservation(&Reservation::dynamic(role("eng/web"), None))
         .unwrap();
@@ -221,7 +221,7 @@ fn a_refined_reservation_is_written_in_the_new_form_only() {
 
 /// SPEC 3.5: shared ones are counted copies; a volume neither merges nor splits.
 #[test]
-fn volumes_are_counted_and_never_split() {
+fn volumes_are_counted_and_indivisible() {
     let two = volume(1, true) + volume(1, true);
     assert_eq!(two, volume(2, true));
     assert_eq!((two.len(), two.disk()), (1, Scalar::whole(100)));
@@ -250,7 +250,7 @@ fn volumes_are_counted_and_never_split() {
 
 /// SPEC 3.12: the flat form of the v0 endpoints.
 #[test]
-fn the_v0_object_has_all_four_amounts_and_marks_revocable_ones() {
+fn v0_object_has_all_amounts_and_revocable_suffixes() {
     let slack = parse("cpus:14")
         .to_revocable(Revocable::NonThrottleable)
         .unwrap();
@@ -297,14 +297,16 @@ fn the_wire_form_has_not_changed() {
         |all: &Resources| bincode::serde::encode_to_vec(all, bincode::config::standard()).unwrap();
     let mut golden = vec![2, 4];
     golden.extend(b"cpus");
-    golden.extend([0, 251, 0xa0, 0x0f, 1, 0, 5]); // 2000 thousandths, zigzag; one copy; no annotations
+    // 2000 thousandths, zigzag; one copy; no annotations
+    golden.extend([0, 251, 0xa0, 0x0f, 1, 0, 5]);
     golden.extend(b"ports");
     golden.extend([1, 1, 10, 20, 1, 0]); // one range
     assert_eq!(encode(&parse("cpus:2;ports:[10-20]")), golden);
     let reserved = encode(&parse("mem(ads):1"));
     let mut golden = vec![1, 3];
     golden.extend(b"mem");
-    golden.extend([0, 251, 0xd0, 0x07, 1, 1, 0, 0, 0, 1, 0, 3]); // annotated; one static reservation
+    // annotated; one static reservation
+    golden.extend([0, 251, 0xd0, 0x07, 1, 1, 0, 0, 0, 1, 0, 3]);
     golden.extend(b"ads");
     golden.extend([0, 0, 0, 0, 0]);
     assert_eq!(reserved, golden);
@@ -325,7 +327,7 @@ fn the_wire_form_has_not_changed() {
     assert_eq!(labelled, golden);
 }
 
-/// What no valid resource says is refused on the wire too.
+/// Invalid resources are rejected on the wire too.
 #[test]
 fn the_wire_refuses_what_is_invalid() {
     #[derive(serde::Serialize)]

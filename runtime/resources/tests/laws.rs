@@ -1,5 +1,5 @@
-//! The laws of the algebra (DESIGN section 4), for random resources of every kind: reserved in
-//! stacks, revocable, lent, allocated, on volumes and disks, shared, from providers.
+//! The laws of the algebra for random resources of every kind: reserved in stacks, revocable, lent,
+//! allocated, on volumes and disks, shared, from providers.
 
 #![allow(clippy::unwrap_used)] // a test that cannot go on panics
 
@@ -17,7 +17,7 @@ fn role(text: &str) -> Role {
     Role::new(text).unwrap()
 }
 
-/// Stacks that refine: the bottom static or dynamic, with and without principal and labels.
+/// Refined stacks: the bottom static or dynamic, with and without principal and labels.
 fn stack() -> impl Strategy<Value = Vec<Reservation>> {
     let entry = |text: &'static str, first: bool| {
         (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(move |(fixed, named, labelled)| {
@@ -111,7 +111,7 @@ fn annotations() -> impl Strategy<Value = Annotations> {
         )
 }
 
-/// A value for `name`; ranges and items come from the half of the world called `side`.
+/// A value for `name`; ranges and items come from the half of the number space called `side`.
 fn value(name: &'static str, side: u64) -> BoxedStrategy<Value> {
     match name {
         "ports" | "slots" => vec((0u64..30, 0u64..4), 1..5)
@@ -137,7 +137,7 @@ fn value(name: &'static str, side: u64) -> BoxedStrategy<Value> {
     }
 }
 
-/// One valid resource; what does not go together is left off.
+/// One valid resource; inconsistent annotations are omitted.
 fn resource(side: u64) -> impl Strategy<Value = Resource> {
     let names = vec![
         "cpus", "mem", "disk", "disk", "gpus", "ports", "bugs", "slots", "tokens",
@@ -188,7 +188,7 @@ fn some(side: u64) -> impl Strategy<Value = Resources> {
     vec(resource(side), 0..12).prop_map(|all| all.into_iter().collect())
 }
 
-/// Many slots, so that the way for long collections is taken.
+/// Many slots, for the code path of long collections.
 fn many(side: u64) -> impl Strategy<Value = Resources> {
     let slot = (0u32..60, 1u32..3).prop_map(move |(n, units)| {
         let text = format!(
@@ -223,7 +223,7 @@ proptest! {
     fn what_was_added_can_be_taken_away_again(a in many(0), b in many(1), c in some(0)) {
         prop_assert_eq!((&a + &b).checked_sub(&b), Ok(a.clone()));
         prop_assert_eq!((&b + &a).checked_sub(&b), Ok(a.clone()));
-        // The same half of the world: exact as long as the checked sum agrees.
+        // The same half: exact if the checked sum agrees.
         let mut sum = a.clone();
         if sum.checked_add(&c).is_ok() {
             prop_assert_eq!(sum.checked_sub(&c), Ok(a.clone()));
@@ -278,14 +278,14 @@ proptest! {
     }
 
     #[test]
-    fn equal_content_is_an_equal_value_and_an_equal_encoding(a in some(0), b in some(1)) {
+    fn equal_content_has_equal_value_and_encoding(a in some(0), b in some(1)) {
         let (sum, mus) = (&a + &b, &b + &a);
         prop_assert_eq!(encode(&sum), encode(&mus));
         prop_assert_eq!(decode(&encode(&sum)).unwrap(), mus);
     }
 
     #[test]
-    fn views_are_parts_and_the_parts_make_the_whole(a in some(0)) {
+    fn views_partition_the_collection(a in some(0)) {
         let ads = role("ads");
         prop_assert_eq!(&(a.unreserved() + a.all_reserved()), &a);
         prop_assert_eq!(&(a.revocable() + a.non_revocable()), &a);
@@ -315,7 +315,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_found_is_there_and_is_what_was_asked_for(pool in some(0), n in 0usize..12) {
+    fn find_result_is_contained_and_matches(pool in some(0), n in 0usize..12) {
         let own: Resources = pool.iter().take(n).cloned().collect();
         let target = own.flatten().hide_lender();
         let found = pool.find(&target);
@@ -335,7 +335,7 @@ proptest! {
         prop_assert!(most.contains(&cut.quantities()), "{} of {}", cut, most);
     }
 
-    /// A peer's bytes are refused or become a canonical value; they never take the process down.
+    /// A peer's bytes are rejected or become a canonical value; they never cause a panic.
     #[test]
     fn damaged_bytes_never_panic(a in some(0), at in any::<usize>(), byte in any::<u8>(), end in any::<usize>()) {
         let mut bytes = encode(&a);
@@ -355,7 +355,7 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_refused_with_a_place_or_prints_what_parses_back(
+    fn any_text_round_trips_or_has_an_error_position(
         text in prop_oneof![
             any::<String>(),
             "[a-c0-9:;()\\[\\]{},.*/ \\-]{0,40}",

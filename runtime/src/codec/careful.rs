@@ -1,9 +1,10 @@
-//! Careful decoding: a serde deserializer around another that believes no claim of the bytes.
+//! Careful decoding: wraps a serde deserializer, and trusts no length in the input.
 //!
-//! It counts elements of sequences and maps against the bytes there are, so that a claimed billion of
-//! nothing costs nothing; it makes room for no more of them than so few bytes could hold, so that a claimed
-//! million of large ones costs nothing either; it borrows text before copying it, so that a claimed length
-//! allocates nothing; and it bounds how deep values nest, so that the stack does not overflow. It changes no value.
+//! It counts elements of sequences and maps against the actual bytes, so a claimed billion of empty
+//! elements fails at once. It reserves no more room than the bytes could fill, so a claimed million
+//! of large elements allocates little. It borrows text before copying it, so a claimed length
+//! allocates nothing. It bounds the nesting depth, so the stack does not overflow. Decoded values
+//! are unchanged.
 
 use std::cell::Cell;
 use std::fmt;
@@ -14,22 +15,22 @@ use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
-/// How deep values may nest.
+/// Maximum nesting depth of values.
 const DEPTH_MAX: u16 = 128;
-/// Elements allowed beyond one per byte, for sequences of things that take no bytes.
+/// Elements allowed beyond one per byte, for sequences of empty elements.
 const FREE_ELEMENTS: usize = 4096;
 
-/// The longest way to a part of a value that an error tells, in bytes, save for its first step.
+/// Maximum length of the path in an error, in bytes, without its first step.
 const PLACE_MAX: usize = 200;
-/// Bytes that there must be for each element that room is made for in advance.
+/// Bytes required for each element with room reserved in advance.
 const BYTES_PER_ROOM: usize = 4;
 
-/// What may still be claimed.
+/// The number of elements that may still be claimed.
 pub(super) struct Budget {
     elements: Cell<usize>,
-    /// The most elements of one sequence that room is made for before they are read.
+    /// Maximum number of elements of one sequence whose room is reserved before they are read.
     room_max: usize,
-    /// Where in the value an error was met.
+    /// The path to the part that could not be decoded.
     place: Cell<String>,
 }
 
@@ -43,12 +44,13 @@ impl Budget {
         }
     }
 
-    /// The way to the part that could not be decoded, for example `agent.resources[2].copies`; empty if it is the whole.
+    /// The path to the part that could not be decoded, for example `agent.resources[2].copies`;
+    /// empty for the whole value.
     pub(super) fn place(&self) -> String {
         self.place.take()
     }
 
-    /// An error comes up through this part of a value.
+    /// Prepends this part to the path of an error.
     #[cold]
     fn blame(&self, names: &[&str], at: usize) {
         let inner = self.place.take();
@@ -84,7 +86,7 @@ impl Care<'_> {
         })
     }
 
-    /// The claimed number of elements, as far as room is made for them: they may be large, and are not there yet.
+    /// The claimed number of elements, capped: they may be large, and have not been read yet.
     fn room(self, claimed: Option<usize>) -> Option<usize> {
         claimed.map(|elements| elements.min(self.budget.room_max))
     }
@@ -132,7 +134,7 @@ impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for Carefully<'_, T> {
     }
 }
 
-/// Something of serde's, with the care taken so far.
+/// A serde object, with the current limits.
 struct Careful<'b, I> {
     inner: I,
     care: Care<'b>,
@@ -142,15 +144,15 @@ struct Careful<'b, I> {
 struct Compound<'b, V> {
     inner: V,
     care: Care<'b>,
-    /// Whether its elements were claimed by the bytes.
+    /// Whether the number of its elements comes from the bytes.
     counted: bool,
-    /// What its parts are called, if they have names.
+    /// The names of its parts, if they have any.
     names: Names,
 }
 
 type Names = &'static [&'static str];
 
-/// The parts of a compound value, one after the other.
+/// The consecutive parts of a compound value.
 struct Parts<'b, A> {
     inner: A,
     care: Care<'b>,
@@ -159,7 +161,7 @@ struct Parts<'b, A> {
 }
 
 impl<A> Parts<'_, A> {
-    /// Takes note of where it went wrong, if it did.
+    /// Records the place of an error.
     #[inline]
     fn noted<T, E>(&self, part: Result<T, E>) -> Result<T, E> {
         if part.is_err() {

@@ -1,6 +1,6 @@
-//! A body: the encoded bytes of a message that waits, shared by the ledger and the envelopes that carry it.
+//! The encoded bytes of a waiting message, shared by the sender's state and its envelopes.
 //!
-//! A plain value. It is encoded as bytes, not as a list of numbers, and is never looked into.
+//! A plain value, encoded as bytes and not as a list of numbers.
 
 use std::fmt;
 

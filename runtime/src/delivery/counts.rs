@@ -1,11 +1,10 @@
-//! What couriers and receivers of one node have met, for [`Node::counters`](crate::Node::counters).
-//!
-//! Numbers only; nothing is decided by them.
+//! Counts of the reliable senders and receivers of one node, for
+//! [`Node::counters`](crate::Node::counters).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// One number that only grows, or one that says how much there is now.
+/// A counter, or a gauge.
 #[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
@@ -19,28 +18,29 @@ impl Count {
     }
 }
 
-/// All of one node.
+/// All counts of one node.
 #[derive(Default)]
 pub(crate) struct Counts {
-    /// Messages that couriers took.
+    /// Messages accepted by reliable senders.
     pub(crate) accepted: Count,
-    /// Messages whose handling was acknowledged.
+    /// Messages acknowledged as handled.
     pub(crate) delivered: Count,
-    /// Messages that were sent another time.
+    /// Messages sent again.
     pub(crate) resent: Count,
-    /// Messages that were given up: expired, refused by the receiver, or left when their courier ended.
+    /// Messages given up: expired, refused by the receiver, or left when their reliable sender
+    /// ended.
     pub(crate) failed: Count,
-    /// Messages that were not taken because the bound was hit.
+    /// Messages refused because the bound was reached.
     pub(crate) full: Count,
-    /// Messages that wait now.
+    /// Messages waiting now.
     pub(crate) waiting: Count,
-    /// Bytes of those.
+    /// Their bytes.
     pub(crate) waiting_bytes: Count,
     /// Messages handled here.
     pub(crate) handled: Count,
-    /// Messages that came again after they had been handled here.
+    /// Messages that arrived again after they had been handled here.
     pub(crate) duplicates: Count,
-    /// Messages that came before one that was missing, and were asked for again.
+    /// Messages that arrived before a missing one, and must be resent.
     pub(crate) early: Count,
     /// Messages refused here.
     pub(crate) refused: Count,

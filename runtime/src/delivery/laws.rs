@@ -1,7 +1,8 @@
-//! Laws of the two ledgers: whatever is lost, doubled, delayed or reordered between them, and whoever restarts (S132).
+//! Properties of the sender's and the receiver's state under loss, duplication, delay, reordering
+//! and restarts.
 //!
-//! A sender's ledger and the ledgers of one receiver after another meet over a bag of envelopes and a bag of answers, from which
-//! a schedule made by chance takes, copies and drops. No actor and no clock is involved.
+//! A sender and successive receivers exchange a bag of envelopes and a bag of answers, from which a
+//! random schedule takes, copies and drops. No actor and no clock is involved.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,9 +11,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::incoming::Share;
-use super::outgoing::{Ends, Envelope, Mark, Outgoing, RESEND_FIRST, RESEND_MAX, Repeat};
-use super::{Body, Bounds, DeliveryError, Incoming, Packed, Taken};
+use super::dedup_receiver::Classified;
+use super::send_window::{Ends, Envelope, Mark, RESEND_FIRST, RESEND_MAX, Repeat, SendWindow};
+use super::{Body, Bounds, DedupReceiver, DeliveryError, EncodedMessage, SequenceAck};
 use crate::clock::Instant;
 use crate::identity::{NodeId, Pid};
 
@@ -22,24 +23,24 @@ const BOUNDS: Bounds = Bounds {
     age: Duration::from_secs(30),
 };
 
-/// One turn of fate. Numbers choose among what there is.
+/// One step of the schedule. Numbers select among the existing items.
 #[derive(Clone, Copy, Debug)]
 enum Fate {
-    /// A message of so many bytes is given to the courier.
+    /// A message of this many bytes is given to the reliable sender.
     Send(usize),
-    /// An envelope leaves, if one may.
+    /// An envelope is sent, if one may be.
     Leave,
-    /// An envelope arrives; a copy of it stays under way.
+    /// An envelope arrives; a copy of it may stay in transit.
     Arrive(usize, bool),
-    /// An envelope is lost, and perhaps somebody notices.
+    /// An envelope is lost; the sender may detect it.
     Lose(usize, bool),
-    /// An answer arrives; a copy of it stays under way.
+    /// An answer arrives; a copy of it may stay in transit.
     Answer(usize, bool),
     /// An answer is lost.
     LoseAnswer(usize),
     /// Time passes, in milliseconds.
     Pass(u64),
-    /// The receiver dies, and the sender is told of the next.
+    /// The receiver dies, and the sender switches to the next.
     Failover,
     /// The receiver dies and another has its name.
     Restart,
@@ -67,29 +68,29 @@ fn fates() -> impl Strategy<Value = Vec<Fate>> {
     prop::collection::vec(fate, 0..300)
 }
 
-/// One in seven messages is of a kind that nobody hears.
+/// One in seven messages is of a kind that the receiver does not accept.
 fn is_unheard(message: u32) -> bool {
     message % 7 == 3
 }
 
-/// One in five is to be sent once.
+/// One in five is sent once.
 fn is_once(message: u32) -> bool {
     message % 5 == 4
 }
 
 struct World {
     now: Instant,
-    outgoing: Outgoing<u32>,
-    incoming: Incoming,
+    outgoing: SendWindow<u32>,
+    incoming: DedupReceiver,
     envelopes: Vec<Envelope>,
-    answers: Vec<(Mark, Taken)>,
+    answers: Vec<(Mark, SequenceAck)>,
     accepted: u32,
-    /// What the present receiver has handled, in order.
+    /// Messages that the current receiver has handled, in order.
     handled: Vec<u32>,
-    /// What has been handled since the sender was last told of another receiver.
+    /// Messages handled since the sender last switched to another receiver.
     reached: BTreeSet<u32>,
     ends: BTreeMap<u32, Result<(), DeliveryError>>,
-    /// Which envelope brought what is to be sent once.
+    /// The envelope of each message that is sent once.
     once: BTreeMap<u32, Mark>,
 }
 
@@ -109,8 +110,8 @@ impl World {
     fn new() -> Self {
         Self {
             now: Instant::default(),
-            outgoing: Outgoing::new(BOUNDS),
-            incoming: Incoming::default(),
+            outgoing: SendWindow::new(BOUNDS),
+            incoming: DedupReceiver::default(),
             envelopes: Vec::new(),
             answers: Vec::new(),
             accepted: 0,
@@ -124,7 +125,7 @@ impl World {
     fn send(&mut self, bytes: usize) {
         let mut body = self.accepted.to_be_bytes().to_vec();
         body.resize(4 + bytes, 0);
-        let message = Packed {
+        let message = EncodedMessage {
             id: 1,
             version: 1,
             body: Body(Bytes::from(body)),
@@ -151,9 +152,9 @@ impl World {
     fn arrive(&mut self, envelope: &Envelope) {
         let floor = envelope.floor;
         let mut stream = self.incoming.take_out(&from(), 1, floor, self.now).unwrap();
-        let share = stream.share(envelope.mark.first, envelope.messages.len());
-        for message in &envelope.messages[share.fresh] {
-            if !stream.may_go_on() {
+        let parts = stream.classify(envelope.mark.first, envelope.messages.len());
+        for message in &envelope.messages[parts.fresh] {
+            if !stream.may_continue() {
                 break;
             }
             let Some(message) = message else {
@@ -162,7 +163,7 @@ impl World {
             };
             let number = u32::from_be_bytes(message.body.0[..4].try_into().unwrap());
             if is_unheard(number) {
-                stream.refuse(format!("{number} is not heard"));
+                stream.refuse(format!("{number} is not accepted"));
                 continue;
             }
             stream.handled();
@@ -177,7 +178,7 @@ impl World {
                 assert!(over, "{number} overtakes {earlier}");
             }
             if is_once(number) {
-                // A copy made on the way is no second sending, but it may reach another life.
+                // A copy made in transit is no second send, but it may reach another incarnation.
                 let first = *self.once.entry(number).or_insert(envelope.mark);
                 assert_eq!(first, envelope.mark, "{number} was sent twice");
             }
@@ -197,7 +198,7 @@ impl World {
                     "{message} reached the receiver"
                 ),
                 Err(DeliveryError::Refused { reason }) => {
-                    assert_eq!(*reason, format!("{message} is not heard"));
+                    assert_eq!(*reason, format!("{message} is not accepted"));
                 }
                 Err(DeliveryError::Lost) => assert!(is_once(message)),
                 Err(error) => assert!(matches!(error, DeliveryError::Expired { .. })),
@@ -207,7 +208,7 @@ impl World {
     }
 
     fn another_receiver(&mut self) {
-        self.incoming = Incoming::default();
+        self.incoming = DedupReceiver::default();
         self.handled.clear();
     }
 
@@ -252,7 +253,7 @@ impl World {
         assert!(self.outgoing.bytes() <= BOUNDS.bytes);
     }
 
-    /// The faults are over: whatever leaves arrives, and is answered.
+    /// The faults are over: every sent envelope arrives and is answered.
     fn recover(&mut self) {
         self.envelopes.clear();
         self.answers.clear();
@@ -279,7 +280,7 @@ proptest! {
 
     /// S132, W17.
     #[test]
-    fn each_message_is_handled_once_a_life_and_in_order_or_its_sender_is_told(fates in fates()) {
+    fn messages_are_handled_once_in_order_or_reported(fates in fates()) {
         let mut world = World::new();
         world.outgoing.retarget(true);
         for fate in fates {
@@ -301,32 +302,32 @@ fn at(millis: u64) -> Instant {
 
 /// S132.
 #[test]
-fn a_receiver_that_meets_a_stream_in_its_middle_begins_at_what_is_not_acknowledged() {
-    let mut incoming = Incoming::default();
+fn new_receiver_starts_at_the_unacknowledged_floor() {
+    let mut incoming = DedupReceiver::default();
     let stream = incoming.take_out(&from(), 1, 41, at(0)).unwrap();
-    let early = Share {
+    let early = Classified {
         duplicates: 0,
         early: 2,
         fresh: 2..2,
     };
-    assert_eq!(stream.share(43, 2), early, "41 and 42 are missing");
+    assert_eq!(stream.classify(43, 2), early, "41 and 42 are missing");
     let (duplicates, fresh) = (2, 2..5);
-    let known = Share {
+    let known = Classified {
         duplicates,
         early: 0,
         fresh,
     };
-    assert_eq!(stream.share(39, 5), known, "39 and 40 are over");
+    assert_eq!(stream.classify(39, 5), known, "39 and 40 are over");
 }
 
 /// S132.
 #[test]
-fn a_stream_is_forgotten_only_when_nothing_of_it_can_come_again() {
-    let mut incoming = Incoming::default();
+fn stream_is_forgotten_only_after_its_last_resend() {
+    let mut incoming = DedupReceiver::default();
     let other = Pid::new("other", NodeId::new("framework", 1), 2);
     let mut meet = |who: &Pid, now| {
         let mut stream = incoming.take_out(who, 1, 1, now).unwrap();
-        let fresh = stream.share(1, 1).fresh.len();
+        let fresh = stream.classify(1, 1).fresh.len();
         (0..fresh).for_each(|_| stream.handled());
         incoming.put_back(who.clone(), 1, stream);
         (fresh, incoming.len())
@@ -345,9 +346,9 @@ fn a_stream_is_forgotten_only_when_nothing_of_it_can_come_again() {
 }
 
 #[test]
-fn the_wait_before_something_is_sent_again_doubles_up_to_a_bound() {
-    let mut outgoing = Outgoing::new(Bounds::default());
-    let message = Packed {
+fn resend_delay_doubles_up_to_a_bound() {
+    let mut outgoing = SendWindow::new(Bounds::default());
+    let message = EncodedMessage {
         id: 1,
         version: 1,
         body: Body(Bytes::new()),
@@ -369,8 +370,14 @@ fn the_wait_before_something_is_sent_again_doubles_up_to_a_bound() {
     assert_eq!(waits, doubling.collect::<Vec<_>>());
 }
 
-/// Meets the first stream of this many nodes, or so many streams of one; how many were taken in.
-fn crowd(incoming: &mut Incoming, nodes: Range<u64>, of_each: Range<u64>, now: Instant) -> usize {
+/// Adds the first stream of this many nodes, or this many streams of one; returns how many were
+/// accepted.
+fn crowd(
+    incoming: &mut DedupReceiver,
+    nodes: Range<u64>,
+    of_each: Range<u64>,
+    now: Instant,
+) -> usize {
     let mut taken = 0;
     for node in nodes {
         let who = Pid::new("sender", NodeId::new("node", node), 1);
@@ -386,12 +393,12 @@ fn crowd(incoming: &mut Incoming, nodes: Range<u64>, of_each: Range<u64>, now: I
 
 /// S132.
 #[test]
-fn a_node_with_ever_new_streams_shuts_out_nobody_but_its_own_oldest() {
-    let mut incoming = Incoming::default();
+fn a_nodes_new_streams_replace_only_its_own() {
+    let mut incoming = DedupReceiver::default();
     assert_eq!(crowd(&mut incoming, 0..1, 0..70_000, at(0)), 70_000);
     assert_eq!(incoming.len(), 1_024);
     assert_eq!(crowd(&mut incoming, 1..2, 0..1, at(1)), 1);
-    // The one that was heard longest ago gives way.
+    // The least recently active one is replaced.
     assert_eq!(crowd(&mut incoming, 0..1, 69_000..69_001, at(2)), 1);
     assert_eq!(crowd(&mut incoming, 0..1, 70_000..70_001, at(3)), 1);
     let who = Pid::new("sender", NodeId::new("node", 0), 1);
@@ -400,10 +407,11 @@ fn a_node_with_ever_new_streams_shuts_out_nobody_but_its_own_oldest() {
     assert_eq!(incoming.len(), 1_024, "1,023 of that node, and one");
 }
 
-/// S132. Many schedulers come and go: those that say nothing any more give way to new ones long before they would be forgotten.
+/// S132. Many schedulers come and go: those that say nothing any more give way to new ones long
+/// before they would be forgotten.
 #[test]
-fn where_all_places_are_taken_the_silent_ones_are_given_away_after_ten_minutes() {
-    let mut incoming = Incoming::default();
+fn idle_streams_are_replaced_after_ten_minutes() {
+    let mut incoming = DedupReceiver::default();
     assert_eq!(crowd(&mut incoming, 0..65_536, 0..1, at(0)), 65_536);
     let minute = 60_000;
     assert_eq!(

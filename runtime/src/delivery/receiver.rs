@@ -1,61 +1,66 @@
-//! The receiver: opens what is numbered, and lets the actor's ordinary handlers hear each message once and in order.
+//! The receiver: unpacks numbered messages and passes each once and in order to the actor's
+//! ordinary handlers.
 //!
-//! Hears [`Numbered`] by way of the actor that embeds an [`Incoming`]. A message is acknowledged after its handler has
-//! returned, not before, so that what waits in the mailbox of an actor that falls is sent again to its next life. It
-//! believes who speaks only as far as the node is proved, and lets through what the actor's [`Ears`](crate::Ears) list.
+//! The actor embeds an [`DedupReceiver`] and handles [`Sequenced`]. A message is acknowledged after
+//! its handler has returned, not before, so messages in the mailbox of an actor that panics are
+//! resent to its next incarnation. The sender is verified only up to its node, and the actor's
+//! [`RemoteHandlers`](crate::RemoteHandlers) apply.
 
 use std::sync::Arc;
 
-use super::incoming::Stream;
-use super::{Incoming, NotTaken, Numbered, Packed, Taken};
+use super::dedup_receiver::Stream;
+use super::{DedupReceiver, EncodedMessage, NotAcknowledged, SequenceAck, Sequenced};
 use crate::context::Context;
 use crate::link::Sender;
-use crate::process::{EarTable, Process};
+use crate::process::{HandlerTable, Process};
 
-/// Handles what is new in `numbered` by the actor's own handlers, and gives the answer to it.
+/// Passes the new messages of `numbered` to the actor's own handlers, and returns the
+/// acknowledgement.
 ///
-/// To be called from the actor's `Handler<Numbered>`, with where it keeps its [`Incoming`]; see the [module](super).
-/// While a message is handled, `ctx.sender()` names the actor that gave it to the courier. The handlers' results go
-/// nowhere: what wants an answer is asked.
+/// Call it from the actor's `Handler<Sequenced>`, with the accessor of its [`DedupReceiver`]; see
+/// the [module](super). While a message is handled, `ctx.sender()` is the actor that gave it to the
+/// reliable sender. The results of the handlers are dropped: use an ask for a message that needs a
+/// reply.
 ///
-/// A handler that panics takes the actor with it, as always. Its message has not been acknowledged, so it is sent
-/// again to the actor's next life, until it is too old.
+/// A handler that panics ends the actor, as always. Its message has not been acknowledged, so it is
+/// resent to the actor's next incarnation, until it expires.
 pub fn take<A: Process>(
     actor: &mut A,
-    incoming: fn(&mut A) -> &mut Incoming,
-    numbered: Numbered,
+    incoming: fn(&mut A) -> &mut DedupReceiver,
+    numbered: Sequenced,
     ctx: &mut Context<A>,
-) -> Result<Taken, NotTaken> {
+) -> Result<SequenceAck, NotAcknowledged> {
     take_some(actor, incoming, numbered, usize::MAX, ctx)
 }
 
-/// What is numbered, with who sent it: for an actor that does not handle it at once.
+/// Sequenced messages with their sender, for an actor that does not handle them at once.
 #[derive(Debug)]
-pub struct Held {
-    numbered: Numbered,
+pub struct HeldSequence {
+    numbered: Sequenced,
     sender: Option<Arc<Sender>>,
 }
 
-impl Held {
-    /// To be called while the envelope is being handled. Whoever holds it for some seconds is sent it again.
-    pub fn new<A: Process>(numbered: Numbered, ctx: &Context<A>) -> Self {
+impl HeldSequence {
+    /// Call it while the envelope is being handled. If it is held for some seconds, the reliable
+    /// sender resends it.
+    pub fn new<A: Process>(numbered: Sequenced, ctx: &Context<A>) -> Self {
         let sender = ctx.sender.clone();
         Self { numbered, sender }
     }
 
-    /// What is held.
-    pub fn numbered(&self) -> &Numbered {
+    /// The held messages.
+    pub fn numbered(&self) -> &Sequenced {
         &self.numbered
     }
 
-    /// Handles it as [`take`] does, but at most so many messages that are new. The others are sent again.
+    /// Handles it as [`take`] does, but at most `most` new messages. The others are resent.
     pub fn take<A: Process>(
         self,
         actor: &mut A,
-        incoming: fn(&mut A) -> &mut Incoming,
+        incoming: fn(&mut A) -> &mut DedupReceiver,
         most: usize,
         ctx: &mut Context<A>,
-    ) -> Result<Taken, NotTaken> {
+    ) -> Result<SequenceAck, NotAcknowledged> {
         let Self { numbered, sender } = self;
         let before = std::mem::replace(&mut ctx.sender, sender);
         let taken = take_some(actor, incoming, numbered, most, ctx);
@@ -66,17 +71,17 @@ impl Held {
 
 fn take_some<A: Process>(
     actor: &mut A,
-    incoming: fn(&mut A) -> &mut Incoming,
-    numbered: Numbered,
+    incoming: fn(&mut A) -> &mut DedupReceiver,
+    numbered: Sequenced,
     most: usize,
     ctx: &mut Context<A>,
-) -> Result<Taken, NotTaken> {
-    let sender = speaker(&numbered, ctx)?;
-    let Some(ears) = ctx.ears() else {
+) -> Result<SequenceAck, NotAcknowledged> {
+    let sender = verified_sender(&numbered, ctx)?;
+    let Some(handlers) = ctx.handlers() else {
         let reason = "the actor is ending".to_owned();
-        return Err(NotTaken::NotNow { reason });
+        return Err(NotAcknowledged::NotNow { reason });
     };
-    let Numbered {
+    let Sequenced {
         from,
         stream: number,
         floor,
@@ -85,21 +90,21 @@ fn take_some<A: Process>(
     } = numbered;
     let now = ctx.clock().now();
     let mut stream = incoming(actor).take_out(&from, number, floor, now)?;
-    let share = stream.share(first, messages.len());
+    let parts = stream.classify(first, messages.len());
     let counts = ctx.node().clone();
     let counts = &counts.counts().delivery;
-    counts.duplicates.add(share.duplicates);
-    counts.early.add(share.early);
+    counts.duplicates.add(parts.duplicates);
+    counts.early.add(parts.early);
     let envelope_sender = std::mem::replace(&mut ctx.sender, sender);
-    for message in messages[share.fresh].iter().take(most) {
-        if !stream.may_go_on() || !ctx.may_go_on() {
+    for message in messages[parts.fresh].iter().take(most) {
+        if !stream.may_continue() || !ctx.may_continue() {
             break;
         }
         let Some(message) = message else {
             stream.handled();
             continue;
         };
-        match open(actor, &ears, message, &mut stream, ctx) {
+        match open(actor, &handlers, message, &mut stream, ctx) {
             true => counts.handled.add(1),
             false => counts.refused.add(1),
         }
@@ -110,11 +115,11 @@ fn take_some<A: Process>(
     Ok(taken)
 }
 
-/// Who speaks in it, as its messages' handlers will see it; `None` for an actor of this node.
-fn speaker<A: Process>(
-    numbered: &Numbered,
+/// The sender, as the messages' handlers will see it; `None` for an actor of this node.
+fn verified_sender<A: Process>(
+    numbered: &Sequenced,
     ctx: &Context<A>,
-) -> Result<Option<Arc<Sender>>, NotTaken> {
+) -> Result<Option<Arc<Sender>>, NotAcknowledged> {
     let sender = ctx.sender();
     let node = sender.map_or(ctx.node().id(), |sender| &sender.peer.node);
     if numbered.from.node() != node {
@@ -122,7 +127,7 @@ fn speaker<A: Process>(
             "from is {}: expected an actor of the sending node, {node}",
             numbered.from
         );
-        return Err(NotTaken::Never { reason });
+        return Err(NotAcknowledged::Never { reason });
     }
     Ok(sender.map(|sender| {
         Arc::new(Sender {
@@ -132,34 +137,38 @@ fn speaker<A: Process>(
     }))
 }
 
-/// Handles the message wanted next, or refuses it; whether it was handled.
+/// Handles or refuses the next expected message; true if it was handled.
 fn open<A: Process>(
     actor: &mut A,
-    ears: &EarTable,
-    message: &Packed,
+    handlers: &HandlerTable,
+    message: &EncodedMessage,
     stream: &mut Stream,
     ctx: &mut Context<A>,
 ) -> bool {
     let role = ctx.sender().map(|sender| sender.peer.role);
-    let refusal = match ears.ear(message.id, message.version) {
+    let refusal = match handlers.handler(message.id, message.version) {
         None => format!(
-            "{} does not hear message {:08x} v{}",
+            "{} does not accept message {:08x} v{}",
             ctx.pid(),
             message.id,
             message.version
         ),
-        Some(ear) => match role.filter(|role| !ear.roles.contains(*role)) {
-            Some(role) => format!("{} does not hear {} from role {role}", ctx.pid(), ear.name),
-            None => match ear.hear_now(actor, ctx, &message.body.0) {
+        Some(handler) => match role.filter(|role| !handler.roles.contains(*role)) {
+            Some(role) => format!(
+                "{} does not accept {} from role {role}",
+                ctx.pid(),
+                handler.name
+            ),
+            None => match handler.handle_now(actor, ctx, &message.body.0) {
                 Ok(()) => {
                     stream.handled();
                     return true;
                 }
-                Err(garbled) => format!("{} v{} {}", ear.name, ear.version, garbled.reason),
+                Err(garbled) => format!("{} v{} {}", handler.name, handler.version, garbled.reason),
             },
         },
     };
-    tracing::warn!(reason = refusal, "a numbered message is refused");
+    tracing::warn!(reason = refusal, "refusing sequenced message");
     stream.refuse(refusal);
     false
 }

@@ -1,4 +1,4 @@
-//! Stories about couriers and their receivers, over links that break and receivers that die.
+//! Reliable senders and their receivers, over links that break and receivers that die.
 
 use std::time::Duration;
 
@@ -7,19 +7,20 @@ use crate::codec;
 use crate::identity::NodeId;
 use crate::memory::Network;
 use crate::prelude::*;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
 mod desk;
 use desk::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A framework's node with a courier, a master's node with a desk, and a link between them.
+/// A framework's node with a reliable sender, a master's node with a receiver, and a link between
+/// them.
 struct Stage {
     network: Network,
     framework: Node,
     master: Node,
-    courier: Courier,
+    courier: ReliableSender,
     desk: Pid,
     diary: Diary,
 }
@@ -27,10 +28,10 @@ struct Stage {
 impl Stage {
     async fn new(network: Network, bounds: Bounds) -> Self {
         let framework = network.node("framework", Role::Framework, &[Role::Master]);
-        let courier = framework.courier(bounds).unwrap();
+        let courier = framework.reliable_sender(bounds).unwrap();
         let diary = Diary::default();
         let master = network.node("master", Role::Master, &[Role::Framework]);
-        let actor = Desk::new(&network, &diary);
+        let actor = RecordingReceiver::new(&network, &diary);
         master.spawn("desk", actor).unwrap();
         let desk = framework.find("master", "desk", SECOND).await.unwrap();
         courier.retarget(&desk);
@@ -69,8 +70,8 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
 
 /// S132.
 #[test]
-fn what_is_said_while_the_link_is_broken_arrives_once_and_in_order_when_it_is_back() {
-    rehearse_network(|network| async move {
+fn messages_sent_while_disconnected_arrive_once_in_order() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         assert_eq!(stage.courier.send(Note(0)).unwrap().await, Ok(()));
         stage.network.sever("framework", "master");
@@ -96,8 +97,8 @@ fn what_is_said_while_the_link_is_broken_arrives_once_and_in_order_when_it_is_ba
 
 /// S132, W17.
 #[test]
-fn what_was_handled_but_not_acknowledged_comes_again_and_is_not_handled_twice() {
-    rehearse_network(|network| async move {
+fn unacknowledged_messages_are_resent_but_handled_once() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.courier.send(Note(1)).unwrap();
         let cut = stage.courier.send(Cut(2)).unwrap();
@@ -118,8 +119,8 @@ fn what_was_handled_but_not_acknowledged_comes_again_and_is_not_handled_twice() 
 
 /// S132.
 #[test]
-fn what_a_failed_receiver_has_not_acknowledged_reaches_the_next_one_on_another_node() {
-    rehearse_network(|network| async move {
+fn unacknowledged_messages_reach_the_next_receiver() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         assert_eq!(stage.courier.send(Note(1)).unwrap().await, Ok(()));
         stage.courier.send(Cut(2)).unwrap();
@@ -132,7 +133,7 @@ fn what_a_failed_receiver_has_not_acknowledged_reaches_the_next_one_on_another_n
             .node("standby", Role::Master, &[Role::Framework]);
         let diary = Diary::default();
         standby
-            .spawn("desk", Desk::new(&stage.network, &diary))
+            .spawn("desk", RecordingReceiver::new(&stage.network, &diary))
             .unwrap();
         let desk = stage
             .framework
@@ -153,8 +154,8 @@ fn what_a_failed_receiver_has_not_acknowledged_reaches_the_next_one_on_another_n
 
 /// S132.
 #[test]
-fn what_made_its_receiver_fall_and_what_waited_behind_it_reach_its_next_life() {
-    rehearse_network(|network| async move {
+fn messages_after_a_panic_reach_the_next_incarnation() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         let (network, diary) = (stage.network.clone(), stage.diary.clone());
         let policy = Supervision::Restart {
@@ -162,9 +163,9 @@ fn what_made_its_receiver_fall_and_what_waited_behind_it_reach_its_next_life() {
             backoff_max: SECOND,
             limit: 1,
         };
-        let make = move || Desk::new(&network, &diary);
+        let make = move || RecordingReceiver::new(&network, &diary);
         stage.master.supervise("office", policy, make).unwrap();
-        // Whoever has the name: nobody need tell the courier of the restart.
+        // The owner of the name: the reliable sender needs no notice of the restart.
         let office = Pid::new("office", stage.master.id().clone(), 0);
         stage.courier.retarget(&office);
         assert_eq!(stage.courier.send(Note(1)).unwrap().await, Ok(()));
@@ -172,14 +173,15 @@ fn what_made_its_receiver_fall_and_what_waited_behind_it_reach_its_next_life() {
         stage.courier.send(FallOnce(3)).unwrap();
         let last = stage.courier.send(Note(4)).unwrap();
         assert_eq!(last.await, Ok(()));
-        // Once in each life: 2 was handled, but the life that did ended before it could say so.
+        // Once per incarnation: 2 was handled, but that incarnation ended before it could
+        // acknowledge it.
         assert_eq!(stage.handled(), ["1", "2", "falling", "2", "3", "4"]);
     });
 }
 
 #[test]
-fn a_receiver_that_rests_handles_once_what_was_sent_to_it_again_and_again() {
-    rehearse_network(|network| async move {
+fn slow_receiver_handles_resent_messages_once() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.courier.send(Rest).unwrap();
         stage.courier.send(Note(0)).unwrap();
@@ -197,10 +199,10 @@ fn a_receiver_that_rests_handles_once_what_was_sent_to_it_again_and_again() {
 }
 
 #[test]
-fn what_the_receiver_does_not_hear_is_refused_to_its_sender_and_the_rest_is_delivered() {
-    rehearse_network(|network| async move {
+fn unaccepted_messages_are_refused_and_others_delivered() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
-        let unheard = stage.courier.send(Unheard).unwrap();
+        let unheard = stage.courier.send(NotAccepted).unwrap();
         let note = stage.courier.send(Note(1)).unwrap();
         let wrong_role = stage.courier.send(MastersOnly).unwrap();
         let reason = |end| match end {
@@ -208,7 +210,7 @@ fn what_the_receiver_does_not_hear_is_refused_to_its_sender_and_the_rest_is_deli
             other => panic!("{other:?}"),
         };
         let refusal = reason(unheard.await);
-        assert!(refusal.contains("does not hear message"), "{refusal}");
+        assert!(refusal.contains("does not accept message"), "{refusal}");
         let refusal = reason(wrong_role.await);
         assert!(
             refusal.ends_with("masters_only from role framework"),
@@ -225,15 +227,15 @@ fn what_the_receiver_does_not_hear_is_refused_to_its_sender_and_the_rest_is_deli
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_refused_and_breaks_no_link() {
-    rehearse_network(|network| async move {
+fn undecodable_body_is_refused_without_closing_the_link() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
-        let numbered = Numbered {
+        let numbered = Sequenced {
             from: Pid::new("forger", stage.framework.id().clone(), 9),
             stream: 1,
             floor: 1,
             first: 1,
-            messages: vec![Some(Packed {
+            messages: vec![Some(EncodedMessage {
                 id: Note::ID,
                 version: Note::VERSION,
                 body: Body(vec![1, 2, 3].into()),
@@ -249,10 +251,10 @@ fn a_body_that_cannot_be_read_is_refused_and_breaks_no_link() {
 }
 
 #[test]
-fn nobody_is_believed_who_speaks_for_an_actor_of_another_node() {
-    rehearse_network(|network| async move {
+fn sender_of_another_node_is_rejected() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
-        let numbered = Numbered {
+        let numbered = Sequenced {
             from: Pid::new("scheduler", NodeId::new("other", 5), 1),
             stream: 1,
             floor: 1,
@@ -261,32 +263,32 @@ fn nobody_is_believed_who_speaks_for_an_actor_of_another_node() {
         };
         let taken = stage.framework.ask(&stage.desk, numbered, SECOND).await;
         assert!(
-            matches!(taken, Ok(Err(NotTaken::Never { .. }))),
+            matches!(taken, Ok(Err(NotAcknowledged::Never { .. }))),
             "{taken:?}"
         );
     });
 }
 
 #[test]
-fn the_handler_sees_the_actor_that_speaks_and_not_the_one_that_carries() {
-    struct Speaker(Pid, Option<Courier>);
+fn handler_sees_the_original_sender() {
+    struct Speaker(Pid, Option<ReliableSender>);
     impl Actor for Speaker {
         type Context = Context<Self>;
         fn started(&mut self, ctx: &mut Context<Self>) {
-            let courier = ctx.courier(Bounds::default()).unwrap();
+            let courier = ctx.reliable_sender(Bounds::default()).unwrap();
             courier.retarget(&self.0);
             courier.send(WhoAmI).unwrap();
             self.1 = Some(courier);
         }
     }
     impl Process for Speaker {}
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         let speaker = Speaker(stage.desk.clone(), None);
         stage.framework.spawn("scheduler", speaker).unwrap();
         stage.pass(1).await;
         assert_eq!(stage.handled(), [r#"Some("scheduler") of framework"#]);
-        // On the receiver's own node nothing is encoded but the message, and nobody is named.
+        // On the receiver's own node only the message is encoded, and there is no sender.
         let speaker = Speaker(stage.desk.clone(), None);
         stage.master.spawn("scheduler", speaker).unwrap();
         stage.pass(1).await;
@@ -295,8 +297,8 @@ fn the_handler_sees_the_actor_that_speaks_and_not_the_one_that_carries() {
 }
 
 #[test]
-fn what_is_sent_once_keeps_its_place_and_never_comes_twice() {
-    rehearse_network(|network| async move {
+fn send_once_keeps_order_and_never_repeats() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.courier.send(Note(1)).unwrap();
         let lost = stage.courier.send_once(Cut(2)).unwrap();
@@ -307,7 +309,7 @@ fn what_is_sent_once_keeps_its_place_and_never_comes_twice() {
             .node("standby", Role::Master, &[Role::Framework]);
         let diary = Diary::default();
         standby
-            .spawn("desk", Desk::new(&stage.network, &diary))
+            .spawn("desk", RecordingReceiver::new(&stage.network, &diary))
             .unwrap();
         let desk = stage
             .framework
@@ -326,8 +328,8 @@ fn what_is_sent_once_keeps_its_place_and_never_comes_twice() {
 
 /// S132.
 #[test]
-fn the_bound_in_memory_fails_loudly_and_what_was_taken_before_is_delivered() {
-    rehearse_network(|network| async move {
+fn memory_bound_fails_and_accepted_messages_are_delivered() {
+    simulate_network(|network| async move {
         let bounds = Bounds {
             messages: 3,
             bytes: 1000,
@@ -359,8 +361,8 @@ fn the_bound_in_memory_fails_loudly_and_what_was_taken_before_is_delivered() {
 
 /// S132.
 #[test]
-fn the_bound_in_time_fails_loudly_and_what_is_younger_is_delivered() {
-    rehearse_network(|network| async move {
+fn expired_messages_fail_and_younger_are_delivered() {
+    simulate_network(|network| async move {
         let age = Duration::from_secs(60);
         let bounds = Bounds {
             age,
@@ -390,8 +392,8 @@ fn the_bound_in_time_fails_loudly_and_what_is_younger_is_delivered() {
 }
 
 #[test]
-fn without_a_new_target_it_tries_again_by_itself_at_least_every_ten_seconds() {
-    rehearse_network(|network| async move {
+fn sender_retries_at_least_every_ten_seconds() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.network.sever("framework", "master");
         let receipt = stage.courier.send(Note(1)).unwrap();
@@ -405,8 +407,8 @@ fn without_a_new_target_it_tries_again_by_itself_at_least_every_ten_seconds() {
 }
 
 #[test]
-fn messages_of_all_sizes_keep_their_order_and_small_ones_share_envelopes() {
-    rehearse_network(|network| async move {
+fn all_sizes_keep_order_and_small_messages_share_envelopes() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         for round in 0..4 {
             (0..1000).for_each(|n| drop(stage.courier.send(Note(round * 1000 + n)).unwrap()));
@@ -423,15 +425,15 @@ fn messages_of_all_sizes_keep_their_order_and_small_ones_share_envelopes() {
         let envelopes = desk
             .handled
             .iter()
-            .find(|(name, _)| name.ends_with("Numbered"));
+            .find(|(name, _)| name.ends_with("Sequenced"));
         assert!(envelopes.is_some_and(|(_, count)| *count < 40), "{desk:?}");
         assert_eq!(stage.count("resent"), 0.0);
     });
 }
 
 #[test]
-fn a_courier_that_is_let_go_says_that_what_waits_has_failed() {
-    rehearse_network(|network| async move {
+fn dropped_sender_fails_its_waiting_messages() {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.courier.pause();
         let receipt = stage.courier.send(Note(1)).unwrap();
@@ -446,7 +448,7 @@ fn a_courier_that_is_let_go_says_that_what_waits_has_failed() {
 
 #[test]
 fn a_node_that_shuts_down_ends_its_couriers() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let stage = Stage::new(network, Bounds::default()).await;
         stage.courier.pause();
         let receipt = stage.courier.send(Note(1)).unwrap();
@@ -460,13 +462,13 @@ fn a_node_that_shuts_down_ends_its_couriers() {
 /// Released messages never change: see `protocol`'s golden bytes.
 #[test]
 fn an_envelope_and_its_answers_keep_their_bytes() {
-    let numbered = Numbered {
+    let numbered = Sequenced {
         from: Pid::new("s", NodeId::new("f", 2), 7),
         stream: 3,
         floor: 4,
         first: 5,
         messages: vec![
-            Some(Packed {
+            Some(EncodedMessage {
                 id: 0x0102_0304,
                 version: 1,
                 body: Body(vec![9, 8].into()),
@@ -480,17 +482,17 @@ fn an_envelope_and_its_answers_keep_their_bytes() {
         1, b's', 1, b'f', 2, 7, 3, 4, 5, 2, 1, 252, 4, 3, 2, 1, 1, 2, 9, 8, 0,
     ];
     assert_eq!(bytes, expected);
-    assert_eq!(codec::decode::<Numbered>(&bytes), Ok(numbered));
-    let taken = Taken {
+    assert_eq!(codec::decode::<Sequenced>(&bytes), Ok(numbered));
+    let taken = SequenceAck {
         next: 6,
         refused: vec![(5, "no".to_owned())],
     };
-    let answers: [Result<Taken, NotTaken>; 3] = [
+    let answers: [Result<SequenceAck, NotAcknowledged>; 3] = [
         Ok(taken),
-        Err(NotTaken::NotNow {
+        Err(NotAcknowledged::NotNow {
             reason: "a".to_owned(),
         }),
-        Err(NotTaken::Never {
+        Err(NotAcknowledged::Never {
             reason: "b".to_owned(),
         }),
     ];

@@ -1,22 +1,23 @@
-//! The queues of an inbox. A large message is announced in order, comes on a stream of its own, and whatever follows it to the same actor
-//! waits for it here; so does what follows a message that waits for room in its mailbox.
+//! The queues of an inbox. A large message is announced in order and comes on a stream of its own;
+//! later messages to the same actor wait for it here. So do messages behind one that waits for room
+//! in its mailbox.
 //!
-//! Never lets a later message overtake an announced one; bounded by the inbox's own bounds.
+//! A later message never overtakes an announced one. The inbox's bounds apply.
 
 use super::*;
 
-/// Bytes that may wait for bulks or room, the book-keeping of each message included.
+/// Maximum bytes that wait for bulks or room, including the overhead of each message.
 const HELD_MAX: usize = 2 * BODY_MAX;
-/// What a message that waits takes beside its bytes: its place in a queue that doubles when it is full, and what the heap adds to it. Without
-/// this a million tells of some bytes would cost many times what is counted.
-const HELD_BESIDE: usize = 2 * size_of::<Held>() + 16;
-/// Bulks that may be under way at once, or wait, or be decoded.
+/// The overhead of a waiting message: its place in a queue that doubles when it is full, and the
+/// heap's own. Without it, a million tiny tells would take many times the counted memory.
+const HELD_OVERHEAD: usize = 2 * size_of::<Held>() + 16;
+/// Maximum number of bulks in transit, waiting or being decoded.
 const BULKS_MAX: usize = 2048;
 
 pub(super) enum Held {
     /// The place of a bulk that has not arrived.
     Awaited(u64),
-    /// A bulk that has arrived while one before it has not been heard.
+    /// A bulk that has arrived while an earlier one is not delivered.
     Arrived {
         token: u64,
         header: Vec<u8>,
@@ -26,7 +27,7 @@ pub(super) enum Held {
     Decoding(usize),
     /// An ordinary frame.
     Frame(Vec<u8>),
-    /// The exit of this number came here.
+    /// The position of the exit with this number.
     Exit(u64),
 }
 
@@ -41,9 +42,9 @@ impl Held {
     }
 }
 
-/// What so many bytes take that wait.
+/// The memory of a waiting message of this many bytes.
 pub(super) fn kept(bytes: usize) -> usize {
-    bytes + HELD_BESIDE
+    bytes + HELD_OVERHEAD
 }
 
 impl Inbox {
@@ -65,7 +66,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Counts so many bytes more. What is being decoded has some room of its own: before it was, it had that of what a transport reads.
+    /// Counts additional bytes. Bulks being decoded have some room of their own: before, they were
+    /// in the room of the transport's reader.
     pub(super) fn grow(&mut self, bytes: usize) -> Result<(), Garbled> {
         self.held_bytes += bytes;
         if self.held_bytes > HELD_MAX + self.decoding_bytes.min(BODY_MAX) {
@@ -76,7 +78,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// Keeps an exit until all messages received before it have been handed to their actors.
+    /// Keeps an exit until all messages received before it have been delivered.
     pub(super) fn hold_exit(&mut self, frame: &[u8]) -> Result<(), Garbled> {
         self.grow(kept(frame.len()))?;
         self.exits_numbered += 1;
@@ -89,14 +91,14 @@ impl Inbox {
         }
         self.exits.push_back(WaitingExit {
             number: self.exits_numbered,
-            newest_bulk: self.unheard.last().copied().unwrap_or(0),
+            newest_bulk: self.undelivered.last().copied().unwrap_or(0),
             queues,
             frame: frame.to_vec(),
         });
         Ok(())
     }
 
-    /// A queue has come to this exit.
+    /// A queue has reached this exit.
     fn passed_exit(&mut self, number: u64) {
         if let Ok(place) = self.exits.binary_search_by_key(&number, |exit| exit.number) {
             let exit = &mut self.exits[place];
@@ -105,7 +107,8 @@ impl Inbox {
     }
 }
 
-/// How many messages of a queue were opened, and the actor that has no room for so many bytes of the next.
+/// How many messages of a queue were delivered, and the actor without room for the next, with its
+/// size in bytes.
 pub(super) type Released = (usize, Option<(Arc<Entry>, usize)>);
 
 impl Delivery<'_> {
@@ -120,16 +123,17 @@ impl Delivery<'_> {
                 "bulk of {length} bytes, expected at most {BODY_MAX}"
             )));
         }
-        if self.inbox.unheard.len() >= BULKS_MAX || self.inbox.unheard.contains(&token) {
+        if self.inbox.undelivered.len() >= BULKS_MAX || self.inbox.undelivered.contains(&token) {
             return Err(Garbled::new(format!(
                 "bulk {token} is announced twice or is one of too many"
             )));
         }
         match Frame::read(header)? {
-            Frame::Letter(letter) => {
-                // A bulk to nobody is read and dropped when it comes, but nothing waits for it.
-                if let Some(entry) = self.find(&letter) {
-                    let queue = (letter.lane, entry.pid.incarnation());
+            Frame::Message(message) => {
+                // A bulk to an unknown actor is read and dropped on arrival; no message waits for
+                // it.
+                if let Some(entry) = self.find(&message) {
+                    let queue = (message.lane, entry.pid.incarnation());
                     self.inbox.hold(queue, Held::Awaited(token))?;
                 }
             }
@@ -137,7 +141,7 @@ impl Delivery<'_> {
             other => return Err(Garbled::new(format!("bulk announced for {other:?}"))),
         }
         self.inbox.grow(header.len())?;
-        self.inbox.unheard.insert(token);
+        self.inbox.undelivered.insert(token);
         self.inbox
             .announced
             .insert(token, (header.to_vec(), length));
@@ -171,18 +175,19 @@ impl Delivery<'_> {
         }
         match Frame::read(&header)? {
             Frame::Reply { correlation, .. } => self.reply(token, correlation, body)?,
-            Frame::Letter(letter) => {
+            Frame::Message(message) => {
                 let place = self.place_of(token);
-                let to = self.find(&letter).map(|entry| entry.pid.incarnation());
+                let to = self.find(&message).map(|entry| entry.pid.incarnation());
                 match (place, to) {
                     (None, None) => {
-                        self.inbox.unheard.remove(&token);
+                        self.inbox.undelivered.remove(&token);
                         let body = &body[..];
-                        self.open(&Letter { body, ..letter }, false)?; // Its actor has ended, and the sender learns it.
+                        // Its actor has ended; the sender is notified.
+                        self.deliver(&MessageFrame { body, ..message }, false)?;
                     }
                     (place, to) => {
-                        let queue =
-                            place.map_or((letter.lane, to.unwrap_or_default()), |(queue, _)| queue);
+                        let queue = place
+                            .map_or((message.lane, to.unwrap_or_default()), |(queue, _)| queue);
                         let arrived = Held::Arrived {
                             token,
                             header,
@@ -198,7 +203,7 @@ impl Delivery<'_> {
         self.release_exits()
     }
 
-    /// Where in which queue the bulk's place is.
+    /// The queue and the position of the bulk.
     pub(super) fn place_of(&self, token: u64) -> Option<(Queue, usize)> {
         self.inbox.held.iter().find_map(|(queue, waiting)| {
             let place = waiting
@@ -208,8 +213,8 @@ impl Delivery<'_> {
         })
     }
 
-    /// Opens what waited for this actor, up to the next bulk that has not arrived or must be decoded first, or to the next message for
-    /// which there is no room.
+    /// Delivers the waiting messages of this actor, up to the next bulk that has not arrived or
+    /// must be decoded first, or to the next message without room.
     pub(super) fn release(&mut self, queue: Queue) -> Result<(), Garbled> {
         if let (_, Some((entry, size))) = self.release_until_full(queue)? {
             self.wait_for_room(queue, entry, size);
@@ -217,7 +222,8 @@ impl Delivery<'_> {
         Ok(())
     }
 
-    /// The same: how many were opened, and the actor that has no room for so many bytes of the next.
+    /// As `release`, and returns how many messages were delivered, and the actor without room for
+    /// the next, with its size in bytes.
     pub(super) fn release_until_full(&mut self, queue: Queue) -> Result<Released, Garbled> {
         let mut count = 0;
         loop {
@@ -232,9 +238,9 @@ impl Delivery<'_> {
                 return Ok((count, None));
             };
             self.inbox.held_bytes -= held.size();
-            match self.open_held(queue, &held)? {
-                Opened::Done => count += 1,
-                Opened::NoRoom(entry, size) => {
+            match self.deliver_held(queue, &held)? {
+                Delivered::Done => count += 1,
+                Delivered::NoRoom(entry, size) => {
                     self.inbox.held_bytes += held.size();
                     if let Some(waiting) = self.inbox.held.get_mut(&queue) {
                         waiting.push_front(held);
@@ -245,12 +251,12 @@ impl Delivery<'_> {
         }
     }
 
-    fn open_held(&mut self, queue: Queue, held: &Held) -> Result<Opened, Garbled> {
+    fn deliver_held(&mut self, queue: Queue, held: &Held) -> Result<Delivered, Garbled> {
         match held {
             Held::Frame(frame) => match Frame::read(frame)? {
-                // Also a question waits: one that was refused now would be refused for what came before it.
-                Frame::Letter(letter) => self.open(&letter, true),
-                _ => Ok(Opened::Done),
+                // Asks wait here too: a refusal now would be due to the messages before it.
+                Frame::Message(message) => self.deliver(&message, true),
+                _ => Ok(Delivered::Done),
             },
             Held::Arrived {
                 token,
@@ -259,16 +265,16 @@ impl Delivery<'_> {
             } => self.decode(queue, *token, header, body.clone()),
             Held::Exit(number) => {
                 self.inbox.passed_exit(*number);
-                Ok(Opened::Done)
+                Ok(Delivered::Done)
             }
-            Held::Awaited(_) | Held::Decoding(_) => Ok(Opened::Done),
+            Held::Awaited(_) | Held::Decoding(_) => Ok(Delivered::Done),
         }
     }
 
-    /// Handles the exits before which every message has been handed to its actor.
+    /// Handles the exits before which every message has been delivered.
     pub(super) fn release_exits(&mut self) -> Result<(), Garbled> {
         while let Some(exit) = self.inbox.exits.front() {
-            let oldest_bulk = self.inbox.unheard.first();
+            let oldest_bulk = self.inbox.undelivered.first();
             if exit.queues > 0 || oldest_bulk.is_some_and(|oldest| *oldest <= exit.newest_bulk) {
                 return Ok(());
             }
@@ -290,9 +296,9 @@ mod tests {
     use super::*;
     use crate::identity::{NodeId, Role};
 
-    /// What the queue itself takes for so many messages, and their own bytes with it.
+    /// The memory of the queue itself for this many messages, plus their own bytes.
     #[test]
-    fn what_waits_for_a_bulk_is_counted_with_what_keeping_it_costs() {
+    fn waiting_messages_are_counted_with_overhead() {
         let mut inbox = Inbox::new(&Peer {
             node: NodeId::new("peer", 1),
             role: Role::Agent,

@@ -1,8 +1,9 @@
-//! Decoding bulks: away from the thread that serves their connection, and outside the inbox's lock, so that pings go by meanwhile.
+//! Decoding of bulks on another thread and outside the inbox's lock, so that pings pass meanwhile.
 //!
-//! The place of a bulk stays at the front of its queue while it is decoded, and with it all that came later for the same actor. Whoever has
-//! decoded it comes back with it, and if the link is still there it is heard as if it had just come. In rehearsals it is decoded on the
-//! spot. Remembers nothing: what is being decoded is counted in the inbox, where its place is.
+//! The place of a bulk stays at the front of its queue while it is decoded, so later messages for
+//! the same actor wait behind it. When it is decoded and the link still exists, it is delivered as
+//! if it had just arrived. In simulations it is decoded inline. Bulks being decoded are counted in
+//! the inbox.
 
 use std::any::Any;
 use std::future::Future;
@@ -10,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 use crate::clock;
-use crate::link::{Answered, Decode};
+use crate::link::{Decode, ReplyOutcome};
 use crate::mailbox::Weight;
 
 /// A bulk that has been decoded, or could not be.
@@ -21,14 +22,14 @@ pub(super) struct Decoded {
     product: Result<Box<dyn Any + Send>, Garbled>,
 }
 
-/// What is done with it then.
+/// The purpose of a bulk.
 enum Purpose {
-    Letter(Opening),
+    Message(PendingDelivery),
     Reply { correlation: u64 },
 }
 
-/// A letter for whose body an actor has room.
-struct Opening {
+/// A message with reserved room in its actor's mailbox.
+struct PendingDelivery {
     queue: Queue,
     entry: Arc<Entry>,
     id: u32,
@@ -39,7 +40,7 @@ struct Opening {
     weight: Option<Weight>,
 }
 
-/// Whether an actor has room for a letter.
+/// Whether an actor has room for a message.
 enum Admission {
     Room {
         entry: Arc<Entry>,
@@ -50,31 +51,32 @@ enum Admission {
 }
 
 impl Delivery<'_> {
-    /// Begins to decode the body of the letter that is next in this queue, unless its actor does not take it anyway, or not now.
+    /// Starts to decode the body of the next message in this queue, unless its actor does not
+    /// accept it, or not now.
     pub(super) fn decode(
         &mut self,
         queue: Queue,
         token: u64,
         header: &[u8],
         body: Bytes,
-    ) -> Result<Opened, Garbled> {
-        let Frame::Letter(letter) = Frame::read(header)? else {
-            return Ok(Opened::Done);
+    ) -> Result<Delivered, Garbled> {
+        let Frame::Message(message) = Frame::read(header)? else {
+            return Ok(Delivered::Done);
         };
-        let sender = self.inbox.sender(letter.from)?;
-        // A question waits only behind what waits already.
-        let may_wait = letter.correlation.is_none() || self.inbox.full.contains(&queue);
-        let (entry, decode, weight) = match self.admit(&letter, body.len(), may_wait) {
+        let sender = self.inbox.sender(message.from)?;
+        // An ask waits only behind messages that wait already.
+        let may_wait = message.correlation.is_none() || self.inbox.full.contains(&queue);
+        let (entry, decode, weight) = match self.admit(&message, body.len(), may_wait) {
             Ok(Admission::Room {
                 entry,
                 decode,
                 weight,
             }) => (entry, decode, weight),
-            Ok(Admission::NoRoom(entry)) => return Ok(Opened::NoRoom(entry, body.len())),
+            Ok(Admission::NoRoom(entry)) => return Ok(Delivered::NoRoom(entry, body.len())),
             Err(error) => {
-                self.inbox.unheard.remove(&token);
-                self.refuse(&letter, error);
-                return Ok(Opened::Done);
+                self.inbox.undelivered.remove(&token);
+                self.refuse(&message, error);
+                return Ok(Delivered::Done);
             }
         };
         let size = header.len() + body.len();
@@ -83,23 +85,23 @@ impl Delivery<'_> {
         }
         self.inbox.held_bytes += size;
         self.inbox.decoding_bytes += size;
-        let opening = Opening {
+        let pending = PendingDelivery {
             queue,
             entry,
-            id: letter.id,
-            version: letter.version,
+            id: message.id,
+            version: message.version,
             sender,
-            lane: letter.lane,
-            correlation: letter.correlation,
+            lane: message.lane,
+            correlation: message.correlation,
             weight,
         };
-        if let Some(decoded) = self.begin(token, size, Purpose::Letter(opening), decode, body) {
-            self.hear(decoded)?;
+        if let Some(decoded) = self.begin(token, size, Purpose::Message(pending), decode, body) {
+            self.deliver_decoded(decoded)?;
         }
-        Ok(Opened::Done)
+        Ok(Delivered::Done)
     }
 
-    /// Begins to decode a reply, if anybody waits for it.
+    /// Starts to decode a reply, if a caller waits for it.
     pub(super) fn reply(
         &mut self,
         token: u64,
@@ -107,7 +109,7 @@ impl Delivery<'_> {
         body: Bytes,
     ) -> Result<(), Garbled> {
         let Some(decode) = self.connection.decoder(correlation) else {
-            self.inbox.unheard.remove(&token);
+            self.inbox.undelivered.remove(&token);
             self.connection.replied(correlation, Ok(&body));
             return Ok(());
         };
@@ -116,29 +118,30 @@ impl Delivery<'_> {
         self.inbox.grow(size)?;
         let purpose = Purpose::Reply { correlation };
         match self.begin(token, size, purpose, decode, body) {
-            Some(decoded) => self.hear(decoded),
+            Some(decoded) => self.deliver_decoded(decoded),
             None => Ok(()),
         }
     }
 
-    /// What is needed to open this letter later, with room taken for its body; or why it will not be opened.
+    /// Reserves room for this message's body, and returns all that is needed to deliver it later,
+    /// or the reason for its refusal.
     fn admit(
         &mut self,
-        letter: &Letter<'_>,
+        message: &MessageFrame<'_>,
         bytes: usize,
         may_wait: bool,
     ) -> Result<Admission, AskError> {
-        if letter.correlation.is_some() && !self.connection.may_answer() {
+        if message.correlation.is_some() && !self.connection.may_answer() {
             return Err(AskError::Full);
         }
-        let Some(entry) = self.find(letter).cloned() else {
+        let Some(entry) = self.find(message).cloned() else {
             self.node.counts().unknown_process();
             return Err(AskError::Gone);
         };
-        let ear = self.ear(&entry, letter)?;
-        let decode = ear.decode;
-        let waits = may_wait && ear.overflow == Overflow::Wait;
-        if waits && letter.lane == Lane::Ordinary && entry.meter.is_full() {
+        let handler = self.handler(&entry, message)?;
+        let decode = handler.decode;
+        let waits = may_wait && handler.overflow == Overflow::Wait;
+        if waits && message.lane == Lane::Ordinary && entry.meter.is_full() {
             return Ok(Admission::NoRoom(entry));
         }
         match entry.meter.weigh(bytes) {
@@ -147,16 +150,16 @@ impl Delivery<'_> {
                 decode,
                 weight,
             }),
-            Err(Unwanted::Full) if waits => Ok(Admission::NoRoom(entry)),
-            Err(unwanted) => {
-                let error = unwanted.into();
-                self.note_untold(&entry, ear, &error);
+            Err(MailboxError::Full) if waits => Ok(Admission::NoRoom(entry)),
+            Err(error) => {
+                let error = error.into();
+                self.note_rejected(&entry, handler, &error);
                 Err(error.into())
             }
         }
     }
 
-    /// Has it decoded; gives it back if that was done on the spot.
+    /// Starts to decode it; returns the result if that happened inline.
     fn begin(
         &self,
         token: u64,
@@ -165,7 +168,7 @@ impl Delivery<'_> {
         decode: Decode,
         body: Bytes,
     ) -> Option<Decoded> {
-        // The body is let go where it was decoded: giving back so much memory takes its time as well.
+        // The body is dropped on the decoding thread: freeing much memory takes time as well.
         let work = self.node.blocking(move || decode(&body));
         let mut work = Box::pin(async move {
             let product = work
@@ -195,40 +198,41 @@ impl Delivery<'_> {
         None
     }
 
-    /// Hears a bulk that was decoded elsewhere, and then what waited for it.
+    /// Delivers a bulk that was decoded on another thread, and then the messages that waited for
+    /// it.
     pub(super) fn decoded(&mut self, decoded: Decoded) -> Result<(), Garbled> {
         let queue = match &decoded.purpose {
-            Purpose::Letter(opening) => Some(opening.queue),
+            Purpose::Message(pending) => Some(pending.queue),
             Purpose::Reply { .. } => None,
         };
-        self.hear(decoded)?;
+        self.deliver_decoded(decoded)?;
         if let Some(queue) = queue {
             self.release(queue)?;
         }
         self.release_exits()
     }
 
-    fn hear(&mut self, decoded: Decoded) -> Result<(), Garbled> {
+    fn deliver_decoded(&mut self, decoded: Decoded) -> Result<(), Garbled> {
         let Decoded {
             token,
             size,
             purpose,
             product,
         } = decoded;
-        self.inbox.unheard.remove(&token);
+        self.inbox.undelivered.remove(&token);
         self.inbox.held_bytes -= size;
         self.inbox.decoding_bytes -= size;
         match purpose {
-            Purpose::Letter(opening) => {
-                if let Some(waiting) = self.inbox.held.get_mut(&opening.queue) {
+            Purpose::Message(pending) => {
+                if let Some(waiting) = self.inbox.held.get_mut(&pending.queue) {
                     waiting.pop_front(); // its own place
                 }
-                self.hear_letter(opening, product)
+                self.deliver_message(pending, product)
             }
             Purpose::Reply { correlation } => {
                 let answer = match product {
-                    Ok(reply) => Answered::Decoded(reply),
-                    Err(Garbled { reason }) => Answered::Failed(AskError::Garbled { reason }),
+                    Ok(reply) => ReplyOutcome::Decoded(reply),
+                    Err(Garbled { reason }) => ReplyOutcome::Failed(AskError::Garbled { reason }),
                 };
                 self.connection.answered(correlation, answer);
                 Ok(())
@@ -236,12 +240,12 @@ impl Delivery<'_> {
         }
     }
 
-    fn hear_letter(
+    fn deliver_message(
         &mut self,
-        opening: Opening,
+        pending: PendingDelivery,
         product: Result<Box<dyn Any + Send>, Garbled>,
     ) -> Result<(), Garbled> {
-        let Opening {
+        let PendingDelivery {
             entry,
             id,
             version,
@@ -250,31 +254,31 @@ impl Delivery<'_> {
             correlation,
             weight,
             ..
-        } = opening;
-        let Some(ear) = entry.ears.ear(id, version) else {
-            return Ok(()); // it was there when the letter was admitted
+        } = pending;
+        let Some(handler) = entry.handlers.handler(id, version) else {
+            return Ok(()); // it existed when the message was admitted
         };
-        let message = product.map_err(|garbled| ear.blame(garbled))?;
+        let message = product.map_err(|garbled| handler.with_name(garbled))?;
         let answer = correlation.map(|correlation| Answer {
             connection: self.connection.clone(),
             lane,
             correlation,
             tapped: None,
         });
-        let heard = weighing(weight, || {
-            ear.hear_decoded(&*entry.body, message, sender, answer)
+        let result = with_weight(weight, || {
+            handler.enqueue_decoded(&*entry.body, message, sender, answer)
         });
-        match heard {
+        match result {
             Ok(()) => Ok(()),
-            Err(Unheard::Garbled(garbled)) => Err(ear.blame(garbled)),
-            Err(Unheard::Told(error)) => {
-                tracing::debug!(peer = %self.connection.peer.node, to = %entry.pid, %error, "message not taken");
-                self.note_untold(&entry, ear, &error);
+            Err(EnqueueError::Garbled(garbled)) => Err(handler.with_name(garbled)),
+            Err(EnqueueError::Rejected(error)) => {
+                tracing::debug!(peer = %self.connection.peer.node, to = %entry.pid, %error, "message refused");
+                self.note_rejected(&entry, handler, &error);
                 if error == TellError::Full
                     && correlation.is_none()
-                    && ear.overflow == Overflow::Wait
+                    && handler.overflow == Overflow::Wait
                 {
-                    // It was admitted, and cannot wait any more: a large ping, or a tap lost it.
+                    // It was admitted and cannot wait any more: a large ping, or a tap dropped it.
                     self.mailbox_is_full(&entry, Overflow::CloseLink);
                 }
                 self.fail(correlation, error.into());

@@ -1,8 +1,10 @@
-//! Backpressure: messages that found their actor's mailbox full wait in the inbox, in order, until it has room.
+//! Backpressure: messages that found their actor's mailbox full wait in the inbox, in order, until
+//! it has room.
 //!
-//! While any wait, one task for each such actor watches its mailbox. When much waits the link asks its transport to read no more of
-//! the lane, so that the peer's outbox fills and its senders are refused. Remembers nothing itself. Never drops a message: a link
-//! whose messages find no room for [`ROOM_TIMEOUT`] is closed, so that both sides learn of it.
+//! While any wait, one task per such actor watches its mailbox. When much waits, the link asks its
+//! transport to stop reading the lane, so that the peer's outbox fills and its senders are refused.
+//! A message is never dropped: a link whose messages find no room for [`ROOM_TIMEOUT`] is closed,
+//! so that both sides are notified.
 
 use std::time::Duration;
 
@@ -10,17 +12,17 @@ use super::*;
 use crate::clock::{self, Clock};
 use crate::link::Decoding;
 
-/// How long a link may wait for one mailbox without any progress before it is closed.
+/// Maximum wait for one mailbox without any progress; then the link is closed.
 const ROOM_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Bytes that may wait before the transport should read no more of a lane.
+/// Waiting bytes above which the transport should stop reading a lane.
 const CROWDED: usize = 1 << 20;
 
-/// How far a queue has come.
+/// The progress of a queue.
 enum Progress {
-    /// Nothing in it waits for room any more.
+    /// No message in it waits for room any more.
     Done,
-    /// After so many messages were handed on, so many bytes wait for room in this actor's mailbox.
+    /// After `count` deliveries, a message of `size` bytes waits for room in this actor's mailbox.
     Waiting {
         count: usize,
         entry: Arc<Entry>,
@@ -29,28 +31,28 @@ enum Progress {
 }
 
 impl Inbox {
-    /// Whether the transport should read no more of this lane for now.
+    /// Whether the transport should pause reading this lane.
     fn is_crowded(&self, lane: Lane) -> bool {
         self.held_bytes > CROWDED && self.full.iter().any(|(full, _)| *full == lane)
     }
 
-    /// Hands on the messages of a queue for which there is room by now.
+    /// Delivers the messages of a queue for which there is room by now.
     fn release_waiting(connection: &Arc<Connection>, queue: Queue) -> Result<Progress, Garbled> {
         let Some(node) = connection.node.upgrade() else {
             return Ok(Progress::Done);
         };
-        let Some(mut visit) = connection.enter() else {
+        let Some(mut guard) = connection.enter() else {
             return Ok(Progress::Done);
         };
         let mut delivery = Delivery {
             connection,
             node,
-            inbox: &mut visit.inbox,
+            inbox: &mut guard.inbox,
             last: None,
         };
         let (count, blocked) = delivery.release_until_full(queue)?;
         delivery.release_exits()?;
-        let inbox = &mut *visit.inbox;
+        let inbox = &mut *guard.inbox;
         let progress = match blocked {
             Some((entry, size)) => Progress::Waiting { count, entry, size },
             None => {
@@ -66,7 +68,7 @@ impl Inbox {
 }
 
 impl Delivery<'_> {
-    /// The first message of this queue waits for room, so many encoded bytes of it, from now on.
+    /// The first message of this queue waits for room from now on; `size` is its encoded size.
     #[cold]
     pub(super) fn wait_for_room(&mut self, queue: Queue, entry: Arc<Entry>, size: usize) {
         if self.inbox.full.insert(queue) {
@@ -76,7 +78,7 @@ impl Delivery<'_> {
         }
     }
 
-    /// Lets the transport read on, or not.
+    /// Pauses or resumes the transport's reading.
     pub(super) fn note_crowding(&self) {
         if self.inbox.full.is_empty() {
             return; // `release_waiting` noted it when it emptied `full`
@@ -88,7 +90,7 @@ impl Delivery<'_> {
     }
 }
 
-/// Hands on what waits in this queue whenever the mailbox has room, until nothing waits for it.
+/// Delivers the messages of this queue whenever the mailbox has room, until none waits for it.
 async fn watch_mailbox(
     waiting: Decoding,
     clock: Clock,

@@ -1,8 +1,8 @@
-//! The right to answer one question of a peer: carried with the question to its actor, and back as the reply.
+//! The right to answer one ask of a peer: carried with the ask to its actor, and back as the reply.
 //!
-//! Counted, so that a peer cannot have more under way than a link allows. Never keeps a reply: a question without one
-//! is answered with why there is none. All replies of a link are waited for by one task, which an actor that answers many at once wakes
-//! once; it ends when none is left to wait for.
+//! The rights are counted, so that a peer cannot exceed the link's bound of open asks. An ask
+//! without a reply is answered with an error. One task per link waits for all replies, so an actor
+//! that answers many asks wakes one task; it ends when no reply is pending.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -17,35 +17,35 @@ use tokio::sync::oneshot;
 
 use crate::ask::AskError;
 use crate::identity::Pid;
-use crate::link::{Connection, QUESTIONS_MAX, Sender};
+use crate::link::{ASKS_MAX, Connection, Sender};
 use crate::message::Lane;
-use crate::supervise::words_of;
+use crate::supervise::panic_message;
 use crate::tap::wire::ReplyRoute;
 use crate::{clock, lock};
 
-/// The right to answer one question of the peer.
+/// The right to answer one ask of the peer.
 pub(crate) struct Answer {
     pub(crate) connection: Arc<Connection>,
-    /// The lane that the question came in, and the reply goes in.
+    /// The lane of the ask, and of its reply.
     pub(crate) lane: Lane,
     pub(crate) correlation: u64,
-    /// A tap wants to see the reply.
+    /// Set if a tap observes the reply.
     pub(crate) tapped: Option<Box<ReplyRoute>>,
 }
 
 impl Answer {
-    /// Lets the node's tap see the reply.
+    /// Shows the reply to the node's tap.
     #[cold]
-    pub(crate) fn show_to_tap(&mut self, from: &Pid, asker: &Sender, name: &'static str) {
+    pub(crate) fn show_to_tap(&mut self, from: &Pid, caller: &Sender, name: &'static str) {
         self.tapped = Some(Box::new(ReplyRoute {
             lane: self.lane,
             from: from.clone(),
-            to: asker.pid.clone(),
+            to: caller.pid.clone(),
             name,
         }));
     }
 
-    /// Sends the reply once the actor gives it; if it never will, says so.
+    /// Sends the reply once the actor gives it, or an error if it never will.
     pub(crate) fn when_ready<R, W>(self, reply: oneshot::Receiver<R>)
     where
         R: Send + 'static,
@@ -57,14 +57,14 @@ impl Answer {
             correlation,
             tapped,
         } = self;
-        if connection.answering.fetch_add(1, Ordering::Relaxed) >= QUESTIONS_MAX {
+        if connection.answering.fetch_add(1, Ordering::Relaxed) >= ASKS_MAX {
             connection.answering.fetch_sub(1, Ordering::Relaxed);
             return connection.fail(correlation, AskError::Full);
         }
         let answerer = connection.answerer.clone();
-        let under_way = UnderWay(connection);
+        let counted = CountedAsk(connection);
         answerer.await_reply(Box::pin(async move {
-            let connection = &under_way.0;
+            let connection = &counted.0;
             match reply.await {
                 Ok(value) => match tapped {
                     None => connection.answer(lane, correlation, &W::from(value)),
@@ -77,44 +77,44 @@ impl Answer {
     }
 }
 
-/// One of the peer's questions that are counted.
-struct UnderWay(Arc<Connection>);
+/// One counted ask of the peer.
+struct CountedAsk(Arc<Connection>);
 
-impl Drop for UnderWay {
+impl Drop for CountedAsk {
     fn drop(&mut self) {
         self.0.answering.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Waits for one reply, and sends it.
-type Replying = Pin<Box<dyn Future<Output = ()> + Send>>;
+type PendingReply = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The questions of one link whose replies are waited for.
+/// The pending replies of one link.
 #[derive(Default)]
 pub(super) struct Answerer(Mutex<Awaited>);
 
 #[derive(Default)]
 struct Awaited {
-    /// Those that the task has not taken up yet.
-    new: Vec<Replying>,
-    /// Whether there is a task, which takes them up before it ends.
-    is_attended: bool,
-    /// What wakes it.
+    /// Replies that the task has not taken over yet.
+    new: Vec<PendingReply>,
+    /// Whether there is a task. It takes over the new replies before it ends.
+    has_task: bool,
+    /// The waker of the task.
     waker: Option<Waker>,
 }
 
 impl Answerer {
     /// Waits for this reply too. Needs a tokio runtime.
-    fn await_reply(self: Arc<Self>, replying: Replying) {
+    fn await_reply(self: Arc<Self>, replying: PendingReply) {
         let mut awaited = lock(&self.0);
         awaited.new.push(replying);
         if let Some(waker) = awaited.waker.take() {
             drop(awaited);
             return waker.wake();
         }
-        if !std::mem::replace(&mut awaited.is_attended, true) {
+        if !std::mem::replace(&mut awaited.has_task, true) {
             drop(awaited);
-            tokio::spawn(Attending {
+            tokio::spawn(ReplyTask {
                 answerer: self,
                 replies: FuturesUnordered::new(),
                 is_over: false,
@@ -124,33 +124,33 @@ impl Answerer {
 }
 
 /// The task of one link that waits for replies.
-struct Attending {
+struct ReplyTask {
     answerer: Arc<Answerer>,
-    replies: FuturesUnordered<Replying>,
-    /// Another task attends, or none is needed.
+    replies: FuturesUnordered<PendingReply>,
+    /// The task has ended normally.
     is_over: bool,
 }
 
-impl Attending {
-    /// Sends what is there; whether something is still waited for.
+impl ReplyTask {
+    /// Sends the ready replies; true if some are pending.
     fn send_replies(&mut self, cx: &mut Context<'_>) -> bool {
         loop {
-            // A reply that cannot even be encoded is no reason to keep back the others.
+            // A panic in the encoding of one reply must not block the others.
             let polled = catch_unwind(AssertUnwindSafe(|| self.replies.poll_next_unpin(cx)));
             match polled {
                 Ok(Poll::Ready(Some(()))) => {}
                 Ok(Poll::Ready(None)) => return false,
                 Ok(Poll::Pending) => return true,
                 Err(panic) => {
-                    let words = words_of(panic);
-                    tracing::error!(words, "a reply could not be sent");
+                    let words = panic_message(panic);
+                    tracing::error!(words, "failed to send a reply");
                 }
             }
         }
     }
 }
 
-impl Future for Attending {
+impl Future for ReplyTask {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
@@ -167,15 +167,15 @@ impl Future for Attending {
                 awaited.waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            (awaited.is_attended, awaited.waker) = (false, None);
+            (awaited.has_task, awaited.waker) = (false, None);
             this.is_over = true;
             return Poll::Ready(());
         }
     }
 }
 
-impl Drop for Attending {
-    /// Its thread goes before its time: nobody answers, and what comes later has a task of its own.
+impl Drop for ReplyTask {
+    /// Its thread ends early: the pending asks stay unanswered, and later ones get a new task.
     fn drop(&mut self) {
         if self.is_over {
             return;
@@ -188,8 +188,8 @@ impl Drop for Attending {
 }
 
 impl Connection {
-    /// Whether one more question of the peer may be under way.
+    /// Whether the peer may have another open ask.
     pub(crate) fn may_answer(&self) -> bool {
-        self.answering.load(Ordering::Relaxed) < QUESTIONS_MAX
+        self.answering.load(Ordering::Relaxed) < ASKS_MAX
     }
 }

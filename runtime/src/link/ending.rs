@@ -1,8 +1,9 @@
-//! The end of a link: who learns of it, and when.
+//! The end of a link, and the notification of its watchers.
 //!
-//! Whoever closes it marks it as closed at once: nothing more is taken to send, and questions are answered. Those who watch the peer are
-//! told when nobody is in its inbox any more, by whoever leaves it last, so that nothing is heard of the peer after its end. Remembers
-//! nothing but that, and what is being decoded. Never waits: a link may be closed from within its own inbox.
+//! Closing marks the link at once: nothing more is accepted for sending, and open asks fail. The
+//! watchers of the peer are notified when no thread is in the inbox any more, by the last one to
+//! leave it, so that no message of the peer is delivered after its end. Nothing here blocks: a link
+//! may be closed from within its own inbox.
 
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard, TryLockError};
@@ -10,22 +11,23 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 use super::Connection;
 use crate::inbox::Inbox;
 use crate::message::Lane;
-use crate::{desk, lock};
+use crate::{lock, send_buffer};
 
 impl Connection {
-    /// Closes and throws away what was not sent; every watcher and asker learns of it, once.
+    /// Closes and drops unsent frames; every watcher and caller is notified once.
     pub(crate) fn close(self: &Arc<Self>, reason: &str) {
         self.end(reason, true, true);
     }
 
-    /// Closes, but lets the transport send what was written before.
+    /// Closes, but lets the transport send the frames written before.
     pub(crate) fn close_after_sending(self: &Arc<Self>, reason: &str) {
-        desk::hand_in();
+        send_buffer::flush();
         self.end(reason, false, true);
     }
 
-    /// Gives everything to another connection to the same node, if nothing was sent yet and nothing that came can be lost; says whether
-    /// it did. Nobody may write to that one meanwhile.
+    /// Moves everything to another connection to the same node, if nothing was sent yet and no
+    /// received message can be lost; returns whether it did. No thread may write to that connection
+    /// meanwhile.
     pub(crate) fn hand_over(&self, to: &Connection) -> bool {
         let handed_over = !self.is_decoding() && to.outbox.inherit(&self.outbox);
         if handed_over {
@@ -35,12 +37,13 @@ impl Connection {
         handed_over
     }
 
-    /// Takes no more to send.
+    /// Accepts no more frames.
     pub(crate) fn seal(&self) {
         self.outbox.end(false);
     }
 
-    /// Closes because another connection to the same node has taken over: watchers are not told.
+    /// Closes because another connection to the same node has replaced it: watchers are not
+    /// notified.
     pub(crate) fn end_superseded(self: &Arc<Self>) {
         self.end("superseded by another connection", true, false);
     }
@@ -49,39 +52,39 @@ impl Connection {
         self.closed.load(Ordering::Acquire)
     }
 
-    fn end(self: &Arc<Self>, reason: &str, throw_away: bool, lost: bool) {
+    fn end(self: &Arc<Self>, reason: &str, drop_unsent: bool, lost: bool) {
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }
         tracing::debug!(peer = %self.peer.node, reason, "link closed");
         *lock(&self.reason) = Some(reason.to_owned());
-        *lock(&self.untold) = Some(lost);
-        self.outbox.end(throw_away);
-        self.leave_unanswered();
-        // Either we find the inbox free, or whoever is in it finds this when it leaves.
+        *lock(&self.end_pending) = Some(lost);
+        self.outbox.end(drop_unsent);
+        self.fail_asks();
+        // Either the inbox is free here, or the thread in it sees the flag when it leaves.
         fence(Ordering::SeqCst);
-        self.tell_end();
+        self.notify_end();
         self.changed.notify_waiters();
     }
 
-    /// The way into the inbox; `None` if the link has been closed.
-    pub(crate) fn enter(self: &Arc<Self>) -> Option<Visit<'_>> {
-        let visit = Visit {
+    /// Enters the inbox; `None` if the link is closed.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<InboxGuard<'_>> {
+        let guard = InboxGuard {
             inbox: lock(&self.inbox),
-            _leaving: Leaving(self),
+            _leave: LeaveGuard(self),
         };
-        (!self.is_closed()).then_some(visit)
+        (!self.is_closed()).then_some(guard)
     }
 
-    /// Tells all who watch the peer that the link has ended, unless somebody is in the inbox: then they do.
-    fn tell_end(self: &Arc<Self>) {
+    /// Notifies the watchers of the peer, unless a thread is in the inbox: then that one does.
+    fn notify_end(self: &Arc<Self>) {
         let mut inbox = match self.inbox.try_lock() {
             Ok(inbox) => inbox,
             Err(TryLockError::Poisoned(inbox)) => inbox.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        // From here on whoever comes in finds the link closed.
-        let Some(lost) = lock(&self.untold).take() else {
+        // From here on every thread that enters finds the link closed.
+        let Some(lost) = lock(&self.end_pending).take() else {
             return;
         };
         let left = std::mem::replace(&mut *inbox, Inbox::new(&self.peer));
@@ -101,39 +104,39 @@ impl Connection {
         self.crowded[lane as usize].load(Ordering::Acquire)
     }
 
-    /// Whether the transport should read no more of this lane.
+    /// Sets whether the transport should pause reading this lane.
     pub(crate) fn set_crowded(&self, lane: Lane, crowded: bool) {
         if self.crowded[lane as usize].swap(crowded, Ordering::AcqRel) && !crowded {
             self.changed.notify_waiters();
         }
     }
 
-    /// One more bulk is being decoded, or one more mailbox watched for room, until what is returned is dropped.
+    /// Counts a bulk being decoded, or a mailbox watched for room, until the guard is dropped.
     pub(crate) fn begin_decoding(self: &Arc<Self>) -> Decoding {
         self.decoding.fetch_add(1, Ordering::AcqRel);
         Decoding(self.clone())
     }
 }
 
-/// Somebody is in the inbox.
-pub(crate) struct Visit<'a> {
-    // Dropped in this order: first the inbox is free, then it is looked whether the link has ended meanwhile.
+/// Exclusive access to the inbox.
+pub(crate) struct InboxGuard<'a> {
+    // Dropped in this order: first the inbox is freed, then the end of the link is checked.
     pub(crate) inbox: MutexGuard<'a, Inbox>,
-    _leaving: Leaving<'a>,
+    _leave: LeaveGuard<'a>,
 }
 
-struct Leaving<'a>(&'a Arc<Connection>);
+struct LeaveGuard<'a>(&'a Arc<Connection>);
 
-impl Drop for Leaving<'_> {
+impl Drop for LeaveGuard<'_> {
     fn drop(&mut self) {
         fence(Ordering::SeqCst);
         if self.0.is_closed() {
-            self.0.tell_end();
+            self.0.notify_end();
         }
     }
 }
 
-/// A bulk is being decoded, or a mailbox watched for room.
+/// A guard for a bulk being decoded, or a mailbox watched for room.
 pub(crate) struct Decoding(Arc<Connection>);
 
 impl Decoding {

@@ -1,7 +1,8 @@
-//! Questions to actors of the peer: each waits for its reply, and for nothing else.
+//! Asks to actors of the peer, each waiting for its reply.
 //!
-//! Remembers what is done with each reply, and how a large one is decoded away from the connection. A question stays here until it is
-//! answered: also while its reply is being decoded, so that it ends with the link, or with its asker's patience, as any other.
+//! It keeps the continuation of each ask, and the decoder for a large reply, which runs on another
+//! thread. An ask stays registered while its reply is being decoded, so that it ends with the link,
+//! or with its caller's patience, like any other.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::{Connection, QUESTIONS_MAX};
+use super::{ASKS_MAX, Connection};
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec::{self, Garbled};
 use crate::frame::Frame;
@@ -18,37 +19,39 @@ use crate::lock;
 use crate::message::Remote;
 use crate::node::Node;
 
-/// What came for a question.
-pub(crate) enum Answered<'a> {
-    /// A reply, as it came.
+/// The outcome of an ask.
+pub(crate) enum ReplyOutcome<'a> {
+    /// An encoded reply.
     Encoded(&'a [u8]),
-    /// A reply, made by the question's [`Decode`].
+    /// A reply, decoded by the ask's [`Decode`].
     Decoded(Box<dyn Any + Send>),
-    /// None will come.
+    /// There will be no reply.
     Failed(AskError),
 }
 
-impl Answered<'_> {
+impl ReplyOutcome<'_> {
     /// The reply.
     pub(crate) fn read<R: DeserializeOwned + 'static>(self) -> Result<R, AskError> {
         match self {
-            Answered::Encoded(bytes) => {
+            ReplyOutcome::Encoded(bytes) => {
                 codec::decode(bytes).map_err(|Garbled { reason }| AskError::Garbled { reason })
             }
-            // Of another type it cannot be: the question brought the decoder.
-            Answered::Decoded(reply) => reply.downcast().map_or(Err(AskError::Gone), |it| Ok(*it)),
-            Answered::Failed(error) => Err(error),
+            // It is of this type: the ask provided the decoder.
+            ReplyOutcome::Decoded(reply) => {
+                reply.downcast().map_or(Err(AskError::Gone), |it| Ok(*it))
+            }
+            ReplyOutcome::Failed(error) => Err(error),
         }
     }
 }
 
-/// What happens with the reply to a question that crossed the link.
-pub(crate) type OnReply = Box<dyn FnOnce(Answered<'_>) + Send>;
+/// The continuation of an ask that crossed the link.
+pub(crate) type OnReply = Box<dyn FnOnce(ReplyOutcome<'_>) + Send>;
 
-/// Decodes the reply to a question.
+/// Decodes the reply to an ask.
 pub(crate) type Decode = fn(&[u8]) -> Result<Box<dyn Any + Send>, Garbled>;
 
-/// The [`Decode`] of such replies.
+/// The [`Decode`] for replies of this type.
 pub(crate) fn decode_reply<R>(bytes: &[u8]) -> Result<Box<dyn Any + Send>, Garbled>
 where
     R: DeserializeOwned + Send + 'static,
@@ -56,23 +59,23 @@ where
     Ok(Box::new(codec::decode::<R>(bytes)?))
 }
 
-/// Where a question waits for its reply.
-pub(crate) struct Asked {
+/// The registration of an ask that waits for its reply.
+pub(crate) struct AskRegistration {
     connection: Arc<Connection>,
     correlation: u64,
 }
 
-impl Asked {
-    /// Nobody waits for the reply any more.
+impl AskRegistration {
+    /// Removes the ask: its caller waits no more.
     pub(crate) fn forget(self) {
         self.connection.forget(self.correlation);
     }
 }
 
-/// A question that waits for its reply.
-pub(crate) struct Question {
+/// An ask that waits for its reply.
+pub(crate) struct PendingAsk {
     on_reply: OnReply,
-    /// `None` if no reply to it is large.
+    /// `None` if its reply is never large.
     decode: Option<Decode>,
 }
 
@@ -87,14 +90,14 @@ impl Connection {
     ) -> Asking<M::Result> {
         let (reply, waiting) = oneshot::channel();
         let on_reply: OnReply = Box::new(move |answer| {
-            let _ = reply.send(answer.read::<M::Result>()); // The asker may have lost patience.
+            let _ = reply.send(answer.read::<M::Result>()); // The caller may have stopped waiting.
         });
         self.ask_with(node, patience, on_reply, waiting, |correlation| {
-            self.write_letter(to, message, Some(correlation))
+            self.write_message(to, message, Some(correlation))
         })
     }
 
-    /// Asks what `write` writes.
+    /// Sends the ask that `write` writes.
     #[inline]
     pub(crate) fn ask_with<R>(
         self: &Arc<Self>,
@@ -130,14 +133,14 @@ impl Connection {
         let (reply, waiting) = oneshot::channel();
         let on_reply: OnReply = Box::new(move |answer| {
             let answer = match answer {
-                Answered::Encoded(bytes) => bytes
+                ReplyOutcome::Encoded(bytes) => bytes
                     .try_into()
                     .map(u64::from_be_bytes)
                     .map_err(|_| AskError::Gone),
-                Answered::Decoded(_) => Err(AskError::Gone),
-                Answered::Failed(error) => Err(error),
+                ReplyOutcome::Decoded(_) => Err(AskError::Gone),
+                ReplyOutcome::Failed(error) => Err(error),
             };
-            let _ = reply.send(answer); // The asker may have lost patience.
+            let _ = reply.send(answer); // The caller may have stopped waiting.
         });
         let correlation = node.next_correlation();
         if let Err(error) = self.expect(correlation, on_reply, None) {
@@ -147,8 +150,8 @@ impl Connection {
         Asking::remote(node.clock(), patience, waiting, self.asked(correlation))
     }
 
-    fn asked(self: &Arc<Self>, correlation: u64) -> Asked {
-        Asked {
+    fn asked(self: &Arc<Self>, correlation: u64) -> AskRegistration {
+        AskRegistration {
             connection: self.clone(),
             correlation,
         }
@@ -164,14 +167,14 @@ impl Connection {
         if self.is_closed() {
             return Err(AskError::Gone);
         }
-        if questions.len() >= QUESTIONS_MAX {
+        if questions.len() >= ASKS_MAX {
             return Err(AskError::Full);
         }
-        questions.insert(correlation, Question { on_reply, decode });
+        questions.insert(correlation, PendingAsk { on_reply, decode });
         Ok(())
     }
 
-    /// How many questions wait for a reply.
+    /// The number of asks that wait for a reply.
     pub(crate) fn questions(&self) -> usize {
         lock(&self.questions).len()
     }
@@ -180,32 +183,32 @@ impl Connection {
         lock(&self.questions).remove(&correlation);
     }
 
-    /// How the reply to this question is decoded; `None` if nobody waits for it, or if it needs no decoding.
+    /// The decoder of the reply to this ask; `None` if no caller waits, or if it needs no decoding.
     pub(crate) fn decoder(&self, correlation: u64) -> Option<Decode> {
         lock(&self.questions).get(&correlation)?.decode
     }
 
-    /// The reply to a question has come; one that nobody waits for is dropped.
+    /// Handles a reply; without a waiting caller it is dropped.
     pub(crate) fn replied(&self, correlation: u64, outcome: Result<&[u8], AskError>) {
         self.answered(
             correlation,
-            outcome.map_or_else(Answered::Failed, Answered::Encoded),
+            outcome.map_or_else(ReplyOutcome::Failed, ReplyOutcome::Encoded),
         );
     }
 
     /// As [`replied`](Self::replied), with a reply that may have been decoded already.
-    pub(crate) fn answered(&self, correlation: u64, answer: Answered<'_>) {
+    pub(crate) fn answered(&self, correlation: u64, answer: ReplyOutcome<'_>) {
         let question = lock(&self.questions).remove(&correlation);
         if let Some(question) = question {
             (question.on_reply)(answer);
         }
     }
 
-    /// None of them is answered any more.
-    pub(super) fn leave_unanswered(&self) {
+    /// Fails all waiting asks.
+    pub(super) fn fail_asks(&self) {
         let unanswered = std::mem::take(&mut *lock(&self.questions));
         unanswered
             .into_values()
-            .for_each(|question| (question.on_reply)(Answered::Failed(AskError::Gone)));
+            .for_each(|question| (question.on_reply)(ReplyOutcome::Failed(AskError::Gone)));
     }
 }

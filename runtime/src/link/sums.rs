@@ -1,7 +1,8 @@
-//! Sums over links: what metrics say of a node's links, by what the nodes at their other ends are.
+//! Sums over links by the role of the peer, for metrics.
 //!
-//! A master has ten thousand agents, and metrics are kept by whoever reads them: so they name roles, of which there are six, and
-//! `/__processes__` names links. What was counted on links that have ended stays in the sums, which never fall.
+//! A master has ten thousand agents, and monitoring systems store every metric: so metrics are per
+//! role, of which there are six, and only `/__processes__` lists links. The counts of closed links
+//! stay in the sums, which never decrease.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -9,19 +10,19 @@ use std::sync::atomic::Ordering;
 use super::Connection;
 use crate::identity::Role;
 
-/// What links to nodes of one role have carried.
+/// The traffic of links to nodes of one role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub(crate) struct LinkTraffic {
     frames_sent: u64,
     frames_delivered: u64,
     said_older: u64,
 }
 
-/// What was carried by links that have ended, by the role at the other end.
+/// The traffic of closed links, by the role of the peer.
 #[derive(Default)]
-pub(crate) struct Ended(BTreeMap<Role, Carried>);
+pub(crate) struct ClosedLinks(BTreeMap<Role, LinkTraffic>);
 
-impl Carried {
+impl LinkTraffic {
     fn add(&mut self, connection: &Connection) {
         self.frames_sent += connection.outbox.written();
         self.frames_delivered += connection.delivered.load(Ordering::Relaxed);
@@ -29,8 +30,8 @@ impl Carried {
     }
 }
 
-impl Ended {
-    /// This one has ended.
+impl ClosedLinks {
+    /// Adds a closed link.
     pub(crate) fn add(&mut self, connection: &Connection) {
         self.0
             .entry(connection.peer.role)
@@ -39,26 +40,26 @@ impl Ended {
     }
 }
 
-/// All links to nodes of one role, those there are and those that have ended.
+/// All links to nodes of one role, open and closed.
 #[derive(Clone, Copy, Default)]
 struct Sum {
-    carried: Carried,
+    traffic: LinkTraffic,
     linked: u64,
     queued_bytes: u64,
     queued_bytes_max: u64,
     questions: u64,
 }
 
-/// Puts these sums in, as `link/<role>/<what>`.
+/// Adds these sums as `link/<role>/<metric>`.
 pub(crate) fn put<'a>(
     flat: &mut BTreeMap<String, f64>,
-    ended: &Ended,
+    ended: &ClosedLinks,
     living: impl Iterator<Item = &'a Connection>,
 ) {
-    let ended = ended.0.iter().map(|(role, carried)| {
-        let carried = *carried;
+    let ended = ended.0.iter().map(|(role, traffic)| {
+        let traffic = *traffic;
         let sum = Sum {
-            carried,
+            traffic,
             ..Sum::default()
         };
         (*role, sum)
@@ -67,7 +68,7 @@ pub(crate) fn put<'a>(
     for connection in living {
         let sum = sums.entry(connection.peer.role).or_default();
         let queued = connection.outbox.queued() as u64;
-        sum.carried.add(connection);
+        sum.traffic.add(connection);
         sum.linked += 1;
         sum.queued_bytes += queued;
         sum.queued_bytes_max = sum.queued_bytes_max.max(queued);
@@ -78,9 +79,9 @@ pub(crate) fn put<'a>(
             ("linked", sum.linked),
             ("queued_bytes", sum.queued_bytes),
             ("queued_bytes_max", sum.queued_bytes_max),
-            ("frames_sent", sum.carried.frames_sent),
-            ("frames_delivered", sum.carried.frames_delivered),
-            ("said_older", sum.carried.said_older),
+            ("frames_sent", sum.traffic.frames_sent),
+            ("frames_delivered", sum.traffic.frames_delivered),
+            ("said_older", sum.traffic.said_older),
             ("questions", sum.questions),
         ] {
             flat.insert(format!("link/{role}/{what}"), value as f64);

@@ -1,6 +1,8 @@
-//! The tap on mailboxes: messages between actors of one node, those that came in over a link, and exits.
+//! The tap on mailboxes: messages between actors of one node, those received over a link, and
+//! exits.
 //!
-//! A marked mailbox refuses the quick way, and whoever was refused comes here. What passes is delivered past the mark.
+//! A marked mailbox refuses the fast path, and the sender continues here. Delivery then ignores the
+//! mark.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -12,17 +14,17 @@ use crate::context::Context;
 use crate::exit::Exited;
 use crate::handle::Incarnation;
 use crate::link::Sender;
-use crate::mailbox::Unwanted;
+use crate::mailbox::MailboxError;
 use crate::message::Remote;
 use crate::node::Node;
 use crate::registry::Entry;
 use crate::supervise;
-use crate::tap::post::{HELD_AT_LONGEST, Post, Slot};
-use crate::tap::{Fate, Freight, Kind, Passing, Way, conduct, encode_any, slot_of};
+use crate::tap::delay_queue::{DelayQueue, HOLD_MAX, SwapSlot};
+use crate::tap::{Fate, Intercepted, Kind, Passing, Way, apply_fate, encode_any, swap_slot_of};
 
-/// Shows a message that came in an envelope of a courier, just before its actor handles it.
+/// Shows a message from a reliable sender's envelope, just before its actor handles it.
 #[cold]
-pub(crate) fn show_numbered<A, M>(ctx: &Context<A>, message: &M)
+pub(crate) fn show_sequenced<A, M>(ctx: &Context<A>, message: &M)
 where
     A: Actor<Context = Context<A>>,
     M: Remote,
@@ -35,7 +37,7 @@ where
         at: node.clock().now(),
         node: node.id(),
         way: sender.map_or(Way::Local, |_| Way::Incoming),
-        kind: Kind::Numbered,
+        kind: Kind::Sequenced,
         from: sender.and_then(|sender| sender.pid.as_ref()),
         to: Some(ctx.pid()),
         peer: sender.map(|sender| &sender.peer.node),
@@ -45,32 +47,32 @@ where
     });
 }
 
-/// A message on its way into a mailbox, and where its reply goes if it is a question.
-struct Inward<A: Actor, M: Message> {
+/// A message on its way into a mailbox, with its reply channel if it is an ask.
+struct InboundMessage<A: Actor, M: Message> {
     to: Incarnation<A>,
     entry: Option<Arc<Entry>>,
-    post: Arc<Post>,
+    delay_queue: Arc<DelayQueue>,
     message: M,
     origin: Option<Arc<Sender>>,
-    asker: Option<oneshot::Sender<M::Result>>,
+    reply_to: Option<oneshot::Sender<M::Result>>,
 }
 
-impl<A, M> Freight for Inward<A, M>
+impl<A, M> Intercepted for InboundMessage<A, M>
 where
     A: Actor<Context = Context<A>> + Handler<M>,
     M: Message + Send + 'static,
     M::Result: Send,
 {
-    type Told = Result<(), (M, Unwanted)>;
+    type Output = Result<(), (M, MailboxError)>;
 
-    fn deliver(self) -> Self::Told {
-        let Some(asker) = self.asker else {
+    fn deliver(self) -> Self::Output {
+        let Some(reply_to) = self.reply_to else {
             return self.to.tell_past_tap(self.message, self.origin);
         };
         let reply = self.to.ask_past_tap(self.message, self.origin)?;
-        self.post.run(async move {
+        self.delay_queue.run(async move {
             if let Ok(reply) = reply.await {
-                let _ = asker.send(reply); // The asker may have lost patience.
+                let _ = reply_to.send(reply); // The caller may have stopped waiting.
             }
             crate::clock::moved();
         });
@@ -79,36 +81,36 @@ where
 
     fn copy(&self, given: Option<Box<dyn Any + Send>>) -> Option<Self> {
         let copy = given.or_else(|| {
-            let ears = &self.entry.as_ref()?.ears;
-            ears.words(TypeId::of::<M>())?.1.copy(&self.message)
+            let handlers = &self.entry.as_ref()?.handlers;
+            handlers.ops(TypeId::of::<M>())?.1.copy(&self.message)
         })?;
         let message = *copy.downcast::<M>().ok()?;
         Some(Self {
             to: self.to.same(),
             entry: None,
-            post: self.post.clone(),
+            delay_queue: self.delay_queue.clone(),
             message,
             origin: self.origin.clone(),
-            asker: None,
+            reply_to: None,
         })
     }
 
-    fn lose(self, post: &Arc<Post>) {
-        if let Some(asker) = self.asker {
-            post.later(HELD_AT_LONGEST, move || drop(asker));
+    fn lose(self, delay_queue: &Arc<DelayQueue>) {
+        if let Some(reply_to) = self.reply_to {
+            delay_queue.later(HOLD_MAX, move || drop(reply_to));
         }
     }
 }
 
-/// A mailbox that someone was about to put a message into.
-struct Door<'a, A: Actor> {
+/// A mailbox, with its tapped node.
+struct TappedMailbox<'a, A: Actor> {
     node: Node,
     entry: Option<Arc<Entry>>,
     to: &'a Incarnation<A>,
 }
 
-impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
-    /// `None` if nobody looks at what comes there from this sender.
+impl<'a, A: Actor<Context = Context<A>>> TappedMailbox<'a, A> {
+    /// `None` if the tap does not observe messages from this sender.
     fn of(to: &'a Incarnation<A>, origin: Option<&Arc<Sender>>) -> Option<Self> {
         let node = to.node.upgrade()?;
         if !node.0.taps.sees(origin.is_some()) {
@@ -123,9 +125,9 @@ impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
         kind: Kind,
         message: &M,
         origin: Option<&Arc<Sender>>,
-    ) -> (Slot, Fate) {
-        let words = self.entry.as_ref();
-        let words = words.and_then(|entry| entry.ears.words(TypeId::of::<M>()));
+    ) -> (SwapSlot, Fate) {
+        let ops = self.entry.as_ref();
+        let ops = ops.and_then(|entry| entry.handlers.ops(TypeId::of::<M>()));
         supervise::with_current(|current| {
             let passing = Passing {
                 at: self.node.clock().now(),
@@ -141,95 +143,101 @@ impl<'a, A: Actor<Context = Context<A>>> Door<'a, A> {
                 },
                 to: Some(&self.to.pid),
                 peer: origin.map(|sender| &sender.peer.node),
-                name: words.map_or_else(std::any::type_name::<M>, |(name, _)| name),
+                name: ops.map_or_else(std::any::type_name::<M>, |(name, _)| name),
                 body: message,
-                encode: words.and_then(|(_, words)| words.encode()),
+                encode: ops.and_then(|(_, ops)| ops.encode()),
             };
-            (slot_of(&passing), self.node.0.taps.fate(&passing))
+            (swap_slot_of(&passing), self.node.0.taps.fate(&passing))
         })
     }
 
-    fn inward<M: Message>(
+    fn inbound<M: Message>(
         self,
         message: M,
         origin: Option<Arc<Sender>>,
-        asker: Option<oneshot::Sender<M::Result>>,
-    ) -> Inward<A, M> {
-        Inward {
-            post: self.node.post().clone(),
+        reply_to: Option<oneshot::Sender<M::Result>>,
+    ) -> InboundMessage<A, M> {
+        InboundMessage {
+            delay_queue: self.node.delay_queue().clone(),
             to: self.to.same(),
             entry: self.entry,
             message,
             origin,
-            asker,
+            reply_to,
         }
     }
 }
 
 impl<A: Actor<Context = Context<A>>> Incarnation<A> {
-    /// The mailbox did not take the message: because it is tapped, or for good.
+    /// The mailbox refused the message: because it is tapped, or permanently.
     #[cold]
     pub(crate) fn tell_refused<M>(
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-        unwanted: Unwanted,
-    ) -> Result<(), (M, Unwanted)>
+        error: MailboxError,
+    ) -> Result<(), (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if unwanted == Unwanted::Gone || !self.meter.is_tapped() {
-            return Err((message, unwanted));
+        if error == MailboxError::Gone || !self.meter.is_tapped() {
+            return Err((message, error));
         }
-        let Some(door) = Door::of(self, origin.as_ref()) else {
+        let Some(mailbox) = TappedMailbox::of(self, origin.as_ref()) else {
             return self.tell_past_tap(message, origin);
         };
-        let (slot, fate) = door.show(Kind::Tell, &message, origin.as_ref());
-        let post = door.node.post().clone();
+        let (slot, fate) = mailbox.show(Kind::Tell, &message, origin.as_ref());
+        let delay_queue = mailbox.node.delay_queue().clone();
         if matches!(fate, Fate::Pass) {
-            let told = self.tell_past_tap(message, origin);
-            post.release(&slot);
-            return told;
+            let result = self.tell_past_tap(message, origin);
+            delay_queue.release(&slot);
+            return result;
         }
-        conduct(&post, slot, fate, door.inward(message, origin, None)).unwrap_or(Ok(()))
+        apply_fate(
+            &delay_queue,
+            slot,
+            fate,
+            mailbox.inbound(message, origin, None),
+        )
+        .unwrap_or(Ok(()))
     }
 
-    /// The mailbox did not take the question: because it is tapped, or for good.
+    /// The mailbox refused the ask: because it is tapped, or permanently.
     #[cold]
     pub(crate) fn ask_refused<M>(
         &self,
         message: M,
         origin: Option<Arc<Sender>>,
-        unwanted: Unwanted,
-    ) -> Result<oneshot::Receiver<M::Result>, (M, Unwanted)>
+        error: MailboxError,
+    ) -> Result<oneshot::Receiver<M::Result>, (M, MailboxError)>
     where
         A: Handler<M>,
         M: Message + Send + 'static,
         M::Result: Send,
     {
-        if unwanted == Unwanted::Gone || !self.meter.is_tapped() {
-            return Err((message, unwanted));
+        if error == MailboxError::Gone || !self.meter.is_tapped() {
+            return Err((message, error));
         }
-        let Some(door) = Door::of(self, origin.as_ref()) else {
+        let Some(mailbox) = TappedMailbox::of(self, origin.as_ref()) else {
             return self.ask_past_tap(message, origin);
         };
-        let (slot, fate) = door.show(Kind::Ask, &message, origin.as_ref());
-        let post = door.node.post().clone();
+        let (slot, fate) = mailbox.show(Kind::Ask, &message, origin.as_ref());
+        let delay_queue = mailbox.node.delay_queue().clone();
         if matches!(fate, Fate::Pass) {
             let asked = self.ask_past_tap(message, origin);
-            post.release(&slot);
+            delay_queue.release(&slot);
             return asked;
         }
-        let (asker, reply) = oneshot::channel();
-        let inward = door.inward(message, origin, Some(asker));
-        conduct(&post, slot, fate, inward)
+        let (reply_to, reply) = oneshot::channel();
+        let inbound = mailbox.inbound(message, origin, Some(reply_to));
+        apply_fate(&delay_queue, slot, fate, inbound)
             .unwrap_or(Ok(()))
             .map(|()| reply)
     }
 
-    /// Shows an exit to the tap, and gives it back if it goes on as it is.
+    /// Shows an exit to the tap, and applies its fate.
     #[cold]
     pub(crate) fn show_exited(&self, exited: Exited)
     where
@@ -254,20 +262,20 @@ impl<A: Actor<Context = Context<A>>> Incarnation<A> {
             body: &exited,
             encode: None,
         };
-        let (slot, fate) = (slot_of(&passing), node.0.taps.fate(&passing));
+        let (slot, fate) = (swap_slot_of(&passing), node.0.taps.fate(&passing));
         let to = self.same();
-        conduct(node.post(), slot, fate, End { to, exited });
+        apply_fate(node.delay_queue(), slot, fate, InboundExit { to, exited });
     }
 }
 
 /// An exit on its way into a mailbox.
-struct End<A: Actor> {
+struct InboundExit<A: Actor> {
     to: Incarnation<A>,
     exited: Exited,
 }
 
-impl<A: Actor<Context = Context<A>> + Handler<Exited>> Freight for End<A> {
-    type Told = ();
+impl<A: Actor<Context = Context<A>> + Handler<Exited>> Intercepted for InboundExit<A> {
+    type Output = ();
 
     fn deliver(self) {
         self.to.tell_always(self.exited);
@@ -280,5 +288,5 @@ impl<A: Actor<Context = Context<A>> + Handler<Exited>> Freight for End<A> {
         })
     }
 
-    fn lose(self, _: &Arc<Post>) {}
+    fn lose(self, _: &Arc<DelayQueue>) {}
 }

@@ -1,12 +1,12 @@
 //! A probe: a tap that is made of small rules, for tests.
 //!
-//! Remembers its rules and what they matched. Each message is shown to every rule in the order they were made; of those
-//! that want something else than that it passes, the first decides.
+//! Each message is shown to every rule in the order in which they were added; the first rule that
+//! returns a fate decides.
 //!
 //! ```
 //! use std::time::Duration;
 //! use runtime::prelude::*;
-//! use runtime::rehearsal::rehearse;
+//! use runtime::testing::simulate;
 //! use runtime::tap::Probe;
 //! # #[derive(Message)] #[rtype(result = "u32")] struct Question(u32);
 //! # struct Oracle;
@@ -17,7 +17,7 @@
 //! #     fn handle(&mut self, Question(number): Question, _: &mut Context<Self>) -> u32 { number + 1 }
 //! # }
 //!
-//! rehearse(|node| async move {
+//! simulate(|node| async move {
 //!     let oracle = node.spawn("oracle", Oracle).unwrap();
 //!     let probe = Probe::on(&node);
 //!     let asked = probe.observe::<Question>(|_| true);
@@ -41,7 +41,7 @@ use crate::lock;
 use crate::node::Node;
 use crate::tap::{Fate, Kind, Passing, Tap};
 
-/// Messages that a [`Collected`] keeps until somebody takes them; the oldest makes room.
+/// Maximum number of messages in a [`Collected`]; beyond it the oldest is dropped.
 const COLLECTED_MAX: usize = 65_536;
 
 type Rule = Box<dyn FnMut(&Passing<'_>) -> Option<Fate> + Send>;
@@ -54,8 +54,8 @@ impl Tap for Probe {
     fn fate(&self, passing: &Passing<'_>) -> Fate {
         let mut fate = None;
         for rule in &mut *lock(&self.0) {
-            let wished = rule(passing);
-            fate = fate.or(wished);
+            let decision = rule(passing);
+            fate = fate.or(decision);
         }
         fate.unwrap_or_default()
     }
@@ -69,17 +69,18 @@ impl Probe {
         probe
     }
 
-    /// Adds any rule: it sees every message, and decides its fate if it gives one. Like a tap it must not send.
+    /// Adds any rule: it sees every message, and may decide its fate. Like a tap it must not send
+    /// messages.
     pub fn rule(&self, rule: impl FnMut(&Passing<'_>) -> Option<Fate> + Send + 'static) {
         lock(&self.0).push(Box::new(rule));
     }
 
-    /// Counts the messages of this type for which it holds.
+    /// Counts the messages of this type that match `holds`.
     pub fn observe<M: 'static>(&self, holds: impl Fn(&M) -> bool + Send + 'static) -> Seen {
         self.each(u64::MAX, holds, |_, _| None)
     }
 
-    /// Keeps a copy of each message of this type for which it holds.
+    /// Keeps a copy of each message of this type that matches `holds`.
     pub fn collect<M: Clone + Send + 'static>(
         &self,
         holds: impl Fn(&M) -> bool + Send + 'static,
@@ -97,17 +98,17 @@ impl Probe {
         Collected { seen, messages }
     }
 
-    /// Drops the next message of this type for which it holds.
+    /// Drops the next message of this type that matches `holds`.
     pub fn drop_next<M: 'static>(&self, holds: impl Fn(&M) -> bool + Send + 'static) -> Seen {
         self.each(1, holds, |_, _| Some(Fate::Drop))
     }
 
-    /// Drops every message of this type for which it holds.
+    /// Drops every message of this type that matches `holds`.
     pub fn drop_all<M: 'static>(&self, holds: impl Fn(&M) -> bool + Send + 'static) -> Seen {
         self.each(u64::MAX, holds, |_, _| Some(Fate::Drop))
     }
 
-    /// Delays every message of this type for which it holds.
+    /// Delays every message of this type that matches `holds`.
     pub fn delay<M: 'static>(
         &self,
         holds: impl Fn(&M) -> bool + Send + 'static,
@@ -116,7 +117,7 @@ impl Probe {
         self.each(u64::MAX, holds, move |_, _| Some(Fate::Delay(delay)))
     }
 
-    /// Sends every message of this type for which it holds twice.
+    /// Duplicates every message of this type that matches `holds`.
     pub fn duplicate<M: Clone + Send + 'static>(
         &self,
         holds: impl Fn(&M) -> bool + Send + 'static,
@@ -127,12 +128,13 @@ impl Probe {
         })
     }
 
-    /// Swaps the next message of this type for which it holds with the one of this type that follows it to the same actor.
+    /// Swaps the next message of this type that matches `holds` with the following one to the same
+    /// actor.
     pub fn reorder<M: 'static>(&self, holds: impl Fn(&M) -> bool + Send + 'static) -> Seen {
         self.each(1, holds, |_, _| Some(Fate::Swap))
     }
 
-    /// Does this with the next `limit` messages of the type for which it holds.
+    /// Applies `act` to the next `limit` messages of the type that match `holds`.
     fn each<M: 'static>(
         &self,
         mut limit: u64,
@@ -156,7 +158,7 @@ impl Probe {
     }
 }
 
-/// How often a rule of a probe has matched.
+/// The number of matches of a probe's rule.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Tally>);
 
@@ -167,12 +169,12 @@ struct Tally {
 }
 
 impl Seen {
-    /// How often so far.
+    /// The number of matches so far.
     pub fn count(&self) -> u64 {
         self.0.count.load(Ordering::Acquire)
     }
 
-    /// Ready once it has matched so often. Needs a patience around it, as everything that may never come.
+    /// Resolves after this many matches. Wrap it in a timeout.
     pub async fn times(&self, count: u64) {
         while self.count() < count {
             let changed = self.0.changed.notified();
@@ -191,17 +193,17 @@ pub struct Collected<M> {
 }
 
 impl<M> Collected<M> {
-    /// How many have been seen so far.
+    /// The number of messages seen so far.
     pub fn count(&self) -> u64 {
         self.seen.count()
     }
 
-    /// All that were not taken yet, oldest first.
+    /// All messages that were not taken yet, oldest first.
     pub fn take(&self) -> Vec<M> {
         lock(&self.messages).drain(..).collect()
     }
 
-    /// The oldest that was not taken yet; ready when there is one.
+    /// The oldest message that was not taken yet; resolves when there is one.
     pub async fn next(&self) -> M {
         loop {
             let changed = self.seen.0.changed.notified();

@@ -1,7 +1,7 @@
-//! The tap on links: what goes out to other nodes, and the replies that cross in either direction.
+//! The tap on links: outgoing messages, and the replies that cross in either direction.
 //!
-//! What comes in besides replies is seen where it goes into a mailbox. What is held back is kept encoded and goes out over
-//! the connection it was meant for; if that has closed meanwhile it is lost, as on any network.
+//! Other incoming messages are seen at the mailbox. Delayed messages are kept encoded and sent over
+//! their original connection; if that has closed meanwhile they are lost, as on any network.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,32 +12,32 @@ use tokio::sync::oneshot;
 
 use crate::ask::{AskError, Asking, Patience, TellError};
 use crate::codec::{self, Garbled};
-use crate::frame::{self, Head, Letter, Target};
+use crate::frame::{self, Head, MessageFrame, Target};
 use crate::identity::{NodeId, Pid};
-use crate::link::{Connection, OnReply, untold};
+use crate::link::{Connection, OnReply, tell_error};
 use crate::message::{Lane, Remote};
 use crate::node::Node;
 use crate::outbox::Need;
 use crate::supervise;
-use crate::tap::post::{HELD_AT_LONGEST, Post, Slot};
-use crate::tap::{Fate, Freight, Kind, Passing, Way, conduct, encode_any, slot_of};
+use crate::tap::delay_queue::{DelayQueue, HOLD_MAX, SwapSlot};
+use crate::tap::{Fate, Intercepted, Kind, Passing, Way, apply_fate, encode_any, swap_slot_of};
 
 impl Node {
-    /// Tells an actor elsewhere what the tap lets pass.
+    /// Tells an actor of another node, by way of the tap.
     #[cold]
     pub(crate) fn tell_tapped<M: Remote>(&self, to: &Pid, message: M) -> Result<(), TellError> {
         let connection = self.connection(to.node()).ok_or(TellError::Gone)?;
         let (slot, fate) = self.show_outgoing(Kind::Tell, to, &message);
         if matches!(fate, Fate::Pass) {
-            let told = connection.tell(to, &message);
-            self.post().release(&slot);
-            return told;
+            let result = connection.tell(to, &message);
+            self.delay_queue().release(&slot);
+            return result;
         }
-        let outward = Outward::new(&connection, to, &message, None)?;
-        conduct(self.post(), slot, fate, outward).unwrap_or(Ok(()))
+        let outbound = OutboundMessage::new(&connection, to, &message, None)?;
+        apply_fate(self.delay_queue(), slot, fate, outbound).unwrap_or(Ok(()))
     }
 
-    /// Asks an actor elsewhere what the tap lets pass.
+    /// Asks an actor of another node, by way of the tap.
     #[cold]
     pub(crate) fn ask_tapped<M: Remote>(
         &self,
@@ -51,18 +51,18 @@ impl Node {
         connection.ask_with(self, patience, on_reply, waiting, |correlation| {
             let (slot, fate) = self.show_outgoing(Kind::Ask, to, message);
             if matches!(fate, Fate::Pass) {
-                let asked = connection.write_letter(to, message, Some(correlation));
-                self.post().release(&slot);
+                let asked = connection.write_message(to, message, Some(correlation));
+                self.delay_queue().release(&slot);
                 return asked;
             }
-            let outward = Outward::new(connection, to, message, Some(correlation))?;
-            conduct(self.post(), slot, fate, outward).unwrap_or(Ok(()))
+            let outbound = OutboundMessage::new(connection, to, message, Some(correlation))?;
+            apply_fate(self.delay_queue(), slot, fate, outbound).unwrap_or(Ok(()))
         })
     }
 
-    /// Shows a message that a courier has taken.
+    /// Shows a message that a reliable sender has accepted.
     #[cold]
-    pub(crate) fn show_numbered<M: Remote>(
+    pub(crate) fn show_sequenced<M: Remote>(
         &self,
         from: Option<&Pid>,
         to: Option<&Pid>,
@@ -76,7 +76,7 @@ impl Node {
             at: self.clock().now(),
             node: self.id(),
             way: if elsewhere { Way::Outgoing } else { Way::Local },
-            kind: Kind::Numbered,
+            kind: Kind::Sequenced,
             from,
             to,
             peer: to.map(Pid::node).filter(|_| elsewhere),
@@ -86,7 +86,7 @@ impl Node {
         });
     }
 
-    fn show_outgoing<M: Remote>(&self, kind: Kind, to: &Pid, message: &M) -> (Slot, Fate) {
+    fn show_outgoing<M: Remote>(&self, kind: Kind, to: &Pid, message: &M) -> (SwapSlot, Fate) {
         supervise::with_current(|current| {
             let passing = Passing {
                 at: self.clock().now(),
@@ -100,39 +100,44 @@ impl Node {
                 body: message,
                 encode: Some(encode_any::<M>),
             };
-            (slot_of(&passing), self.0.taps.fate(&passing))
+            (swap_slot_of(&passing), self.0.taps.fate(&passing))
         })
     }
 
-    /// What is done with the reply to a question that was asked while there was a tap.
+    /// The continuation of an ask that was sent while there was a tap.
     fn on_reply_tapped<M: Remote>(
         &self,
         from: &Pid,
         reply: oneshot::Sender<Result<M::Result, AskError>>,
     ) -> OnReply {
         let (node, from) = (self.downgrade(), from.clone());
-        let asker = supervise::with_current(|current| current.cloned());
+        let caller = supervise::with_current(|current| current.cloned());
         Box::new(move |answer| {
             match (node.upgrade(), answer.read::<M::Result>()) {
                 (Some(node), Ok(answer)) => {
                     let route = ReplyRoute {
                         lane: M::LANE,
                         from,
-                        to: asker,
+                        to: caller,
                         name: M::NAME,
                     };
                     let (slot, fate) = route.show(&node, route.from.node(), Way::Incoming, &answer);
-                    conduct(node.post(), slot, fate, ReplyInward { answer, reply });
+                    apply_fate(
+                        node.delay_queue(),
+                        slot,
+                        fate,
+                        InboundReply { answer, reply },
+                    );
                 }
-                (_, answer) => drop(reply.send(answer)), // The asker may have lost patience.
+                (_, answer) => drop(reply.send(answer)), // The caller may have stopped waiting.
             }
         })
     }
 }
 
-/// All of a letter but its body.
+/// The header of a message.
 #[derive(Clone)]
-struct Envelope {
+struct MessageHeader {
     lane: Lane,
     id: u32,
     version: u16,
@@ -142,38 +147,38 @@ struct Envelope {
 }
 
 impl Connection {
-    /// Sends a message that was encoded before.
+    /// Sends an encoded message.
     fn write_encoded(
         &self,
-        envelope: &Envelope,
+        addressing: &MessageHeader,
         name: &'static str,
         body: &[u8],
     ) -> Result<(), TellError> {
-        let letter = Letter {
-            lane: envelope.lane,
-            id: envelope.id,
-            version: envelope.version,
-            to: Target::of(&envelope.to),
-            from: envelope.from.as_ref().map(|pid| frame::From {
+        let header = MessageFrame {
+            lane: addressing.lane,
+            id: addressing.id,
+            version: addressing.version,
+            to: Target::of(&addressing.to),
+            from: addressing.from.as_ref().map(|pid| frame::Origin {
                 epoch: pid.node().epoch(),
                 actor: Target::of(pid),
             }),
-            correlation: envelope.correlation,
+            correlation: addressing.correlation,
             body: &[],
         };
         let written = self.outbox.write(
-            envelope.lane,
+            addressing.lane,
             Need::Refusable,
-            Head::Letter(&letter),
+            Head::Message(&header),
             |buffer| {
                 buffer.extend_from_slice(body);
                 Ok(())
             },
         );
-        written.map_err(|unwritten| untold(unwritten, name))
+        written.map_err(|unwritten| tell_error(unwritten, name))
     }
 
-    /// Answers with what was encoded before.
+    /// Sends an encoded reply.
     fn answer_encoded(self: &Arc<Self>, lane: Lane, correlation: u64, body: &[u8]) {
         self.answer_with(lane, correlation, |buffer| {
             buffer.extend_from_slice(body);
@@ -184,14 +189,14 @@ impl Connection {
 
 /// An encoded message on its way out.
 #[derive(Clone)]
-struct Outward {
+struct OutboundMessage {
     connection: Arc<Connection>,
-    envelope: Envelope,
+    addressing: MessageHeader,
     name: &'static str,
     body: Bytes,
 }
 
-impl Outward {
+impl OutboundMessage {
     fn new<M: Remote>(
         connection: &Arc<Connection>,
         to: &Pid,
@@ -205,7 +210,7 @@ impl Outward {
         })?;
         Ok(Self {
             connection: connection.clone(),
-            envelope: Envelope {
+            addressing: MessageHeader {
                 lane: M::LANE,
                 id: M::ID,
                 version,
@@ -219,38 +224,38 @@ impl Outward {
     }
 }
 
-impl Freight for Outward {
-    type Told = Result<(), TellError>;
+impl Intercepted for OutboundMessage {
+    type Output = Result<(), TellError>;
 
-    fn deliver(self) -> Self::Told {
+    fn deliver(self) -> Self::Output {
         let Self {
             connection,
-            envelope,
+            addressing,
             name,
             body,
         } = self;
-        let told = connection.write_encoded(&envelope, name, &body);
-        if let (Err(error), Some(correlation)) = (&told, envelope.correlation) {
+        let result = connection.write_encoded(&addressing, name, &body);
+        if let (Err(error), Some(correlation)) = (&result, addressing.correlation) {
             connection.replied(correlation, Err(error.clone().into()));
         }
-        told
+        result
     }
 
     fn copy(&self, _: Option<Box<dyn Any + Send>>) -> Option<Self> {
         Some(self.clone())
     }
 
-    fn lose(self, post: &Arc<Post>) {
-        if let Some(correlation) = self.envelope.correlation {
+    fn lose(self, delay_queue: &Arc<DelayQueue>) {
+        if let Some(correlation) = self.addressing.correlation {
             let connection = self.connection;
-            post.later(HELD_AT_LONGEST, move || {
+            delay_queue.later(HOLD_MAX, move || {
                 connection.replied(correlation, Err(AskError::Gone));
             });
         }
     }
 }
 
-/// Between whom a reply passes, and to which question.
+/// The two ends of a reply, and the name of its ask.
 pub(crate) struct ReplyRoute {
     pub(crate) lane: Lane,
     pub(crate) from: Pid,
@@ -265,7 +270,7 @@ impl ReplyRoute {
         peer: &NodeId,
         way: Way,
         answer: &R,
-    ) -> (Slot, Fate) {
+    ) -> (SwapSlot, Fate) {
         let passing = Passing {
             at: node.clock().now(),
             node: node.id(),
@@ -278,10 +283,10 @@ impl ReplyRoute {
             body: answer,
             encode: Some(encode_any::<R>),
         };
-        (slot_of(&passing), node.0.taps.fate(&passing))
+        (swap_slot_of(&passing), node.0.taps.fate(&passing))
     }
 
-    /// Shows a reply of this node to its tap, and sends it if it lets it.
+    /// Shows a reply of this node to its tap, and applies its fate.
     pub(crate) fn answer<R>(self, connection: Arc<Connection>, correlation: u64, answer: R)
     where
         R: Serialize + Send + 'static,
@@ -290,36 +295,36 @@ impl ReplyRoute {
             return;
         };
         let (slot, fate) = self.show(&node, &connection.peer.node, Way::Outgoing, &answer);
-        let freight = ReplyOutward {
+        let message = OutboundReply {
             connection,
             lane: self.lane,
             correlation,
-            answer: Answered::Plain(answer),
+            answer: ReplyBody::Plain(answer),
         };
-        conduct(node.post(), slot, fate, freight);
+        apply_fate(node.delay_queue(), slot, fate, message);
     }
 }
 
-enum Answered<R> {
+enum ReplyBody<R> {
     Plain(R),
     Encoded(Bytes),
 }
 
-/// A reply to another node's question.
-struct ReplyOutward<R> {
+/// A reply to another node's ask.
+struct OutboundReply<R> {
     connection: Arc<Connection>,
     lane: Lane,
     correlation: u64,
-    answer: Answered<R>,
+    answer: ReplyBody<R>,
 }
 
-impl<R: Serialize + Send + 'static> Freight for ReplyOutward<R> {
-    type Told = ();
+impl<R: Serialize + Send + 'static> Intercepted for OutboundReply<R> {
+    type Output = ();
 
     fn deliver(self) {
         match &self.answer {
-            Answered::Plain(answer) => self.connection.answer(self.lane, self.correlation, answer),
-            Answered::Encoded(bytes) => {
+            ReplyBody::Plain(answer) => self.connection.answer(self.lane, self.correlation, answer),
+            ReplyBody::Encoded(bytes) => {
                 self.connection
                     .answer_encoded(self.lane, self.correlation, bytes);
             }
@@ -328,42 +333,42 @@ impl<R: Serialize + Send + 'static> Freight for ReplyOutward<R> {
 
     fn copy(&self, _: Option<Box<dyn Any + Send>>) -> Option<Self> {
         let bytes = match &self.answer {
-            Answered::Plain(answer) => codec::encode(answer).ok()?.into(),
-            Answered::Encoded(bytes) => bytes.clone(),
+            ReplyBody::Plain(answer) => codec::encode(answer).ok()?.into(),
+            ReplyBody::Encoded(bytes) => bytes.clone(),
         };
         Some(Self {
             connection: self.connection.clone(),
             lane: self.lane,
             correlation: self.correlation,
-            answer: Answered::Encoded(bytes),
+            answer: ReplyBody::Encoded(bytes),
         })
     }
 
-    fn lose(self, post: &Arc<Post>) {
-        post.later(HELD_AT_LONGEST, move || {
+    fn lose(self, delay_queue: &Arc<DelayQueue>) {
+        delay_queue.later(HOLD_MAX, move || {
             self.connection.fail(self.correlation, AskError::Gone);
         });
     }
 }
 
-/// A reply to a question of this node.
-struct ReplyInward<R> {
+/// A reply to an ask of this node.
+struct InboundReply<R> {
     answer: R,
     reply: oneshot::Sender<Result<R, AskError>>,
 }
 
-impl<R: Send + 'static> Freight for ReplyInward<R> {
-    type Told = ();
+impl<R: Send + 'static> Intercepted for InboundReply<R> {
+    type Output = ();
 
     fn deliver(self) {
-        let _ = self.reply.send(Ok(self.answer)); // The asker may have lost patience.
+        let _ = self.reply.send(Ok(self.answer)); // The caller may have stopped waiting.
     }
 
     fn copy(&self, _: Option<Box<dyn Any + Send>>) -> Option<Self> {
-        None // A question takes one reply.
+        None // An ask takes one reply.
     }
 
-    fn lose(self, post: &Arc<Post>) {
-        post.later(HELD_AT_LONGEST, move || drop(self.reply));
+    fn lose(self, delay_queue: &Arc<DelayQueue>) {
+        delay_queue.later(HOLD_MAX, move || drop(self.reply));
     }
 }

@@ -1,24 +1,24 @@
-//! Answers to questions of a peer: each goes when it is there, whatever becomes of the others on its link.
+//! Replies to a peer's asks: each is sent when it is ready, independently of others on the link.
 
 use serde::{Deserializer, Serializer};
 
 use super::*;
 use crate::memory::Network;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
-/// Say this number, later.
+/// Returns this number later.
 #[derive(Debug, Serialize, Deserialize)]
 struct Later(u32);
 
-/// Say now what was to be said later: the newest first, and all but so many of the oldest.
+/// Answers the delayed asks: the newest first, except this many of the oldest.
 #[derive(Debug, Serialize, Deserialize)]
 struct Now(usize);
 
-/// Say something that can be written, or something that panics when it is.
+/// Returns a value that can be encoded, or one whose encoding panics.
 #[derive(Debug, Serialize, Deserialize)]
 struct Say(bool);
 
-/// What can be written if it is true.
+/// Can be encoded if it is true.
 #[derive(Debug, PartialEq)]
 struct Word(bool);
 
@@ -49,10 +49,10 @@ impl Actor for Slow {
 }
 
 impl Process for Slow {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Later>(&Role::ALL);
-        ears.hear::<Now>(&Role::ALL);
-        ears.hear::<Say>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Later>(&Role::ALL);
+        handlers.accept::<Now>(&Role::ALL);
+        handlers.accept::<Say>(&Role::ALL);
     }
 }
 
@@ -85,47 +85,47 @@ impl Handler<Say> for Slow {
 }
 
 async fn slow(network: &Network) -> (Node, Node, Pid) {
-    let asker = network.node("asker", Role::Agent, &[Role::Master]);
+    let caller = network.node("caller", Role::Agent, &[Role::Master]);
     let home = network.node("home", Role::Master, &[Role::Agent]);
     home.spawn("slow", Slow::default()).unwrap();
-    let pid = asker.find("home", "slow", SECOND).await.unwrap();
-    (asker, home, pid)
+    let pid = caller.find("home", "slow", SECOND).await.unwrap();
+    (caller, home, pid)
 }
 
 #[test]
-fn what_is_never_answered_holds_up_no_other_answer_of_its_link() {
-    rehearse_network(|network| async move {
-        let (asker, _home, pid) = slow(&network).await;
+fn unanswered_ask_delays_no_other_reply() {
+    simulate_network(|network| async move {
+        let (caller, _home, pid) = slow(&network).await;
         for round in 0..3 {
-            let never = asker.ask(&pid, Later(0), SECOND);
+            let never = caller.ask(&pid, Later(0), SECOND);
             let asked: Vec<_> = (1..=300)
-                .map(|number| asker.ask(&pid, Later(number), SECOND))
+                .map(|number| caller.ask(&pid, Later(number), SECOND))
                 .collect();
-            asker.tell(&pid, Now(round + 1)).unwrap();
+            caller.tell(&pid, Now(round + 1)).unwrap();
             for (asked, number) in asked.into_iter().zip(1..) {
                 assert_eq!(asked.await, Ok(number));
             }
             assert_eq!(never.await, Err(AskError::Late { after: SECOND }));
         }
-        // Nothing is waited for, and then something is again.
-        asker.tell(&pid, Now(0)).unwrap();
-        asker.clock().sleep(SECOND).await;
-        let asked = asker.ask(&pid, Later(7), SECOND);
-        asker.tell(&pid, Now(0)).unwrap();
+        // No reply is pending, and then one is again.
+        caller.tell(&pid, Now(0)).unwrap();
+        caller.clock().sleep(SECOND).await;
+        let asked = caller.ask(&pid, Later(7), SECOND);
+        caller.tell(&pid, Now(0)).unwrap();
         assert_eq!(asked.await, Ok(7));
     });
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_holds_up_no_other() {
-    rehearse_network(|network| async move {
-        let (asker, _home, pid) = slow(&network).await;
-        let before = asker.ask(&pid, Later(1), SECOND);
-        let wrong = asker.ask(&pid, Say(false), SECOND);
-        let right = asker.ask(&pid, Say(true), SECOND);
-        asker.tell(&pid, Now(0)).unwrap();
+fn unencodable_reply_delays_no_other() {
+    simulate_network(|network| async move {
+        let (caller, _home, pid) = slow(&network).await;
+        let before = caller.ask(&pid, Later(1), SECOND);
+        let wrong = caller.ask(&pid, Say(false), SECOND);
+        let right = caller.ask(&pid, Say(true), SECOND);
+        caller.tell(&pid, Now(0)).unwrap();
         assert_eq!((before.await, right.await), (Ok(1), Ok(Word(true))));
         assert!(wrong.await.is_err());
-        assert_eq!(asker.ask(&pid, Say(true), SECOND).await, Ok(Word(true)));
+        assert_eq!(caller.ask(&pid, Say(true), SECOND).await, Ok(Word(true)));
     });
 }

@@ -1,6 +1,7 @@
-//! Bulks while they are being decoded: what waits for them, what does not, and what becomes of them when something ends meanwhile.
+//! Bulks while they are being decoded: which messages wait for them, and the effects of an end
+//! meanwhile.
 //!
-//! In virtual time their decoding is made to take four seconds; in real time it is held back by the test.
+//! In virtual time their decoding takes four seconds; in real time the test delays it.
 
 use std::sync::{Condvar, Mutex};
 
@@ -13,10 +14,10 @@ use super::hostile::{hello, note, peer, plain, reason, victim};
 use super::*;
 use crate::Dialled;
 use crate::codec::BODY_MAX;
-use crate::frame::{Frame, From, Letter, Target, write_letter};
+use crate::frame::{Frame, MessageFrame, Origin, Target, write_message};
 use crate::memory::Network;
-use crate::rehearsal::rehearse_network;
-use crate::rehearsal::stage;
+use crate::testing::run_simulated;
+use crate::testing::simulate_network;
 
 /// How long a node takes to decode a bulk.
 const DECODING: Duration = Duration::from_secs(4);
@@ -24,7 +25,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Enough for a bulk.
 const LARGE: usize = 1 << 20;
 
-/// Two nodes; the first takes its time to decode, and has a diarist whose pid the second knows.
+/// Two nodes; the first decodes slowly, and has a diarist whose pid the second knows.
 async fn slow(network: &Network) -> (Node, Node, Diary, Pid) {
     let near = network.node("near", Role::Master, &[Role::Agent]);
     let far = network.node("far", Role::Agent, &[Role::Master]);
@@ -40,7 +41,8 @@ fn spawn(node: &Node, name: &str) -> (Handle<Diarist>, Diary) {
     (node.spawn(name, Diarist::new(&diary)).unwrap(), diary)
 }
 
-/// A diarist on the second node, watched by the first one's, to which it has told a note, a bulk and another note.
+/// A diarist on the second node, watched by the first one's, to which it has sent a note, a bulk
+/// and another note.
 async fn speaker(near: &Node, far: &Node, to: &Pid) -> Handle<Diarist> {
     let (speaker, _) = spawn(far, "speaker");
     near.tell(to, Watch(speaker.pid())).unwrap();
@@ -51,8 +53,8 @@ async fn speaker(near: &Node, far: &Node, to: &Pid) -> Handle<Diarist> {
 }
 
 #[test]
-fn what_one_sends_after_a_bulk_waits_until_it_is_decoded_and_nothing_else_does() {
-    rehearse_network(|network| async move {
+fn only_later_messages_of_the_receiver_wait_for_a_bulk() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         let (_, others) = spawn(&near, "other");
         let other = far.find("near", "other", SECOND).await.unwrap();
@@ -84,8 +86,8 @@ fn lines(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_end_is_told_when_all_that_was_said_before_it_is_decoded() {
-    rehearse_network(|network| async move {
+fn exit_comes_after_earlier_bulks_are_decoded() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         let (witness, seen) = spawn(&near, "witness");
         let speaker = speaker(&near, &far, &pid).await;
@@ -95,15 +97,15 @@ fn an_end_is_told_when_all_that_was_said_before_it_is_decoded() {
         near.clock().advance(DECODING - SECOND).await;
         assert_eq!((read(&diary), read(&seen)), (lines("1"), vec![]));
         near.clock().advance(SECOND).await;
-        let fallen = "speaker panicked: told to fall";
-        assert_eq!(read(&diary), lines(&format!("1|load {LARGE}|2|{fallen}")));
-        assert_eq!(read(&seen), [fallen]);
+        let crashed = "speaker panicked: told to fall";
+        assert_eq!(read(&diary), lines(&format!("1|load {LARGE}|2|{crashed}")));
+        assert_eq!(read(&seen), [crashed]);
     });
 }
 
 #[test]
-fn a_bulk_that_is_being_decoded_when_its_link_is_lost_is_never_heard() {
-    rehearse_network(|network| async move {
+fn bulk_is_dropped_if_its_link_is_lost_while_decoding() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         speaker(&near, &far, &pid).await;
         let asked = far.ask(&pid, Load(vec![0; LARGE]), MINUTE);
@@ -123,8 +125,8 @@ fn a_bulk_that_is_being_decoded_when_its_link_is_lost_is_never_heard() {
 }
 
 #[test]
-fn what_a_node_has_sent_before_it_shut_down_is_decoded_and_heard_before_its_end() {
-    rehearse_network(|network| async move {
+fn bulks_sent_before_a_shutdown_are_delivered_first() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         speaker(&near, &far, &pid).await;
         far.shutdown().await;
@@ -136,8 +138,8 @@ fn what_a_node_has_sent_before_it_shut_down_is_decoded_and_heard_before_its_end(
 }
 
 #[test]
-fn a_shutdown_does_not_wait_for_what_is_being_decoded() {
-    rehearse_network(|network| async move {
+fn shutdown_does_not_wait_for_decoding() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         far.tell(&pid, Load(vec![0; LARGE])).unwrap();
         near.clock().settle().await;
@@ -150,8 +152,8 @@ fn a_shutdown_does_not_wait_for_what_is_being_decoded() {
 }
 
 #[test]
-fn an_actor_that_ends_meanwhile_takes_nothing_and_its_askers_are_told() {
-    rehearse_network(|network| async move {
+fn actor_ending_while_decoding_fails_its_asks() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         let asked = far.ask(&pid, Load(vec![0; LARGE]), MINUTE);
         let behind = far.ask(&pid, Count(1), MINUTE);
@@ -172,8 +174,8 @@ fn an_actor_that_ends_meanwhile_takes_nothing_and_its_askers_are_told() {
 }
 
 #[test]
-fn a_reply_that_is_being_decoded_comes_before_its_actors_end_or_not_at_all() {
-    rehearse_network(|network| async move {
+fn decoding_reply_precedes_the_exit_or_is_dropped() {
+    simulate_network(|network| async move {
         let (near, far, diary, pid) = slow(&network).await;
         let (speaker, _) = spawn(&far, "speaker");
         near.tell(&pid, Watch(speaker.pid())).unwrap();
@@ -202,10 +204,10 @@ fn a_reply_that_is_being_decoded_comes_before_its_actors_end_or_not_at_all() {
     });
 }
 
-/// Announces a bulk for the diarist of the victim.
+/// Announces a bulk for the victim's diarist.
 fn announce(id: u32, token: u64, length: usize) -> bytes::BytesMut {
     let mut header = bytes::BytesMut::new();
-    let letter = Letter {
+    let message = MessageFrame {
         lane: Lane::Ordinary,
         id,
         version: 1,
@@ -217,7 +219,7 @@ fn announce(id: u32, token: u64, length: usize) -> bytes::BytesMut {
         correlation: None,
         body: &[],
     };
-    write_letter(&letter, &mut header);
+    write_message(&message, &mut header);
     plain(&Frame::BulkAnnounce {
         token,
         length: length as u64,
@@ -226,8 +228,8 @@ fn announce(id: u32, token: u64, length: usize) -> bytes::BytesMut {
 }
 
 #[test]
-fn what_is_being_decoded_and_what_waits_for_it_is_bounded() {
-    stage(async {
+fn decoding_and_waiting_messages_are_bounded() {
+    run_simulated(async {
         let (node, _, link) = victim();
         node.slow_blocking(DECODING);
         let body = Bytes::from(vec![0; BODY_MAX - 1000]);
@@ -235,7 +237,7 @@ fn what_is_being_decoded_and_what_waits_for_it_is_bounded() {
             link.deliver(&mut announce(Load::ID, token, body.len()))
                 .and_then(|()| link.deliver_bulk(token, body.clone()))
         };
-        // One is being decoded, and as many wait as might wait for one that has not arrived.
+        // One is being decoded, and the maximum number waits.
         for token in 1..=3 {
             send(token).unwrap();
         }
@@ -254,8 +256,8 @@ fn what_is_being_decoded_and_what_waits_for_it_is_bounded() {
 }
 
 #[test]
-fn a_bulk_that_cannot_be_decoded_ends_the_link_and_names_the_message() {
-    stage(async {
+fn undecodable_bulk_closes_the_link_by_name() {
+    run_simulated(async {
         for slowly in [false, true] {
             let (node, diary, link) = victim();
             if slowly {
@@ -265,7 +267,7 @@ fn a_bulk_that_cannot_be_decoded_ends_the_link_and_names_the_message() {
             link.deliver(&mut note(None, &[7])).unwrap();
             let reason = match link.deliver_bulk(1, Bytes::from_static(&[2, 0])) {
                 Ok(()) => link.closed().await,
-                Err(garbled) => garbled.reason, // and whoever delivers ends it
+                Err(garbled) => garbled.reason, // its deliverer closes it
             };
             assert!(
                 reason.starts_with("test/load v1 cannot be decoded"),
@@ -279,7 +281,7 @@ fn a_bulk_that_cannot_be_decoded_ends_the_link_and_names_the_message() {
 }
 
 #[test]
-fn nothing_of_a_peer_is_heard_after_its_end_also_if_the_link_ends_while_it_delivers() {
+fn no_message_is_delivered_after_the_links_end() {
     /// Has room for one message.
     struct Narrow;
     impl Actor for Narrow {
@@ -288,15 +290,15 @@ fn nothing_of_a_peer_is_heard_after_its_end_also_if_the_link_ends_while_it_deliv
     impl Process for Narrow {
         const MAILBOX: u32 = 1;
         const WHEN_FULL: WhenFull = WhenFull::CloseLink;
-        fn hears(ears: &mut Ears<Self>) {
-            ears.hear::<Note>(&Role::ALL);
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
+            handlers.accept::<Note>(&Role::ALL);
         }
     }
     impl Handler<Note> for Narrow {
         type Result = ();
         fn handle(&mut self, _: Note, _: &mut Context<Self>) {}
     }
-    stage(async {
+    run_simulated(async {
         let (node, diary, link) = victim();
         node.spawn("narrow", Narrow).unwrap();
         let theirs = Pid::new("them", link.peer().node.clone(), 3);
@@ -308,7 +310,7 @@ fn nothing_of_a_peer_is_heard_after_its_end_also_if_the_link_ends_while_it_deliv
                 incarnation: number,
                 name: "them",
             };
-            Some(From { epoch: 5, actor })
+            Some(Origin { epoch: 5, actor })
         };
         let mut batch = bytes::BytesMut::new();
         for (incarnation, number) in [(1, 1), (2, 0), (2, 0), (1, 2)] {
@@ -332,7 +334,7 @@ fn nothing_of_a_peer_is_heard_after_its_end_also_if_the_link_ends_while_it_deliv
 }
 
 #[test]
-fn whichever_thread_ends_a_link_its_end_is_told_once_and_last() {
+fn link_end_is_notified_once_and_last() {
     let runtime = actix_rt::Runtime::new().unwrap();
     runtime.block_on(async {
         for round in 0..200 {
@@ -362,7 +364,7 @@ fn whichever_thread_ends_a_link_its_end_is_told_once_and_last() {
             }
             link.close("enough");
             speaking.join().unwrap();
-            // It may have been told more than it has room for.
+            // Its mailbox may be full at first.
             while diarist.ask(Count(2), MINUTE).await.is_err() {
                 tokio::task::yield_now().await;
             }
@@ -373,10 +375,10 @@ fn whichever_thread_ends_a_link_its_end_is_told_once_and_last() {
     });
 }
 
-/// Whether somebody has come to the gate, and whether it is open.
+/// Whether a decoder has reached the gate, and whether the gate is open.
 static GATE: (Mutex<[bool; 2]>, Condvar) = (Mutex::new([false; 2]), Condvar::new());
 
-/// Cannot be decoded before the gate is opened.
+/// Can be decoded only after the gate is opened.
 #[derive(Serialize)]
 struct Held(Vec<u8>);
 
@@ -390,7 +392,7 @@ impl<'de> Deserialize<'de> for Held {
         let (state, changed) = &GATE;
         let mut state = state.lock().unwrap();
         state[0] = true;
-        // Should the test fail, it fails after a minute.
+        // A failing test ends after a minute.
         let wait = |state, open: fn(&mut [bool; 2]) -> bool| {
             changed.wait_timeout_while(state, MINUTE, open)
         };
@@ -413,7 +415,7 @@ remote! {
     Poison = "test/poison" v1 -> usize
 }
 
-/// Hears what is hard to decode.
+/// Accepts messages that are slow or impossible to decode.
 struct Taster;
 
 impl Actor for Taster {
@@ -421,10 +423,10 @@ impl Actor for Taster {
 }
 
 impl Process for Taster {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Held>(&Role::ALL);
-        ears.hear::<Poison>(&Role::ALL);
-        ears.hear::<Ping>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Held>(&Role::ALL);
+        handlers.accept::<Poison>(&Role::ALL);
+        handlers.accept::<Ping>(&Role::ALL);
     }
 }
 
@@ -450,7 +452,7 @@ impl Handler<Ping> for Taster {
 }
 
 #[test]
-fn in_real_time_pings_and_all_else_go_by_while_a_bulk_is_being_decoded() {
+fn other_messages_pass_while_a_bulk_is_decoded() {
     let runtime = actix_rt::Runtime::new().unwrap();
     runtime.block_on(async {
         let (network, clock) = (Network::new(), Clock::real());
@@ -477,7 +479,7 @@ fn in_real_time_pings_and_all_else_go_by_while_a_bulk_is_being_decoded() {
         GATE.0.lock().unwrap()[1] = true;
         GATE.1.notify_all();
         assert_eq!(held.await, Ok(LARGE));
-        // One that panics ends its link, and nothing else.
+        // A panic in decoding closes its link, and has no other effect.
         let poisoned = far.ask(&pid, Poison(vec![0; LARGE]), MINUTE);
         assert_eq!(poisoned.await, Err(AskError::Gone));
         let again = far.find("near", "taster", MINUTE).await.unwrap();

@@ -1,5 +1,5 @@
-//! What is promised of messages on their way (SPEC 6.1: send, Delivery): in order per pair, at most once, and nothing lost
-//! in silence while a link stands.
+//! The guarantees of message delivery (SPEC 6.1: send, Delivery): in order per pair, at most once,
+//! and no silent loss while a link stands.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::memory::Network;
-use crate::rehearsal::rehearse_network;
 use crate::tap::{Probe, Seen};
+use crate::testing::simulate_network;
 
-/// A way to say something that must keep its place.
+/// A kind of message that must keep its place.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Tell,
@@ -36,15 +36,15 @@ enum Route {
     Link,
 }
 
-/// Says all of it at once, perhaps while taps look on, and gives what was heard and what should have been.
+/// Sends everything at once, optionally under taps; returns the handled and the expected messages.
 fn say(steps: &[Step], route: Route, tapped: bool) -> (Vec<String>, Vec<String>) {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
         let diary = Diary::default();
         let handle = there.spawn("diarist", Diarist::new(&diary)).unwrap();
         let far = here.find("there", "diarist", SECOND).await.unwrap();
-        let (pid, asker) = match route {
+        let (pid, caller) = match route {
             Route::Link => (far, &here),
             _ => (handle.pid(), &there),
         };
@@ -61,11 +61,11 @@ fn say(steps: &[Step], route: Route, tapped: bool) -> (Vec<String>, Vec<String>)
             let by_handle = matches!(route, Route::Handle);
             match *step {
                 Step::Tell if by_handle => handle.tell(Note(number)).unwrap(),
-                Step::Tell => asker.tell(&pid, Note(number)).unwrap(),
+                Step::Tell => caller.tell(&pid, Note(number)).unwrap(),
                 Step::Ask if by_handle => asked.push(handle.ask(Count(number), SECOND)),
-                Step::Ask => asked.push(asker.ask(&pid, Count(number), SECOND)),
+                Step::Ask => asked.push(caller.ask(&pid, Count(number), SECOND)),
                 Step::Load(bytes) if by_handle => handle.tell(Load(vec![1; bytes])).unwrap(),
-                Step::Load(bytes) => asker.tell(&pid, Load(vec![1; bytes])).unwrap(),
+                Step::Load(bytes) => caller.tell(&pid, Load(vec![1; bytes])).unwrap(),
             }
             expected.push(match step {
                 Step::Load(bytes) => format!("load {bytes}"),
@@ -93,7 +93,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn whatever_one_sender_says_is_heard_once_and_in_order_by_every_route(
+    fn one_senders_messages_arrive_once_in_order(
         steps in steps(),
         route in prop_oneof![Just(Route::Handle), Just(Route::Pid), Just(Route::Link)],
         tapped: bool,
@@ -108,7 +108,8 @@ enum Event {
     Tell,
     Settle,
     Sever,
-    /// The one who speaks, or the other, dials; by an address of its own that may be a second one, so that dials cross.
+    /// The speaker or the other node dials, from its own address or a second one, so that dials
+    /// cross.
     Connect {
         by_us: bool,
         again: bool,
@@ -125,8 +126,9 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 1..80)
 }
 
-/// Speaks over a link that comes and goes. Gives what was heard, and what was said in parts: a new one begins whenever the speaker
-/// is told that the link was lost. Of a part the end may be missing, but nothing that had time to arrive.
+/// Sends over a link that breaks and returns. Returns the handled messages, and the sent ones in
+/// parts: a new part begins whenever the speaker is notified of a lost link. The end of a part may
+/// be missing, but no message that had time to arrive.
 async fn speak(network: &Network, events: &[Event]) -> (Vec<u32>, Vec<Vec<u32>>) {
     let here = network.node("here", Role::Master, &Role::ALL);
     let there = network.node("there", Role::Agent, &Role::ALL);
@@ -139,7 +141,7 @@ async fn speak(network: &Network, events: &[Event]) -> (Vec<u32>, Vec<Vec<u32>>)
         ["here", "here, again"].map(|one| ["there", "there, again"].map(|other| (one, other)));
     let mut lost = Box::pin(here.ended(&pid));
     let mut said: Vec<Vec<u32>> = vec![vec![]];
-    let mut arrived = vec![0]; // How many of each part must have.
+    let mut arrived = vec![0]; // The minimum number handled of each part.
     for (number, event) in (0..).zip(events) {
         match event {
             Event::Tell => {
@@ -158,7 +160,7 @@ async fn speak(network: &Network, events: &[Event]) -> (Vec<u32>, Vec<Vec<u32>>)
                 }
             }
             Event::Connect { by_us, again } => {
-                // Refused only if they are linked already, over a connection that stays.
+                // Fails only if they are already linked over a connection that stays.
                 let connected = match (by_us, again) {
                     (true, false) => here.connect("there").await,
                     (true, true) => here.connect("there, again").await,
@@ -193,11 +195,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn over_links_that_break_and_cross_messages_come_at_most_once_and_none_is_lost_without_a_word(events in events()) {
-        let (heard, said) = rehearse_network(|network| async move { speak(&network, &events).await });
+    fn broken_links_deliver_at_most_once_and_report_losses(events in events()) {
+        let (heard, said) = simulate_network(|network| async move { speak(&network, &events).await });
         let mut heard: VecDeque<u32> = heard.into();
         for part in said {
-            // Of each part a beginning was heard.
+            // A prefix of each part was handled.
             for number in part {
                 if heard.front() == Some(&number) {
                     heard.pop_front();
@@ -210,15 +212,15 @@ proptest! {
     }
 }
 
-/// How it was asked before.
+/// The older version of the ask.
 #[derive(Debug, Serialize, Deserialize)]
 struct OldSum(u8, u8);
 
-/// How it is asked now.
+/// The current version.
 #[derive(Debug, Serialize, Deserialize)]
 struct Sum(Vec<u64>);
 
-/// What nobody understands yet.
+/// A version that no node accepts yet.
 #[derive(Debug, Serialize, Deserialize)]
 struct FutureSum;
 
@@ -253,9 +255,9 @@ impl Actor for Adder {
 }
 
 impl Process for Adder {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Sum>(&Role::ALL);
-        ears.hear_older::<OldSum, Sum>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sum>(&Role::ALL);
+        handlers.accept_legacy::<OldSum, Sum>(&Role::ALL);
     }
 }
 
@@ -267,8 +269,8 @@ impl Handler<Sum> for Adder {
 }
 
 #[test]
-fn an_older_version_of_a_message_is_understood_and_a_newer_one_is_refused_and_counted() {
-    rehearse_network(|network| async move {
+fn older_versions_are_accepted_and_newer_ones_refused() {
+    simulate_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
         there.spawn("adder", Adder).unwrap();
@@ -286,13 +288,13 @@ fn an_older_version_of_a_message_is_understood_and_a_newer_one_is_refused_and_co
         here.tell(&adder, FutureSum).unwrap();
         here.clock().settle().await;
         assert_eq!(there.counters()["refused/unknown_message"], 2.0);
-        assert_eq!(here.peer_hears(there.id(), Sum::ID), Some(2));
+        assert_eq!(here.peer_accepts(there.id(), Sum::ID), Some(2));
     });
 }
 
 #[test]
-fn a_message_for_a_former_life_never_reaches_the_next() {
-    rehearse_network(|network| async move {
+fn message_to_an_ended_incarnation_is_not_delivered() {
+    simulate_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
         let policy = Supervision::Restart {
@@ -307,7 +309,7 @@ fn a_message_for_a_former_life_never_reaches_the_next() {
         let first = here.find("there", "phoenix", SECOND).await.unwrap();
         here.tell(&first, Fall).unwrap();
         here.clock().advance(2 * SECOND).await;
-        here.tell(&first, Note(1)).unwrap(); // The link stands, so nobody here knows better.
+        here.tell(&first, Note(1)).unwrap(); // The link stands, so the sender gets no error.
         assert_eq!(
             here.ask(&first, Count(2), SECOND).await,
             Err(AskError::Gone)

@@ -1,7 +1,7 @@
-//! Every question ends (SPEC 6.1: dispatch; 6.2: Futures): with its reply or with an error, never by silence.
+//! Every ask ends (SPEC 6.1: dispatch; 6.2: Futures) with its reply or with an error.
 
 use super::*;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
 const RESTART: Supervision = Supervision::Restart {
     backoff: SECOND,
@@ -9,14 +9,14 @@ const RESTART: Supervision = Supervision::Restart {
     limit: 9,
 };
 
-/// Answers in a way of its own, or not at all.
+/// Is answered in one of several ways, or not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 enum Way {
     AtOnce,
     FallInTheHandler,
     FallInAFuture,
     FallInAnActorFuture,
-    /// Beside the mailbox, after so many milliseconds.
+    /// Beside the mailbox, after this many milliseconds.
     Later(u64),
     LetGo,
     Never,
@@ -50,11 +50,11 @@ impl Actor for Oracle {
 }
 
 impl Process for Oracle {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Plain>(&Role::ALL);
-        ears.hear::<InAFuture>(&Role::ALL);
-        ears.hear::<InAnActorFuture>(&Role::ALL);
-        ears.hear::<Promised>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Plain>(&Role::ALL);
+        handlers.accept::<InAFuture>(&Role::ALL);
+        handlers.accept::<InAnActorFuture>(&Role::ALL);
+        handlers.accept::<Promised>(&Role::ALL);
     }
 }
 
@@ -124,7 +124,7 @@ impl Handler<Promised> for Oracle {
     }
 }
 
-/// What happens to the actor while questions are under way.
+/// The event that hits the actor while asks are open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Falls,
@@ -137,13 +137,13 @@ enum End {
     AskersNodeShutsDown,
 }
 
-/// Asks everything that is not answered by itself, ends it, and gives what became of the questions.
+/// Sends every kind of open ask, ends the actor, and returns the outcomes.
 fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
         let oracle = there.supervise("oracle", RESTART, Oracle::default).unwrap();
-        let (asker, pid) = match remotely {
+        let (caller, pid) = match remotely {
             true => (
                 here.clone(),
                 here.find("there", "oracle", SECOND).await.unwrap(),
@@ -151,22 +151,22 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
             false => (there.clone(), oracle.pid()),
         };
         let patience = Patience::WhileLinked;
-        let promised = asker.ask(&pid, Promised(Way::Never), patience);
-        let in_an_actor_future = asker.ask(&pid, InAnActorFuture(Way::Never), patience);
-        let in_a_future = asker.ask(&pid, InAFuture(Way::Never), patience);
+        let promised = caller.ask(&pid, Promised(Way::Never), patience);
+        let in_an_actor_future = caller.ask(&pid, InAnActorFuture(Way::Never), patience);
+        let in_a_future = caller.ask(&pid, InAFuture(Way::Never), patience);
         there.clock().settle().await;
         let before = there.clock().now();
         match end {
-            End::Falls => asker.tell(&pid, Plain(Way::FallInTheHandler)).unwrap(),
-            End::FallsInAFuture => asker.tell(&pid, InAFuture(Way::FallInAFuture)).unwrap(),
+            End::Falls => caller.tell(&pid, Plain(Way::FallInTheHandler)).unwrap(),
+            End::FallsInAFuture => caller.tell(&pid, InAFuture(Way::FallInAFuture)).unwrap(),
             _ => {}
         }
         there.clock().settle().await;
         let queued = match end {
-            End::Falls | End::FallsInAFuture => asker.ask(&pid, Plain(Way::AtOnce), patience),
+            End::Falls | End::FallsInAFuture => caller.ask(&pid, Plain(Way::AtOnce), patience),
             _ => {
-                // Something that keeps it from its queue.
-                asker.ask(&pid, Promised(Way::Never), patience)
+                // Blocks its mailbox.
+                caller.ask(&pid, Promised(Way::Never), patience)
             }
         };
         match end {
@@ -192,7 +192,7 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
 }
 
 #[test]
-fn whatever_ends_an_actor_ends_its_questions_with_an_error_here_and_across_a_link() {
+fn any_actor_end_fails_its_open_asks() {
     let ends = [
         End::Falls,
         End::FallsInAFuture,
@@ -211,25 +211,25 @@ fn whatever_ends_an_actor_ends_its_questions_with_an_error_here_and_across_a_lin
 }
 
 #[test]
-fn whatever_ends_a_connection_ends_the_questions_that_wait_on_it() {
+fn any_link_end_fails_its_open_asks() {
     for end in [End::Severed, End::NodeLeaves, End::AskersNodeShutsDown] {
         assert_eq!(outcomes(end, true), vec![Err(AskError::Gone); 4], "{end:?}");
     }
 }
 
 #[test]
-fn a_panic_in_the_future_of_a_handler_is_a_panic_of_the_actor_and_it_is_restarted() {
+fn panic_in_a_response_future_restarts_the_actor() {
     for (remotely, act_future) in [(false, false), (true, false), (false, true), (true, true)] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let here = network.node("here", Role::Master, &Role::ALL);
             let there = network.node("there", Role::Agent, &Role::ALL);
             let oracle = there.supervise("oracle", RESTART, Oracle::default).unwrap();
             let far = here.find("there", "oracle", SECOND).await.unwrap();
-            let asker = if remotely { &here } else { &there };
+            let caller = if remotely { &here } else { &there };
             let end = here.ended(&far);
             let asked = match act_future {
-                true => asker.ask(&far, InAnActorFuture(Way::FallInAnActorFuture), SECOND),
-                false => asker.ask(&far, InAFuture(Way::FallInAFuture), SECOND),
+                true => caller.ask(&far, InAnActorFuture(Way::FallInAnActorFuture), SECOND),
+                false => caller.ask(&far, InAFuture(Way::FallInAFuture), SECOND),
             };
             assert_eq!(asked.await, Err(AskError::Gone));
             assert_eq!(end.await, Exit::Panicked("told to fall".into()));
@@ -241,8 +241,8 @@ fn a_panic_in_the_future_of_a_handler_is_a_panic_of_the_actor_and_it_is_restarte
 }
 
 #[test]
-fn the_future_of_a_handler_ends_even_after_its_actor_and_a_panic_of_it_then_hurts_nobody() {
-    rehearse_network(|network| async move {
+fn response_future_may_outlive_its_actor() {
+    simulate_network(|network| async move {
         let node = network.node("node", Role::Master, &Role::ALL);
         let oracle = node.spawn("oracle", Oracle::default()).unwrap();
         let asked = oracle.ask(InAFuture(Way::Later(1000)), 2 * SECOND);
@@ -260,7 +260,7 @@ fn the_future_of_a_handler_ends_even_after_its_actor_and_a_panic_of_it_then_hurt
     });
 }
 
-/// Falls one second after it was asked.
+/// Panics one second after the ask.
 struct LateFall;
 
 impl Actor for LateFall {
@@ -281,8 +281,8 @@ impl Handler<Plain> for LateFall {
 }
 
 #[test]
-fn while_a_handler_waits_its_mailbox_is_open_and_replies_come_as_they_are_ready() {
-    rehearse_network(|network| async move {
+fn mailbox_stays_open_while_a_handler_waits() {
+    simulate_network(|network| async move {
         let node = network.node("node", Role::Master, &Role::ALL);
         let oracle = node.spawn("oracle", Oracle::default()).unwrap();
         let slow = oracle.ask(InAnActorFuture(Way::Later(2000)), 9 * SECOND);
@@ -299,8 +299,8 @@ fn while_a_handler_waits_its_mailbox_is_open_and_replies_come_as_they_are_ready(
 }
 
 #[test]
-fn a_question_whose_handler_stops_the_actor_is_still_answered_and_the_next_is_not() {
-    rehearse_network(|network| async move {
+fn ask_that_stops_the_actor_is_answered() {
+    simulate_network(|network| async move {
         let node = network.node("node", Role::Master, &Role::ALL);
         let oracle = node.spawn("oracle", Oracle::default()).unwrap();
         let last = oracle.ask(Plain(Way::StopAtOnce), Patience::WhileLinked);
@@ -310,15 +310,15 @@ fn a_question_whose_handler_stops_the_actor_is_still_answered_and_the_next_is_no
 }
 
 #[test]
-fn a_promise_that_is_let_go_is_gone_at_once_here_and_across_a_link() {
-    rehearse_network(|network| async move {
+fn dropped_promise_fails_with_gone_at_once() {
+    simulate_network(|network| async move {
         let here = network.node("here", Role::Master, &Role::ALL);
         let there = network.node("there", Role::Agent, &Role::ALL);
         there.spawn("oracle", Oracle::default()).unwrap();
         let pid = here.find("there", "oracle", SECOND).await.unwrap();
-        for asker in [&here, &there] {
-            let kept = asker.ask(&pid, Promised(Way::AtOnce), SECOND).await;
-            let let_go = asker
+        for caller in [&here, &there] {
+            let kept = caller.ask(&pid, Promised(Way::AtOnce), SECOND).await;
+            let let_go = caller
                 .ask(&pid, Promised(Way::LetGo), Patience::WhileLinked)
                 .await;
             assert_eq!((kept, let_go), (Ok(1), Err(AskError::Gone)));
@@ -327,8 +327,8 @@ fn a_promise_that_is_let_go_is_gone_at_once_here_and_across_a_link() {
 }
 
 #[test]
-fn whoever_holds_a_promise_sees_that_its_asker_lost_patience() {
-    rehearse_network(|network| async move {
+fn promise_detects_that_its_caller_left() {
+    simulate_network(|network| async move {
         let node = network.node("node", Role::Master, &Role::ALL);
         let keeper = node.spawn("keeper", Keeper(None)).unwrap();
         let asked = keeper.ask(Promised(Way::Never), SECOND);
@@ -339,7 +339,7 @@ fn whoever_holds_a_promise_sees_that_its_asker_lost_patience() {
     });
 }
 
-/// Does anybody wait for what you promised?
+/// Returns whether a caller still waits for the promise.
 #[derive(Message)]
 #[rtype(result = "bool")]
 struct IsAwaited;

@@ -1,7 +1,7 @@
-//! What an actor is promised from its first call to its last (SPEC 6.1: Process, Identity, spawn, terminate, wait).
+//! The guarantees of an actor's life cycle (SPEC 6.1: Process, Identity, spawn, terminate, wait).
 
 use super::*;
-use crate::rehearsal::{node as rehearsed, rehearse, stage};
+use crate::testing::{node as rehearsed, run_simulated, simulate};
 
 const RESTART: Supervision = Supervision::Restart {
     backoff: SECOND,
@@ -9,10 +9,10 @@ const RESTART: Supervision = Supervision::Restart {
     limit: 1,
 };
 
-/// Writes down each call of its life.
+/// Records each call of its life cycle.
 struct Life {
     diary: Diary,
-    /// Panics in the n-th call.
+    /// The call that panics.
     falls_in: Option<&'static str>,
 }
 
@@ -54,12 +54,12 @@ impl Drop for Life {
 }
 
 impl Process for Life {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&[]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&[]);
     }
 }
 
-/// Do this.
+/// Runs this closure.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Do(Act);
@@ -85,9 +85,9 @@ fn act(act: impl FnOnce(&mut Context<Life>) + Send + 'static) -> Do {
     Do(Box::new(act))
 }
 
-/// Tells it a note, ends it, and tells it two more; gives what it met.
+/// Sends a note, ends the actor, and sends two more notes; returns its record.
 fn met(end: impl FnOnce(&Node, &Handle<Life>)) -> Vec<String> {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diary = Diary::default();
         let life = node.spawn("life", Life::new(&diary)).unwrap();
         life.tell(Note(1)).unwrap();
@@ -100,7 +100,7 @@ fn met(end: impl FnOnce(&Node, &Handle<Life>)) -> Vec<String> {
 }
 
 #[test]
-fn started_comes_before_the_first_message_and_stopped_once_after_the_last_however_it_stops() {
+fn started_and_stopped_enclose_all_messages() {
     let after_the_queue = ["started", "note", "stopping", "stopped", "dropped"];
     assert_eq!(met(|_, life| life.stop()), after_the_queue);
     assert_eq!(met(|node, life| node.stop(&life.pid())), after_the_queue);
@@ -119,7 +119,7 @@ fn started_comes_before_the_first_message_and_stopped_once_after_the_last_howeve
 
 #[test]
 fn a_shutdown_stops_every_actor_in_the_same_way() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diary = Diary::default();
         let life = node.spawn("life", Life::new(&diary)).unwrap();
         life.tell(Note(1)).unwrap();
@@ -130,7 +130,7 @@ fn a_shutdown_stops_every_actor_in_the_same_way() {
 }
 
 #[test]
-fn after_a_panic_an_actor_is_only_dropped_wherever_it_fell() {
+fn panicked_actor_is_only_dropped() {
     for (falls_in, story) in [
         ("started", &["started", "dropped"][..]),
         ("note", &["started", "note", "dropped"]),
@@ -140,7 +140,7 @@ fn after_a_panic_an_actor_is_only_dropped_wherever_it_fell() {
             &["started", "note", "stopping", "stopped", "dropped"],
         ),
     ] {
-        rehearse(|node| async move {
+        simulate(|node| async move {
             let diary = Diary::default();
             let mut fragile = Life::new(&diary);
             fragile.falls_in = Some(falls_in);
@@ -157,7 +157,7 @@ fn after_a_panic_an_actor_is_only_dropped_wherever_it_fell() {
 }
 
 #[test]
-fn a_panic_while_an_actor_is_dropped_is_a_panic_of_it() {
+fn panic_in_drop_is_a_panic_of_the_actor() {
     struct Sour;
     impl Drop for Sour {
         fn drop(&mut self) {
@@ -169,7 +169,7 @@ fn a_panic_while_an_actor_is_dropped_is_a_panic_of_it() {
         type Context = Context<Self>;
     }
     impl Process for Holder {}
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let holder = node.spawn("holder", Holder(Sour)).unwrap();
         holder.stop();
         let end = node.ended(&holder.pid()).await;
@@ -179,8 +179,8 @@ fn a_panic_while_an_actor_is_dropped_is_a_panic_of_it() {
 }
 
 #[test]
-fn the_first_free_number_names_an_actor_without_a_name() {
-    rehearse(|node| async move {
+fn unnamed_actor_gets_the_first_free_number() {
+    simulate(|node| async move {
         node.spawn("task(2)", Diarist::default()).unwrap();
         let names = [(); 3].map(|()| {
             let task = node.spawn_unnamed("task", Diarist::default()).unwrap();
@@ -191,8 +191,8 @@ fn the_first_free_number_names_an_actor_without_a_name() {
 }
 
 #[test]
-fn no_two_lives_on_one_node_share_a_pid_and_no_two_starts_of_a_node_an_epoch() {
-    rehearse(|node| async move {
+fn pids_and_epochs_are_unique() {
+    simulate(|node| async move {
         let mut pids = std::collections::BTreeSet::new();
         for _ in 0..10 {
             let it = node.spawn("it", Diarist::default()).unwrap();
@@ -202,7 +202,7 @@ fn no_two_lives_on_one_node_share_a_pid_and_no_two_starts_of_a_node_an_epoch() {
             assert_eq!(node.tell(&it.pid(), Note(1)), Err(TellError::Gone));
         }
     });
-    stage(async {
+    run_simulated(async {
         let starts = [1, 2].map(|seed| rehearsed("master").seed(seed).build());
         assert_eq!(starts[0].id().name(), starts[1].id().name());
         assert_ne!(starts[0].id(), starts[1].id());
@@ -210,13 +210,13 @@ fn no_two_lives_on_one_node_share_a_pid_and_no_two_starts_of_a_node_an_epoch() {
 }
 
 #[test]
-fn everyone_who_awaits_an_end_learns_it_also_afterwards_and_the_actor_itself_holds_nobody_up() {
-    rehearse(|node| async move {
+fn every_waiter_sees_the_end() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let life = node.spawn("life", Life::new(&diary)).unwrap();
         let pid = life.pid();
         let ends = [node.ended(&pid), node.ended(&pid)];
-        // It may await its own end: it goes on, and what awaits goes with it.
+        // It may await its own end: it continues, and the waiting future ends with it.
         let own = pid.clone();
         life.tell(act(move |ctx| {
             let end = ctx.node().ended(&own);
@@ -234,8 +234,8 @@ fn everyone_who_awaits_an_end_learns_it_also_afterwards_and_the_actor_itself_hol
 }
 
 #[test]
-fn the_factory_rebuilds_the_state_and_nothing_of_the_old_life_reaches_the_new_one() {
-    rehearse(|node| async move {
+fn restart_begins_with_fresh_state() {
+    simulate(|node| async move {
         let (diary, neighbour) = (
             Diary::default(),
             node.spawn("it", Diarist::default()).unwrap(),
@@ -264,8 +264,8 @@ fn the_factory_rebuilds_the_state_and_nothing_of_the_old_life_reaches_the_new_on
 }
 
 #[test]
-fn an_actor_that_falls_too_often_is_gone_for_good_and_those_who_wait_for_it_learn_it() {
-    rehearse(|node| async move {
+fn restart_limit_ends_the_actor_for_good() {
+    simulate(|node| async move {
         let life = node.supervise("it", RESTART, Diarist::default).unwrap();
         let end = node.ended(&life.pid());
         life.tell(Fall).unwrap();
@@ -281,7 +281,7 @@ fn an_actor_that_falls_too_often_is_gone_for_good_and_those_who_wait_for_it_lear
 }
 
 #[test]
-fn an_actor_may_refuse_to_stop_by_itself_but_not_to_be_stopped_now() {
+fn actor_may_refuse_stop_but_not_stop_now() {
     struct Stubborn;
     impl Actor for Stubborn {
         type Context = Context<Self>;
@@ -290,7 +290,7 @@ fn an_actor_may_refuse_to_stop_by_itself_but_not_to_be_stopped_now() {
         }
     }
     impl Process for Stubborn {}
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let stubborn = node.spawn("stubborn", Stubborn).unwrap();
         stubborn.stop();
         node.clock().settle().await;

@@ -1,4 +1,5 @@
-//! Laws of links (SPEC 6.1: link), over anything that may happen: every link is told once, and none that was taken back.
+//! Properties of links (SPEC 6.1: link) under any events: every link is notified once, and no
+//! removed one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +8,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::NodeId;
 use crate::memory::Network;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 use crate::watch::{Change, Watcher, Watches};
 
-/// Something that happens to the table of watches; nodes have two actors each.
+/// An event for the table of watches; nodes have two actors each.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Add(u64, u64),
@@ -38,7 +39,7 @@ fn pid(target: u64) -> Pid {
 
 proptest! {
     #[test]
-    fn of_all_watches_those_still_there_are_told_once_and_no_other(events in events()) {
+    fn remaining_watches_are_notified_exactly_once(events in events()) {
         let watches = Watches::default();
         let told: Arc<Mutex<BTreeMap<(u64, u64), u32>>> = Arc::default();
         let mut expected: BTreeMap<(u64, u64), u32> = BTreeMap::new();
@@ -105,7 +106,7 @@ enum Step {
     Settle,
     Fall,
     Sever,
-    /// One of them dials, by an address of its own that may be a second one, so that dials cross.
+    /// One of them dials, from its own address or a second one, so that dials cross.
     Connect {
         by_us: bool,
         again: bool,
@@ -123,7 +124,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// Writes down when it links and what it is told.
+/// Records its links and notifications.
 struct Linker(Diary);
 
 impl Actor for Linker {
@@ -147,7 +148,7 @@ impl Handler<Exited> for Linker {
     }
 }
 
-/// Links again and again while everything happens, until everything has ended; gives what was written.
+/// Links repeatedly during all events, until everything has ended; returns the record.
 async fn links(network: &Network, steps: &[Step]) -> Vec<String> {
     let here = network.node("here", Role::Master, &Role::ALL);
     let there = network.node("there", Role::Agent, &Role::ALL);
@@ -173,7 +174,7 @@ async fn links(network: &Network, steps: &[Step]) -> Vec<String> {
         match step {
             Step::Link => linker.tell(Watch(it.pid())).unwrap(),
             Step::Settle => here.clock().settle().await,
-            Step::Fall => drop(it.tell(Fall)), // It may be between two lives.
+            Step::Fall => drop(it.tell(Fall)), // It may be between two incarnations.
             Step::Sever => sever(),
             Step::Connect { by_us, again } => {
                 let _ = match (by_us, again) {
@@ -195,8 +196,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_link_is_told_in_the_end_and_never_more_often_than_it_was_made(steps in steps()) {
-        let diary = rehearse_network(|network| async move { links(&network, &steps).await });
+    fn every_link_is_notified_exactly_once(steps in steps()) {
+        let diary = simulate_network(|network| async move { links(&network, &steps).await });
         let mut open: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
         for line in &diary {
             let (what, life) = line.split_once(' ').unwrap();

@@ -1,16 +1,16 @@
-//! What is promised of links between actors (SPEC 6.1: link): exactly one `Exited` for each, whatever ends it, and never one
-//! that is about somebody else. A silent partition is noticed by the transport: see its test
-//! `a_peer_that_dies_without_a_word_is_exited_once_after_the_idle_timeout`.
+//! The guarantees of links between actors (SPEC 6.1: link): exactly one `Exited` for each, after
+//! any end, and never one about another actor. The transport detects a silent partition: see its
+//! test `a_peer_that_dies_without_a_word_is_exited_once_after_the_idle_timeout`.
 
 use bytes::BytesMut;
 
 use super::*;
 use crate::frame::{Frame, Target};
 use crate::memory::Network;
-use crate::rehearsal::{rehearse, rehearse_network};
+use crate::testing::{simulate, simulate_network};
 use crate::{Dialled, Outgoing};
 
-/// What can end the one who is watched, or the way to it.
+/// An end of the watched actor, or of the way to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Stops,
@@ -23,7 +23,8 @@ enum End {
     ItsNodeConnectsAgain,
 }
 
-/// Links, lets it end, and lets everything happen afterwards that might tell it once more; gives what the watcher heard.
+/// Links, ends the actor, and then causes every event that might notify a second time; returns the
+/// notifications.
 async fn heard(network: &Network, end: End, remotely: bool) -> Vec<String> {
     let there = network.node("there", Role::Agent, &Role::ALL);
     let here = match remotely {
@@ -56,7 +57,7 @@ async fn heard(network: &Network, end: End, remotely: bool) -> Vec<String> {
         End::TheyAreSevered => network.sever("here", "there"),
         End::ItsNodeDies => network.leave("there"),
         End::ItsNodeConnectsAgain => {
-            // Both ends at once, as when a connection was lost that only one of them has noticed.
+            // Both ends at once, as when only one of them has noticed a lost connection.
             let hello = |node: &Node| crate::Hello::decode(&node.hello()).unwrap();
             let peer = Peer {
                 node: there.id().clone(),
@@ -83,7 +84,7 @@ async fn heard(network: &Network, end: End, remotely: bool) -> Vec<String> {
 }
 
 #[test]
-fn a_link_is_told_of_an_end_exactly_once_whatever_the_end_is() {
+fn any_end_is_notified_exactly_once() {
     for (end, told, everywhere) in [
         (End::Stops, "it stopped", true),
         (End::StopsNow, "it stopped", true),
@@ -103,18 +104,18 @@ fn a_link_is_told_of_an_end_exactly_once_whatever_the_end_is() {
             .filter(|remotely| *remotely || everywhere)
         {
             let heard =
-                rehearse_network(|network| async move { heard(&network, end, remotely).await });
+                simulate_network(|network| async move { heard(&network, end, remotely).await });
             assert_eq!(heard, [told], "{end:?} remotely: {remotely}");
         }
     }
 }
 
 #[test]
-fn a_node_that_comes_back_under_a_new_epoch_is_another_and_the_old_end_says_nothing_of_it() {
-    rehearse_network(|network| async move {
+fn restarted_node_is_independent_of_the_old_one() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &Role::ALL);
         let start = |seed| {
-            let builder = crate::rehearsal::node("agent").seed(seed);
+            let builder = crate::testing::node("agent").seed(seed);
             let node = builder.role(Role::Agent).accepts(&Role::ALL).build();
             network.join(&node, "agent");
             let it = node.spawn("it", Diarist::default()).unwrap();
@@ -126,7 +127,7 @@ fn a_node_that_comes_back_under_a_new_epoch_is_another_and_the_old_end_says_noth
         let old = master.find("agent", "it", SECOND).await.unwrap();
         watcher.tell(Watch(old.clone())).unwrap();
         master.clock().settle().await;
-        // The same incarnation number, so that only the epoch tells them apart.
+        // The same incarnation number, so only the epoch differs.
         network.leave("agent");
         let (second_node, second) = start(2);
         let new = master.find("agent", "it", SECOND).await.unwrap();
@@ -154,9 +155,9 @@ fn a_node_that_comes_back_under_a_new_epoch_is_another_and_the_old_end_says_noth
 }
 
 #[test]
-fn a_link_to_a_former_life_is_told_at_once_and_the_next_life_is_linked_by_itself() {
+fn link_to_an_ended_incarnation_is_notified_at_once() {
     for remotely in [false, true] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let there = network.node("there", Role::Agent, &Role::ALL);
             let here = match remotely {
                 true => network.node("here", Role::Master, &Role::ALL),
@@ -183,8 +184,8 @@ fn a_link_to_a_former_life_is_told_at_once_and_the_next_life_is_linked_by_itself
 }
 
 #[test]
-fn the_links_of_a_former_life_are_not_those_of_the_next() {
-    rehearse(|node| async move {
+fn links_end_with_their_incarnation() {
+    simulate(|node| async move {
         let policy = Supervision::Restart {
             backoff: SECOND,
             backoff_max: SECOND,
@@ -209,8 +210,8 @@ fn the_links_of_a_former_life_are_not_those_of_the_next() {
 }
 
 #[test]
-fn who_links_to_itself_or_to_each_other_ends_in_peace() {
-    rehearse(|node| async move {
+fn self_links_and_mutual_links_end_cleanly() {
+    simulate(|node| async move {
         let diaries = [Diary::default(), Diary::default()];
         let [one, other] = diaries
             .each_ref()
@@ -232,9 +233,9 @@ fn who_links_to_itself_or_to_each_other_ends_in_peace() {
 }
 
 #[test]
-fn what_a_crossing_connection_may_have_lost_is_told_to_both_sides_once() {
+fn crossing_connection_reports_losses_once() {
     for watcher_is_low in [true, false] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let low = network.node("low", Role::Master, &Role::ALL);
             let upper = network.node("upper", Role::Agent, &Role::ALL);
             let [(here, _), (there, address)] = match watcher_is_low {
@@ -248,7 +249,8 @@ fn what_a_crossing_connection_may_have_lost_is_told_to_both_sides_once() {
             let pid = here.find(address, "it", SECOND).await.unwrap();
             watcher.tell(Watch(pid.clone())).unwrap();
             here.clock().settle().await;
-            // Of two that cross the one stays that the lower node dialled. This one has been used already.
+            // Of two crossing connections, the one dialled by the lower node stays. This one is in
+            // use already.
             network.join(&upper, "upper, again");
             low.connect("upper, again").await.unwrap();
             here.clock().settle().await;
@@ -267,8 +269,8 @@ fn what_a_crossing_connection_may_have_lost_is_told_to_both_sides_once() {
 }
 
 #[test]
-fn a_peers_link_outlives_the_connection_it_was_made_over_when_a_crossing_one_takes_over() {
-    rehearse(|node| async move {
+fn watch_survives_a_crossing_connection() {
+    simulate(|node| async move {
         let it = node.spawn("it", Diarist::default()).unwrap();
         let peer = super::hostile::peer("lower", 1);
         let hello = super::hostile::hello(&peer);

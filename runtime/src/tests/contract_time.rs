@@ -1,11 +1,11 @@
-//! What is promised of time (SPEC 6.1: delay; 6.3: Clock, Timers).
+//! The guarantees of time (SPEC 6.1: delay; 6.3: Clock, Timers).
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::rehearsal::rehearse;
+use crate::testing::simulate;
 
-/// Sets all the timers it is given when it starts, and writes down which fired.
+/// Starts all given timers, and records those that fire.
 struct Alarm {
     millis: Vec<u64>,
     fired: Arc<Mutex<Vec<(usize, Duration)>>>,
@@ -30,7 +30,7 @@ impl Actor for Alarm {
 impl Process for Alarm {}
 
 fn fired(millis: Vec<u64>) -> Vec<(usize, Duration)> {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let fired = Arc::default();
         let alarm = Alarm {
             millis,
@@ -47,7 +47,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn timers_fire_at_their_time_in_the_order_of_expiry_and_ties_as_they_were_set(
+    fn timers_fire_in_order_of_expiry(
         millis in prop::collection::vec(0..2_000_u64, 0..60),
     ) {
         let mut expected: Vec<(usize, Duration)> = millis.iter().copied().map(Duration::from_millis).enumerate().collect();
@@ -57,9 +57,9 @@ proptest! {
 }
 
 #[test]
-fn time_stands_still_until_everything_that_can_happen_has_happened() {
-    rehearse(|node| async move {
-        // A chain of ten thousand messages takes no time at all, and settle waits for all of it.
+fn time_advances_only_when_idle() {
+    simulate(|node| async move {
+        // A chain of ten thousand messages takes no virtual time, and settle waits for all of it.
         let diary = Diary::default();
         let it = node.spawn("it", Diarist::new(&diary)).unwrap();
         let (before, pid) = (node.clock().now(), it.pid());
@@ -76,8 +76,8 @@ fn time_stands_still_until_everything_that_can_happen_has_happened() {
 }
 
 #[test]
-fn advancing_fires_what_is_due_on_the_way_with_all_that_follows_before_the_next() {
-    rehearse(|node| async move {
+fn advance_completes_each_timer_before_the_next() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let it = node.spawn("it", Diarist::new(&diary)).unwrap();
         let timers = node.spawn("timers", Timers(it.clone())).unwrap();
@@ -91,7 +91,7 @@ fn advancing_fires_what_is_due_on_the_way_with_all_that_follows_before_the_next(
     });
 }
 
-/// Tells a note after one second and one after two, and with each a second one that follows from the first.
+/// Sends a note after one second and one after two, each with a second one as its consequence.
 struct Timers(Handle<Diarist>);
 
 impl Actor for Timers {
@@ -113,7 +113,7 @@ impl Actor for Timers {
 impl Process for Timers {}
 
 #[test]
-fn a_cancelled_errand_never_comes_and_who_asks_knows_which_still_will() {
+fn cancelled_timer_never_fires() {
     struct Canceller(Diary);
     impl Actor for Canceller {
         type Context = Context<Self>;
@@ -129,18 +129,18 @@ fn a_cancelled_errand_never_comes_and_who_asks_knows_which_still_will() {
                 say("future")(this, ctx);
             });
             ctx.cancel(cancelled);
-            ctx.cancel(cancelled); // Twice is once.
-            ctx.cancel(future); // It was ready, and still does not come.
-            assert!(ctx.is_coming(kept) && !ctx.is_coming(cancelled) && !ctx.is_coming(future));
+            ctx.cancel(cancelled); // Twice has no further effect.
+            ctx.cancel(future); // It was ready, and still does not complete.
+            assert!(ctx.is_pending(kept) && !ctx.is_pending(cancelled) && !ctx.is_pending(future));
             ctx.after(2 * SECOND, move |this: &mut Self, ctx| {
-                ctx.cancel(kept); // Too late, and no harm.
-                assert!(!ctx.is_coming(kept));
+                ctx.cancel(kept); // Too late, and harmless.
+                assert!(!ctx.is_pending(kept));
                 say("over")(this, ctx);
             });
         }
     }
     impl Process for Canceller {}
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diary = Diary::default();
         let _it = node.spawn("canceller", Canceller(diary.clone())).unwrap();
         node.clock().advance(10 * SECOND).await;
@@ -150,7 +150,7 @@ fn a_cancelled_errand_never_comes_and_who_asks_knows_which_still_will() {
 
 #[test]
 fn the_timers_of_who_has_stopped_do_not_fire() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let fired = Arc::default();
         let alarm = Alarm {
             millis: vec![1000, 3000],

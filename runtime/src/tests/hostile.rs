@@ -1,11 +1,11 @@
-//! A peer that means no good, or knows no better: whatever it sends is an error or is refused.
+//! A malicious or faulty peer: everything that it sends is an error or is refused.
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{Frame, From, Letter, Target, write_letter, write_plain};
-use crate::rehearsal::{node as rehearsed, stage};
+use crate::frame::{Frame, MessageFrame, Origin, Target, write_message, write_plain};
+use crate::testing::{node as rehearsed, run_simulated};
 use crate::{AttachError, Dialled, Garbled, Hello, Link, NodeId, Outgoing};
 
 pub(super) fn peer(name: &str, epoch: u64) -> Peer {
@@ -21,7 +21,7 @@ pub(super) fn hello(peer: &Peer) -> Hello {
         frames: Hello::FRAMES,
         node: peer.node.clone(),
         role: peer.role,
-        hears: Default::default(),
+        accepts: Default::default(),
     }
 }
 
@@ -30,7 +30,7 @@ pub(super) fn victim() -> (Node, Diary, Link) {
     linked(false)
 }
 
-/// The same, that may be of the version before.
+/// As `victim`, optionally of the previous version.
 fn linked(previous: bool) -> (Node, Diary, Link) {
     let node = rehearsed("victim")
         .role(Role::Master)
@@ -59,14 +59,14 @@ pub(super) fn plain(frame: &Frame<'_>) -> BytesMut {
 }
 
 /// The frame of a note to the diarist.
-pub(super) fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
+pub(super) fn note(from: Option<Origin<'_>>, body: &[u8]) -> BytesMut {
     let mut inner = BytesMut::new();
     let to = Target {
         incarnation: 1,
         name: "",
     };
     let (id, version) = (Note::ID, Note::VERSION);
-    let letter = Letter {
+    let message = MessageFrame {
         lane: Lane::Ordinary,
         id,
         version,
@@ -75,7 +75,7 @@ pub(super) fn note(from: Option<From<'_>>, body: &[u8]) -> BytesMut {
         correlation: None,
         body,
     };
-    write_letter(&letter, &mut inner);
+    write_message(&message, &mut inner);
     inner.extend_from_slice(body);
     framed(&inner)
 }
@@ -86,7 +86,7 @@ pub(super) fn reason(result: Result<(), Garbled>) -> String {
 
 #[test]
 fn frames_are_taken_whole_however_the_bytes_were_cut() {
-    stage(async {
+    run_simulated(async {
         let (node, diary, link) = victim();
         let mut all = note(None, &[1]);
         all.extend_from_slice(&note(None, &[2]));
@@ -104,8 +104,8 @@ fn frames_are_taken_whole_however_the_bytes_were_cut() {
 }
 
 #[test]
-fn lengths_that_cannot_be_are_garbled_before_the_bytes_come() {
-    stage(async {
+fn invalid_lengths_fail_before_the_bytes_arrive() {
+    run_simulated(async {
         let (_node, _, link) = victim();
         let too_long = (16 << 20) + 1_u32;
         for length in [0, too_long, u32::MAX >> 1] {
@@ -116,8 +116,8 @@ fn lengths_that_cannot_be_are_garbled_before_the_bytes_come() {
 }
 
 #[test]
-fn truncated_and_overlong_bodies_are_garbled_and_name_the_message() {
-    stage(async {
+fn truncated_and_overlong_bodies_name_the_message() {
+    run_simulated(async {
         let (node, diary, link) = victim();
         for body in [&[][..], &[1, 2], &[251], &[253, 0, 0, 0, 0, 0, 1, 0, 0]] {
             assert!(reason(link.deliver(&mut note(None, body))).starts_with("test/note v1 "));
@@ -131,11 +131,11 @@ fn truncated_and_overlong_bodies_are_garbled_and_name_the_message() {
 }
 
 #[test]
-fn a_sender_on_another_node_than_the_peer_is_garbled() {
-    stage(async {
+fn sender_of_another_node_is_garbled() {
+    run_simulated(async {
         let (node, diary, link) = victim();
         let from = |epoch| {
-            Some(From {
+            Some(Origin {
                 epoch,
                 actor: Target {
                     incarnation: 3,
@@ -151,9 +151,9 @@ fn a_sender_on_another_node_than_the_peer_is_garbled() {
 }
 
 #[test]
-fn short_frames_are_heard_as_long_ones_are_and_a_node_of_the_version_before_refuses_them() {
+fn short_frames_are_refused_by_the_previous_version() {
     let play = |previous| {
-        stage(async move {
+        run_simulated(async move {
             let (node, diary, link) = linked(previous);
             let mut many = note(None, &[1]);
             for short in [&[0x80, 1, 2][..], &[0x80, 1, 3], &again(4), &[0x80, 1, 5]] {
@@ -181,10 +181,10 @@ fn short_frames_are_heard_as_long_ones_are_and_a_node_of_the_version_before_refu
 
 #[test]
 fn short_frames_are_as_they_must_be_or_garbled() {
-    stage(async {
+    run_simulated(async {
         let (_node, _, link) = victim();
         let deliver = |bytes: &[u8]| reason(link.deliver(&mut BytesMut::from(bytes)));
-        assert!(deliver(&[0x80, 1, 2]).contains("none before it"));
+        assert!(deliver(&[0x80, 1, 2]).contains("no earlier header"));
         link.deliver(&mut note(None, &[1])).unwrap();
         assert!(deliver(&[0x90, 0]).contains("expected fewer than 4096"));
         assert!(deliver(&[0xff, 0xff, 0xff, 0xff]).contains("32767 bytes in a short frame"));
@@ -193,16 +193,16 @@ fn short_frames_are_as_they_must_be_or_garbled() {
     });
 }
 
-/// The frame of a note whose header is that of the note before it.
+/// The frame of a note with an elided header.
 fn again(body: u8) -> BytesMut {
     framed(&[11, body])
 }
 
 #[test]
-fn a_header_is_repeated_from_the_newest_tell_and_there_must_have_been_one() {
-    stage(async {
+fn elided_header_repeats_the_newest_tell() {
+    run_simulated(async {
         let (node, diary, link) = victim();
-        assert!(reason(link.deliver(&mut again(1))).contains("none before it"));
+        assert!(reason(link.deliver(&mut again(1))).contains("no earlier header"));
         for mut bytes in [note(None, &[2]), again(3), plain(&Frame::Ping), again(4)] {
             link.deliver(&mut bytes).unwrap();
         }
@@ -213,7 +213,7 @@ fn a_header_is_repeated_from_the_newest_tell_and_there_must_have_been_one() {
         link.deliver(&mut many).unwrap();
         node.clock().settle().await;
         assert_eq!(read(&diary), ["2", "3", "4", "5", "6", "7", "8", "9"]);
-        let stranger = From {
+        let stranger = Origin {
             epoch: 6,
             actor: Target {
                 incarnation: 3,
@@ -233,8 +233,8 @@ fn a_header_is_repeated_from_the_newest_tell_and_there_must_have_been_one() {
 }
 
 #[test]
-fn a_tell_without_its_header_waits_for_a_bulk_as_any_other() {
-    stage(async {
+fn elided_tell_waits_for_a_bulk() {
+    run_simulated(async {
         let (node, diary, link) = victim();
         let mut header = note(None, &[]).split_off(4);
         header[1..5].copy_from_slice(&Load::ID.to_be_bytes());
@@ -259,7 +259,7 @@ fn a_tell_without_its_header_waits_for_a_bulk_as_any_other() {
 
 #[test]
 fn unknown_kinds_statuses_and_left_over_bytes_are_garbled() {
-    stage(async {
+    run_simulated(async {
         let (_node, _, link) = victim();
         let mut left_over = BytesMut::new();
         write_plain(&Frame::Ping, &mut left_over);
@@ -278,8 +278,8 @@ fn unknown_kinds_statuses_and_left_over_bytes_are_garbled() {
 }
 
 #[test]
-fn a_peer_that_watches_under_ever_new_names_is_cut_off() {
-    stage(async {
+fn peer_with_too_many_watches_is_disconnected() {
+    run_simulated(async {
         let (node, _, link) = victim();
         for number in 0..65_536 {
             let name = &format!("diarist-{number}");
@@ -288,7 +288,7 @@ fn a_peer_that_watches_under_ever_new_names_is_cut_off() {
                 name,
             };
             link.deliver(&mut plain(&Frame::Link(target))).unwrap();
-            // What is there already is not there twice.
+            // A repeated watch counts once.
             link.deliver(&mut plain(&Frame::Link(target))).unwrap();
         }
         assert_eq!(node.links().len(), 1);
@@ -297,15 +297,15 @@ fn a_peer_that_watches_under_ever_new_names_is_cut_off() {
             name: "one more",
         };
         link.deliver(&mut plain(&Frame::Link(target))).unwrap();
-        let reason = "it watches more actors than it may";
+        let reason = "the peer watches too many actors";
         assert_eq!(link.closed().await, reason);
         assert!(node.links().is_empty());
     });
 }
 
 #[test]
-fn an_end_that_nobody_waits_for_any_more_is_not_watched() {
-    stage(async {
+fn dropped_end_future_removes_its_watch() {
+    run_simulated(async {
         let (node, _, _link) = victim();
         let pid = node.whereis("diarist").unwrap();
         for _ in 0..100 {
@@ -320,7 +320,7 @@ fn an_end_that_nobody_waits_for_any_more_is_not_watched() {
 
 #[test]
 fn bulks_must_be_announced_once_and_come_as_announced() {
-    stage(async {
+    run_simulated(async {
         let (node, diary, link) = victim();
         let mut header = BytesMut::new();
         let to = Target {
@@ -328,7 +328,7 @@ fn bulks_must_be_announced_once_and_come_as_announced() {
             name: "",
         };
         let (id, version) = (Load::ID, Load::VERSION);
-        let letter = Letter {
+        let message = MessageFrame {
             lane: Lane::Ordinary,
             id,
             version,
@@ -337,7 +337,7 @@ fn bulks_must_be_announced_once_and_come_as_announced() {
             correlation: None,
             body: &[],
         };
-        write_letter(&letter, &mut header);
+        write_message(&message, &mut header);
         let announce = |token, length| {
             plain(&Frame::BulkAnnounce {
                 token,
@@ -378,8 +378,8 @@ fn bulks_must_be_announced_once_and_come_as_announced() {
 }
 
 #[test]
-fn replies_exits_and_links_that_nobody_asked_for_change_nothing() {
-    stage(async {
+fn unsolicited_frames_have_no_effect() {
+    run_simulated(async {
         let (node, diary, link) = victim();
         let nobody = Target {
             incarnation: 77,
@@ -422,8 +422,8 @@ fn replies_exits_and_links_that_nobody_asked_for_change_nothing() {
 }
 
 #[test]
-fn a_peer_must_be_who_it_proved_to_be_and_not_ourselves() {
-    stage(async {
+fn hello_must_match_the_authenticated_peer() {
+    run_simulated(async {
         let (node, _, _link) = victim();
         let (enemy, other) = (peer("enemy", 6), peer("other", 6));
         let mismatch = node
@@ -454,8 +454,8 @@ fn a_peer_must_be_who_it_proved_to_be_and_not_ourselves() {
 }
 
 #[test]
-fn of_crossing_dials_one_stays_and_nobody_is_told_of_an_end() {
-    stage(async {
+fn crossing_dials_keep_one_link_silently() {
+    run_simulated(async {
         let (node, _, first) = victim();
         let (watcher, diary) = (Diary::default(), Diary::default());
         let handle = node.spawn("watcher", Diarist::new(&diary)).unwrap();
@@ -464,7 +464,7 @@ fn of_crossing_dials_one_stays_and_nobody_is_told_of_an_end() {
         node.clock().settle().await;
         let mut taken = BytesMut::new();
         first.outgoing(Lane::Ordinary, &mut taken, 1000).await;
-        // "enemy" is lower than "victim", so what it dialled stays.
+        // "enemy" is lower than "victim", so the connection that it dialled stays.
         let duplicate = node
             .attach(first.peer().clone(), hello(first.peer()), Dialled::ByUs)
             .unwrap_err();
@@ -516,7 +516,7 @@ fn of_crossing_dials_one_stays_and_nobody_is_told_of_an_end() {
         );
         node.clock().settle().await;
         assert_eq!(read(&diary), Vec::<String>::new());
-        // What had not been sent goes over the new one, and the question is still open.
+        // Unsent frames move to the new connection, and the ask stays open.
         let mut carried = BytesMut::new();
         assert_eq!(
             kept.outgoing(Lane::Ordinary, &mut carried, 10_000).await,
@@ -531,7 +531,7 @@ fn of_crossing_dials_one_stays_and_nobody_is_told_of_an_end() {
         node.clock().settle().await;
         assert_eq!(
             read(&diary)[1..],
-            ["theirs node lost: the transport let go of it"]
+            ["theirs node lost: dropped by the transport"]
         );
     });
 }
@@ -556,7 +556,7 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, kind in 0..12_u8, token in 0..3_u64) {
-        stage(async {
+        run_simulated(async {
             let (_node, _, link) = victim();
             let _ = link.deliver(&mut BytesMut::from(&bytes[..]));
             let _ = link.deliver(&mut framed(&bytes));
@@ -569,10 +569,10 @@ proptest! {
     }
 
     #[test]
-    fn a_frame_that_can_be_read_is_written_back_the_same(bytes: Vec<u8>, kind in 1..11_u8) {
+    fn decoded_frames_round_trip(bytes: Vec<u8>, kind in 1..11_u8) {
         let bytes = [&[kind], &bytes[..]].concat();
         if let Ok(frame) = Frame::read(&bytes)
-            && !matches!(frame, Frame::Letter(_) | Frame::Reply { outcome: Ok(_), .. })
+            && !matches!(frame, Frame::Message(_) | Frame::Reply { outcome: Ok(_), .. })
         {
             let mut written = BytesMut::new();
             write_plain(&frame, &mut written);

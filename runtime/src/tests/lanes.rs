@@ -1,35 +1,35 @@
-//! The lane of pings: they get ahead of whatever waits, and so do orders to stop; nothing else does.
+//! The ping lane: pings and stop requests overtake all waiting messages; nothing else does.
 
 use bytes::BytesMut;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::rehearsal::{rehearse, rehearse_network};
+use crate::testing::{simulate, simulate_network};
 use crate::{Dialled, Hello, Link};
 
-/// Are you there? Numbered, so that their order is seen.
+/// A ping, numbered to show the order.
 #[derive(Debug, Serialize, Deserialize)]
 struct Beat(u32);
 
 remote! { Beat = "test/beat" v1 lane Ping -> u32 }
 
-/// What is written by now? Never crosses a wire.
+/// Returns the record. Never crosses a wire.
 struct Peek;
 
 impl Message for Peek {
     type Result = usize;
 }
 
-/// Does what a note's number says.
+/// Acts according to a note's number.
 struct Patient {
     diary: Diary,
 }
 
 /// A note with this number makes it wait a second, ...
 const WAIT: u32 = 1_000_001;
-/// ... beat itself once, ...
+/// ... ping itself once, ...
 const BEAT: u32 = 1_000_002;
-/// ... order itself to stop now, ...
+/// ... stop itself at once, ...
 const STOP_NOW: u32 = 1_000_003;
 /// ... or stop after the queue.
 const STOP: u32 = 1_000_004;
@@ -55,12 +55,12 @@ impl Actor for Patient {
 impl Process for Patient {
     const MAILBOX: u32 = 200_000;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Count>(&Role::ALL);
-        ears.hear::<Beat>(&Role::ALL);
-        ears.hear_local::<Watch>();
-        ears.hear_ahead::<Peek>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Count>(&Role::ALL);
+        handlers.accept::<Beat>(&Role::ALL);
+        handlers.accept_local::<Watch>();
+        handlers.accept_urgent::<Peek>();
     }
 }
 
@@ -132,8 +132,8 @@ fn lines<T: ToString>(range: impl IntoIterator<Item = T>) -> Vec<String> {
 }
 
 #[test]
-fn a_ping_is_answered_before_a_hundred_thousand_messages_that_wait() {
-    rehearse(|node| async move {
+fn ping_overtakes_a_hundred_thousand_messages() {
+    simulate(|node| async move {
         let (patient, diary) = patient(&node);
         for number in 0..50_000 {
             patient.tell(Note(number)).unwrap();
@@ -155,8 +155,8 @@ fn a_ping_is_answered_before_a_hundred_thousand_messages_that_wait() {
 }
 
 #[test]
-fn a_question_that_is_heard_ahead_finds_room_in_a_full_mailbox_and_waits_for_none_of_it() {
-    rehearse(|node| async move {
+fn urgent_ask_bypasses_a_full_mailbox() {
+    simulate(|node| async move {
         let (patient, diary) = patient(&node);
         for number in 0..Patient::MAILBOX {
             patient.tell(Note(number)).unwrap();
@@ -169,8 +169,8 @@ fn a_question_that_is_heard_ahead_finds_room_in_a_full_mailbox_and_waits_for_non
 }
 
 #[test]
-fn a_ping_that_comes_while_the_actor_is_busy_is_the_very_next_thing_it_hears() {
-    rehearse(|node| async move {
+fn ping_is_handled_next_after_the_current_message() {
+    simulate(|node| async move {
         let (patient, diary) = patient(&node);
         for number in [1, BEAT, 2, 3, BEAT, 4] {
             patient.tell(Note(number)).unwrap();
@@ -182,8 +182,8 @@ fn a_ping_that_comes_while_the_actor_is_busy_is_the_very_next_thing_it_hears() {
 }
 
 #[test]
-fn a_ping_over_a_link_gets_ahead_of_all_that_came_over_links_or_not() {
-    rehearse_network(|network| async move {
+fn remote_ping_overtakes_all_messages() {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         let (patient, diary) = patient(&near);
@@ -216,8 +216,8 @@ fn a_ping_over_a_link_gets_ahead_of_all_that_came_over_links_or_not() {
 }
 
 #[test]
-fn the_reply_to_a_ping_waits_behind_nothing_that_is_no_ping() {
-    rehearse_network(|network| async move {
+fn ping_reply_waits_only_behind_pings() {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         let (patient, _diary) = patient(&far);
@@ -247,8 +247,8 @@ fn the_reply_to_a_ping_waits_behind_nothing_that_is_no_ping() {
 }
 
 #[test]
-fn a_ping_gets_ahead_of_the_rest_of_a_run() {
-    rehearse_network(|network| async move {
+fn ping_overtakes_the_rest_of_a_batch() {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         let (_patient, diary) = patient(&near);
@@ -257,7 +257,7 @@ fn a_ping_gets_ahead_of_the_rest_of_a_run() {
             far.tell(&pid, Note(number)).unwrap();
         }
         near.clock().settle().await;
-        near.tell(&pid, Beat(7)).unwrap(); // While it waits in the middle of the run.
+        near.tell(&pid, Beat(7)).unwrap(); // While it waits in the middle of the batch.
         near.clock().advance(2 * SECOND).await;
         let story = ["started", "1", "2", "beat 0", "3", "beat 7", "4", "5"];
         assert_eq!(read(&diary), story);
@@ -266,7 +266,7 @@ fn a_ping_gets_ahead_of_the_rest_of_a_run() {
 
 #[test]
 fn however_many_pings_come_the_mailbox_has_its_turn() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (patient, diary) = patient(&node);
         (1..=20).for_each(|number| patient.tell(Note(number)).unwrap());
         (0..1024).for_each(|number| patient.tell(Beat(number)).unwrap());
@@ -290,8 +290,8 @@ fn however_many_pings_come_the_mailbox_has_its_turn() {
 }
 
 #[test]
-fn an_order_to_stop_now_is_obeyed_before_the_next_message_whatever_waits() {
-    rehearse_network(|network| async move {
+fn stop_now_precedes_the_next_message() {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         let (patient, diary) = patient(&near);
@@ -306,7 +306,7 @@ fn an_order_to_stop_now_is_obeyed_before_the_next_message_whatever_waits() {
         assert_eq!(ended.await, Exit::Stopped);
         assert_eq!(beat.await, Ok(1));
         assert_eq!(read(&diary), ["started", "beat 1", "1", "2", "stopped"]);
-        // ... in a run, and with pings that wait.
+        // ... in a batch, and with waiting pings.
         crate::lock(&diary).clear();
         let (patient, diary) = self::patient(&near);
         let pid = far.find("near", "patient", SECOND).await.unwrap();
@@ -323,8 +323,8 @@ fn an_order_to_stop_now_is_obeyed_before_the_next_message_whatever_waits() {
 }
 
 #[test]
-fn an_order_to_stop_now_comes_before_the_next_errand() {
-    rehearse(|node| async move {
+fn stop_now_precedes_the_next_timer() {
+    simulate(|node| async move {
         #[derive(Default)]
         struct Busy(Diary);
         impl Actor for Busy {
@@ -349,8 +349,8 @@ fn an_order_to_stop_now_comes_before_the_next_errand() {
 }
 
 #[test]
-fn an_actor_that_stops_after_its_queue_hears_the_pings_that_came_before() {
-    rehearse(|node| async move {
+fn draining_actor_handles_earlier_pings() {
+    simulate(|node| async move {
         let (patient, diary) = patient(&node);
         let ended = node.ended(&patient.pid());
         [1, WAIT, 2]
@@ -366,8 +366,8 @@ fn an_actor_that_stops_after_its_queue_hears_the_pings_that_came_before() {
 }
 
 #[test]
-fn a_ping_that_was_not_answered_when_its_actor_fell_says_so() {
-    rehearse(|node| async move {
+fn ping_fails_when_its_actor_panics() {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         diarist.tell(Fall).unwrap();
         let before = diarist.ask(Ping, SECOND);
@@ -379,7 +379,7 @@ fn a_ping_that_was_not_answered_when_its_actor_fell_says_so() {
 
 #[test]
 fn an_exit_never_overtakes_what_its_actor_sent_before() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         struct Source(Handle<Patient>);
         impl Actor for Source {
             type Context = Context<Self>;

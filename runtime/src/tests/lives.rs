@@ -1,8 +1,8 @@
-//! Ends and new beginnings: exits, restarts, stops.
+//! Exits, restarts and stops.
 
 use super::*;
 use crate::SpawnError;
-use crate::rehearsal::{node as rehearsed, rehearse, stage};
+use crate::testing::{node as rehearsed, run_simulated, simulate};
 
 const RESTART: Supervision = Supervision::Restart {
     backoff: SECOND,
@@ -21,16 +21,16 @@ async fn watcher(node: &Node, diary: &Diary, watched: &[&Pid]) -> Handle<Diarist
 }
 
 #[test]
-fn a_panic_is_felt_by_others_only_as_exited_and_once() {
-    rehearse(|node| async move {
+fn panic_reaches_others_once_as_exited() {
+    simulate(|node| async move {
         let (diary, pid) = (
             Diary::default(),
-            node.spawn("fallen", Diarist::default()).unwrap().pid(),
+            node.spawn("crashed", Diarist::default()).unwrap().pid(),
         );
         let watcher = watcher(&node, &diary, &[&pid, &pid]).await;
         node.tell(&pid, Fall).unwrap();
         node.clock().settle().await;
-        assert_eq!(read(&diary), ["fallen panicked: told to fall"]);
+        assert_eq!(read(&diary), ["crashed panicked: told to fall"]);
         assert_eq!(
             watcher.ask(Count(1), SECOND).await,
             Ok(2),
@@ -40,7 +40,7 @@ fn a_panic_is_felt_by_others_only_as_exited_and_once() {
 }
 
 #[test]
-fn panics_in_timers_and_futures_are_panics_of_their_actor() {
+fn timer_and_future_panics_end_their_actor() {
     struct Fragile(bool);
     impl Actor for Fragile {
         type Context = Context<Self>;
@@ -53,7 +53,7 @@ fn panics_in_timers_and_futures_are_panics_of_their_actor() {
         }
     }
     impl Process for Fragile {}
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let ends = [true, false].map(|in_a_timer| {
             let pid = node
                 .spawn_unnamed("fragile", Fragile(in_a_timer))
@@ -69,7 +69,7 @@ fn panics_in_timers_and_futures_are_panics_of_their_actor() {
 
 #[test]
 fn exited_comes_after_everything_the_actor_had_sent() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (diary, talker) = (
             Diary::default(),
             node.spawn("talker", Diarist::default()).unwrap(),
@@ -84,7 +84,7 @@ fn exited_comes_after_everything_the_actor_had_sent() {
 
 #[test]
 fn a_link_to_nobody_ends_at_once() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diary = Diary::default();
         let nobody = Pid::new("nobody", node.id().clone(), 99);
         let nameless = Pid::new("nameless", node.id().clone(), 0);
@@ -101,7 +101,7 @@ fn a_link_to_nobody_ends_at_once() {
 
 #[test]
 fn who_unlinked_hears_nothing_and_the_others_still_do() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let pid = node.spawn("it", Diarist::default()).unwrap().pid();
         let diaries = [Diary::default(), Diary::default()];
         let one = watcher(&node, &diaries[0], &[&pid]).await;
@@ -118,8 +118,8 @@ fn who_unlinked_hears_nothing_and_the_others_still_do() {
 }
 
 #[test]
-fn a_look_up_address_watches_whoever_has_the_name_now() {
-    rehearse(|node| async move {
+fn lookup_address_watches_the_current_owner() {
+    simulate(|node| async move {
         let it = node.spawn("it", Diarist::default()).unwrap();
         let (diary, address) = (Diary::default(), Pid::new("it", node.id().clone(), 0));
         watcher(&node, &diary, &[&address]).await;
@@ -131,7 +131,7 @@ fn a_look_up_address_watches_whoever_has_the_name_now() {
 
 #[test]
 fn stop_handles_the_queue_first_and_takes_nothing_more() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         (1..=3).for_each(|number| diarist.tell(Note(number)).unwrap());
@@ -146,8 +146,8 @@ fn stop_handles_the_queue_first_and_takes_nothing_more() {
 }
 
 #[test]
-fn stop_now_leaves_the_queue_and_its_askers_learn_it() {
-    rehearse(|node| async move {
+fn stop_now_fails_queued_asks() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         diarist.tell(Note(1)).unwrap();
@@ -159,8 +159,8 @@ fn stop_now_leaves_the_queue_and_its_askers_learn_it() {
 }
 
 #[test]
-fn a_question_under_way_when_its_actor_falls_is_gone() {
-    rehearse(|node| async move {
+fn open_ask_fails_when_its_actor_panics() {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         let (waiting, queued) = (diarist.ask(Wait, Patience::WhileLinked), {
             diarist.tell(Fall).unwrap();
@@ -175,8 +175,8 @@ fn a_question_under_way_when_its_actor_falls_is_gone() {
 }
 
 #[test]
-fn a_supervised_actor_comes_back_after_its_pause_and_its_handle_with_it() {
-    rehearse(|node| async move {
+fn supervised_actor_restarts_after_its_delay() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let theirs = diary.clone();
         let handle = node
@@ -211,8 +211,8 @@ fn a_supervised_actor_comes_back_after_its_pause_and_its_handle_with_it() {
 }
 
 #[test]
-fn pauses_grow_and_end_for_good_and_a_healthy_life_forgives() {
-    rehearse(|node| async move {
+fn delays_grow_and_a_healthy_incarnation_resets_them() {
+    simulate(|node| async move {
         let born = Diary::default();
         let (theirs, clock) = (born.clone(), node.clock().clone());
         let handle = node
@@ -221,7 +221,7 @@ fn pauses_grow_and_end_for_good_and_a_healthy_life_forgives() {
                 Diarist::default()
             })
             .unwrap();
-        node.clock().advance(10 * SECOND).await; // Healthy: longer than the longest pause.
+        node.clock().advance(10 * SECOND).await; // Healthy: longer than the maximum delay.
         for _ in 0..40 {
             let _ = handle.tell(Fall);
             node.clock().advance(SECOND / 4).await;
@@ -234,8 +234,8 @@ fn pauses_grow_and_end_for_good_and_a_healthy_life_forgives() {
 }
 
 #[test]
-fn an_actor_that_falls_while_it_is_made_is_restarted_as_well() {
-    rehearse(|node| async move {
+fn panic_in_the_constructor_is_restarted() {
+    simulate(|node| async move {
         let mut tries = 0;
         let handle = node
             .supervise("late", RESTART, move || {
@@ -250,8 +250,8 @@ fn an_actor_that_falls_while_it_is_made_is_restarted_as_well() {
 }
 
 #[test]
-fn who_is_stopped_while_waiting_for_a_restart_stays_down() {
-    rehearse(|node| async move {
+fn stop_during_the_restart_delay_is_final() {
+    simulate(|node| async move {
         let handle = node
             .supervise("phoenix", RESTART, Diarist::default)
             .unwrap();
@@ -269,8 +269,8 @@ fn who_is_stopped_while_waiting_for_a_restart_stays_down() {
 }
 
 #[test]
-fn the_fall_of_one_that_must_not_ends_the_process() {
-    stage(async {
+fn end_process_policy_ends_the_process() {
+    run_simulated(async {
         let ended = Diary::default();
         let theirs = ended.clone();
         let node = rehearsed("node")
@@ -288,13 +288,15 @@ fn the_fall_of_one_that_must_not_ends_the_process() {
 
 #[test]
 fn shutdown_handles_every_queue_and_then_nobody_is_left() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diaries = [Diary::default(), Diary::default()];
         let handles = diaries
             .each_ref()
             .map(|diary| node.spawn_unnamed("it", Diarist::new(diary)).unwrap());
-        let fallen = node.supervise("fallen", RESTART, Diarist::default).unwrap();
-        fallen.tell(Fall).unwrap();
+        let crashed = node
+            .supervise("crashed", RESTART, Diarist::default)
+            .unwrap();
+        crashed.tell(Fall).unwrap();
         node.clock().settle().await;
         handles
             .iter()

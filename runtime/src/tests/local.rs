@@ -1,10 +1,10 @@
 //! One node: order, bounds, patience, promises, timers, names.
 
 use super::*;
-use crate::rehearsal::{node as rehearsed, rehearse, stage};
+use crate::testing::{node as rehearsed, run_simulated, simulate};
 use crate::{ProcessInfo, SpawnError};
 
-/// Do something with the actor and its context.
+/// Runs a closure with the actor and its context.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Do(Act);
@@ -27,8 +27,8 @@ fn numbers(range: std::ops::RangeInclusive<u32>) -> Vec<String> {
 }
 
 #[test]
-fn tells_and_asks_of_one_sender_are_handled_in_the_order_they_were_made() {
-    rehearse(|node| async move {
+fn tells_and_asks_of_one_sender_keep_order() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         let mut asked = Vec::new();
@@ -37,7 +37,7 @@ fn tells_and_asks_of_one_sender_are_handled_in_the_order_they_were_made() {
             asked.push(diarist.ask(Count(number + 1), Patience::WhileLinked));
             node.tell(&diarist.pid(), Note(number + 2)).unwrap();
         }
-        asked.reverse(); // When a reply is awaited has no influence.
+        asked.reverse(); // The order of awaiting has no influence.
         for reply in asked {
             reply.await.unwrap();
         }
@@ -47,8 +47,8 @@ fn tells_and_asks_of_one_sender_are_handled_in_the_order_they_were_made() {
 }
 
 #[test]
-fn a_full_mailbox_refuses_and_takes_again_when_it_was_emptied() {
-    rehearse(|node| async move {
+fn full_mailbox_refuses_until_emptied() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         for number in 1..=100 {
@@ -63,8 +63,8 @@ fn a_full_mailbox_refuses_and_takes_again_when_it_was_emptied() {
 }
 
 #[test]
-fn what_must_be_heard_finds_room_behind_a_full_mailbox_and_in_its_order() {
-    rehearse(|node| async move {
+fn tell_always_exceeds_the_bound_in_order() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         for number in 1..=100 {
@@ -82,7 +82,7 @@ fn what_must_be_heard_finds_room_behind_a_full_mailbox_and_in_its_order() {
 
 #[test]
 fn an_asker_waits_its_patience_and_no_longer() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         let asked = node.clock().now();
         let late = AskError::Late { after: 5 * SECOND };
@@ -92,8 +92,8 @@ fn an_asker_waits_its_patience_and_no_longer() {
 }
 
 #[test]
-fn a_question_is_handled_even_if_nobody_waits_for_its_reply() {
-    rehearse(|node| async move {
+fn ask_is_handled_without_a_waiting_caller() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         drop(diarist.ask(Count(1), SECOND));
@@ -104,8 +104,8 @@ fn a_question_is_handled_even_if_nobody_waits_for_its_reply() {
 }
 
 #[test]
-fn a_promise_can_be_kept_later_and_a_dropped_one_says_so_at_once() {
-    rehearse(|node| async move {
+fn promise_answers_later_or_fails_when_dropped() {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         let (kept, broken) = (diarist.ask(Wait, 9 * SECOND), diarist.ask(Wait, 9 * SECOND));
         let answer = act(|this, _| {
@@ -118,7 +118,7 @@ fn a_promise_can_be_kept_later_and_a_dropped_one_says_so_at_once() {
 }
 
 #[test]
-fn a_promise_answered_before_the_handler_returns_is_a_plain_reply() {
+fn promise_may_be_answered_before_the_handler_returns() {
     struct Prompt;
     impl Actor for Prompt {
         type Context = Context<Self>;
@@ -132,15 +132,15 @@ fn a_promise_answered_before_the_handler_returns_is_a_plain_reply() {
             reply
         }
     }
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let prompt = node.spawn("prompt", Prompt).unwrap();
         assert_eq!(prompt.ask(Wait, SECOND).await, Ok(7));
     });
 }
 
 #[test]
-fn timers_fire_in_order_once_or_again_and_again_until_cancelled() {
-    rehearse(|node| async move {
+fn timers_fire_in_order_until_cancelled() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         let wind_up = act(|_, ctx| {
@@ -175,7 +175,7 @@ fn timers_fire_in_order_once_or_again_and_again_until_cancelled() {
             "tick 2",
             "three 3",
             "tick 4",
-            "nothing came within 5s",
+            "timed out after 5s",
             "tick 6",
         ];
         assert_eq!(read(&diary), story);
@@ -186,7 +186,7 @@ fn timers_fire_in_order_once_or_again_and_again_until_cancelled() {
 fn what_was_not_woken_is_not_polled() {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (diary, polls) = (Diary::default(), Arc::new(AtomicUsize::new(0)));
         let diarist = node.spawn("diarist", Diarist::new(&diary)).unwrap();
         let counted = polls.clone();
@@ -217,7 +217,7 @@ fn what_was_not_woken_is_not_polled() {
 
 #[test]
 fn wall_time_can_jump_while_monotonic_time_goes_on() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let clock = node.clock();
         let (now, wall) = (clock.now(), clock.wall());
         clock.advance(10 * SECOND).await;
@@ -231,8 +231,8 @@ fn wall_time_can_jump_while_monotonic_time_goes_on() {
 }
 
 #[test]
-fn a_clock_that_drifts_takes_its_timers_along_and_none_fires_too_early_by_it() {
-    rehearse(|node| async move {
+fn timers_follow_a_drifting_clock() {
+    simulate(|node| async move {
         let (other, clock) = (node.clock(), Clock::paused());
         let (began, wall) = (other.now(), clock.wall());
         clock.set_drift(-200_000);
@@ -245,7 +245,7 @@ fn a_clock_that_drifts_takes_its_timers_along_and_none_fires_too_early_by_it() {
         clock.set_drift(250_000);
         clock.sleep(5 * SECOND).await;
         assert_eq!(other.now() - began, 14 * SECOND);
-        // One that was set while the clock was fast must not fire too early when it is slow.
+        // A timer set while the clock was fast must not fire early when it is slow.
         let until = clock.now() + 10 * SECOND;
         let timer = clock.sleep(10 * SECOND);
         clock.set_drift(-500_000);
@@ -258,8 +258,8 @@ fn a_clock_that_drifts_takes_its_timers_along_and_none_fires_too_early_by_it() {
 }
 
 #[test]
-fn a_name_is_given_once_and_again_when_its_actor_is_gone() {
-    rehearse(|node| async move {
+fn name_is_reusable_after_its_actor_ended() {
+    simulate(|node| async move {
         let first = node.spawn("it", Diarist::default()).unwrap();
         let taken = SpawnError::NameTaken { name: "it".into() };
         assert_eq!(node.spawn("it", Diarist::default()).unwrap_err(), taken);
@@ -274,7 +274,7 @@ fn a_name_is_given_once_and_again_when_its_actor_is_gone() {
 
 #[test]
 fn names_that_cannot_stand_in_a_pid_are_refused() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         for name in ["", "a b", "a@b", "a#1", "a\n", &"x".repeat(256)] {
             let refused = SpawnError::BadName { name: name.into() };
             assert_eq!(node.spawn(name, Diarist::default()).unwrap_err(), refused);
@@ -312,15 +312,15 @@ fn two_message_names_with_one_id_are_refused() {
         fn handle(&mut self, _: Liquid, _: &mut Context<Self>) {}
     }
     impl<const LIQUID: bool> Process for Hears<LIQUID> {
-        fn hears(ears: &mut Ears<Self>) {
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
             if LIQUID {
-                ears.hear_local::<Liquid>()
+                handlers.accept_local::<Liquid>()
             } else {
-                ears.hear_local::<Costarring>()
+                handlers.accept_local::<Costarring>()
             }
         }
     }
-    rehearse(|node| async move {
+    simulate(|node| async move {
         node.spawn("one", Hears::<false>).unwrap();
         let refused = node.spawn("other", Hears::<true>).unwrap_err();
         let (one, other) = ("costarring", "liquid");
@@ -335,9 +335,9 @@ fn two_message_names_with_one_id_are_refused() {
     });
 }
 
-/// Hellos say of frames what they say of messages: as an id.
+/// Hellos list frame capabilities like messages, as ids.
 #[test]
-fn a_message_with_the_id_of_what_hellos_say_of_frames_is_refused_even_under_its_name() {
+fn reserved_message_id_is_refused() {
     #[derive(Debug, Serialize, Deserialize)]
     struct Short;
     remote! { Short = "frames/short" v1; }
@@ -347,15 +347,15 @@ fn a_message_with_the_id_of_what_hellos_say_of_frames_is_refused_even_under_its_
         type Context = Context<Self>;
     }
     impl Process for Hears {
-        fn hears(ears: &mut Ears<Self>) {
-            ears.hear::<Short>(&Role::ALL);
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
+            handlers.accept::<Short>(&Role::ALL);
         }
     }
     impl Handler<Short> for Hears {
         type Result = ();
         fn handle(&mut self, _: Short, _: &mut Context<Self>) {}
     }
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let refused = node.spawn("short", Hears).unwrap_err();
         let (one, other) = ("frames/short", "frames/short");
         let id = Short::ID;
@@ -365,10 +365,10 @@ fn a_message_with_the_id_of_what_hellos_say_of_frames_is_refused_even_under_its_
 
 #[test]
 fn a_message_not_heard_is_refused_by_pid() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
-        let refused = node.tell(&diarist.pid(), Unheard);
-        let reason = "test/unheard v1 is not heard".to_owned();
+        let refused = node.tell(&diarist.pid(), NotAccepted);
+        let reason = "test/unheard v1 is not accepted".to_owned();
         assert_eq!(refused, Err(TellError::Refused { reason }));
     });
 }
@@ -388,7 +388,7 @@ fn a_busy_actor_lets_its_neighbours_have_their_turn() {
             }
         }
     }
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (busy, neighbour) = (
             node.spawn("busy", Busy).unwrap(),
             node.spawn("it", Diarist::default()).unwrap(),
@@ -402,7 +402,7 @@ fn a_busy_actor_lets_its_neighbours_have_their_turn() {
 
 #[test]
 fn actors_are_seen_from_outside() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         diarist.ask(Count(1), SECOND).await.unwrap();
         diarist.ask(Count(2), SECOND).await.unwrap();
@@ -444,8 +444,8 @@ fn actors_are_seen_from_outside() {
 }
 
 #[test]
-fn slow_blocking_work_takes_virtual_time_and_is_done_in_the_middle_of_it() {
-    rehearse(|node| async move {
+fn slow_blocking_work_takes_virtual_time() {
+    simulate(|node| async move {
         node.slow_blocking(4 * SECOND);
         let (started, clock) = (node.clock().now(), node.clock().clone());
         let done = node.blocking(move || clock.now()).await.unwrap();
@@ -455,11 +455,11 @@ fn slow_blocking_work_takes_virtual_time_and_is_done_in_the_middle_of_it() {
 }
 
 #[test]
-fn blocking_work_comes_back_and_its_panic_is_an_error() {
-    rehearse(|node| async move {
+fn blocking_work_returns_and_its_panic_is_an_error() {
+    simulate(|node| async move {
         assert_eq!(node.blocking(|| 6 * 7).await, Ok(42));
-        let fallen: Result<(), _> = node.blocking(|| panic!("disk")).await;
-        assert_eq!(fallen.unwrap_err().reason, "disk");
+        let crashed: Result<(), _> = node.blocking(|| panic!("disk")).await;
+        assert_eq!(crashed.unwrap_err().reason, "disk");
     });
 }
 
@@ -467,7 +467,7 @@ fn blocking_work_comes_back_and_its_panic_is_an_error() {
 fn one_seed_gives_one_stream_of_chance() {
     use rand::Rng;
     let draw = || {
-        stage(async {
+        run_simulated(async {
             let node = rehearsed("node").build();
             let (mut one, mut two) = (node.rng(), node.rng());
             (
@@ -491,11 +491,11 @@ fn one_seed_gives_one_stream_of_chance() {
 
 #[test]
 fn a_secret_of_a_real_node_follows_from_nothing() {
-    stage(async {
+    run_simulated(async {
         let node = Node::builder("node").build();
         let secrets: std::collections::BTreeSet<_> = (0..1000).map(|_| node.secret()).collect();
         assert_eq!(secrets.len(), 1000);
-        // Each bit is set about half of the time: no version is written into it.
+        // Each bit is set about half of the time: it contains no version.
         for bit in 0..128 {
             let set = secrets
                 .iter()
@@ -506,7 +506,7 @@ fn a_secret_of_a_real_node_follows_from_nothing() {
 }
 
 #[test]
-fn an_actor_on_a_thread_of_its_own_is_spoken_to_in_the_same_way() {
+fn actor_on_its_own_thread_behaves_the_same() {
     let runtime = actix_rt::Runtime::new().unwrap();
     runtime.block_on(async {
         let placement = crate::Placement::here().put("far", crate::Place::OwnThread);

@@ -1,4 +1,4 @@
-//! Stories about whole actors, told through the public interface.
+//! Tests of whole actors through the public interface.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,59 +29,59 @@ mod versions;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Remember this.
+/// Records this.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct Note(u32);
 
-/// Remember this, and say how many you remember.
+/// Records this, and returns the number of records.
 #[derive(Debug, Serialize, Deserialize)]
 struct Count(u32);
 
-/// Remember all these bytes by their number.
+/// Records the number of bytes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Load(Vec<u8>);
 
-/// Give the bytes back, this many of them.
+/// Returns this many bytes.
 #[derive(Debug, Serialize, Deserialize)]
 struct Echo(usize);
 
-/// Fall.
+/// Panics.
 #[derive(Debug, Serialize, Deserialize)]
 struct Fall;
 
-/// Answer when told to, or never.
+/// Is answered on request, or never.
 #[derive(Debug, Serialize, Deserialize)]
 struct Wait;
 
-/// Remembered, but only by masters.
+/// Recorded, but accepted only from masters.
 #[derive(Debug, Serialize, Deserialize)]
 struct MastersOnly;
 
-/// Are you there? In the other lane.
+/// A message in the ping lane.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ping;
 
-/// Say whom you believe this comes from.
+/// Returns the sender as the handler sees it.
 #[derive(Debug, Serialize, Deserialize)]
 struct WhoAmI;
 
-/// Nobody hears this.
+/// Accepted by no actor.
 #[derive(Debug, Serialize, Deserialize)]
-struct Unheard;
+struct NotAccepted;
 
-/// Watch this pid.
+/// Watches this pid.
 #[derive(Debug, Serialize, Deserialize)]
 struct Watch(Pid);
 
-/// Watch this pid no more.
+/// Stops watching this pid.
 #[derive(Debug, Serialize, Deserialize)]
 struct Unwatch(Pid);
 
-/// Tell them a note with each of these numbers, and then do something.
+/// Sends them a note with each of these numbers, and then acts.
 #[derive(Debug, Serialize, Deserialize)]
 struct TellThem(Pid, Vec<u32>);
 
-/// Tell them a load of this many bytes between two notes.
+/// Sends them a load of this many bytes between two notes.
 #[derive(Debug, Serialize, Deserialize)]
 struct LoadThem(Pid, usize);
 
@@ -95,21 +95,21 @@ remote! {
     MastersOnly = "test/masters_only" v1 -> u32;
     Ping = "test/ping" v1 lane Ping -> u32;
     WhoAmI = "test/who_am_i" v1 -> Option<Pid>;
-    Unheard = "test/unheard" v1;
+    NotAccepted = "test/unheard" v1;
     Watch = "test/watch" v1;
     Unwatch = "test/unwatch" v1;
     TellThem = "test/tell_them" v1;
     LoadThem = "test/load_them" v1;
 }
 
-/// What an actor has met, shared with the test.
+/// The events of an actor, shared with the test.
 type Diary = Arc<Mutex<Vec<String>>>;
 
 fn read(diary: &Diary) -> Vec<String> {
     crate::lock(diary).clone()
 }
 
-/// Keeps a diary of everything it meets.
+/// Records all its events.
 #[derive(Default)]
 struct Diarist {
     diary: Diary,
@@ -142,20 +142,20 @@ impl Actor for Diarist {
 impl Process for Diarist {
     const MAILBOX: u32 = 100;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Count>(&Role::ALL);
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Echo>(&Role::ALL);
-        ears.hear::<Fall>(&Role::ALL);
-        ears.hear::<Wait>(&Role::ALL);
-        ears.hear::<MastersOnly>(&[Role::Master]);
-        ears.hear::<Ping>(&Role::ALL);
-        ears.hear::<WhoAmI>(&Role::ALL);
-        ears.hear_local::<Watch>();
-        ears.hear_local::<Unwatch>();
-        ears.hear::<TellThem>(&Role::ALL);
-        ears.hear::<LoadThem>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Count>(&Role::ALL);
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Echo>(&Role::ALL);
+        handlers.accept::<Fall>(&Role::ALL);
+        handlers.accept::<Wait>(&Role::ALL);
+        handlers.accept::<MastersOnly>(&[Role::Master]);
+        handlers.accept::<Ping>(&Role::ALL);
+        handlers.accept::<WhoAmI>(&Role::ALL);
+        handlers.accept_local::<Watch>();
+        handlers.accept_local::<Unwatch>();
+        handlers.accept::<TellThem>(&Role::ALL);
+        handlers.accept::<LoadThem>(&Role::ALL);
     }
 }
 

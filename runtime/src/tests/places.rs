@@ -1,15 +1,15 @@
-//! Where things run: by the table in real time, and on one thread in virtual time.
+//! Placement: by the table in real time, and on one thread in virtual time.
 
 use super::*;
 use crate::Placement;
-use crate::rehearsal::{node as rehearsed, stage};
+use crate::testing::{node as rehearsed, run_simulated};
 
 fn thread() -> String {
     std::thread::current().name().unwrap_or_default().to_owned()
 }
 
 #[test]
-fn work_that_is_no_actor_runs_where_the_table_says_and_gives_its_output() {
+fn run_at_uses_the_placement() {
     let runtime = actix_rt::Runtime::new().unwrap();
     runtime.block_on(async {
         let services = Placement::services();
@@ -22,9 +22,9 @@ fn work_that_is_no_actor_runs_where_the_table_says_and_gives_its_output() {
             "and shares it"
         );
         assert_eq!(at("elsewhere").await, Ok(thread()));
-        let fallen = node.run_at("http", || async { panic!("a page") }).unwrap();
-        let fallen: Result<(), _> = fallen.await;
-        assert!(fallen.is_err());
+        let crashed = node.run_at("http", || async { panic!("a page") }).unwrap();
+        let crashed: Result<(), _> = crashed.await;
+        assert!(crashed.is_err());
         assert_eq!(
             at("http").await,
             Ok("http".to_owned()),
@@ -34,8 +34,8 @@ fn work_that_is_no_actor_runs_where_the_table_says_and_gives_its_output() {
 }
 
 #[test]
-fn in_virtual_time_everything_runs_on_one_thread_whatever_the_table_says() {
-    stage(async {
+fn virtual_time_ignores_the_placement() {
+    run_simulated(async {
         let node = rehearsed("node").placement(Placement::services()).build();
         let master = node.spawn("master", Diarist::default()).unwrap();
         assert_eq!(master.ask(Count(1), SECOND).await, Ok(1));

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ConnectError;
 use crate::memory::Network;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
 /// A master and an agent, linked; and a diarist on the agent, its diary and its pid.
 async fn pair(network: &Network) -> (Node, Node, Diary, Pid) {
@@ -26,7 +26,7 @@ fn spawn(node: &Node, name: &str) -> (Handle<Diarist>, Diary) {
 
 #[test]
 fn tells_and_asks_cross_a_link_in_order() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, _agent, diary, pid) = pair(&network).await;
         let mut asked = Vec::new();
         for number in (1..=40).step_by(2) {
@@ -46,8 +46,8 @@ fn tells_and_asks_cross_a_link_in_order() {
 }
 
 #[test]
-fn a_bulk_message_keeps_its_place_and_the_ping_lane_overtakes_it() {
-    rehearse_network(|network| async move {
+fn bulk_keeps_its_place_and_pings_overtake_it() {
+    simulate_network(|network| async move {
         let (master, _agent, diary, pid) = pair(&network).await;
         master.tell(&pid, Note(1)).unwrap();
         let loaded = master.ask(&pid, Load(vec![9; 3 << 20]), SECOND);
@@ -65,7 +65,7 @@ fn a_bulk_message_keeps_its_place_and_the_ping_lane_overtakes_it() {
 
 #[test]
 fn a_bulk_reply_comes_back() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, _agent, _, pid) = pair(&network).await;
         let (small, large) = (
             master.ask(&pid, Echo(10), SECOND),
@@ -79,7 +79,7 @@ fn a_bulk_reply_comes_back() {
 }
 
 #[test]
-fn the_receiver_knows_which_actor_of_which_peer_sent_a_message() {
+fn receiver_sees_the_sending_actor_and_peer() {
     struct Asker(Pid);
     impl Actor for Asker {
         type Context = Context<Self>;
@@ -102,23 +102,23 @@ fn the_receiver_knows_which_actor_of_which_peer_sent_a_message() {
             })
         }
     }
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, agent, _, pid) = pair(&network).await;
         assert_eq!(
             master.ask(&pid, WhoAmI, SECOND).await,
             Ok(None),
             "no actor asked"
         );
-        let asker = master.spawn("asker", Asker(pid.clone())).unwrap();
-        assert_eq!(asker.ask(WhoAmI, SECOND).await, Ok(Some(asker.pid())));
-        let local = agent.spawn("asker", Asker(pid)).unwrap();
+        let caller = master.spawn("caller", Asker(pid.clone())).unwrap();
+        assert_eq!(caller.ask(WhoAmI, SECOND).await, Ok(Some(caller.pid())));
+        let local = agent.spawn("caller", Asker(pid)).unwrap();
         assert_eq!(local.ask(WhoAmI, SECOND).await, Ok(None), "not from a link");
     });
 }
 
 #[test]
-fn what_an_actor_does_not_hear_from_this_role_is_refused_and_counted() {
-    rehearse_network(|network| async move {
+fn unaccepted_roles_are_refused_and_counted() {
+    simulate_network(|network| async move {
         let (master, agent, _, pid) = pair(&network).await;
         let framework = network.node("framework", Role::Framework, &[Role::Agent]);
         framework.connect("agent").await.unwrap();
@@ -126,7 +126,7 @@ fn what_an_actor_does_not_hear_from_this_role_is_refused_and_counted() {
         let refusals = [
             framework.ask(&pid, MastersOnly, SECOND).await.unwrap_err(),
             framework
-                .ask(&pid, Unheard, SECOND)
+                .ask(&pid, NotAccepted, SECOND)
                 .await
                 .map(|()| 0)
                 .unwrap_err(),
@@ -142,7 +142,7 @@ fn what_an_actor_does_not_hear_from_this_role_is_refused_and_counted() {
                 .all(|refusal| matches!(refusal, AskError::Refused { .. })),
             "{refusals:?}"
         );
-        framework.tell(&pid, MastersOnly).unwrap(); // At most once: nobody says so.
+        framework.tell(&pid, MastersOnly).unwrap(); // At most once: the sender gets no error.
         agent.clock().settle().await;
         let counters = agent.counters();
         assert_eq!(
@@ -156,8 +156,8 @@ fn what_an_actor_does_not_hear_from_this_role_is_refused_and_counted() {
 }
 
 #[test]
-fn asks_to_nobody_fail_at_once_and_full_mailboxes_say_so() {
-    rehearse_network(|network| async move {
+fn asks_to_missing_actors_and_full_mailboxes_fail() {
+    simulate_network(|network| async move {
         let (master, agent, _, pid) = pair(&network).await;
         let nobody = Pid::new("nobody", agent.id().clone(), 99);
         assert_eq!(
@@ -178,7 +178,7 @@ fn asks_to_nobody_fail_at_once_and_full_mailboxes_say_so() {
 
 #[test]
 fn a_look_up_address_reaches_whoever_has_the_name() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, agent, _, _) = pair(&network).await;
         let address = Pid::new("diarist", agent.id().clone(), 0);
         assert_eq!(master.ask(&address, Count(1), SECOND).await, Ok(1));
@@ -187,7 +187,7 @@ fn a_look_up_address_reaches_whoever_has_the_name() {
 
 #[test]
 fn patience_counts_on_this_side_of_the_link() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, _agent, _, pid) = pair(&network).await;
         let asked = master.clock().now();
         assert_eq!(
@@ -199,8 +199,8 @@ fn patience_counts_on_this_side_of_the_link() {
 }
 
 #[test]
-fn a_question_fails_when_its_actor_ends_or_the_link_breaks() {
-    rehearse_network(|network| async move {
+fn ask_fails_when_its_actor_or_link_ends() {
+    simulate_network(|network| async move {
         let (master, agent, _, pid) = pair(&network).await;
         spawn(&agent, "other");
         let other = master.find("agent", "other", SECOND).await.unwrap();
@@ -214,8 +214,8 @@ fn a_question_fails_when_its_actor_ends_or_the_link_breaks() {
 }
 
 #[test]
-fn exited_crosses_the_link_once_per_watcher_after_everything_sent() {
-    rehearse_network(|network| async move {
+fn exited_crosses_once_per_watcher_after_all_messages() {
+    simulate_network(|network| async move {
         let (master, _agent, _, pid) = pair(&network).await;
         let ((one, first), (two, second)) = (spawn(&master, "one"), spawn(&master, "two"));
         for watcher in [&one, &two, &one] {
@@ -226,15 +226,15 @@ fn exited_crosses_the_link_once_per_watcher_after_everything_sent() {
         master.tell(&pid, LoadThem(one.pid(), bulk)).unwrap();
         master.tell(&pid, Fall).unwrap();
         master.clock().settle().await;
-        let fallen = "diarist panicked: told to fall";
-        assert_eq!(read(&first), ["1", "load 1048576", "2", fallen]);
-        assert_eq!(read(&second), [fallen]);
+        let crashed = "diarist panicked: told to fall";
+        assert_eq!(read(&first), ["1", "load 1048576", "2", crashed]);
+        assert_eq!(read(&second), [crashed]);
     });
 }
 
 #[test]
-fn a_lost_node_ends_every_link_to_it_once_and_a_restart_changes_nothing() {
-    rehearse_network(|network| async move {
+fn lost_node_notifies_every_link_once() {
+    simulate_network(|network| async move {
         let (master, agent, _, pid) = pair(&network).await;
         let (watcher, diary) = spawn(&master, "watcher");
         let nobody = Pid::new("nobody", agent.id().clone(), 99);
@@ -269,7 +269,7 @@ fn a_lost_node_ends_every_link_to_it_once_and_a_restart_changes_nothing() {
 
 #[test]
 fn who_unlinks_across_a_link_hears_nothing() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, _agent, _, pid) = pair(&network).await;
         let (watcher, diary) = spawn(&master, "watcher");
         watcher.tell(Watch(pid.clone())).unwrap();
@@ -282,8 +282,8 @@ fn who_unlinks_across_a_link_hears_nothing() {
 }
 
 #[test]
-fn shutdown_sends_what_was_written_and_then_the_peers_know() {
-    rehearse_network(|network| async move {
+fn shutdown_sends_written_frames_first() {
+    simulate_network(|network| async move {
         let (master, agent, diary, pid) = pair(&network).await;
         let (watcher, watched) = spawn(&agent, "watcher");
         let (last, _) = spawn(&master, "last");
@@ -302,7 +302,7 @@ fn shutdown_sends_what_was_written_and_then_the_peers_know() {
 
 #[test]
 fn only_wanted_roles_get_a_link() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let operator = network.node("operator", Role::Operator, &[Role::Master]);
         let refused = operator.connect("master").await;
@@ -320,7 +320,7 @@ fn only_wanted_roles_get_a_link() {
 
 #[test]
 fn many_who_want_the_same_peer_make_one_link() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (master, agent, _, _) = pair(&network).await;
         let dials = futures_util::future::join_all((0..9).map(|_| agent.connect("master"))).await;
         assert!(

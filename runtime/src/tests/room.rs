@@ -1,9 +1,9 @@
-//! Backpressure: what a link does with messages whose actor has no room, in virtual time.
+//! Backpressure on a link whose receiver has no room, in virtual time.
 
 use super::*;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
-/// Writes what it handles, and has little room.
+/// Records handled messages, with a small mailbox.
 struct Narrow {
     diary: Diary,
 }
@@ -19,11 +19,11 @@ impl Process for Narrow {
     const MAILBOX: u32 = 10;
     const MAILBOX_BYTES: u64 = 64 << 10;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Count>(&Role::ALL);
-        ears.hear_local::<Watch>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Count>(&Role::ALL);
+        handlers.accept_local::<Watch>();
     }
 }
 
@@ -76,7 +76,7 @@ impl Handler<Exited> for Narrow {
 
 /// A master linked to an agent with a narrow actor, that actor's diary and its pid.
 fn narrow<F: Future<Output = ()>>(story: impl FnOnce(Node, Node, Diary, Pid) -> F) {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &Role::ALL);
         let agent = network.node("agent", Role::Agent, &Role::ALL);
         let diary = Diary::default();
@@ -167,7 +167,7 @@ fn a_mailbox_without_progress_ends_the_link() {
         let reason = "the mailbox of narrow had no room for 30s";
         assert_eq!(ended.await, Exit::NodeLost(reason.into()));
         assert_eq!(master.clock().now() - started, 30 * SECOND);
-        // Those that had room are handled, and none behind them.
+        // Messages that had room are handled, later ones are not.
         master.clock().advance(60 * SECOND).await;
         assert_eq!(read(&diary), lines(0..=10));
     });

@@ -1,20 +1,20 @@
-//! Runs: many tells in one batch of bytes, which nobody may be able to tell from tells sent one by one.
+//! Batches: many tells in one read, which must behave exactly like tells sent one by one.
 
 use actix::fut::ActorFutureExt;
 
 use super::*;
-use crate::rehearsal::rehearse_network;
+use crate::testing::simulate_network;
 
-/// Notes a number, and does what is agreed for it.
+/// Records a number, and acts according to it.
 struct Moody {
     diary: Diary,
 }
 
-/// What is agreed: wait a second after this number, ...
+/// It waits a second after this number, ...
 const WAIT_AFTER: u32 = 10;
-/// ... ask oneself to stop after this one, ...
+/// ... requests its own stop after this one, ...
 const STOP_AFTER: u32 = 1010;
-/// ... fall at this one.
+/// ... and panics at this one.
 const FALL_AT: u32 = 2010;
 
 impl Actor for Moody {
@@ -24,9 +24,9 @@ impl Actor for Moody {
 impl Process for Moody {
     const MAILBOX: u32 = 500;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Count>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Count>(&Role::ALL);
     }
 }
 
@@ -41,7 +41,7 @@ impl Moody {
 impl Handler<Note> for Moody {
     type Result = ();
     fn handle(&mut self, Note(number): Note, ctx: &mut Context<Self>) {
-        assert!(number != FALL_AT, "fallen");
+        assert!(number != FALL_AT, "crashed");
         let from = ctx
             .sender()
             .map_or("here", |sender| sender.peer.node.name())
@@ -67,9 +67,9 @@ impl Handler<Count> for Moody {
     }
 }
 
-/// A story about a master, an agent and an actor of the agent with its diary.
+/// Runs a test with a master, an agent, and an actor of the agent with its record.
 fn moody<F: Future<Output = ()>>(story: impl FnOnce(Node, Handle<Moody>, Diary, Pid) -> F) {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let diary = Diary::default();
@@ -94,7 +94,7 @@ fn from_master(numbers: impl IntoIterator<Item = u32>) -> Vec<String> {
 }
 
 #[test]
-fn a_run_longer_than_a_turn_keeps_its_order_and_its_sender() {
+fn batch_longer_than_a_turn_keeps_order_and_sender() {
     moody(|master, _, diary, pid| async move {
         (100..500).for_each(|number| master.tell(&pid, Note(number)).unwrap());
         assert_eq!(master.ask(&pid, Count(1), SECOND).await, Ok(401));
@@ -126,12 +126,12 @@ fn other_messages_between_tells_keep_their_place() {
 }
 
 #[test]
-fn an_actor_that_waits_in_the_middle_of_a_run_hears_the_rest_after_it() {
+fn waiting_actor_resumes_its_batch_afterwards() {
     moody(|master, moody, diary, pid| async move {
         (0..40).for_each(|number| master.tell(&pid, Note(number)).unwrap());
         master.clock().settle().await;
         assert_eq!(read(&diary), from_master(0..=WAIT_AFTER));
-        // What comes meanwhile, from here or there, comes after.
+        // Messages sent meanwhile, locally or remotely, are handled afterwards.
         moody.tell(Note(99)).unwrap();
         (40..45).for_each(|number| master.tell(&pid, Note(number)).unwrap());
         master.clock().advance(SECOND).await;
@@ -145,7 +145,7 @@ fn an_actor_that_waits_in_the_middle_of_a_run_hears_the_rest_after_it() {
 }
 
 #[test]
-fn an_actor_that_stops_in_the_middle_of_a_run_hears_no_more_of_it() {
+fn stopped_actor_drops_the_rest_of_its_batch() {
     moody(|master, moody, diary, pid| async move {
         let end = master.ended(&pid);
         (1000..1040).for_each(|number| master.tell(&pid, Note(number)).unwrap());
@@ -156,23 +156,23 @@ fn an_actor_that_stops_in_the_middle_of_a_run_hears_no_more_of_it() {
 }
 
 #[test]
-fn an_actor_that_falls_in_the_middle_of_a_run_takes_the_rest_with_it() {
+fn panicked_actor_drops_the_rest_of_its_batch() {
     moody(|master, _, diary, pid| async move {
         let end = master.ended(&pid);
         (2000..2040).for_each(|number| master.tell(&pid, Note(number)).unwrap());
-        assert!(matches!(end.await, Exit::Panicked(words) if words.contains("fallen")));
+        assert!(matches!(end.await, Exit::Panicked(words) if words.contains("crashed")));
         assert_eq!(read(&diary), from_master(2000..FALL_AT));
     });
 }
 
 #[test]
-fn an_actor_asked_to_stop_after_its_queue_hears_a_run_to_its_end() {
+fn draining_actor_completes_its_batch() {
     moody(|master, moody, diary, pid| async move {
         (100..400).for_each(|number| master.tell(&pid, Note(number)).unwrap());
         master.clock().settle().await;
         let end = master.ended(&pid);
         (400..700).for_each(|number| master.tell(&pid, Note(number)).unwrap());
-        // The run is in the mailbox, and the actor is somewhere in its first turn.
+        // The batch is in the mailbox, and the actor is in its first turn.
         while read(&diary).len() <= 300 {
             tokio::task::yield_now().await;
         }
@@ -193,12 +193,12 @@ fn a_run_above_the_bound_loses_nothing() {
     });
 }
 
-/// Speaks for the test, so that what it says is said in an actor's turn.
+/// Sends for the test, within an actor's turn.
 struct Speaker {
     to: Pid,
 }
 
-/// Tell these numbers, count, tell them again.
+/// Tells these numbers, asks for the count, and tells them again.
 #[derive(Message)]
 #[rtype(result = "Result<(), TellError>")]
 struct Speak(std::ops::Range<u32>);
@@ -224,7 +224,7 @@ impl Handler<Speak> for Speaker {
 }
 
 #[test]
-fn what_an_actor_tells_and_asks_in_one_turn_arrives_in_that_order_and_all_of_it_before_its_end() {
+fn messages_of_one_turn_keep_order_and_precede_the_exit() {
     moody(|master, _, diary, pid| async move {
         let speaker = master
             .spawn("speaker", Speaker { to: pid.clone() })

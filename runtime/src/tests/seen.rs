@@ -1,9 +1,10 @@
-//! Actors and links seen from outside: numbers in virtual time, and a blocked thread in real time.
+//! The visible state of actors and links: numbers in virtual time, and a blocked thread in real
+//! time.
 
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::rehearsal::{rehearse, rehearse_network};
+use crate::testing::{simulate, simulate_network};
 use crate::{Clock, LinkInfo, MessageInfo, Place, Placement, ProcessInfo};
 
 fn info(node: &Node, name: &str) -> ProcessInfo {
@@ -39,8 +40,8 @@ impl Handler<Count> for Slow {
 }
 
 #[test]
-fn depth_age_rates_and_refusals_of_an_actor_are_seen_while_it_stalls() {
-    rehearse(|node| async move {
+fn stalled_actor_shows_depth_age_and_refusals() {
+    simulate(|node| async move {
         let clock = node.clock();
         clock.advance(100 * SECOND).await;
         let slow = node.spawn("slow", Slow).unwrap();
@@ -53,7 +54,7 @@ fn depth_age_rates_and_refusals_of_an_actor_are_seen_while_it_stalls() {
         clock.advance(2 * SECOND).await;
         let seen = info(&node, "slow");
         assert_eq!((seen.depth, seen.refused, seen.errands), (3, 1, 1));
-        // The second note came right after the first, before that was taken out.
+        // The second note was sent right after the first, before that was taken out.
         assert_eq!((seen.oldest, seen.age), (6 * SECOND, 6 * SECOND));
         let [
             MessageInfo {
@@ -68,7 +69,7 @@ fn depth_age_rates_and_refusals_of_an_actor_are_seen_while_it_stalls() {
         };
         assert_eq!(message, std::any::type_name::<Note>());
         assert!((per_second - 1.0 / 6.0).abs() < 1e-9 && seen.per_second == *per_second);
-        // Ten seconds later it has handled one more, and the question and the last note wait.
+        // Ten seconds later it has handled one more; the ask and the last note wait.
         clock.advance(6 * SECOND).await;
         let seen = info(&node, "slow");
         assert_eq!(
@@ -101,7 +102,7 @@ fn depth_age_rates_and_refusals_of_an_actor_are_seen_while_it_stalls() {
 
 #[test]
 fn a_ping_that_waits_counts_for_depth_and_age() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let diarist = node.spawn("diarist", Diarist::default()).unwrap();
         node.clock().settle().await;
         diarist.tell(Ping).unwrap();
@@ -115,7 +116,7 @@ fn a_ping_that_waits_counts_for_depth_and_age() {
 
 #[test]
 fn links_are_seen_with_what_waits_on_them() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let diarist = master.spawn("diarist", Diarist::default()).unwrap();
@@ -154,10 +155,11 @@ fn links_are_seen_with_what_waits_on_them() {
     });
 }
 
-/// Ten thousand agents would be sixty thousand series, each new whenever an agent begins anew.
+/// Per-link metrics of ten thousand agents would be sixty thousand series, replaced at each agent
+/// restart.
 #[test]
-fn metrics_know_links_by_role_and_what_was_carried_stays_when_a_link_has_ended() {
-    rehearse_network(|network| async move {
+fn link_metrics_sum_by_role_and_survive_links() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
         master.spawn("diarist", Diarist::default()).unwrap();
         let mut others = Vec::new();
@@ -198,7 +200,7 @@ fn metrics_know_links_by_role_and_what_was_carried_stays_when_a_link_has_ended()
                 "link/framework/said_older",
             ]
         );
-        // Each asked for a name first.
+        // Each looked a name up first.
         let carried = |seen: &BTreeMap<String, f64>| {
             ["frames_delivered", "frames_sent"].map(|what| seen[&format!("link/agent/{what}")])
         };
@@ -218,8 +220,8 @@ fn metrics_know_links_by_role_and_what_was_carried_stays_when_a_link_has_ended()
 }
 
 #[test]
-fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
-    rehearse(|node| async move {
+fn counts_continue_across_restarts() {
+    simulate(|node| async move {
         let policy = Supervision::Restart {
             backoff: 4 * SECOND,
             backoff_max: 4 * SECOND,
@@ -237,7 +239,7 @@ fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
         };
         (0..5).for_each(|number| handle.tell(Note(number)).unwrap());
         handle.tell(Fall).unwrap();
-        handle.tell(Note(5)).unwrap(); // lost with that life
+        handle.tell(Note(5)).unwrap(); // lost with that incarnation
         node.clock().advance(SECOND).await;
         let seen = info(&node, "phoenix");
         assert_eq!(seen.returns_in, Some(3 * SECOND));
@@ -248,7 +250,7 @@ fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
         let seen = info(&node, "phoenix");
         assert_eq!((seen.returns_in, seen.pid), (None, handle.pid()));
         assert_eq!(counts(), (5, 1, 1));
-        // The types come in another order now.
+        // The types arrive in another order now.
         handle.tell(Fall).unwrap();
         node.clock().advance(4 * SECOND).await;
         handle.tell(Note(6)).unwrap();
@@ -260,17 +262,17 @@ fn an_actor_between_two_lives_is_seen_and_its_counts_go_on_over_them() {
     });
 }
 
-/// Do not come back before somebody says so, and block the thread meanwhile.
+/// Blocks the thread until released.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Block(std::sync::mpsc::Receiver<()>);
 
-/// The same, but in a timer.
+/// As `Block`, in a timer.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BlockLater(std::sync::mpsc::Receiver<()>);
 
-/// The same, but in the future that the handler returns.
+/// As `Block`, in the handler's response future.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct BlockInFuture(std::sync::mpsc::Receiver<()>);
@@ -312,7 +314,7 @@ impl Handler<BlockInFuture> for Blocker {
     }
 }
 
-/// Looks in real time until this is so.
+/// Polls in real time until this holds.
 async fn until(look: impl Fn() -> bool) {
     let clock = Clock::real();
     while !look() {
@@ -321,7 +323,7 @@ async fn until(look: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_actor_that_blocks_its_thread_is_found_out_while_it_does_with_the_type_of_its_message() {
+fn blocking_actor_is_reported_with_its_message_type() {
     let runtime = actix_rt::Runtime::new().unwrap();
     runtime.block_on(async {
         let placement = Placement::here().put("blocker", Place::OwnThread);

@@ -1,10 +1,10 @@
-//! What a tap sees, and what becomes of what it holds back.
+//! Taps: visible messages, and the fates of those held back.
 
 use super::*;
-use crate::rehearsal::{rehearse, rehearse_network};
 use crate::tap::{Fate, Kind, Passing, Probe, Tap, Way};
+use crate::testing::{simulate, simulate_network};
 
-/// Known to this node only: it cannot be encoded.
+/// Local only: it cannot be encoded.
 #[derive(Message, Clone)]
 #[rtype(result = "()")]
 struct Whisper(u32);
@@ -16,7 +16,7 @@ impl Handler<Whisper> for Diarist {
     }
 }
 
-/// Writes down everything that passes.
+/// Records every message.
 fn log(node: &Node) -> Diary {
     let seen = Diary::default();
     let log = seen.clone();
@@ -42,8 +42,8 @@ fn spawn(node: &Node, name: &str) -> (Handle<Diarist>, Diary) {
 }
 
 #[test]
-fn a_tap_sees_what_passes_between_actors_of_its_node_and_nothing_after_it_was_cleared() {
-    rehearse(|node| async move {
+fn tap_sees_local_messages_until_cleared() {
+    simulate(|node| async move {
         let (ann, _) = spawn(&node, "ann");
         let seen = log(&node);
         let (bob, _) = spawn(&node, "bob");
@@ -76,8 +76,8 @@ fn a_tap_sees_what_passes_between_actors_of_its_node_and_nothing_after_it_was_cl
 }
 
 #[test]
-fn both_nodes_see_what_crosses_a_link_each_once_and_from_its_side() {
-    rehearse_network(|network| async move {
+fn both_nodes_taps_see_a_crossing_message_once() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let (bob, _) = spawn(&master, "bob");
@@ -108,7 +108,7 @@ fn both_nodes_see_what_crosses_a_link_each_once_and_from_its_side() {
     });
 }
 
-/// Sees only what crosses a link, and loses every note that it sees.
+/// Sees only messages that cross a link, and drops every note.
 struct AtTheLink;
 
 impl Tap for AtTheLink {
@@ -125,8 +125,8 @@ impl Tap for AtTheLink {
 }
 
 #[test]
-fn a_tap_that_does_not_want_to_see_what_stays_on_its_node_has_no_part_in_it() {
-    rehearse_network(|network| async move {
+fn tap_may_ignore_local_messages() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let (bob, diary) = spawn(&master, "bob");
@@ -147,8 +147,8 @@ fn a_tap_that_does_not_want_to_see_what_stays_on_its_node_has_no_part_in_it() {
 }
 
 #[test]
-fn what_a_rule_wants_is_done_to_what_it_matches_and_to_nothing_else() {
-    rehearse(|node| async move {
+fn rules_apply_only_to_matching_messages() {
+    simulate(|node| async move {
         let (ann, diary) = spawn(&node, "ann");
         let probe = Probe::on(&node);
         let all = probe.observe::<Note>(|_| true);
@@ -173,9 +173,9 @@ fn what_a_rule_wants_is_done_to_what_it_matches_and_to_nothing_else() {
 }
 
 #[test]
-fn the_same_is_done_to_what_crosses_a_link_on_either_side_of_it() {
+fn rules_apply_to_both_sides_of_a_link() {
     for tapped in [Way::Outgoing, Way::Incoming] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let master = network.node("master", Role::Master, &[Role::Agent]);
             let agent = network.node("agent", Role::Agent, &[Role::Master]);
             let (_bob, diary) = spawn(&master, "bob");
@@ -200,8 +200,8 @@ fn the_same_is_done_to_what_crosses_a_link_on_either_side_of_it() {
 }
 
 #[test]
-fn a_lost_question_ends_by_its_patience_and_without_one_after_a_minute() {
-    rehearse_network(|network| async move {
+fn lost_ask_ends_by_patience_or_after_a_minute() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let (bob, diary) = spawn(&master, "bob");
@@ -227,8 +227,8 @@ fn a_lost_question_ends_by_its_patience_and_without_one_after_a_minute() {
 }
 
 #[test]
-fn lost_late_and_doubled_replies_are_told_apart_from_lost_questions() {
-    rehearse_network(|network| async move {
+fn lost_replies_differ_from_lost_asks() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let (_bob, diary) = spawn(&master, "bob");
@@ -254,8 +254,8 @@ fn lost_late_and_doubled_replies_are_told_apart_from_lost_questions() {
 }
 
 #[test]
-fn an_asked_copy_is_heard_twice_and_answered_once_and_a_late_question_still_gets_its_reply() {
-    rehearse_network(|network| async move {
+fn duplicated_ask_is_answered_once() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let (bob, diary) = spawn(&master, "bob");
@@ -277,8 +277,8 @@ fn an_asked_copy_is_heard_twice_and_answered_once_and_a_late_question_still_gets
 }
 
 #[test]
-fn what_waits_for_another_to_overtake_it_goes_on_alone_after_a_minute() {
-    rehearse(|node| async move {
+fn swapped_message_is_delivered_alone_after_a_minute() {
+    simulate(|node| async move {
         let (ann, diary) = spawn(&node, "ann");
         Probe::on(&node).reorder::<Note>(|_| true);
         ann.tell(Note(1)).unwrap();
@@ -290,8 +290,8 @@ fn what_waits_for_another_to_overtake_it_goes_on_alone_after_a_minute() {
 }
 
 #[test]
-fn a_collected_message_is_waited_for_and_a_restarted_actor_is_tapped_as_well() {
-    rehearse(|node| async move {
+fn restarted_actor_stays_tapped() {
+    simulate(|node| async move {
         let diary = Diary::default();
         let policy = Supervision::Restart {
             backoff: SECOND,
@@ -318,7 +318,7 @@ fn a_collected_message_is_waited_for_and_a_restarted_actor_is_tapped_as_well() {
 
 #[test]
 fn a_tapped_mailbox_keeps_its_bound_and_its_end() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (ann, _) = spawn(&node, "ann");
         let _probe = Probe::on(&node);
         for number in 0..100 {
@@ -336,13 +336,15 @@ fn a_tapped_mailbox_keeps_its_bound_and_its_end() {
 }
 
 #[test]
-fn what_a_courier_carries_is_seen_by_itself_when_it_is_taken_and_when_it_is_heard() {
-    rehearse_network(|network| async move {
+fn tap_sees_sequenced_messages_at_both_ends() {
+    simulate_network(|network| async move {
         let master = network.node("master", Role::Master, &[Role::Agent]);
         let agent = network.node("agent", Role::Agent, &[Role::Master]);
         let desk = master.spawn("desk", Desk::default()).unwrap();
         let (here, there) = (log(&agent), log(&master));
-        let courier = agent.courier(crate::delivery::Bounds::default()).unwrap();
+        let courier = agent
+            .reliable_sender(crate::delivery::Bounds::default())
+            .unwrap();
         let first = courier.send(Note(1)).unwrap();
         let pid = agent.find("master", "desk", SECOND).await.unwrap();
         courier.retarget(&pid);
@@ -350,14 +352,14 @@ fn what_a_courier_carries_is_seen_by_itself_when_it_is_taken_and_when_it_is_hear
         assert_eq!(courier.send(Note(2)).unwrap().await, Ok(()));
         let numbered = |log: &Diary| {
             let mut lines = read(log);
-            lines.retain(|line| line.contains(" Numbered note "));
+            lines.retain(|line| line.contains(" Sequenced note "));
             lines
         };
         assert_eq!(
             numbered(&here),
             [
-                "Outgoing Numbered note ->- Some([1])",
-                "Outgoing Numbered note ->desk Some([2])",
+                "Outgoing Sequenced note ->- Some([1])",
+                "Outgoing Sequenced note ->desk Some([2])",
             ]
         );
         assert_eq!(numbered(&there).len(), 2);
@@ -366,26 +368,26 @@ fn what_a_courier_carries_is_seen_by_itself_when_it_is_taken_and_when_it_is_hear
     });
 }
 
-/// Hears notes in envelopes.
+/// Accepts notes in envelopes.
 #[derive(Default)]
-struct Desk(crate::delivery::Incoming);
+struct Desk(crate::delivery::DedupReceiver);
 
 impl Actor for Desk {
     type Context = Context<Self>;
 }
 
 impl Process for Desk {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<crate::delivery::Numbered>(&Role::ALL);
-        ears.hear::<Note>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<crate::delivery::Sequenced>(&Role::ALL);
+        handlers.accept::<Note>(&Role::ALL);
     }
 }
 
-impl Handler<crate::delivery::Numbered> for Desk {
-    type Result = MessageResult<crate::delivery::Numbered>;
+impl Handler<crate::delivery::Sequenced> for Desk {
+    type Result = MessageResult<crate::delivery::Sequenced>;
     fn handle(
         &mut self,
-        numbered: crate::delivery::Numbered,
+        numbered: crate::delivery::Sequenced,
         ctx: &mut Context<Self>,
     ) -> Self::Result {
         let taken = crate::delivery::take(self, |desk| &mut desk.0, numbered, ctx);

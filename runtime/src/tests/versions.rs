@@ -1,24 +1,24 @@
-//! Nodes of two versions speak with each other: what has changed is said as the older one knows it, whichever way it is said.
+//! Nodes of two versions: changed messages are sent in the older version, by every kind of send.
 
 use bytes::BytesMut;
 
 use super::*;
-use crate::again::{READS_SHORT_ID, Reading};
-use crate::delivery::{self, Bounds, Incoming, Numbered};
+use crate::delivery::{self, Bounds, DedupReceiver, Sequenced};
+use crate::elision::{READS_SHORT_ID, Reading};
 use crate::memory::Network;
-use crate::rehearsal::{self, rehearse_network, stage};
 use crate::tap::Probe;
+use crate::testing::{self, run_simulated, simulate_network};
 use crate::{Dialled, Hello};
 
-/// Write this down, as it was said first.
+/// Records this; the first version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LineV1(u8);
 
-/// As it was said next.
+/// The second version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct LineV2(u32);
 
-/// As it is said now.
+/// The current version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Line(String);
 
@@ -46,11 +46,11 @@ impl From<LineV2> for Line {
     }
 }
 
-/// The same, of which nobody awaits an answer.
+/// The same, without a reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct WordV1(u8);
 
-/// As it is said now.
+/// The current version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Word(String);
 
@@ -71,20 +71,20 @@ impl From<WordV1> for Word {
     }
 }
 
-/// What was heard.
+/// Handled messages.
 type Book = Arc<Mutex<Vec<String>>>;
 
-/// Knows all but the oldest line.
+/// Accepts all versions but the oldest.
 struct Clerk {
     book: Book,
-    incoming: Incoming,
+    incoming: DedupReceiver,
 }
 
 impl Clerk {
     fn of(book: &Book) -> Self {
         Self {
             book: book.clone(),
-            incoming: Incoming::default(),
+            incoming: DedupReceiver::default(),
         }
     }
 
@@ -100,12 +100,12 @@ impl Actor for Clerk {
 }
 
 impl Process for Clerk {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Numbered>(&Role::ALL);
-        ears.hear::<Line>(&Role::ALL);
-        ears.hear_older::<LineV2, Line>(&Role::ALL);
-        ears.hear::<Word>(&Role::ALL);
-        ears.hear_older::<WordV1, Word>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sequenced>(&Role::ALL);
+        handlers.accept::<Line>(&Role::ALL);
+        handlers.accept_legacy::<LineV2, Line>(&Role::ALL);
+        handlers.accept::<Word>(&Role::ALL);
+        handlers.accept_legacy::<WordV1, Word>(&Role::ALL);
     }
 }
 
@@ -123,9 +123,9 @@ impl Handler<Word> for Clerk {
     }
 }
 
-impl Handler<Numbered> for Clerk {
-    type Result = MessageResult<Numbered>;
-    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+impl Handler<Sequenced> for Clerk {
+    type Result = MessageResult<Sequenced>;
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
         MessageResult(delivery::take(
             self,
             |clerk| &mut clerk.incoming,
@@ -135,24 +135,25 @@ impl Handler<Numbered> for Clerk {
     }
 }
 
-/// A node of this network that may be of the version before.
+/// A node of this network, optionally of the previous version.
 fn node(network: &Network, name: &str, previous: bool) -> Node {
-    let builder = rehearsal::node(name).role(Role::Master).accepts(&Role::ALL);
+    let builder = testing::node(name).role(Role::Master).accepts(&Role::ALL);
     let node = builder.speak_previous(previous).build();
     network.join(&node, name);
     node
 }
 
-/// What a clerk of such a node hears from such a one: told, asked and delivered.
+/// Messages that a clerk of one version handles from a speaker of another: tells, asks and
+/// sequenced messages.
 fn hears(speaker: bool, clerk: bool, tapped: bool) -> Vec<String> {
-    rehearse_network(move |network| async move {
+    simulate_network(move |network| async move {
         let here = node(&network, "here", speaker);
         let there = node(&network, "there", clerk);
         let book = Book::default();
         there.spawn("clerk", Clerk::of(&book)).unwrap();
         let _probe = tapped.then(|| Probe::on(&here));
         let pid = here.find("there", "clerk", SECOND).await.unwrap();
-        let courier = here.courier(Bounds::default()).unwrap();
+        let courier = here.reliable_sender(Bounds::default()).unwrap();
         let receipt = courier.send(Word("one".to_owned())).unwrap();
         courier.retarget(&pid);
         assert_eq!(receipt.await, Ok(()));
@@ -164,7 +165,7 @@ fn hears(speaker: bool, clerk: bool, tapped: bool) -> Vec<String> {
 }
 
 #[test]
-fn who_hears_only_the_older_shape_is_told_asked_and_delivered_that() {
+fn older_receivers_get_the_older_version() {
     let newest = ["one", "three", "a line"];
     let older = ["v1 3", "v1 5", "v2 6"];
     for tapped in [false, true] {
@@ -180,7 +181,7 @@ fn who_hears_only_the_older_shape_is_told_asked_and_delivered_that() {
 }
 
 #[test]
-fn of_two_older_shapes_the_newest_that_is_heard_is_said() {
+fn newest_accepted_version_is_sent() {
     let mut buffer = bytes::BytesMut::new();
     Line("four".to_owned()).encode_as(1, &mut buffer).unwrap();
     assert_eq!(crate::codec::decode(&buffer), Ok(LineV1(4)));
@@ -188,7 +189,7 @@ fn of_two_older_shapes_the_newest_that_is_heard_is_said() {
     assert_eq!((Line::VERSION, LineV2::VERSION), (3, 2));
 }
 
-/// Knows only what was said first.
+/// Accepts only the first version.
 struct Elder;
 
 impl Actor for Elder {
@@ -196,8 +197,8 @@ impl Actor for Elder {
 }
 
 impl Process for Elder {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<LineV1>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<LineV1>(&Role::ALL);
     }
 }
 
@@ -208,15 +209,15 @@ impl Handler<LineV1> for Elder {
     }
 }
 
-/// An actor may come after the link: what it will hear is in the hello all the same.
+/// An actor may start after the link was made: its messages are in the hello all the same.
 #[test]
-fn what_will_be_heard_is_said_before_anybody_is_there_to_hear_it() {
-    rehearse_network(|network| async move {
+fn announced_messages_are_in_the_hello() {
+    simulate_network(|network| async move {
         let here = node(&network, "here", false);
         let there = node(&network, "there", false);
-        there.will_hear::<Elder>();
+        there.will_accept::<Elder>();
         here.connect("there").await.unwrap();
-        assert_eq!(here.peer_hears(there.id(), Line::ID), Some(1));
+        assert_eq!(here.peer_accepts(there.id(), Line::ID), Some(1));
         there.spawn("elder", Elder).unwrap();
         let elder = here.find("there", "elder", SECOND).await.unwrap();
         let asked = here.ask(&elder, Line("12345".to_owned()), SECOND).await;
@@ -224,10 +225,11 @@ fn what_will_be_heard_is_said_before_anybody_is_there_to_hear_it() {
     });
 }
 
-/// What is written to a peer for three words in a row, and whether a Meros that reads only long frames can read it.
+/// Three equal-header tells written to a peer, and whether a Meros that reads only long frames can
+/// read them.
 fn written_for(reads_short: bool, previous: bool) -> bool {
-    stage(async move {
-        let builder = rehearsal::node("here").role(Role::Master);
+    run_simulated(async move {
+        let builder = testing::node("here").role(Role::Master);
         let here = builder
             .accepts(&[Role::Agent])
             .speak_previous(previous)
@@ -235,7 +237,7 @@ fn written_for(reads_short: bool, previous: bool) -> bool {
         let peer = hostile::peer("there", 5);
         let mut hello = hostile::hello(&peer);
         if reads_short {
-            hello.hears.insert(READS_SHORT_ID, 1);
+            hello.accepts.insert(READS_SHORT_ID, 1);
         }
         let link = here.attach(peer.clone(), hello, Dialled::ByUs).unwrap();
         let there = Pid::new("clerk", peer.node, 1);
@@ -257,7 +259,7 @@ fn written_for(reads_short: bool, previous: bool) -> bool {
 }
 
 #[test]
-fn short_frames_are_written_only_to_a_peer_whose_hello_says_that_it_reads_them() {
+fn short_frames_are_sent_only_if_announced() {
     for (reads_short, previous, readable) in [
         (false, false, true),
         (true, false, false),
@@ -266,10 +268,10 @@ fn short_frames_are_written_only_to_a_peer_whose_hello_says_that_it_reads_them()
         assert_eq!(written_for(reads_short, previous), readable);
     }
     let says = |previous| {
-        stage(async move {
-            let node = rehearsal::node("here").role(Role::Master);
+        run_simulated(async move {
+            let node = testing::node("here").role(Role::Master);
             let hello = Hello::decode(&node.speak_previous(previous).build().hello());
-            hello.unwrap().hears.get(&READS_SHORT_ID).copied()
+            hello.unwrap().accepts.get(&READS_SHORT_ID).copied()
         })
     };
     assert_eq!((says(false), says(true)), (Some(1), None));

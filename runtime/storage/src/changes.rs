@@ -1,30 +1,29 @@
-//! What one commit changes: an ordered list of puts and removals, and the bounds it must keep.
+//! The changes of one commit: an ordered list of puts and removals, with bounds.
 //!
-//! Plain data and pure functions. It never touches a disk, and never drops a change silently: of
-//! several changes of one key the last one counts, as if they had been made one after the other.
+//! Plain data and pure functions. Of several changes of one key the last one counts.
 
 use std::collections::BTreeMap;
 
 use crate::error::{StoreError, key_text};
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const KEY_BYTES_MAX: usize = 1024;
-/// The longest value, in bytes: 96 KiB. Larger things are split by whoever knows their structure.
+/// Maximum length of a value, in bytes: 96 KiB. Callers split larger values.
 pub const VALUE_BYTES_MAX: usize = 96 * 1024;
-/// The largest commit: 16 MiB of keys, values and 16 bytes for each change.
+/// Maximum size of a commit: 16 MiB of keys, values and 16 bytes for each change.
 pub const COMMIT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// One change of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// The key has this value from now on.
+    /// Sets the key's value.
     Put {
         /// 1 to [`KEY_BYTES_MAX`] bytes.
         key: Vec<u8>,
         /// 0 to [`VALUE_BYTES_MAX`] bytes.
         value: Vec<u8>,
     },
-    /// The key has no value from now on; removing what is not there is no error.
+    /// Removes the key; a missing key is no error.
     Remove {
         /// 1 to [`KEY_BYTES_MAX`] bytes.
         key: Vec<u8>,
@@ -48,19 +47,19 @@ impl Change {
     }
 }
 
-/// What one commit changes, in order.
+/// The changes of one commit, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     list: Vec<Change>,
 }
 
 impl Changes {
-    /// No change yet.
+    /// No changes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds: this key has this value from now on.
+    /// Adds a put.
     pub fn put(&mut self, key: impl Into<Vec<u8>>, value: impl Into<Vec<u8>>) -> &mut Self {
         self.list.push(Change::Put {
             key: key.into(),
@@ -69,7 +68,7 @@ impl Changes {
         self
     }
 
-    /// Adds: this key has no value from now on.
+    /// Adds a removal.
     pub fn remove(&mut self, key: impl Into<Vec<u8>>) -> &mut Self {
         self.list.push(Change::Remove { key: key.into() });
         self
@@ -80,12 +79,12 @@ impl Changes {
         &self.list
     }
 
-    /// Is there nothing to change?
+    /// Whether there are no changes.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// One change per key, the last one, in key order; or why a store does not take them.
+    /// One change per key, the last one, in key order; or the reason why a store refuses them.
     pub(crate) fn settled(self) -> Result<Vec<Change>, StoreError> {
         for change in &self.list {
             check(change)?;
@@ -105,7 +104,7 @@ impl Changes {
     }
 }
 
-/// Keeps this change the bounds of a store?
+/// Checks the bounds of one change.
 fn check(change: &Change) -> Result<(), StoreError> {
     let key = change.key();
     if key.is_empty() {
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_several_changes_of_one_key_the_last_one_counts() {
+    fn last_change_of_a_key_counts() {
         let mut changes = Changes::new();
         changes
             .put("b", "1")
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_by_name_size_and_bound() {
+    fn too_large_changes_are_refused_with_size_and_bound() {
         let mut value = Changes::new();
         value.put("snapshot", vec![0; VALUE_BYTES_MAX + 1]);
         assert_eq!(
@@ -186,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_key_is_refused_and_an_empty_value_is_not() {
+    fn empty_key_is_refused_and_empty_value_accepted() {
         let mut empty_key = Changes::new();
         empty_key.put("", "value");
         assert_eq!(empty_key.settled(), Err(StoreError::BadKey));

@@ -1,7 +1,6 @@
-//! The directory under a store: who has it, what is swept before opening, how it is synced.
+//! The directory of a store: its lock, the cleanup before opening, and its sync.
 //!
-//! Remembers the lock of the directory for as long as the store lives. It never looks into the
-//! records, and never deletes anything but sled's half-written snapshots.
+//! The lock is held as long as the store lives. Nothing is deleted but sled's incomplete snapshots.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -10,17 +9,17 @@ use std::path::{Path, PathBuf};
 
 use crate::error::StoreError;
 
-/// How often sled's lock is tried before it counts as held by a stranger: some tenths of a second.
+/// How often sled's lock is tried before it counts as held by another process: some tenths of a
+/// second.
 const RELEASE_TRIES: usize = 200_000;
 
-/// The two moments at which a store touches its disk: in service a [`RealDisk`], in tests a stand-in
-/// that counts, or fails, or ends the story between two writes.
+/// The two points at which a store touches its disk: in service a [`RealDisk`], in tests a
+/// substitute that counts, fails, or crashes between two writes.
 pub trait Disk: Send {
-    /// Everything that was written to this file is on the disk when this returns.
+    /// Returns when everything written to this file is on the disk.
     fn sync(&mut self, file: &File) -> io::Result<()>;
 
-    /// One record was handed to sled, and the next one was not yet. An error ends the commit here,
-    /// as a crash would.
+    /// Called after each record passed to sled. An error ends the commit here, as a crash would.
     fn wrote(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -36,17 +35,17 @@ impl Disk for RealDisk {
     }
 }
 
-/// The right to use a directory, held until it is dropped.
+/// An exclusive lock on a directory, held until it is dropped.
 ///
-/// The lock belongs to the open file: a child that is forked without exec shares it for as long as
-/// it lives, so such children are forked before the store is opened.
+/// The lock belongs to the open file: a child that is forked without exec shares it as long as it
+/// lives, so fork such children before the store is opened.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     _file: File,
 }
 
 impl DirectoryLock {
-    /// Makes the directory if there is none, and takes it.
+    /// Creates the directory if it is missing, and locks it.
     pub(crate) fn take(dir: &Path) -> Result<Self, StoreError> {
         make(dir).map_err(|error| unusable(dir, error))?;
         let file = OpenOptions::new()
@@ -66,9 +65,9 @@ impl DirectoryLock {
     }
 }
 
-/// Waits until sled has let go of its file `db`: a worker of its thread pool may hold a store's file a
-/// little longer than the store lives. The caller has the directory's lock, so nobody else is
-/// expected; if somebody is, the wait ends and sled's own lock refuses.
+/// Waits until sled has released its file `db`: a worker of its thread pool may hold a store's file
+/// a little longer than the store lives. The caller has the directory's lock, so no other holder is
+/// expected; if there is one, the wait ends and sled's own lock fails.
 pub(crate) fn await_release(dir: &Path) -> Result<(), StoreError> {
     let file = match File::open(dir.join("db")) {
         Ok(file) => file,
@@ -84,28 +83,28 @@ pub(crate) fn await_release(dir: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Deletes the snapshots that sled was still writing when its process ended: it would take the
-/// newest of them for a whole one, and refuse to open.
+/// Deletes snapshots that sled had not finished when its process ended: it would take the newest of
+/// them for a complete one, and fail to open.
 pub(crate) fn sweep(dir: &Path) -> Result<(), StoreError> {
     for entry in fs::read_dir(dir).map_err(|error| unusable(dir, error))? {
         let path = entry.map_err(|error| unusable(dir, error))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         if name.starts_with("snap.") && name.ends_with(".generating") {
-            tracing::warn!(path = %path.display(), "deleting a snapshot that was never finished");
+            tracing::warn!(path = %path.display(), "deleting incomplete snapshot");
             fs::remove_file(&path).map_err(|error| unusable(dir, error))?;
         }
     }
     Ok(())
 }
 
-/// The mode of a directory that keeps state.
+/// The mode of a directory with state.
 const PRIVATE: u32 = 0o700;
 
-/// The mode of the directories above it that are made with it: other users can pass through to their own.
+/// The mode of the directories created above it: other users may pass through.
 const WAY: u32 = 0o711;
 
-/// Makes this directory, for its user alone, and those above it that are missing. An existing one stays as it is: it may be the
-/// operator's, with other things in it.
+/// Creates this directory, private to its user, and its missing parents. An existing one is left
+/// unchanged: it may be the operator's, with other files.
 pub fn make_private(dir: &Path) -> io::Result<()> {
     let builder = |mode| {
         let mut builder = DirBuilder::new();
@@ -118,7 +117,7 @@ pub fn make_private(dir: &Path) -> io::Result<()> {
     builder(PRIVATE).create(dir)
 }
 
-/// Closes a store's own directory to other users, which an earlier version may have left open.
+/// Closes a store's own directory to other users; an earlier version may have left it open.
 fn close_to_others(dir: &Path) {
     let closed = fs::metadata(dir).and_then(|metadata| match metadata.mode() & 0o077 {
         0 => Ok(()),
@@ -129,7 +128,7 @@ fn close_to_others(dir: &Path) {
     }
 }
 
-/// Makes this directory and those above it that are missing, so that their names survive a loss of power.
+/// Creates this directory and its missing parents, and syncs their names.
 fn make(dir: &Path) -> io::Result<()> {
     let missing: Vec<_> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
     make_private(dir)?;
@@ -141,7 +140,7 @@ fn make(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the names of new files in this directory, and its own name, survive a loss of power.
+/// Syncs the names of new files in this directory, and its own name.
 pub(crate) fn sync_names(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()?;
     match dir.canonicalize()?.parent() {
@@ -150,7 +149,8 @@ pub(crate) fn sync_names(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes that the files of this directory take on the disk, holes not counted. What cannot be read counts for nothing.
+/// Bytes that the files of this directory occupy on the disk, without holes. Unreadable files count
+/// as zero.
 pub(crate) fn bytes_allocated(dir: &Path) -> u64 {
     let files = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
     // sled keeps its blobs, of which there should be none, one folder below.
@@ -161,7 +161,7 @@ pub(crate) fn bytes_allocated(dir: &Path) -> u64 {
         .sum()
 }
 
-/// Does a store, of this process or another one, have this directory open? It is looked at and not touched.
+/// Whether a store, of this process or another one, has this directory open. Read-only.
 pub fn in_use(dir: &Path) -> bool {
     match File::open(dir.join("lock")) {
         Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
@@ -169,8 +169,8 @@ pub fn in_use(dir: &Path) -> bool {
     }
 }
 
-/// Moves a store that nobody has open out of the way, to `NAME.WORD.1` or the next free number, and gives its new name: so that an
-/// operator can look at it, and this node can be filled again from an empty directory.
+/// Renames a closed store to `NAME.WORD.1` or the next free number, and returns the new path: so
+/// that an operator can examine it, and this node can start with an empty directory.
 pub fn set_aside(dir: &Path, word: &str) -> Result<PathBuf, StoreError> {
     let lock = DirectoryLock::take(dir)?;
     let name = dir
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_has_one_owner_until_it_lets_go() {
+    fn directory_has_one_owner_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
         let first = DirectoryLock::take(dir.path()).unwrap();
         let second = DirectoryLock::take(dir.path()).unwrap_err();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_place_of_the_directory_is_named() {
+    fn file_in_place_of_the_directory_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("work");
         fs::write(&path, "not a directory").unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_aside_keeps_its_files_and_never_replaces_an_older_one() {
+    fn set_aside_keeps_files_and_older_copies() {
         let dir = tempfile::tempdir().unwrap();
         let store = dir.path().join("store");
         for number in 1..=2 {

@@ -1,6 +1,5 @@
-//! What can go wrong with a store, one variant for each thing a caller does differently.
-//!
-//! Remembers nothing. It never decides what to do next: the message says what an operator can do.
+//! The errors of a store, one variant for each reaction of a caller. The message tells an operator
+//! the next step.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,50 +7,50 @@ use std::path::PathBuf;
 /// Why a store could not be opened, read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
-    /// Another process, or another store of this one, has the directory: choose another one.
+    /// Another process, or another store of this one, uses the directory: choose another one.
     #[error("work_dir {} is in use by another process", dir.display())]
     InUse {
-        /// The directory that was asked for.
+        /// The directory.
         dir: PathBuf,
     },
-    /// The directory cannot be made, entered or written: correct the path or its rights.
+    /// The directory cannot be created, entered or written: correct the path or its permissions.
     #[error("work_dir {} cannot be used: {reason}", dir.display())]
     Unusable {
-        /// The directory that was asked for.
+        /// The directory.
         dir: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// The files are there but cannot be read as a store: set the directory aside (see
-    /// [`crate::set_aside`]) and let this node be filled again by its peers.
+    /// The files exist but cannot be read as a store: set the directory aside (see
+    /// [`crate::set_aside`]) and let the peers refill this node.
     #[error("the store in {} is damaged and cannot be opened: {reason}", dir.display())]
     Unreadable {
-        /// The directory that was asked for.
+        /// The directory.
         dir: PathBuf,
-        /// What was found.
+        /// The cause.
         reason: String,
     },
-    /// Records that were synced cannot be read any more: the disk has damaged them. Nothing was written.
+    /// Synced records cannot be read any more: the disk has damaged them. Nothing was written.
     #[error(
-        "the store in {} is damaged and has lost records: {reason}; restore it, set it aside, or delete its file `{}` to go on without what is missing",
+        "the store in {} is damaged and has lost records: {reason}; restore it, set it aside, or delete its file `{}` to continue without the missing records",
         dir.display(),
         crate::mark::NAME
     )]
     Lost {
-        /// The directory that was asked for.
+        /// The directory.
         dir: PathBuf,
-        /// The records that were expected, and those found.
+        /// The expected and the actual records.
         reason: String,
     },
-    /// A record does not pass its checksum or has an impossible shape. It is never handed out.
+    /// A record fails its checksum or is malformed. Its value is never returned.
     #[error("the record {key:?} is damaged: {reason}")]
     Damaged {
         /// The key, with bytes that are not printable ASCII escaped.
         key: String,
-        /// What was found.
+        /// The damage.
         reason: String,
     },
-    /// A record was written by a newer Meros: start that one, or an empty directory.
+    /// A record was written by a newer Meros: start that version, or an empty directory.
     #[error("the record {key:?} has format {found}, and this version knows only {known}")]
     Format {
         /// The key, with bytes that are not printable ASCII escaped.
@@ -61,14 +60,14 @@ pub enum StoreError {
         /// The newest format that this version reads.
         known: u8,
     },
-    /// Larger than a store takes: split it. Nothing was changed.
+    /// Too large for a store: split it. Nothing was changed.
     #[error("the {what} of {key:?} has {bytes} bytes, and at most {limit} are stored")]
     TooLarge {
         /// `key`, `value` or `commit` (then `key` is the commit's first one).
         what: &'static str,
         /// The key, with bytes that are not printable ASCII escaped.
         key: String,
-        /// What was asked for, in bytes.
+        /// The actual size, in bytes.
         bytes: usize,
         /// The bound, in bytes.
         limit: usize,
@@ -76,22 +75,22 @@ pub enum StoreError {
     /// A key has at least one byte. Nothing was changed.
     #[error("a key is empty, and a store expects at least one byte")]
     BadKey,
-    /// The store does not want this commit now. Nothing was changed; ask again later.
+    /// The store refuses this commit now. Nothing was changed; retry later.
     #[error("the store refused the commit: {reason}")]
     Refused {
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// The disk is full: make room, then open the store again.
+    /// The disk is full: free space, then reopen the store.
     #[error("the disk of the store is full: make room there and start again")]
     Full,
-    /// The disk failed under the store: end the process, for what is on the disk is unknown.
+    /// The disk failed: end the process, because the disk's content is unknown.
     #[error("the store's disk failed: {reason}")]
     Failed {
-        /// What the system said.
+        /// The error of the operating system.
         reason: String,
     },
-    /// An earlier error closed this store: open it again.
+    /// An earlier error closed this store: reopen it.
     #[error("the store was closed by an earlier error")]
     Closed,
 }
@@ -118,7 +117,7 @@ impl From<sled::Error> for StoreError {
     }
 }
 
-/// A key as an error shows it.
+/// The printable form of a key.
 pub(crate) fn key_text(key: &[u8]) -> String {
     key.escape_ascii().to_string()
 }
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_is_told_apart_from_a_failing_one() {
+    fn full_disk_differs_from_a_failing_one() {
         let full = io::Error::from(io::ErrorKind::StorageFull);
         assert_eq!(StoreError::from(sled::Error::Io(full)), StoreError::Full);
         let failed = io::Error::other("input/output error");
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_of_a_taken_directory_says_which_one() {
+    fn in_use_error_names_the_directory() {
         let error = StoreError::InUse {
             dir: "/var/lib/meros".into(),
         };

@@ -1,16 +1,14 @@
-//! The readers of records and journal entries, and damage to a store's files, for tests of the whole tree (`tests/fuzz.rs`,
-//! `tests/damage.rs`) and for nothing else.
-//!
-//! The forms on the disk are this crate's own affair, and the tests stand on another floor. The readers are pure: bytes in,
-//! bytes out.
+//! The readers of records and journal entries, and damage to a store's files, exported only for the
+//! workspace's tests (`tests/fuzz.rs`, `tests/damage.rs`). The readers are pure: bytes in, bytes
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use crate::{StoreError, journal, record};
 
-/// Damages one file of the closed store in this directory: a bit is flipped, its end is cut off, or it is removed. Describes
-/// the damage. `below` draws a number from 0 to its argument, exclusive.
+/// Damages one file of the closed store in this directory: flips a bit, truncates it, or removes
+/// it. Describes the damage. `below` draws a number from 0 to its argument, exclusive.
 pub fn damage(dir: &Path, mut below: impl FnMut(u64) -> u64) -> io::Result<String> {
     let mut files: Vec<PathBuf> = Vec::new();
     for entry in fs::read_dir(dir)? {
@@ -31,7 +29,7 @@ pub fn damage(dir: &Path, mut below: impl FnMut(u64) -> u64) -> io::Result<Strin
     };
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let mut bytes = fs::read(path)?;
-    // The log is allocated ahead: the zeros at its end mean nothing.
+    // The log is allocated ahead: the zeros at its end are unused.
     let used = bytes
         .iter()
         .rposition(|&byte| byte != 0)
@@ -55,18 +53,20 @@ pub fn damage(dir: &Path, mut below: impl FnMut(u64) -> u64) -> io::Result<Strin
     Ok(damage)
 }
 
-/// Opens a record stored under this key and seals again what was in it. Whatever opens comes back as the same bytes.
+/// Opens a record stored under this key and seals its content again. A valid record comes back as
+/// the same bytes.
 pub fn reseal(key: &[u8], bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
     let opened = record::open(key, bytes)?;
     Ok(record::seal(key, opened.epoch, opened.value))
 }
 
-/// Seals a value, so that a test has records to spoil.
+/// Seals a value, for tests that damage records.
 pub fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
     record::seal(key, epoch, value)
 }
 
-/// Reads the journal slot whose only part holds this body, and gives the body of what was read. `None`: the slot is empty.
+/// Reads a journal slot with this body as its only part, and returns the body of the entry.
+/// `None`: the slot is empty.
 pub fn reread_journal(body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
     const NUMBER: u64 = 2;
     let slot = journal::slot(NUMBER);

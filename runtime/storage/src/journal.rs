@@ -1,17 +1,17 @@
-//! How a commit of several changes is made whole: it is written down before it is carried out.
+//! The write-ahead journal, which makes a commit of several changes atomic.
 //!
-//! Pure functions over bytes. sled makes one insertion atomic, and nothing larger that we would trust
-//! (removals through its batches leak memory and disk). So a commit of several changes goes first, as
-//! one entry, into a slot of the journal; it counts as made once that entry is synced. Then its
-//! changes are carried out one by one, without a sync of their own: the next commit's sync covers
-//! them. After a crash the store carries out again what stands in the two slots.
+//! Pure functions over bytes. sled makes one insertion atomic; its batches are not used, since
+//! removals in them leak memory and disk space. So a commit of several changes is first written as
+//! one entry into a slot of the journal, and counts once that entry is synced. Then its changes are
+//! applied one by one, without a sync of their own: the next commit's sync covers them. After a
+//! crash the store applies the entries of both slots again.
 //!
-//! There are two slots, used in turn, because the entry that is overwritten must be one whose changes
-//! have been synced for certain: those of a commit are covered by the sync of the next one, and its
-//! slot is used again by the one after that. Numbers may have gaps: see [`next_number`].
+//! There are two slots, used in turn, because an entry may be overwritten only when its changes are
+//! certainly synced: those of a commit are covered by the sync of the next one, and its slot is
+//! reused by the one after that. Numbers may have gaps: see [`next_number`].
 //!
-//! A long entry takes several parts. Part 0 is written last: without it there is no entry.
-//! It never reads the disk itself, and never drops an entry that it cannot read: that is damage.
+//! A long entry takes several parts. Part 0 is written last: without it there is no entry. An
+//! unreadable entry is reported as damage, never dropped.
 
 use crate::changes::{Change, VALUE_BYTES_MAX};
 use crate::error::StoreError;
@@ -22,22 +22,22 @@ pub(crate) const SLOTS: [u8; 2] = [0, 1];
 const PUT: u8 = 1;
 const REMOVE: u8 = 2;
 
-/// A commit that stands in the journal.
+/// A commit in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// Every write of a store has a number; they begin with 1.
+    /// Every write of a store has a number, from 1.
     pub number: u64,
     /// At most one change per key.
     pub changes: Vec<Change>,
 }
 
-/// The slot that belongs to this commit.
+/// The slot of this commit.
 pub(crate) fn slot(number: u64) -> u8 {
     SLOTS[(number % 2) as usize]
 }
 
-/// The number of the next commit, after this newest write and this newest commit in the journal: the first free one whose
-/// slot is not that commit's.
+/// The number of the next commit, after the newest write and the newest journalled commit: the
+/// first free one in the other slot.
 pub(crate) fn next_number(newest: u64, journalled: u64) -> u64 {
     let next = newest + 1;
     match slot(next) == slot(journalled) {
@@ -56,7 +56,7 @@ pub(crate) fn part_key(slot: u8, part: u16) -> [u8; 3] {
 pub(crate) fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> {
     let body = encode(changes);
     let pieces: Vec<&[u8]> = body.chunks(VALUE_BYTES_MAX).collect();
-    // 16 MiB of changes are some 170 pieces, far from the end of u16.
+    // 16 MiB of changes are some 170 pieces, far from the limit of u16.
     let count = u16::try_from(pieces.len()).unwrap_or(u16::MAX);
     let mut parts = Vec::with_capacity(pieces.len());
     for (part, piece) in (0..count).zip(pieces).rev() {
@@ -70,8 +70,8 @@ pub(crate) fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> 
     parts
 }
 
-/// The entry in this slot, read through `get`. `None`: there is none, or it is being overwritten,
-/// and then it is one whose changes are on the disk already.
+/// The entry in this slot, read through `get`. `None`: there is none, or it is being overwritten;
+/// then its changes are on the disk already.
 pub(crate) fn read(
     slot: u8,
     get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
@@ -106,8 +106,8 @@ pub(crate) fn read(
     Ok(Some(Entry { number, changes }))
 }
 
-/// Must this change of journalled commit `number` be carried out again, when the key's record was
-/// written at `written` (`None`: there is no record)? A record that is as new, or newer, stays.
+/// Whether this change of journalled commit `number` must be applied again, when the key's record
+/// was written at `written` (`None`: there is no record). A record that is as new or newer stays.
 pub(crate) fn outstanding(number: u64, change: &Change, written: Option<u64>) -> bool {
     match (change, written) {
         (_, Some(epoch)) => epoch < number,
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_is_being_overwritten_counts_no_more() {
+    fn partly_overwritten_entry_does_not_count() {
         let mut slots = Slots::new();
         slots.extend(
             parts(1, &long(1))
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_or_damaged_part_is_damage_and_names_it() {
+    fn lost_or_damaged_part_is_named() {
         let whole: Slots = parts(1, &long(1))
             .into_iter()
             .map(|(key, bytes)| (key.to_vec(), bytes))

@@ -1,62 +1,66 @@
-//! A synced, checksummed key-value store on sled, and its twin that forgets what was not synced.
+//! A synced, checksummed key-value store on sled, and an in-memory store with simulated crashes for
+//! tests.
 //!
-//! Callers hold a [`Store`]: the registry's and the agent's books in service are a
-//! [`sled_store::SledStore`], in tests a [`forgetful::ForgetfulStore`].
+//! Callers hold a [`Store`]: in service a [`sled_store::SledStore`], in tests a
+//! [`simulated::SimulatedStore`].
 //!
-//! Everything here is synchronous and knows nothing of actors: a caller runs it through the
-//! runtime's blocking seam. It never interprets a value, never compresses one, and never repairs a
-//! damaged record by itself: it names the key and leaves the decision to the caller.
+//! Everything here is synchronous and independent of actors: callers run it through the runtime's
+//! blocking calls. The store never interprets or compresses a value, and never repairs a damaged
+//! record: it names the key and leaves the decision to the caller.
 //!
-//! # What a commit promises
+//! # Guarantees
 //!
-//! * **Durable.** When [`Store::commit`] returns `Ok`, all its changes have been through `fdatasync`.
-//! * **All or nothing.** After a crash at any point, a store that is opened again shows either every
-//!   change of a commit or none of them. Commits are seen in the order in which they were made.
-//! * **Refused means untouched.** [`StoreError::TooLarge`], [`StoreError::BadKey`] and
-//!   [`StoreError::Refused`] leave the store as it was, and it can still be used.
-//! * **Found means kept.** An opening syncs what it finds before it returns: what a commit wrote whose sync failed, or was never
-//!   reached because its process was killed, is not forgotten any more once somebody has read it.
-//! * **Failed means closed.** After any other error the outcome of that commit is unknown (nothing or
-//!   all of it), and the store answers [`StoreError::Closed`] until it is opened again.
-//! * **Lost means refused.** A store whose disk has damaged what was synced is not opened with the rest of it
-//!   ([`StoreError::Lost`]), except after a loss of power that made the mark beside it older than the damaged write.
+//! - **Durable.** When [`Store::commit`] returns `Ok`, all its changes have been through
+//!   `fdatasync`.
+//! - **Atomic.** After a crash at any point, a reopened store shows either every change of a commit
+//!   or none of them. Commits are visible in the order in which they were made.
+//! - **Refused means unchanged.** [`StoreError::TooLarge`], [`StoreError::BadKey`] and
+//!   [`StoreError::Refused`] leave the store unchanged and usable.
+//! - **Read means durable.** Opening syncs all records that it finds before it returns: a commit
+//!   whose sync failed, or whose process was killed before it, is never lost once it has been read.
+//! - **Failed means closed.** After any other error the outcome of that commit is unknown (nothing
+//!   or all of it), and the store answers [`StoreError::Closed`] until it is reopened.
+//! - **Lost means refused.** A store whose disk has damaged synced records is not opened without
+//!   them ([`StoreError::Lost`]), except after a loss of power that left a marker older than the
+//!   damaged write.
 //!
-//! [`Store::prepare`] is for the bulk that a commit will speak of: it costs no copy in a journal, and no sync but those
-//! without which sled would use space again too early. It promises as little. Whatever was prepared before a commit is on the disk when that commit returns `Ok`,
-//! and is there wherever the commit is found; before that it may be lost, the newest first.
+//! [`Store::prepare`] writes bulk data ahead of the commit that refers to it. It avoids the copy in
+//! the journal, and syncs only where sled would otherwise reuse space too early. Prepared records
+//! are durable when the next commit returns `Ok`, and exist wherever that commit does; before that
+//! they may be lost, the newest first.
 
 mod changes;
 mod disk;
 mod error;
-pub mod forgetful;
 #[doc(hidden)]
 pub mod fuzzing;
 mod journal;
 mod mark;
 mod record;
+pub mod simulated;
 pub mod sled_store;
 
 pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use disk::{Disk, RealDisk, in_use, make_private, set_aside};
 pub use error::StoreError;
 
-/// A key and its value, as they were put.
+/// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The whole key, prefix included.
+    /// The complete key, including the prefix.
     pub key: Vec<u8>,
-    /// The value, as it was put.
+    /// The value.
     pub value: Vec<u8>,
 }
 
-/// A synced key-value store. See the crate's page for what a commit promises.
+/// A synced key-value store. The crate's documentation lists its guarantees.
 pub trait Store: Send {
     /// The value under this key; `None` if there is none.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// At most `limit` records whose key begins with `prefix`, in key order, from the first one after
-    /// the key `after` (from the first of all if `None`). Fewer than `limit` records mean that the
-    /// prefix is read to its end.
+    /// At most `limit` records with this key prefix, in key order, from the first one after the key
+    /// `after` (from the first of all if `None`). Fewer than `limit` records mean that the prefix
+    /// has been read to its end.
     fn page(
         &self,
         prefix: &[u8],
@@ -64,8 +68,8 @@ pub trait Store: Send {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError>;
 
-    /// All records whose key begins with `prefix`, in key order. It holds them all in memory at
-    /// once: a caller whose prefix may grow large reads it by [`Store::page`].
+    /// All records with this key prefix, in key order. They are in memory at once: read a prefix
+    /// that may grow large with [`Store::page`].
     fn scan(&self, prefix: &[u8]) -> Result<Vec<Record>, StoreError> {
         self.page(prefix, None, usize::MAX)
     }
@@ -73,16 +77,16 @@ pub trait Store: Send {
     /// Makes these changes, all or none, and returns when they are on the disk.
     fn commit(&mut self, changes: Changes) -> Result<(), StoreError>;
 
-    /// Puts one record ahead of the commit that will speak of it. It is seen at once, and is on the disk when
-    /// the next commit returns `Ok`; a crash before that may forget it. So it is meant for keys that nothing
-    /// speaks of yet: what stood under the key before is lost either way.
+    /// Puts one record ahead of the commit that will refer to it. It is visible at once, and
+    /// durable when the next commit returns `Ok`; a crash before that may lose it. Use it only for
+    /// keys that no record refers to yet: the previous value of the key is lost in any case.
     fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
         let mut changes = Changes::new();
         changes.put(key, value);
         self.commit(changes)
     }
 
-    /// Bytes that the store takes on its disk; 0 if it does not know.
+    /// Bytes of the store on its disk; 0 if unknown.
     fn disk_bytes(&self) -> u64 {
         0
     }

@@ -1,13 +1,15 @@
-//! The mark beside a store: which write was the newest that was synced, and a sum over all records as they were after it.
+//! The marker beside a store: the number of its newest synced write, and a sum over all records
+//! after it.
 //!
-//! sled takes damage near the end of its log for a write that never ended, and skips the rest of an older segment whose
-//! content it cannot read. After a crash the first is right, because what follows was never synced. Where a disk has damaged
-//! synced content, both lose records silently. The mark tells the two apart: a store that is opened and has less than its
-//! mark, or other records than its mark at the same write, is damaged.
+//! sled takes damage near the end of its log for an incomplete write, and skips the rest of an
+//! older segment that it cannot read. After a crash the first is right, because the rest was never
+//! synced. If a disk has damaged synced content, both lose records silently. The marker detects
+//! that: a store that has less than its marker, or other records at the same write, is damaged.
 //!
-//! It is written after each sync and not synced itself (except at an opening), so it costs a write into memory. After a loss
-//! of power it may be older than the store, and then notices less; it never claims more than was synced. A store without a
-//! mark, as an earlier version leaves it, gets one when it is opened.
+//! It is written after each sync and not synced itself (except when a store is opened), so it costs
+//! only a write to memory. After a loss of power it may be older than the store, and then detects
+//! less; it never claims more than was synced. A store without a marker, from an earlier version,
+//! gets one when it is opened.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -16,16 +18,17 @@ use std::path::Path;
 
 use crate::record;
 
-/// The name of its file in the store's directory.
+/// The name of the marker's file in the store's directory.
 pub const NAME: &str = "synced";
-/// The first byte of a mark. A mark of 12 bytes is of an earlier version: it counted writes of a group's log.
+/// The first byte of a marker. A marker of 12 bytes is from an earlier version: it counted writes
+/// of a group's log.
 const FORMAT: u8 = 1;
 /// The format, three numbers and a checksum.
 const BYTES: usize = 1 + 3 * 8 + 4;
 
 /// The state of a store after its newest synced write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Synced {
+pub(crate) struct SyncedState {
     /// The number of that write.
     pub number: u64,
     /// How many records there are.
@@ -34,24 +37,25 @@ pub(crate) struct Synced {
     pub sum: u64,
 }
 
-impl Synced {
-    /// Counts one more record, stored as these bytes.
+impl SyncedState {
+    /// Adds a record with this stored form.
     pub(crate) fn add(&mut self, stored: &[u8]) {
         let checksum = u64::from(record::stored_checksum(stored));
         self.records = self.records.wrapping_add(1);
         self.sum = self.sum.wrapping_add(checksum);
     }
 
-    /// A record that was counted is there no more.
+    /// Removes a record that was added.
     pub(crate) fn subtract(&mut self, stored: &[u8]) {
         let checksum = u64::from(record::stored_checksum(stored));
         self.records = self.records.wrapping_sub(1);
         self.sum = self.sum.wrapping_sub(checksum);
     }
 
-    /// Why a store with this content, `found`, has lost something since `self`; `None` if it has not.
-    pub(crate) fn missing(&self, found: &Synced) -> Option<String> {
-        let Synced { number, .. } = self;
+    /// Describes the loss if a store with the content `found` lacks records of `self`; `None` if it
+    /// does not.
+    pub(crate) fn missing(&self, found: &SyncedState) -> Option<String> {
+        let SyncedState { number, .. } = self;
         if found.number < *number {
             let found = found.number;
             return Some(format!(
@@ -79,7 +83,7 @@ impl Synced {
     fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
         let mut numbers = bytes[1..BYTES - 4].as_chunks::<8>().0.iter();
         let mut next = || numbers.next().copied().map(u64::from_be_bytes);
-        let synced = Synced {
+        let synced = SyncedState {
             number: next()?,
             records: next()?,
             sum: next()?,
@@ -88,38 +92,38 @@ impl Synced {
     }
 }
 
-/// The file, open for as long as its store is.
+/// The marker's file, open as long as its store is.
 #[derive(Debug)]
-pub(crate) struct Mark(File);
+pub(crate) struct SyncMarker(File);
 
-impl Mark {
-    /// The mark of the store in this directory; made if there is none.
+impl SyncMarker {
+    /// The marker of the store in this directory; created if there is none.
     pub(crate) fn open(dir: &Path) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).read(true).write(true);
-        options.open(dir.join(NAME)).map(Mark)
+        options.open(dir.join(NAME)).map(SyncMarker)
     }
 
-    /// What it says; nothing where it is new, of an earlier version, or damaged.
-    pub(crate) fn read(&self) -> Option<Synced> {
+    /// The marker's content; `None` if it is new, from an earlier version, or damaged.
+    pub(crate) fn read(&self) -> Option<SyncedState> {
         let mut bytes = [0; BYTES];
         self.0.read_exact_at(&mut bytes, 0).ok()?;
-        let synced = Synced::decode(&bytes);
+        let synced = SyncedState::decode(&bytes);
         if synced.is_none() {
             tracing::warn!(
                 file = NAME,
-                "the mark beside a store is damaged: the store is not checked against it"
+                "ignoring damaged marker: the store is not checked for lost writes"
             );
         }
         synced
     }
 
-    /// The store is in this state, and everything of it is synced.
-    pub(crate) fn set(&self, synced: Synced) -> io::Result<()> {
+    /// Records this state, which is completely synced.
+    pub(crate) fn set(&self, synced: SyncedState) -> io::Result<()> {
         self.0.write_all_at(&synced.encode(), 0)
     }
 
-    /// Makes the mark survive a loss of power.
+    /// Syncs the marker, so that it survives a loss of power.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.0.sync_data()
     }
@@ -129,16 +133,16 @@ impl Mark {
 mod tests {
     use super::*;
 
-    const SYNCED: Synced = Synced {
+    const SYNCED: SyncedState = SyncedState {
         number: 7,
         records: 3,
         sum: 99,
     };
 
     #[test]
-    fn a_damaged_or_older_mark_says_nothing() {
+    fn damaged_or_older_marker_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
-        let mark = Mark::open(dir.path()).unwrap();
+        let mark = SyncMarker::open(dir.path()).unwrap();
         assert_eq!(mark.read(), None, "a new one");
         mark.0.write_all_at(&[0; 12], 0).unwrap();
         assert_eq!(mark.read(), None, "of an earlier version");
@@ -153,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn only_less_or_other_content_is_missing_something() {
-        let later = Synced {
+    fn only_less_or_other_content_counts_as_missing() {
+        let later = SyncedState {
             number: 8,
-            ..Synced::default()
+            ..SyncedState::default()
         };
         assert_eq!(SYNCED.missing(&SYNCED), None);
         assert_eq!(SYNCED.missing(&later), None, "the mark may be older");
-        let earlier = Synced {
+        let earlier = SyncedState {
             number: 6,
             ..SYNCED
         };
@@ -170,11 +174,11 @@ mod tests {
             "write 7 was synced, and the newest that can be read is write 6"
         );
         for other in [
-            Synced {
+            SyncedState {
                 records: 2,
                 ..SYNCED
             },
-            Synced { sum: 98, ..SYNCED },
+            SyncedState { sum: 98, ..SYNCED },
         ] {
             let reason = SYNCED.missing(&other).unwrap();
             assert!(reason.contains("up to write 7"), "{reason}");

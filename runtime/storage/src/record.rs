@@ -1,7 +1,8 @@
-//! How a value looks on the disk: a format, the number of its write (its epoch), a CRC32C, then the value.
+//! The stored form of a value: a format, the number of its write (its epoch), a CRC32C, then the
+//! value.
 //!
-//! Pure functions. The checksum covers the key as well, so that a value found under another key's
-//! name is damage too. It never guesses: what does not fit exactly is an error that names the key.
+//! Pure functions. The checksum covers the key too, so a value found under another key is detected
+//! as damage. Any mismatch is an error that names the key.
 
 use crate::error::{StoreError, key_text};
 
@@ -9,16 +10,17 @@ use crate::error::{StoreError, key_text};
 const FORMAT: u8 = 1;
 const HEADER_BYTES: usize = 1 + 8 + 4;
 
-/// What [`open`] found.
+/// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened<'a> {
-    /// The number of the write that put this value (in stores of earlier versions: of the journalled commit before it).
+    /// The number of the write that put this value (in stores of earlier versions: of the
+    /// journalled commit before it).
     pub epoch: u64,
-    /// The value, as it was put.
+    /// The value.
     pub value: &'a [u8],
 }
 
-/// The bytes to store for this value under this key.
+/// The stored form of this value under this key.
 pub(crate) fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
     bytes.push(FORMAT);
@@ -28,7 +30,7 @@ pub(crate) fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The value in these stored bytes, if they are what was stored under this key.
+/// Decodes the stored form, if it belongs to this key and is intact.
 pub(crate) fn open<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Opened<'a>, StoreError> {
     let short = || {
         damaged(
@@ -58,7 +60,8 @@ pub(crate) fn open<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Opened<'a>, StoreE
     Ok(Opened { epoch, value })
 }
 
-/// The checksum in the header of these stored bytes, whether or not it fits them; 0 where there is no whole header.
+/// The checksum in the header of these stored bytes, verified or not; 0 if the header is
+/// incomplete.
 pub(crate) fn stored_checksum(bytes: &[u8]) -> u32 {
     let header = bytes.first_chunk::<HEADER_BYTES>();
     let stored = header.and_then(|header| header.last_chunk::<4>());
@@ -114,7 +117,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_sealed_opens(key: Vec<u8>, epoch: u64, value: Vec<u8>) {
+        fn sealed_records_open(key: Vec<u8>, epoch: u64, value: Vec<u8>) {
             let sealed = seal(&key, epoch, &value);
             prop_assert_eq!(open(&key, &sealed).unwrap(), Opened { epoch, value: &value });
             prop_assert_eq!(stored_checksum(&sealed), checksum(FORMAT, epoch, &key, &value));

@@ -1,19 +1,21 @@
-//! The store that masters and agents run on: sled 0.34.7, with what it lacks added around it.
+//! The store of masters and agents: sled 0.34.7, with additions.
 //!
-//! Remembers the number of the newest write, and a sum over all records; all else is in the files. What is added:
+//! In memory are only the number of the newest write and a sum over all records. The additions:
 //!
-//! * sled's `flush` writes but does not sync on Linux, so every commit ends in `fdatasync` on a second
-//!   handle of its file `db`; its background flusher is off, for it would only sync at random moments.
-//! * Its blob files, for pages above a quarter of a segment, are never synced at all. A leaf holds up to
-//!   17 records, so segments are 8 MiB: no page of ours can become a blob.
-//! * sled uses a segment again once what replaced its content is written, synced or not; between the two lies at least one
-//!   whole segment of writing. So it is synced before a segment's worth can have been written since the last sync, in the
-//!   middle of a long commit as well: the only synced copy of anything is never overwritten.
-//! * Commits of several changes go through the journal, never through a `Batch`.
-//! * A panic inside sled on damaged files is an error here. Damage that sled does not notice is found by the mark.
+//! - sled's `flush` writes but does not sync on Linux, so every commit ends in `fdatasync` on a
+//!   second handle of its file `db`. Its background flusher is off, since it would only sync at
+//!   random moments.
+//! - Its blob files, for pages above a quarter of a segment, are never synced. A leaf holds up to
+//!   17 records, so segments are 8 MiB: no page can become a blob.
+//! - sled reuses a segment once the replacement of its content is written, synced or not; between
+//!   the two lies at least one whole segment of writing. So the store syncs before a segment's
+//!   worth can have been written since the last sync, in the middle of a long commit as well: the
+//!   only synced copy of a record is never overwritten.
+//! - Commits of several changes go through the journal, never through a `Batch`.
+//! - A panic inside sled on damaged files becomes an error. The marker detects damage that sled
+//!   misses.
 //!
-//! It never writes without being asked to, never opens a directory twice, and never goes on after its disk
-//! has failed: it closes itself, because what the disk holds then is unknown.
+//! A store closes itself after its disk has failed, because the disk's content is then unknown.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -25,23 +27,24 @@ use std::path::{Path, PathBuf};
 use crate::changes::{Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::disk::{self, DirectoryLock, Disk, RealDisk};
 use crate::error::StoreError;
-use crate::mark::{Mark, Synced};
+use crate::mark::{SyncMarker, SyncedState};
 use crate::{Record, Store, journal, record};
 
 /// sled's page cache, in bytes.
 const CACHE_BYTES: u64 = 32 * 1024 * 1024;
-/// sled's unit of allocation, in bytes; a store cannot be opened with another one than it was made with.
+/// sled's unit of allocation, in bytes. A store must be opened with the size that it was created
+/// with.
 const SEGMENT_BYTES: usize = 8 * 1024 * 1024;
-/// A leaf is split when it is next visited with more than 16 records.
+/// A leaf is split at its next visit when it has more than 16 records.
 const LEAF_RECORDS_MAX: usize = 17;
-/// Our header, and what sled adds for each record, rounded up.
+/// The record header and sled's overhead per record, rounded up.
 const RECORD_OVERHEAD: usize = 64;
-/// Pages that sled may write anew for one record: its leaf, the other half of a split or merged one, and another page that it
-/// moves out of a segment it wants to free.
+/// Pages that sled may rewrite for one record: its leaf, the other half of a split or merged one,
+/// and another page moved out of a segment that it wants to free.
 const PAGES_PER_RECORD: usize = 3;
-/// The most that may have been written since the last sync: less than a segment.
+/// Maximum bytes written since the last sync: less than a segment.
 const UNSYNCED_BYTES_MAX: usize = SEGMENT_BYTES - SEGMENT_BYTES / 16;
-// Pages from a quarter of a segment on would become blob files, which nobody syncs.
+// Pages from a quarter of a segment on would become blob files, which are never synced.
 const _: () = assert!(
     LEAF_RECORDS_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX + RECORD_OVERHEAD)
         < SEGMENT_BYTES / 4 - 1024
@@ -56,26 +59,29 @@ pub struct SledStore {
     file: File,
     disk: Box<dyn Disk>,
     dir: PathBuf,
-    /// Bytes of the largest record with its key, and of what sled may have written at the most since the last sync.
+    /// Bytes of the largest record with its key, and the maximum that sled may have written since
+    /// the last sync.
     largest: usize,
     unsynced: usize,
-    /// The newest write and the records after it. Each record is stamped with the number of its write: carrying out an old
-    /// entry of the journal again never undoes a newer write, and a lost write is noticed.
-    newest: Synced,
+    /// The newest write and the records after it. Each record is stamped with the number of its
+    /// write: reapplying an old entry of the journal never undoes a newer write, and a lost write
+    /// is detected.
+    newest: SyncedState,
     /// The number of the newest journalled commit.
     journalled: u64,
-    mark: Mark,
+    mark: SyncMarker,
     closed: Cell<bool>,
     _lock: DirectoryLock,
 }
 
 impl SledStore {
-    /// Opens the store in this directory, or makes one. The directory is the store's alone.
+    /// Opens the store in this directory, or creates one. The directory belongs to the store alone.
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, StoreError> {
         Self::open_with(dir, Box::new(RealDisk))
     }
 
-    /// The same over another disk: for tests that count syncs or end a commit in its middle.
+    /// As [`open`](Self::open), over another disk: for tests that count syncs or interrupt a
+    /// commit.
     pub fn open_with(dir: impl AsRef<Path>, disk: Box<dyn Disk>) -> Result<Self, StoreError> {
         let dir = dir.as_ref();
         let lock = DirectoryLock::take(dir)?;
@@ -87,7 +93,7 @@ impl SledStore {
             guarded(|| Ok(db.open_tree(name)?)).map_err(|error| unreadable(dir, error))
         };
         let (records, journal) = (tree("records")?, tree("journal")?);
-        let mark = Mark::open(dir).map_err(|error| disk::unusable(dir, error))?;
+        let mark = SyncMarker::open(dir).map_err(|error| disk::unusable(dir, error))?;
         let mut store = SledStore {
             records,
             journal,
@@ -97,17 +103,17 @@ impl SledStore {
             dir: dir.to_owned(),
             largest: 0,
             unsynced: 0,
-            newest: Synced::default(),
+            newest: SyncedState::default(),
             journalled: 0,
             mark,
             closed: Cell::new(false),
             _lock: lock,
         };
-        let damaged = guarded(|| store.survey()).map_err(|error| unreadable(dir, error))?;
+        let damaged = guarded(|| store.read_all()).map_err(|error| unreadable(dir, error))?;
         let synced = store.mark.read().unwrap_or_default();
         let outstanding = guarded(|| store.outstanding())?;
         // Nothing is written to a store that is refused.
-        let recovered = guarded(|| store.after(&outstanding))?;
+        let recovered = guarded(|| store.state_after(&outstanding))?;
         store.check(synced, recovered, damaged)?;
         guarded(|| store.recover(&outstanding))?;
         disk::sync_names(dir).map_err(|error| disk::unusable(dir, error))?;
@@ -116,9 +122,9 @@ impl SledStore {
         Ok(store)
     }
 
-    /// Looks at all records and at the journal: which is the largest, which write is the newest, and what they add up to. Gives
-    /// the error of the first record that is damaged.
-    fn survey(&mut self) -> Result<Option<StoreError>, StoreError> {
+    /// Reads all records and the journal: finds the largest record, the newest write and the sum.
+    /// Returns the error of the first damaged record.
+    fn read_all(&mut self) -> Result<Option<StoreError>, StoreError> {
         let mut damaged = None;
         let mut number = 0;
         for (tree, counts) in [(&self.records, true), (&self.journal, false)] {
@@ -138,11 +144,11 @@ impl SledStore {
         Ok(damaged)
     }
 
-    /// An error if records that were synced are not among those found. A damaged record that is known names itself in it.
+    /// An error if synced records are missing. A known damaged record is named in it.
     fn check(
         &self,
-        synced: Synced,
-        found: Synced,
+        synced: SyncedState,
+        found: SyncedState,
         damaged: Option<StoreError>,
     ) -> Result<(), StoreError> {
         let Some(reason) = synced.missing(&found) else {
@@ -155,8 +161,8 @@ impl SledStore {
         Err(damaged.unwrap_or_else(lost))
     }
 
-    /// Makes room for a record of so many bytes, key included, among what may be written without a sync.
-    fn about_to_write(&mut self, bytes: usize) -> Result<(), StoreError> {
+    /// Makes room for a record of this size, including the key, within the bound of unsynced bytes.
+    fn reserve(&mut self, bytes: usize) -> Result<(), StoreError> {
         self.largest = self.largest.max(bytes);
         let page = LEAF_RECORDS_MAX * (self.largest + RECORD_OVERHEAD);
         if self.unsynced > 0 && self.unsynced + PAGES_PER_RECORD * page > UNSYNCED_BYTES_MAX {
@@ -166,7 +172,8 @@ impl SledStore {
         Ok(())
     }
 
-    /// The changes in the journal that are not carried out, with the numbers of their commits: of each key the newest.
+    /// The journalled changes that are not applied, with the numbers of their commits: for each key
+    /// the newest.
     fn outstanding(&mut self) -> Result<Vec<(u64, Change)>, StoreError> {
         let mut entries = Vec::new();
         for slot in journal::SLOTS {
@@ -194,8 +201,8 @@ impl SledStore {
         Ok(outstanding)
     }
 
-    /// The state of the store once these are carried out.
-    fn after(&self, outstanding: &[(u64, Change)]) -> Result<Synced, StoreError> {
+    /// The state of the store after these changes.
+    fn state_after(&self, outstanding: &[(u64, Change)]) -> Result<SyncedState, StoreError> {
         let mut after = self.newest;
         for (number, change) in outstanding {
             if let Some(replaced) = self.records.get(change.key())? {
@@ -210,45 +217,45 @@ impl SledStore {
 
     fn recover(&mut self, outstanding: &[(u64, Change)]) -> Result<(), StoreError> {
         for (number, change) in outstanding {
-            self.carry_out(change, *number)?;
+            self.apply(change, *number)?;
         }
         self.sync()
     }
 
     fn write(&mut self, changes: &[Change]) -> Result<(), StoreError> {
-        // One put is one insertion, which sled makes atomic. One removal is not as simple: the journal
-        // may hold an older put of its key, and nothing would tell a later recovery to leave it.
+        // One put is one insertion, which sled makes atomic. One removal is not as simple: the
+        // journal may hold an older put of its key, which a later recovery would apply.
         if let [change @ Change::Put { .. }] = changes {
             self.newest.number += 1;
-            self.carry_out(change, self.newest.number)?;
+            self.apply(change, self.newest.number)?;
             return self.sync();
         }
         let number = journal::next_number(self.newest.number, self.journalled);
         let parts = journal::parts(number, changes);
         let count = parts.len();
         for (key, sealed) in parts {
-            self.about_to_write(key.len() + sealed.len())?;
+            self.reserve(key.len() + sealed.len())?;
             self.journal.insert(key, sealed)?;
             self.disk.wrote()?;
         }
         self.sync()?;
         (self.newest.number, self.journalled) = (number, number);
         for change in changes {
-            self.carry_out(change, number)?;
+            self.apply(change, number)?;
         }
         self.trim(journal::slot(number), count)
     }
 
-    fn carry_out(&mut self, change: &Change, number: u64) -> Result<(), StoreError> {
+    fn apply(&mut self, change: &Change, number: u64) -> Result<(), StoreError> {
         let replaced = match change {
             Change::Put { key, value } => {
                 let sealed = record::seal(key, number, value);
-                self.about_to_write(key.len() + sealed.len())?;
+                self.reserve(key.len() + sealed.len())?;
                 self.newest.add(&sealed);
                 self.records.insert(key, sealed)?
             }
             Change::Remove { key } => {
-                self.about_to_write(key.len())?;
+                self.reserve(key.len())?;
                 self.records.remove(key)?
             }
         };
@@ -258,13 +265,13 @@ impl SledStore {
         Ok(self.disk.wrote()?)
     }
 
-    /// Deletes what a longer entry left behind in this slot.
+    /// Deletes the remaining parts of a longer entry in this slot.
     fn trim(&mut self, slot: u8, count: usize) -> Result<(), StoreError> {
         let from = u16::try_from(count).unwrap_or(u16::MAX);
         let left = journal::part_key(slot, from)..=journal::part_key(slot, u16::MAX);
         let left: Vec<_> = self.journal.range(left).keys().collect::<Result<_, _>>()?;
         for key in left {
-            self.about_to_write(key.len())?;
+            self.reserve(key.len())?;
             self.journal.remove(key)?;
             self.disk.wrote()?;
         }
@@ -346,13 +353,13 @@ impl Store for SledStore {
         }
         let mut changes = Changes::new();
         changes.put(key, value);
-        // sled finds again what it wrote in the order of its writing, and stops at the first gap: a later commit is never
-        // found without this.
+        // sled recovers its writes in order, and stops at the first gap: a later commit is never
+        // recovered without this record.
         let changes = changes.settled()?;
         let result = guarded(|| {
             changes.iter().try_for_each(|change| {
                 self.newest.number += 1;
-                self.carry_out(change, self.newest.number)
+                self.apply(change, self.newest.number)
             })
         });
         self.closed.set(result.is_err());
@@ -372,19 +379,19 @@ fn open_sled(dir: &Path) -> Result<sled::Db, StoreError> {
         .flush_every_ms(None);
     match config.open() {
         Ok(db) => Ok(db),
-        // Our own lock is ours already, so this one is held by something that is not a store of ours.
+        // This store holds its own lock already, so another program holds sled's.
         Err(sled::Error::Io(error)) if error.to_string().contains("could not acquire lock") => {
             Err(StoreError::InUse {
                 dir: dir.to_owned(),
             })
         }
-        Err(sled::Error::Io(error)) if means_the_path(&error) => Err(disk::unusable(dir, error)),
+        Err(sled::Error::Io(error)) if is_path_error(&error) => Err(disk::unusable(dir, error)),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Is it the path or its rights that are wrong, and not what stands in the files?
-fn means_the_path(error: &io::Error) -> bool {
+/// Whether the path or its permissions are wrong, not the content of the files.
+fn is_path_error(error: &io::Error) -> bool {
     use io::ErrorKind::*;
     matches!(
         error.kind(),
@@ -392,7 +399,7 @@ fn means_the_path(error: &io::Error) -> bool {
     )
 }
 
-/// While opening, an error that is not about the path or the disk's room means unreadable files.
+/// While opening, an error that is not about the path or the disk's space means unreadable files.
 fn unreadable(dir: &Path, error: StoreError) -> StoreError {
     match error {
         StoreError::Failed { reason } => StoreError::Unreadable {
@@ -403,9 +410,9 @@ fn unreadable(dir: &Path, error: StoreError) -> StoreError {
     }
 }
 
-/// Runs `work` and makes an error of a panic in sled.
+/// Runs `work`, and converts a panic in sled to an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    // Unwind safe: after an error the store is closed, and its state is never looked at again.
+    // Unwind safe: after an error the store is closed, and its state is never read again.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

@@ -1,7 +1,7 @@
 //! Floods of acknowledged delivery: a courier without a receiver, before one that hears nothing, and a receiver of very many couriers.
 
 use runtime::codec;
-use runtime::delivery::{self, Bounds, Courier, DeliveryError, Incoming, Numbered};
+use runtime::delivery::{self, Bounds, DedupReceiver, DeliveryError, ReliableSender, Sequenced};
 
 use super::*;
 
@@ -22,7 +22,7 @@ remote! {
 /// Hears what is numbered, once it is no longer stalled.
 #[derive(Default)]
 struct Clerk {
-    incoming: Incoming,
+    incoming: DedupReceiver,
     heard: u64,
 }
 
@@ -39,15 +39,15 @@ impl Process for Clerk {
     const MAILBOX: u32 = 1000;
     const MAILBOX_BYTES: u64 = 4 << 20;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Numbered>(&Role::ALL);
-        ears.hear::<Order>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sequenced>(&Role::ALL);
+        handlers.accept::<Order>(&Role::ALL);
     }
 }
 
-impl Handler<Numbered> for Clerk {
-    type Result = MessageResult<Numbered>;
-    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+impl Handler<Sequenced> for Clerk {
+    type Result = MessageResult<Sequenced>;
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
         let taken = delivery::take(self, |clerk| &mut clerk.incoming, numbered, ctx);
         MessageResult(taken)
     }
@@ -62,7 +62,7 @@ impl Handler<Order> for Clerk {
 }
 
 /// Gives it so many orders; gives how many it did not take, each of them told so.
-fn flood(courier: &Courier, count: usize) -> usize {
+fn flood(courier: &ReliableSender, count: usize) -> usize {
     let given = (0..count).map(|_| courier.send(Order(body())).err());
     let refused = given.flatten().inspect(|why| {
         assert!(matches!(why, DeliveryError::Full { .. }), "{why}");
@@ -73,8 +73,8 @@ fn flood(courier: &Courier, count: usize) -> usize {
 #[test]
 fn a_courier_without_a_receiver_is_flooded_and_says_so() {
     let _alone = alone();
-    rehearse(|node| async move {
-        let courier = node.courier(BOUNDS).unwrap();
+    simulate(|node| async move {
+        let courier = node.reliable_sender(BOUNDS).unwrap();
         let first = courier.send(Order(body())).unwrap();
         assert!(flood(&courier, 8 * MIB / BODY) > 0);
         let gauge = Gauge::begin();
@@ -93,12 +93,12 @@ fn a_courier_without_a_receiver_is_flooded_and_says_so() {
 #[test]
 fn a_courier_is_flooded_before_a_receiver_that_hears_nothing_and_sends_again_all_the_while() {
     let _alone = alone();
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         near.spawn("clerk", Clerk::default()).unwrap();
         let pid = far.find("near", "clerk", SECOND).await.unwrap();
-        let courier = far.courier(BOUNDS).unwrap();
+        let courier = far.reliable_sender(BOUNDS).unwrap();
         courier.retarget(&pid);
         let minutes = async |count: u64| {
             let mut refused = 0;
@@ -126,11 +126,11 @@ fn a_courier_is_flooded_before_a_receiver_that_hears_nothing_and_sends_again_all
 #[test]
 fn a_receiver_is_flooded_by_ever_new_couriers_and_remembers_no_more_than_it_may() {
     let _alone = alone();
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let clerk = node.spawn("clerk", Clerk::default()).unwrap();
         node.clock().advance(HOUR).await;
         // Its stream, the lowest number that is waited for, the first here, and nothing.
-        let envelope = |stream: u64| -> Numbered {
+        let envelope = |stream: u64| -> Sequenced {
             let nothing: Vec<Option<u8>> = Vec::new();
             let bytes = codec::encode(&(clerk.pid(), stream, 1_u64, 1_u64, nothing)).unwrap();
             codec::decode(&bytes).unwrap()

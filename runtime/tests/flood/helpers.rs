@@ -1,8 +1,8 @@
-//! Floods of what waits beside actors: jobs for a thread, places at a limiter, operations in a sequence.
+//! A flood of jobs for a blocked thread.
 
 use std::sync::mpsc;
 
-use runtime::{Placement, RateLimiter, Sequence, SequenceError, SpawnError};
+use runtime::{Placement, SpawnError};
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn a_thread_that_is_blocked_is_flooded_with_jobs() {
         // An actor that cannot be begun leaves no trace, least of all its name.
         for _ in 0..2 {
             let refused = node.spawn("http", Stalled::default()).err();
-            let reason = "262144 jobs wait for it already".to_owned();
+            let reason = "its queue of 262144 jobs is full".to_owned();
             let name = "http".to_owned();
             assert_eq!(refused, Some(SpawnError::NoThread { name, reason }));
         }
@@ -41,60 +41,5 @@ fn a_thread_that_is_blocked_is_flooded_with_jobs() {
         while node.spawn("http", Stalled::default()).is_err() {
             std::thread::yield_now(); // It has as many to run as there are places.
         }
-    });
-}
-
-#[test]
-fn a_limiter_is_flooded_by_those_who_wait_and_do_not_look() {
-    let _alone = alone();
-    rehearse(|node| async move {
-        let limiter = RateLimiter::new(node.clock(), 1, HOUR, 1000).unwrap();
-        let mut places = Vec::new();
-        let mut flood = |count: usize| {
-            let taken = (0..count).filter_map(|_| limiter.acquire().ok());
-            places.extend(taken);
-        };
-        flood(2000);
-        let gauge = Gauge::begin();
-        flood(100_000);
-        gauge.check();
-        assert_eq!((places.len(), limiter.waiting()), (1000, 1000));
-        node.clock().advance(10 * HOUR).await;
-        assert!(limiter.acquire().is_err(), "nobody has left");
-        places.truncate(500);
-        assert!(limiter.acquire().is_ok());
-    });
-}
-
-#[test]
-fn a_sequence_is_flooded_while_its_first_operation_does_not_end() {
-    let _alone = alone();
-    rehearse(|node| async move {
-        let sequence = Sequence::new(&node, 1000);
-        let clock = node.clock().clone();
-        let first = sequence.run(move || async move { clock.sleep(HOUR).await });
-        node.clock().settle().await;
-        let mut turns = Vec::new();
-        let mut flood = |count: usize| {
-            for _ in 0..count {
-                let load = body();
-                turns.push(sequence.run(move || async move { load.len() }));
-                turns.truncate(2000); // Who was refused knows it.
-            }
-        };
-        flood(2000);
-        let gauge = Gauge::begin();
-        flood(FLOOD);
-        gauge.check();
-        let full = SequenceError::Full { bound: 1000 };
-        assert_eq!(sequence.run(|| async {}).await, Err(full.clone()));
-        first.await.unwrap();
-        let mut heard = Vec::new();
-        for turn in turns {
-            heard.push(turn.await);
-        }
-        let (done, refused) = heard.split_at(1000);
-        assert!(done.iter().all(|done| *done == Ok(BODY)));
-        assert!(refused.iter().all(|refused| *refused == Err(full.clone())));
     });
 }

@@ -2,8 +2,8 @@
 
 use bytes::BytesMut;
 use runtime::prelude::*;
-use runtime::rehearsal::stage;
-use runtime::{Dialled, Hello, Link, Outgoing, rehearsal};
+use runtime::testing::run_simulated;
+use runtime::{Dialled, Hello, Link, Outgoing, testing};
 
 use super::*;
 
@@ -18,7 +18,7 @@ struct Apart {
 impl Apart {
     fn new(outgoing_max: usize) -> Self {
         let node = |name: &str, role| {
-            let node = rehearsal::node(name).role(role).accepts(&Role::ALL);
+            let node = testing::node(name).role(role).accepts(&Role::ALL);
             node.outgoing_max(outgoing_max).build()
         };
         let (near, far) = (node("near", Role::Master), node("far", Role::Agent));
@@ -56,7 +56,7 @@ impl Apart {
 #[test]
 fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         let apart = Apart::new(4 * MIB);
         let pid = apart
             .near
@@ -82,7 +82,7 @@ fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
 #[test]
 fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         let apart = Apart::new(4 * MIB);
         let pid = apart
             .near
@@ -95,7 +95,7 @@ fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
         let refused: Vec<_> = told.filter_map(Result::err).collect();
         gauge.check();
         assert_eq!(refused[..2], [TellError::Full, TellError::Gone]);
-        let closed = "it does not keep up with flood/event";
+        let closed = "the peer is too slow for flood/event";
         assert_eq!(ended.await, Exit::NodeLost(closed.into()));
         assert!(apart.far.links().is_empty());
     });
@@ -104,7 +104,7 @@ fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
 #[test]
 fn replies_to_a_peer_that_reads_nothing_close_its_link() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         let apart = Apart::new(4 * MIB);
         let pid = apart
             .near
@@ -129,7 +129,7 @@ fn replies_to_a_peer_that_reads_nothing_close_its_link() {
 #[test]
 fn the_table_of_questions_is_flooded_by_an_asker_whose_peer_never_answers() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         let apart = Apart::new(1 << 30);
         let pid = apart
             .near
@@ -151,7 +151,7 @@ fn the_table_of_questions_is_flooded_by_an_asker_whose_peer_never_answers() {
 #[test]
 fn an_actor_that_answers_late_is_flooded_with_questions_and_hears_only_so_many() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         let apart = Apart::new(1 << 30);
         let pid = apart
             .near
@@ -197,8 +197,8 @@ impl Process for Strict {
     const MAILBOX: u32 = 100;
     const WHEN_FULL: WhenFull = WhenFull::CloseLink;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Load>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Load>(&Role::ALL);
     }
 }
 
@@ -212,7 +212,7 @@ impl Handler<Load> for Strict {
 #[test]
 fn who_floods_an_actor_that_says_so_loses_its_link() {
     let _alone = alone();
-    stage(async {
+    run_simulated(async {
         for in_a_run in [false, true] {
             let apart = Apart::new(4 * MIB);
             let strict = apart.near.spawn("strict", Strict).unwrap();

@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use runtime::prelude::*;
-use runtime::rehearsal::{rehearse, rehearse_network};
+use runtime::testing::{simulate, simulate_network};
 use serde::{Deserialize, Serialize};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -120,13 +120,13 @@ impl Process for Stalled {
     const MAILBOX: u32 = 1000;
     const MAILBOX_BYTES: u64 = 4 << 20;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Stall>(&Role::ALL);
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Beat>(&Role::ALL);
-        ears.hear::<Echo>(&Role::ALL);
-        ears.hear::<Never>(&Role::ALL);
-        ears.hear::<Event>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Stall>(&Role::ALL);
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Beat>(&Role::ALL);
+        handlers.accept::<Echo>(&Role::ALL);
+        handlers.accept::<Never>(&Role::ALL);
+        handlers.accept::<Event>(&Role::ALL);
     }
 }
 
@@ -182,7 +182,7 @@ impl Actor for Distracted {
 
 impl Process for Distracted {
     const MAILBOX: u32 = 1000;
-    const ERRANDS: u32 = 500;
+    const PENDING_MAX: u32 = 500;
 }
 
 impl Handler<Load> for Distracted {
@@ -205,7 +205,7 @@ async fn stalled(node: &Node) -> Handle<Stalled> {
 
 /// A node on the network whose link holds little before it refuses.
 fn sender(network: &runtime::memory::Network) -> Node {
-    let node = runtime::rehearsal::node("far").role(Role::Agent);
+    let node = runtime::testing::node("far").role(Role::Agent);
     let node = node.accepts(&[Role::Master]).outgoing_max(MIB).build();
     network.join(&node, "far");
     node
@@ -219,7 +219,7 @@ fn refused(node: &Node) -> (u64, u64) {
 #[test]
 fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
     let _alone = alone();
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let actor = stalled(&node).await;
         let flood = |count: usize| {
             for number in 0..count {
@@ -244,7 +244,7 @@ fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
 #[test]
 fn futures_that_handlers_return_are_flooded_and_then_the_mailbox_behind_them() {
     let _alone = alone();
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let actor = node.spawn("distracted", Distracted).unwrap();
         let flood = async |count: usize| {
             for number in 0..count {
@@ -267,7 +267,7 @@ fn futures_that_handlers_return_are_flooded_and_then_the_mailbox_behind_them() {
 #[test]
 fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
     let _alone = alone();
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = sender(&network);
         let actor = stalled(&near).await;
@@ -302,7 +302,7 @@ fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
 fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
     let _alone = alone();
     for length in [8 << 10, MIB] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let near = network.node("near", Role::Master, &[Role::Agent]);
             let far = sender(&network);
             let actor = stalled(&near).await;
@@ -347,7 +347,7 @@ fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
 #[test]
 fn the_lane_of_pings_is_flooded() {
     let _alone = alone();
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = sender(&network);
         let actor = stalled(&near).await;
@@ -400,8 +400,8 @@ impl Process for Sampler {
     const MAILBOX: u32 = 100;
     const WHEN_FULL: WhenFull = WhenFull::DropOldest;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Sample>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sample>(&Role::ALL);
     }
 }
 
@@ -428,7 +428,7 @@ impl Handler<Heard> for Sampler {
 #[test]
 fn an_actor_that_wants_the_newest_is_flooded_and_loses_the_oldest_but_no_question() {
     let _alone = alone();
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let near = network.node("near", Role::Master, &[Role::Agent]);
         let far = network.node("far", Role::Agent, &[Role::Master]);
         let sampler = near.spawn("sampler", Sampler::default()).unwrap();
@@ -479,7 +479,7 @@ impl Actor for Winder {
 
 impl Process for Winder {
     const MAILBOX: u32 = 1000;
-    const ERRANDS: u32 = 500;
+    const PENDING_MAX: u32 = 500;
 }
 
 impl Handler<Load> for Winder {
@@ -494,7 +494,7 @@ impl Handler<Load> for Winder {
 #[test]
 fn timers_are_flooded_and_the_actor_hears_nothing_more_until_one_is_over() {
     let _alone = alone();
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let winder = node.spawn("winder", Winder).unwrap();
         let flood = async |count: usize| {
             for number in 0..count {

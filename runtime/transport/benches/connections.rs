@@ -1,8 +1,8 @@
-//! What connections cost a host, and how fast a crowd comes back to it, beside bare quinn: the measurement of `meros bench connections` in
-//! small, without the rest of Meros to be built first. Prints one line of JSON per kind.
+//! Cost of connections for a host, and the reconnection of many peers at once, beside bare quinn: a
+//! small form of `meros-lab bench connections` within this crate. Prints one line of JSON per kind.
 //!
-//! `NODES` says how many nodes link (2,000), `SETTLE` how many seconds pass before memory is looked at (5). Host and crowd are processes of
-//! their own, so that the memory and the processor time of each are seen apart.
+//! `NODES` is the number of nodes (2,000), `SETTLE` the seconds before memory is read (5). Host and
+//! peers are separate processes, so that memory and CPU time are known for each.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use tokio::sync::mpsc;
-use transport::connections::{Crowd, Host, Linking, bare};
+use transport::connections::{Host, PeerFleet, ReconnectReport, bare};
 use transport::{Authority, Options};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A part of the measurement in a process of its own: it answers each line with a line.
+/// A part of the measurement in its own process: it replies to each line with a line.
 struct Part {
     child: Child,
     input: ChildStdin,
@@ -24,7 +24,7 @@ struct Part {
 }
 
 impl Part {
-    /// Starts it, and gives its first word.
+    /// Starts the process; returns its first line.
     fn start(arguments: &[&str], directory: &Path) -> Result<(Self, String), Failure> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("part")
@@ -67,7 +67,7 @@ impl Drop for Part {
     }
 }
 
-/// Resident memory in KiB, and seconds of a processor spent.
+/// Resident memory in KiB, and CPU time in seconds.
 fn usage() -> Result<[f64; 2], Failure> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -78,7 +78,7 @@ fn usage() -> Result<[f64; 2], Failure> {
     Ok([resident.parse()?, seconds.iter().sum()])
 }
 
-/// What a part answers, in this order, before what it adds.
+/// Indices of the values at the beginning of a reply.
 const RESIDENT: usize = 0;
 const SPENT: usize = 1;
 
@@ -89,7 +89,7 @@ fn say(numbers: &[f64]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn linking(linking: Linking) -> [f64; 4] {
+fn linking(linking: ReconnectReport) -> [f64; 4] {
     [
         linking.took.as_secs_f64(),
         linking.took_half.as_secs_f64(),
@@ -131,24 +131,24 @@ async fn part(arguments: &[String]) -> Result<(), Failure> {
             }
         }
         "crowd" => {
-            let mut crowd = Crowd::gather(&authority, host.parse()?, count.parse()?)?;
+            let mut fleet = PeerFleet::new(&authority, host.parse()?, count.parse()?)?;
             println!("gathered");
             while asks.recv().await.is_some() {
-                say(&linking(crowd.storm().await?))?;
+                say(&linking(fleet.reconnect_all().await?))?;
             }
         }
         _ => {
-            let mut crowd = bare::Crowd::gather(&authority, host.parse()?, count.parse()?)?;
+            let mut fleet = bare::PeerFleet::new(&authority, host.parse()?, count.parse()?)?;
             println!("gathered");
             while asks.recv().await.is_some() {
-                say(&linking(crowd.storm().await?))?;
+                say(&linking(fleet.reconnect_all().await?))?;
             }
         }
     }
     Ok(())
 }
 
-/// Measures one kind: the memory of idle links, and how long all of them take to come back.
+/// Measures one kind: the memory of idle links, and the time in which all reconnect.
 #[allow(
     clippy::disallowed_methods,
     reason = "memory is looked at when things have settled, which nothing announces"
@@ -156,13 +156,13 @@ async fn part(arguments: &[String]) -> Result<(), Failure> {
 fn measure(name: &str, parts: [&str; 2], directory: &Path) -> Result<(), Failure> {
     let (count, settle) = (number("NODES", 2000), number("SETTLE", 5));
     let (mut host, address) = Part::start(&[parts[0], "-", "0"], directory)?;
-    let crowd = [parts[1], &address, &count.to_string()];
-    let (mut crowd, _) = Part::start(&crowd, directory)?;
+    let fleet = [parts[1], &address, &count.to_string()];
+    let (mut fleet, _) = Part::start(&fleet, directory)?;
     let empty = host.ask()?;
-    let first = crowd.ask()?;
+    let first = fleet.ask()?;
     std::thread::sleep(Duration::from_secs(settle));
     let linked = host.ask()?;
-    let again = crowd.ask()?;
+    let again = fleet.ask()?;
     let after = host.ask()?;
     let per_link = (linked[RESIDENT] - empty[RESIDENT]) / count as f64;
     println!(
@@ -201,6 +201,6 @@ fn main() -> Result<(), Failure> {
     }
     let directory = tempfile::tempdir()?;
     Authority::load_or_create(directory.path())?;
-    measure("bare", ["bare_host", "bare_crowd"], directory.path())?;
+    measure("bare", ["bare_host", "bare_fleet"], directory.path())?;
     measure("links", ["host", "crowd"], directory.path())
 }

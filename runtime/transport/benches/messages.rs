@@ -1,13 +1,14 @@
-//! Messages over QUIC beside a bare quinn stream: prints one line of JSON per figure.
+//! Messages over QUIC beside a bare quinn stream. Prints one line of JSON per figure.
 
 use transport::measure::{Cost, Figure, FrameLoad, Load, TRANSFER, frames, messages, pings};
 
-/// How often, if the environment says so.
+/// A number from the environment.
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Frames of these sizes without actors (`frame`) and with them (`tell`); what each costs sender and receiver, beside the bare stream.
+/// Frames of these sizes without actors (`frame`) and with them (`tell`), and the cost for sender
+/// and receiver beside the bare stream.
 fn sizes(sizes: Vec<usize>) -> Result<(), transport::measure::Failure> {
     let load = FrameLoad {
         sizes,

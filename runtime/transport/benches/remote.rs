@@ -1,30 +1,31 @@
-//! What crosses between two nodes in criterion, each beside bare quinn: tells, asks, and whole connections.
+//! Criterion benchmark of tells, asks and connections between two nodes, each beside bare quinn.
 //!
-//! Ours and the bare one are measured in turns of criterion's samples; what is printed at the end is the ratio of the two medians, as one
-//! line of JSON each, with the time per message or connection in nanoseconds. `messages` and `connections` beside this file measure more of both.
+//! Samples of both sides alternate. At the end one line of JSON each has the ratio of the two
+//! medians and the nanoseconds per message or connection. The benches `messages` and `connections`
+//! measure more.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
-use transport::connections::{Crowd, Host, bare};
-use transport::measure::Course;
+use transport::connections::{Host, PeerFleet, bare};
+use transport::measure::LinkBenchmark;
 use transport::{Authority, Options};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Messages told in one go.
+/// Messages in one burst.
 const BURST: u64 = 10_000;
 /// Connections made at once.
 const CROWD: u64 = 32;
 
-/// Nanoseconds of one of the things that a case does, sample by sample.
+/// Nanoseconds per operation of each case, sample by sample.
 #[derive(Default)]
 struct Samples(RefCell<BTreeMap<String, Vec<f64>>>);
 
 impl Samples {
-    /// Measures a case whose one iteration does so many things.
+    /// Measures a case with `things` operations in one iteration.
     fn measure(
         &self,
         group: &mut BenchmarkGroup<'_, WallTime>,
@@ -59,7 +60,7 @@ impl Samples {
         samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// How many times as fast as the bare one it is.
+    /// Prints the ratio of the bare median to the measured one.
     fn print(&self, name: &str, bare: &str) {
         let (ours, limit) = (self.median(name), self.median(bare));
         println!(
@@ -79,15 +80,15 @@ fn main() -> Result<(), Failure> {
     let samples = Samples::default();
     let mut group = criterion.benchmark_group("remote");
 
-    let course = Course::on_two_threads()?;
-    samples.measure(&mut group, "tell", BURST, || course.tell(BURST))?;
-    samples.measure(&mut group, "quinn tell", BURST, || course.tell_bare(BURST))?;
-    drop(course);
+    let link = LinkBenchmark::on_two_threads()?;
+    samples.measure(&mut group, "tell", BURST, || link.tell(BURST))?;
+    samples.measure(&mut group, "quinn tell", BURST, || link.tell_bare(BURST))?;
+    drop(link);
 
-    let course = Course::on_one_thread()?;
-    samples.measure(&mut group, "ask", 100, || course.ask(100))?;
-    samples.measure(&mut group, "quinn ask", 100, || course.ask_bare(100))?;
-    drop(course);
+    let link = LinkBenchmark::on_one_thread()?;
+    samples.measure(&mut group, "ask", 100, || link.ask(100))?;
+    samples.measure(&mut group, "quinn ask", 100, || link.ask_bare(100))?;
+    drop(link);
 
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -99,19 +100,19 @@ fn main() -> Result<(), Failure> {
         Ok::<_, Failure>((host, bare::Host::start(&authority)?))
     })?;
     let count = CROWD as usize;
-    let (mut crowd, mut bare_crowd) = local.block_on(&runtime, async {
-        let crowd = Crowd::gather(&authority, host.address()?, count)?;
-        let bare_crowd = bare::Crowd::gather(&authority, bare_host.address()?, count)?;
-        Ok::<_, Failure>((crowd, bare_crowd))
+    let (mut fleet, mut bare_fleet) = local.block_on(&runtime, async {
+        let fleet = PeerFleet::new(&authority, host.address()?, count)?;
+        let bare_fleet = bare::PeerFleet::new(&authority, bare_host.address()?, count)?;
+        Ok::<_, Failure>((fleet, bare_fleet))
     })?;
     samples.measure(&mut group, "connect", CROWD, || {
-        Ok(local.block_on(&runtime, crowd.storm())?.took)
+        Ok(local.block_on(&runtime, fleet.reconnect_all())?.took)
     })?;
     samples.measure(&mut group, "quinn connect", CROWD, || {
-        Ok(local.block_on(&runtime, bare_crowd.storm())?.took)
+        Ok(local.block_on(&runtime, bare_fleet.reconnect_all())?.took)
     })?;
     group.finish();
-    local.block_on(&runtime, async { drop((crowd, bare_crowd)) });
+    local.block_on(&runtime, async { drop((fleet, bare_fleet)) });
 
     for name in ["tell", "ask", "connect"] {
         samples.print(name, &format!("quinn {name}"));

@@ -1,13 +1,14 @@
-//! Back-off: how long to wait before the next attempt, so that many who lost the same peer do not return at once.
+//! Exponential back-off with jitter, so that nodes that lost the same peer do not return at once.
 //!
-//! Hears nothing. Remembers the ceiling of the next wait. Never waits itself, and has no chance of its own: the
-//! caller brings a seeded source, so that one seed gives one sequence.
+//! Computes waits and never sleeps. The caller passes a seeded random source, so that one seed
+//! gives one sequence.
 
 use std::time::Duration;
 
 use rand::Rng;
 
-/// Exponential back-off with full jitter: each wait is drawn evenly between nothing and a ceiling that doubles.
+/// Exponential back-off with full jitter: each wait is uniform between zero and a ceiling that
+/// doubles.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -16,9 +17,9 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The first wait is at most `first`, no wait is longer than `max`.
+    /// The first wait is at most `first`; no wait is longer than `max`.
     ///
-    /// A `first` below a millisecond counts as one: a loop that never waits is an attack on the peer.
+    /// A `first` below one millisecond counts as one millisecond, so that a loop always waits.
     #[must_use]
     pub fn new(first: Duration, max: Duration) -> Self {
         let first = first.max(Duration::from_millis(1));
@@ -30,7 +31,7 @@ impl Backoff {
         }
     }
 
-    /// How long to wait before the next attempt.
+    /// The wait before the next attempt.
     pub fn next(&mut self, chance: &mut impl Rng) -> Duration {
         let ceiling = self.ceiling;
         self.ceiling = ceiling.saturating_mul(2).min(self.max);
@@ -38,7 +39,7 @@ impl Backoff {
         Duration::from_nanos(chance.random_range(0..=nanos))
     }
 
-    /// The attempt succeeded: the next failure starts from the first wait again.
+    /// Resets the ceiling to the first wait, after a successful attempt.
     pub fn reset(&mut self) {
         self.ceiling = self.first;
     }
@@ -61,7 +62,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_wait_is_above_its_ceiling_and_ceilings_double_up_to_the_maximum(seed: u64) {
+        fn waits_stay_below_doubling_ceilings(seed: u64) {
             for (attempt, wait) in waits(seed, 40).into_iter().enumerate() {
                 let ceiling = FIRST.saturating_mul(1 << attempt.min(20)).min(MAX);
                 prop_assert!(wait <= ceiling, "attempt {attempt} waits {wait:?}, ceiling {ceiling:?}");
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn many_who_fail_together_come_back_apart() {
+    fn simultaneous_failures_retry_at_spread_times() {
         let mut first: Vec<_> = (0..1000).map(|seed| waits(seed, 1)[0]).collect();
         first.sort_unstable();
         assert!(

@@ -1,9 +1,8 @@
-//! The peer that benchmarks measure against: a quinn stream that moves frames and does nothing else.
+//! The baseline of the benchmarks: a quinn stream that carries frames and nothing else.
 //!
-//! Same certificates, same limits, same batching as the links, but no lanes, no codec, no actors. A frame is what
-//! somebody would send who has only this one stream: length, id, payload. The server counts frames, answers each one of
-//! the asking stream, and says how many it saw, and what they cost its thread, when the telling stream ends.
-//! Remembers nothing between streams. Never used by a node: only measured beside one.
+//! It has the same certificates, limits and batching as a link, but no lanes, codec or actors. A
+//! frame is a length, an id and a payload. The server counts frames, echoes each one of an asking
+//! stream, and at the end of a telling stream sends the count and the CPU time of its thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,22 +17,23 @@ use runtime::{Clock, Role};
 use crate::certificates::{Identity, server_name};
 use crate::quic::{Options, config};
 
-/// The most bytes written at once: the same as a link writes.
+/// Maximum bytes of one write: the same as a link's.
 pub const BATCH_MAX: usize = 256 << 10;
 
-/// How a stream is used, told by its first byte.
+/// The first byte of a stream says how it is used.
 const TELLING: u8 = 0;
 const ASKING: u8 = 1;
 const COUNTING: u8 = 2;
 
-/// Pieces of a stream taken at once by who counts frames: as many as a link takes.
+/// Chunks of a stream read at once: the same as a link's.
 const PIECES: usize = 32;
-/// Payloads from here on are given to quinn as they are; shorter ones are gathered, which costs less than a write for each.
+/// Payloads from this size on are given to quinn without a copy. Shorter ones are batched, which
+/// costs less than a write for each.
 const LONE: usize = 16 << 10;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// The side that counts. Dropping it ends its connections.
+/// The receiving side. Dropping it ends its connections.
 pub struct Server {
     endpoint: quinn::Endpoint,
 }
@@ -65,7 +65,7 @@ impl Server {
         Ok(Self { endpoint })
     }
 
-    /// Where it serves.
+    /// The bound address.
     pub fn address(&self) -> Result<SocketAddr, Failure> {
         Ok(self.endpoint.local_addr()?)
     }
@@ -108,7 +108,8 @@ async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Fail
     Ok(())
 }
 
-/// Counts frames and the bytes of their payloads until the stream ends. Each is whole and in one place when it is counted.
+/// Counts frames and their payload bytes until the stream ends. Each frame is contiguous when it is
+/// counted.
 async fn count_frames(receive: &mut RecvStream) -> Result<(u64, u64), Failure> {
     let mut pieces: [Bytes; PIECES] = Default::default();
     let (mut buffer, mut count, mut bytes) = (BytesMut::new(), 0, 0);
@@ -126,19 +127,19 @@ async fn count_frames(receive: &mut RecvStream) -> Result<(u64, u64), Failure> {
     Ok((count, bytes))
 }
 
-/// What comes behind a length, if it is there whole.
+/// The payload after a length, if it is complete.
 fn payload(bytes: &[u8]) -> Option<&[u8]> {
     let (length, rest) = bytes.split_first_chunk()?;
     rest.get(..u32::from_be_bytes(*length) as usize)
 }
 
-/// One frame with its length prefix, if a whole one is there.
+/// One frame with its length prefix, if it is complete.
 fn take_frame(buffer: &mut BytesMut) -> Option<BytesMut> {
     let length = 4 + buffer.get(..4)?.get_u32() as usize;
     (buffer.len() >= length).then(|| buffer.split_to(length))
 }
 
-/// A frame with this payload: four bytes of length, four that say what it is, and the payload.
+/// A frame with this payload: a length of four bytes, an id of four bytes, and the payload.
 #[must_use]
 pub fn frame(payload: &[u8]) -> Bytes {
     let mut frame = BytesMut::new();
@@ -148,7 +149,7 @@ pub fn frame(payload: &[u8]) -> Bytes {
     frame.freeze()
 }
 
-/// What the calling thread has spent of a processor since it began.
+/// The CPU time of the calling thread since it began.
 pub(crate) fn thread_time() -> Result<Duration, Failure> {
     let usage = getrusage(UsageWho::RUSAGE_THREAD)?;
     let spent = |time: TimeVal| {
@@ -157,7 +158,7 @@ pub(crate) fn thread_time() -> Result<Duration, Failure> {
     Ok(spent(usage.user_time()) + spent(usage.system_time()))
 }
 
-/// The side that sends.
+/// The sending side.
 pub struct Client {
     connection: Connection,
     _endpoint: quinn::Endpoint,
@@ -185,8 +186,8 @@ impl Client {
         })
     }
 
-    /// Sends `frame` `count` times, in writes of up to [`BATCH_MAX`] bytes, and returns when the server has seen all:
-    /// what that has cost the server's thread.
+    /// Sends `frame` `count` times in writes of up to [`BATCH_MAX`] bytes and waits until the
+    /// server has counted all. Returns the CPU time of the server's thread.
     pub async fn tell(&self, frame: &[u8], count: u64) -> Result<Duration, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
         send.write_all(&[TELLING]).await?;
@@ -210,8 +211,9 @@ impl Client {
         }
     }
 
-    /// Sends a length and the payload `count` times, and returns when the server has counted all: what that has cost the
-    /// server's thread. Short ones are gathered in writes of up to [`BATCH_MAX`] bytes, long ones are not copied.
+    /// Sends a length and the payload `count` times and waits until the server has counted all.
+    /// Returns the CPU time of the server's thread. Short payloads are batched in writes of up to
+    /// [`BATCH_MAX`] bytes; long ones are not copied.
     pub async fn frames(&self, payload: &Bytes, count: u64) -> Result<Duration, Failure> {
         let (mut send, mut receive) = self.connection.open_bi().await?;
         send.write_all(&[COUNTING]).await?;

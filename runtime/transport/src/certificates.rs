@@ -1,13 +1,14 @@
-//! Certificates: a cluster's authority, and the identity it gives to each node.
+//! Certificates: a cluster's authority, and the identities that it issues to nodes.
 //!
-//! A node's certificate says its role twice: as the DNS name `<role>.meros`, so that a dialler who wants a master is
-//! protected from an agent by ordinary TLS verification, and as the URI `meros://<role>/<name>`, so that the name a
-//! node claims in its hello can be checked. Certificates of this authority are valid from 1975 to 4096: an expiry that nobody
-//! renews is an outage. A leaked key is answered with a new authority. Another authority may issue nodes' certificates as well,
-//! with intermediates and times as it likes, and revoke them ([`Revocations`]).
+//! A node's certificate contains its role twice. The DNS name `<role>.meros` lets ordinary TLS
+//! verification protect a dialler that wants a master from an agent. The URI
+//! `meros://<role>/<name>` verifies the name in a node's hello. Certificates of this authority are
+//! valid from 1975 to 4096, because an expiry that is missed causes an outage; after the leak of a
+//! key the authority is replaced. Another authority may also issue nodes' certificates, with
+//! intermediates and validity of its choice, and revoke them ([`Revocations`]).
 //!
-//! Remembers nothing: files are read and written where the caller asks, and the calls block (start-up only).
-//! Never overwrites an authority, never writes a key that others may read, and knows nothing of connections.
+//! Files are read and written where the caller asks, and the calls block (start-up only). An
+//! existing authority is never overwritten, and a key is never readable by other users.
 
 mod files;
 mod revocations;
@@ -35,29 +36,29 @@ pub use revocations::Revocations;
 pub use subject::{Principal, Subject};
 pub(crate) use validity::{Validity, validity_of};
 
-/// The authority's certificate, beside every identity and in the authority's own directory.
+/// The authority's certificate, stored beside every identity and in the authority's directory.
 const CA_CERTIFICATE: &str = "ca.pem";
 const NO_CERTIFICATE: &str = "is not a PEM certificate: there is none in it";
-/// The authority's key: only in the authority's own directory.
+/// The authority's key, stored in the authority's directory only.
 const CA_KEY: &str = "ca.key";
 
-/// The cluster's certificate authority: who holds it can admit nodes of every role.
+/// The cluster's certificate authority. Its key can admit nodes of every role.
 pub struct Authority {
     certificate: String,
     key: KeyPair,
-    /// Where the keys of nodes come from, if not from the system's chance.
+    /// The seed of nodes' keys; `None` uses the system's randomness.
     seed: Option<u64>,
 }
 
 impl Authority {
-    /// Makes a new authority, in memory only: [`Authority::save`] keeps it.
+    /// Creates an authority in memory; [`Authority::save`] stores it.
     pub fn create() -> Result<Self, CertificateError> {
         let key = KeyPair::generate().map_err(CertificateError::crypto)?;
         Self::with(key, None)
     }
 
-    /// The authority that this seed stands for, whose keys and certificates are the same in each run: for rehearsals,
-    /// where the length of every handshake must be too. Who knows the seed knows every key.
+    /// The authority of this seed, for simulations: keys, certificates and the length of every
+    /// handshake are the same in each run. The seed reveals every key.
     pub fn seeded(seed: u64) -> Result<Self, CertificateError> {
         Self::with(seeded::key(seed, "authority")?, Some(seed))
     }
@@ -73,7 +74,7 @@ impl Authority {
         })
     }
 
-    /// Reads the authority kept in `directory` as `ca.pem` and `ca.key`.
+    /// Reads the authority from `ca.pem` and `ca.key` in `directory`.
     pub fn load(directory: &Path) -> Result<Self, CertificateError> {
         let certificate = files::read(&directory.join(CA_CERTIFICATE))?;
         let key_file = directory.join(CA_KEY);
@@ -84,8 +85,8 @@ impl Authority {
             key,
             seed: None,
         };
-        // One certificate is issued and verified, so that a pair which does not belong together, or an authority
-        // made by another tool under another name, is found here and not at the first handshake.
+        // Issues and verifies one certificate. A key that does not match, or an authority whose
+        // name another tool chose, is found here and not at the first handshake.
         let probe = authority.issue(Role::Operator, "probe")?;
         probe
             .verify()
@@ -98,7 +99,8 @@ impl Authority {
         Ok(authority)
     }
 
-    /// Keeps the authority in `directory` (made if it is missing). An authority already there is an error, never lost.
+    /// Stores the authority in `directory`, which is created if missing. An existing authority is
+    /// an error.
     pub fn save(&self, directory: &Path) -> Result<(), CertificateError> {
         files::make_directory(directory)?;
         files::write_new(
@@ -113,7 +115,7 @@ impl Authority {
         )
     }
 
-    /// The authority kept in `directory`, made there first if there is none.
+    /// Loads the authority from `directory`, or creates and stores one there.
     pub fn load_or_create(directory: &Path) -> Result<Self, CertificateError> {
         if directory.join(CA_KEY).exists() || directory.join(CA_CERTIFICATE).exists() {
             return Self::load(directory);
@@ -121,12 +123,13 @@ impl Authority {
         let authority = Self::create()?;
         match authority.save(directory) {
             Ok(()) => Ok(authority),
-            Err(CertificateError::Exists { .. }) => Self::load(directory), // another process was quicker
+            // another process was faster
+            Err(CertificateError::Exists { .. }) => Self::load(directory),
             Err(error) => Err(error),
         }
     }
 
-    /// Issues a certificate and a key of its own to the node `name` of `role`.
+    /// Issues a certificate and a new key to the node `name` of `role`.
     ///
     /// A name has 1 to 128 letters, digits, dots, dashes and underscores.
     pub fn issue(&self, role: Role, name: &str) -> Result<Identity, CertificateError> {
@@ -150,7 +153,7 @@ impl Authority {
         })
     }
 
-    /// The authority's certificate as PEM text: what every node trusts.
+    /// The authority's certificate as PEM text, which every node trusts.
     #[must_use]
     pub fn certificate(&self) -> &str {
         &self.certificate
@@ -163,21 +166,22 @@ impl fmt::Debug for Authority {
     }
 }
 
-/// What a node shows to others and trusts in them: its certificate and key, and its authority's certificate.
+/// A node's certificate and key, and its authority's certificate.
 #[derive(Clone)]
 pub struct Identity {
     subject: Subject,
     certificate: String,
     key: String,
     authority: String,
-    /// From the authority that issued it in this process; the same each time it issues to this node.
+    /// Derived by the authority that issued the identity in this process; the same for each issue
+    /// to this node.
     lasting: Option<[u8; 32]>,
-    /// The certificates that it does not trust though its authority has issued them.
+    /// Certificates of its authority that it rejects.
     revocations: Revocations,
 }
 
 impl Identity {
-    /// Reads the identity that `directory` keeps for `role`: `ca.pem`, `<role>.pem` and `<role>.key`.
+    /// Reads the identity of `role` from `ca.pem`, `<role>.pem` and `<role>.key` in `directory`.
     pub fn load(directory: &Path, role: Role) -> Result<Self, CertificateError> {
         let (certificate_file, key_file) = Self::files(directory, role);
         let authority_file = directory.join(CA_CERTIFICATE);
@@ -211,9 +215,11 @@ impl Identity {
         Ok(identity)
     }
 
-    /// Keeps the identity in `directory` (made if it is missing), readable by its owner only.
+    /// Stores the identity in `directory`, which is created if missing, with a key that only its
+    /// owner can read.
     ///
-    /// Replaces an older identity of the same role from the same authority. Another authority's `ca.pem` is an error.
+    /// Replaces an older identity of the same role from the same authority. A `ca.pem` of another
+    /// authority is an error.
     pub fn save(&self, directory: &Path) -> Result<(), CertificateError> {
         let (certificate_file, key_file) = Self::files(directory, self.subject.role);
         let authority_file = directory.join(CA_CERTIFICATE);
@@ -229,13 +235,13 @@ impl Identity {
         files::replace(&certificate_file, &self.certificate, files::PUBLIC)
     }
 
-    /// Whose identity it is.
+    /// The role and name of the identity.
     #[must_use]
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// The same node, which does not trust what these revoke.
+    /// The same identity with these revocation lists.
     #[must_use]
     pub fn revoking(self, revocations: Revocations) -> Self {
         Self {
@@ -244,29 +250,31 @@ impl Identity {
         }
     }
 
-    /// What it does not trust.
+    /// The revocation lists.
     pub(crate) fn revocations(&self) -> &Revocations {
         &self.revocations
     }
 
-    /// When the first certificate of its chain expires, since the Unix epoch; none if that cannot be read.
+    /// The first expiry in its certificate chain, since the Unix epoch; `None` if it cannot be
+    /// read.
     #[must_use]
     pub fn expires(&self) -> Option<Duration> {
         let chain = self.chain().ok()?;
         validity_of(&chain).map(|validity| validity.not_after)
     }
 
-    /// The chain to show: the node's own certificate, and those between it and the authority, as they stand in its file.
+    /// The chain to show: the node's certificate and the intermediates, in the order of its file.
     pub(crate) fn chain(&self) -> Result<Vec<CertificateDer<'static>>, String> {
         parse_certificates(&self.certificate)
     }
 
-    /// The key that belongs to the certificate.
+    /// The certificate's key.
     pub(crate) fn key(&self) -> Result<PrivateKeyDer<'static>, String> {
         parse_key(&self.key)
     }
 
-    /// A secret of this node that its next life has too, whether it keeps its key or is issued a new one each time.
+    /// A secret of this node that its next process has too, whether the key is kept or issued anew
+    /// each time.
     pub(crate) fn lasting_secret(&self) -> Result<Vec<u8>, String> {
         match &self.lasting {
             Some(secret) => Ok(secret.to_vec()),
@@ -274,7 +282,7 @@ impl Identity {
         }
     }
 
-    /// What this node trusts: the authorities in its `ca.pem` and nothing else.
+    /// The authorities in `ca.pem`, the only ones that this node trusts.
     pub(crate) fn roots(&self) -> Result<rustls::RootCertStore, String> {
         let mut roots = rustls::RootCertStore::empty();
         for authority in parse_certificates(&self.authority)? {
@@ -283,15 +291,16 @@ impl Identity {
         Ok(roots)
     }
 
-    /// Is the key the certificate's, and the certificate the authority's and valid now?
+    /// Checks that the key matches the certificate, and that the authority issued it and it is
+    /// valid now.
     fn verify(&self) -> Result<(), String> {
-        // Files are read by real processes, whose time this is.
+        // Files are read by real processes, in real time.
         self.verify_at(Clock::real().wall())
     }
 
-    /// The same at this time.
+    /// Like [`Identity::verify`], at a given time.
     pub(crate) fn verify_at(&self, at: Timestamp) -> Result<(), String> {
-        // Its own certificate only: of the others the verifier looks at those on its path.
+        // Checks the own certificate only: the verifier checks those on its path.
         if let Some(validity) = validity_of(self.chain()?.get(..1).unwrap_or_default()) {
             let checked = validity.check(at);
             checked.map_err(|problem| format!("is not valid now: it {problem}"))?;
@@ -307,7 +316,7 @@ impl Identity {
             .and_then(|pair| pair.keys_match())
             .map_err(|error| format!("does not belong to its key: {error}"))?;
         let chain = self.chain()?;
-        let (certificate, between) = chain.split_first().ok_or(NO_CERTIFICATE)?;
+        let (certificate, intermediate) = chain.split_first().ok_or(NO_CERTIFICATE)?;
         let authorities = parse_certificates(&self.authority)?;
         let anchors: Result<Vec<_>, _> = authorities
             .iter()
@@ -323,7 +332,7 @@ impl Identity {
             webpki::EndEntityCert::try_from(certificate)
                 .and_then(|certificate| {
                     certificate
-                        .verify_for_usage(algorithms, &anchors, between, at, usage, None, None)
+                        .verify_for_usage(algorithms, &anchors, intermediate, at, usage, None, None)
                         .map(drop)
                 })
                 .map_err(|error| match error {
@@ -353,7 +362,7 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// A secret for this node alone that follows from the authority's key, and does not lead back to it.
+/// A secret of this node, derived from the authority's key, which it does not reveal.
 fn lasting(key: &KeyPair, role: Role, name: &str) -> Result<[u8; 32], CertificateError> {
     let suite = TLS13_CHACHA20_POLY1305_SHA256.tls13();
     let suite = suite.ok_or_else(|| CertificateError::crypto("no TLS 1.3"))?;
@@ -371,8 +380,9 @@ fn lasting(key: &KeyPair, role: Role, name: &str) -> Result<[u8; 32], Certificat
     Ok(secret)
 }
 
-/// What an authority's certificate says. It follows from the key alone, so that a kept authority can be used again; and
-/// no two have the same name, so that a certificate of another one is recognised as that and not as a forgery.
+/// The content of an authority's certificate. It depends on the key alone, so that a stored
+/// authority can be used again. Names are unique, so that another authority's certificate is
+/// recognised as such and not reported as a forgery.
 fn authority_params(key: &KeyPair) -> CertificateParams {
     let mut params = CertificateParams::default();
     let number: String = params
@@ -423,7 +433,7 @@ pub(crate) fn server_name(role: Role) -> String {
     subject::server_name(role)
 }
 
-/// All certificates of a PEM text, at least one.
+/// All certificates of a PEM text; at least one is required.
 pub(crate) fn parse_certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match found {
@@ -445,49 +455,49 @@ fn unusable(file: &Path, reason: impl fmt::Display) -> CertificateError {
     }
 }
 
-/// Why a certificate or key cannot be made, kept or read.
+/// An error in making, storing or reading a certificate or key.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    /// Nothing was ever kept there: make it first.
+    /// The file does not exist: create it first.
     #[error("{} does not exist", file.display())]
     Missing {
-        /// The file looked for.
+        /// The missing file.
         file: PathBuf,
     },
-    /// An authority is kept there already: load it, or choose another directory.
+    /// An authority exists there: load it, or choose another directory.
     #[error("{} exists and belongs to another authority; it is never overwritten", file.display())]
     Exists {
-        /// The file in the way.
+        /// The existing file.
         file: PathBuf,
     },
-    /// The file is there, but not what it should be.
+    /// The file exists, and its content is invalid.
     #[error("{} {reason}", file.display())]
     Unusable {
-        /// The file read.
+        /// The file that was read.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
-    /// The disk refused.
+    /// An I/O error.
     #[error("cannot {action} {}", file.display())]
     Io {
-        /// What was tried: "read", "write" or "make".
+        /// The failed operation: "read", "write" or "make".
         action: &'static str,
         /// The file or directory.
         file: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// No certificate can be issued to such a name.
+    /// A certificate cannot contain this name.
     #[error("node name {reason}")]
     Name {
-        /// What is wrong with the name, and what was expected.
+        /// The problem, and the expected value.
         reason: String,
     },
-    /// Key or certificate could not be made.
+    /// A key or certificate could not be made.
     #[error("cannot make a certificate: {reason}")]
     Crypto {
-        /// The library's words.
+        /// The library's error.
         reason: String,
     },
 }

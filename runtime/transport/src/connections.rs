@@ -1,13 +1,13 @@
-//! How dear connections are: a host with many peers that say nothing, and a storm of them coming back at once, beside
-//! a bare quinn endpoint with the same settings.
+//! Benchmark of connections: a host with many idle peers, and all of them reconnecting at once,
+//! beside a bare quinn endpoint with the same settings.
 //!
-//! Called by `meros bench connections`, which gives each part a process of its own. A [`Host`] is one node that takes
-//! links; a [`Crowd`] is many nodes, each with a socket and a certificate of its own; [`Pingers`] are peers that ask
-//! all the time whether the host still answers. [`bare`] holds the same without nodes.
-//! Never decides what is good enough: it only measures.
+//! Used by `meros-lab bench connections`, which runs each part in its own process. A [`Host`] is
+//! one node that accepts links; a [`PeerFleet`] is many nodes, each with its own socket and
+//! certificate; [`Pingers`] are linked peers that measure the host's answers. [`bare`] has the same
+//! without nodes.
 
 pub mod bare;
-mod crowd;
+mod fleet;
 mod host;
 mod pingers;
 
@@ -18,22 +18,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::quic::Options;
 
-pub use crowd::{Crowd, Linking};
+pub use fleet::{PeerFleet, ReconnectReport};
 pub use host::Host;
 pub use pingers::{Pingers, Pings};
 
-/// Why there is no figure.
+/// An error that prevents a measurement.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Any free port of this machine.
 const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// The actor of the host that answers pings.
+/// The host's actor that answers pings.
 const GREETER: &str = "greeter";
-/// How long peers wait at most before they try again: as agents do.
+/// Bounds of the peers' back-off, as agents have them.
 const BACKOFF_FIRST: Duration = Duration::from_secs(1);
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
-/// Are you there?
+/// A ping.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Alive;
 
@@ -41,8 +41,9 @@ runtime::remote! {
     Alive = "connections/alive" v1 lane Ping
 }
 
-/// Options of a peer: those of any node, but ten thousand large buffers are more than a machine has.
-fn modest() -> Options {
+/// A peer's options: the defaults with small socket buffers, because a machine has no memory for
+/// ten thousand large ones.
+fn small_buffers() -> Options {
     Options {
         socket_buffer: 64 << 10,
         ..Options::default()

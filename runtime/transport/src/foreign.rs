@@ -1,4 +1,5 @@
-//! An authority that another tool has made, for tests: with an intermediate that issues, certificates that expire, and revocation lists.
+//! A certificate authority as another tool makes it, for tests: with an intermediate, certificates
+//! that expire, and revocation lists.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,21 +13,21 @@ use runtime::{Clock, Role};
 
 use crate::certificates::{Identity, Revocations};
 
-/// A day, in seconds.
+/// One day, in seconds.
 pub(crate) const DAY: i64 = 24 * 3600;
 
-/// So many seconds from now on, since the Unix epoch.
+/// The time `seconds` from now, since the Unix epoch.
 pub(crate) fn from_now(seconds: i64) -> Duration {
     let now = Clock::real().wall().as_nanos() / 1_000_000_000;
     Duration::from_secs(now.checked_add_signed(seconds).unwrap())
 }
 
-/// The authority, as a company has it.
+/// A root certificate and an intermediate that issues, as a company has them.
 pub(crate) struct ForeignAuthority {
-    /// What others trust.
+    /// The root certificate, which nodes trust.
     pub root: String,
-    /// What stands between a certificate and that.
-    pub between: String,
+    /// The intermediate certificate.
+    pub intermediate: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
@@ -41,23 +42,24 @@ impl ForeignAuthority {
             params
         };
         let root_key = KeyPair::generate().unwrap();
-        let (root, between) = (
+        let (root, intermediate) = (
             params(format!("{name} root")),
             params(format!("{name} issuing")),
         );
         let root_certificate = root.self_signed(&root_key).unwrap();
         let key = KeyPair::generate().unwrap();
-        let signed = between
+        let signed = intermediate
             .signed_by(&key, &Issuer::new(root, root_key))
             .unwrap();
         Self {
             root: root_certificate.pem(),
-            between: signed.pem(),
-            issuer: Issuer::new(between, key),
+            intermediate: signed.pem(),
+            issuer: Issuer::new(intermediate, key),
         }
     }
 
-    /// A certificate with this serial number, valid from and until so many seconds from now, and its key.
+    /// A certificate with this serial number and its key, valid from and until these seconds from
+    /// now.
     pub fn issue(
         &self,
         mut params: CertificateParams,
@@ -73,7 +75,8 @@ impl ForeignAuthority {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// Keeps a node's certificate and key in `directory`, as an operator puts them there.
+    /// Writes a node's certificate and key to `directory`, with the file names that an operator
+    /// uses.
     pub fn keep(&self, directory: &Path, (role, name): (Role, &str), serial: u64, valid: [i64; 2]) {
         let mut params = CertificateParams::new([format!("{role}.meros")]).unwrap();
         let uri = format!("meros://{role}/{name}").try_into().unwrap();
@@ -89,7 +92,7 @@ impl ForeignAuthority {
         write("ca.pem".to_owned(), &self.root);
         write(
             format!("{role}.pem"),
-            &format!("{certificate}{}", self.between),
+            &format!("{certificate}{}", self.intermediate),
         );
         write(format!("{role}.key"), &key);
     }
@@ -121,7 +124,7 @@ impl ForeignAuthority {
         list.signed_by(&self.issuer).unwrap().pem().unwrap()
     }
 
-    /// The same, read.
+    /// The parsed revocation list of these serial numbers.
     pub fn revocations(&self, serials: &[u64]) -> Revocations {
         Revocations::from_pem(&self.revoke(serials)).unwrap()
     }

@@ -1,6 +1,6 @@
-//! The readers of a Unix socket's stream and of addresses, for the fuzz test of the whole tree (`tests/fuzz.rs`) and for nobody else.
+//! The readers of a Unix socket's stream and of addresses, for the fuzz test `tests/fuzz.rs` only.
 //!
-//! These forms are this crate's own affair, and the test stands on another floor. Pure: bytes in, words out.
+//! The forms are private to this crate, and the test is in another one. Pure functions.
 
 use bytes::BytesMut;
 
@@ -8,20 +8,20 @@ use crate::quic::address::Address;
 use crate::unix::chunk::{Kind, take};
 use crate::unix::session::Bulks;
 
-/// What was read off the front of a stream.
+/// The result of reading a stream.
 #[derive(Debug, Default)]
 pub struct Read {
-    /// Whole chunks: kind and body.
+    /// Complete chunks: kind and body.
     pub chunks: Vec<(u8, Vec<u8>)>,
-    /// Bulks that came whole: token and length.
+    /// Complete bulks: token and length.
     pub bulks: Vec<(u64, usize)>,
-    /// Bytes that wait for more.
+    /// Unread bytes of an incomplete chunk.
     pub left: usize,
-    /// Why the reader stopped, if the bytes are wrong.
+    /// The error that stopped the reader, if the bytes are invalid.
     pub garbled: Option<String>,
 }
 
-/// Reads all the chunks of a stream of a Unix socket, and puts its bulks together.
+/// Reads all chunks of a Unix socket's stream and assembles its bulks.
 pub fn read_stream(bytes: &[u8]) -> Read {
     let (mut buffer, mut bulks, mut read) =
         (BytesMut::from(bytes), Bulks::default(), Read::default());
@@ -54,7 +54,7 @@ pub fn read_stream(bytes: &[u8]) -> Read {
     read
 }
 
-/// Reads an address to dial, and writes it again with its role.
+/// Parses an address and renders it with its role.
 pub fn address(text: &str) -> Result<String, String> {
     let Address { role, host } = Address::parse(text)?;
     Ok(format!("{role}@{host}"))

@@ -1,18 +1,17 @@
-//! The hello on the wire: four bytes of length, then the hello.
+//! The hello on the wire: a length of four bytes, then the hello.
 //!
-//! Hears nothing and remembers nothing: the same for every kind of connection. Never believes a length above the
-//! longest hello.
+//! The form is the same for every kind of connection. A length above the longest hello is rejected.
 
 use runtime::{Hello, Node};
 
-/// Our hello behind its length.
+/// The node's hello with its length prefix.
 pub(crate) fn framed(node: &Node) -> Vec<u8> {
     let hello = node.hello();
     let length = u32::try_from(hello.len()).unwrap_or(u32::MAX);
     [&length.to_be_bytes()[..], &hello].concat()
 }
 
-/// How long the hello is that follows these bytes.
+/// The length of the hello that follows this prefix.
 pub(crate) fn length(prefix: [u8; 4]) -> Result<usize, String> {
     let length = u32::from_be_bytes(prefix) as usize;
     if length > Hello::LENGTH_MAX {

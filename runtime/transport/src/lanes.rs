@@ -1,34 +1,32 @@
-//! What every kind of connection does with the bytes of a lane.
-//!
-//! Hears nothing and remembers nothing.
+//! Buffers and errors of a lane, common to all kinds of connection.
 
 use bytes::BytesMut;
 
-/// The most bytes taken from a link for one write.
+/// Maximum bytes taken from a link for one write.
 pub(crate) const BATCH_MAX: usize = 256 << 10;
 
-/// Room that an idle lane may keep: most links are idle most of the time.
-const KEPT: usize = 64 << 10;
+/// Buffer capacity that an idle lane may keep: most links are idle most of the time.
+const IDLE_CAPACITY_MAX: usize = 64 << 10;
 
-/// Lets go of an empty buffer that is much larger than what it was last `used` for.
+/// Frees an empty buffer that is much larger than its last use of `used` bytes.
 pub(crate) fn shrink(buffer: &mut BytesMut, used: usize) {
-    if buffer.is_empty() && buffer.capacity() > KEPT && used < KEPT {
+    if buffer.is_empty() && buffer.capacity() > IDLE_CAPACITY_MAX && used < IDLE_CAPACITY_MAX {
         *buffer = BytesMut::new();
     }
 }
 
-/// Why a stream can no longer be served.
+/// The reason why a stream ends early.
 #[derive(Debug)]
-pub(crate) enum Trouble {
-    /// The connection is gone; its own end says why.
+pub(crate) enum StreamError {
+    /// The connection is lost; its own error has the reason.
     Lost,
-    /// The link cannot read what came, and has logged it.
+    /// The link cannot decode the received bytes, and has logged it.
     Unread(String),
-    /// The peer has broken the rules below the frames.
+    /// The peer violated the protocol below the frames.
     Garbled(String),
 }
 
-impl From<runtime::Garbled> for Trouble {
+impl From<runtime::Garbled> for StreamError {
     fn from(garbled: runtime::Garbled) -> Self {
         Self::Unread(garbled.reason)
     }

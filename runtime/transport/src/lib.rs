@@ -1,10 +1,14 @@
 //! QUIC, Unix sockets and certificates under the runtime's links.
 //!
-//! [`certificates`] makes a cluster's authority and the identity of each node. [`Endpoint`] gives a node its place in
-//! the network: one UDP socket, mutual TLS, one connection per peer. [`unix`] is for executors on the agent's own
-//! machine: the same frames without a handshake. [`tls`] is what pages are served over. [`wire`] puts endpoints on a network in memory. [`Backoff`] says how long to wait before dialling again.
+//! - [`certificates`]: the cluster's authority and the identity of each node.
+//! - [`Endpoint`]: a node's network endpoint: one UDP socket, mutual TLS, one connection per peer.
+//! - [`unix`]: the same frames for executors on the agent's machine, without a handshake.
+//! - [`tls`]: TLS for HTTP pages.
+//! - [`virtual_udp`]: an in-memory network for endpoints in simulations.
+//! - [`Backoff`]: the wait before the next dial.
 //!
-//! Nothing here knows an actor or reads a message: bytes come from a [`runtime::Link`] and go to one.
+//! This crate has no actors and decodes no message: bytes come from a [`runtime::Link`] and go to
+//! one.
 
 mod backoff;
 pub mod bare;
@@ -22,7 +26,7 @@ mod quic;
 mod testing;
 pub mod tls;
 pub mod unix;
-pub mod wire;
+pub mod virtual_udp;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject};

@@ -1,12 +1,12 @@
-//! How fast messages cross: tells and asks over QUIC on the loopback, beside a bare quinn stream that moves the same
-//! payloads, on the same threads, in the same run.
+//! Message throughput: tells and asks over QUIC on the loopback, beside a bare quinn stream that
+//! moves the same payloads on the same threads in the same run.
 //!
-//! The limit moves what somebody would send who has nothing but the stream: four bytes of length, four that say what the
-//! message is, and the payload. It has no names, no senders, no codec and no actors, and its frames are made before the
-//! clock runs. What both sides put on the wire for each message is measured too.
+//! A frame of the bare stream is a length and an id of four bytes each, and the payload. It has no
+//! names, senders, codec or actors, and is built before the measurement. The bytes per message on
+//! the wire are measured for both sides.
 //!
-//! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing.
-//! Never runs inside a node that does other work: it makes two of its own, and threads for them.
+//! Used by `meros-lab bench messages` and by this crate's benchmark. It makes two nodes and their
+//! threads.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -24,28 +24,28 @@ use crate::bare::{self, Client, Server, thread_time};
 use crate::certificates::{Authority, Identity};
 use crate::quic::{Endpoint, Options};
 
-mod course;
 mod frames;
+mod link_benchmark;
 mod pings;
 
-pub use course::Course;
 pub use frames::{FrameLoad, Sized, frames};
+pub use link_benchmark::LinkBenchmark;
 pub use pings::{Delay, Delays, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Why there is no figure.
+/// An error that prevents a measurement.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// What is measured.
+/// The extent of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// Tells sent one way, in each round.
+    /// Tells in one direction, in each round.
     pub tells: u64,
-    /// Asks made one after the other, in each round.
+    /// Consecutive asks, in each round.
     pub asks: u64,
-    /// Rounds: of each thing the best one counts, since other work on the machine only ever slows.
+    /// Rounds. The best one counts, since other work on the machine only slows.
     pub rounds: u32,
 }
 
@@ -59,27 +59,27 @@ impl Default for Load {
     }
 }
 
-/// One thing measured, beside its limit.
+/// A rate beside its baseline.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figure {
-    /// Messages a second between two actors.
+    /// Messages per second between two actors.
     pub ours: f64,
-    /// Messages a second on a bare quinn stream.
+    /// Messages per second on a bare quinn stream.
     pub limit: f64,
 }
 
-/// What a message costs the two threads that it crosses, in nanoseconds of a processor. Other work on the machine
-/// disturbs this less than it does the messages per second.
+/// CPU time of a message on the two threads that it crosses, in nanoseconds. Other work on the
+/// machine disturbs it less than the rate.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// The thread that tells and sends.
+    /// The sending thread.
     pub sender: f64,
-    /// The thread that receives and handles.
+    /// The receiving thread.
     pub receiver: f64,
 }
 
 impl Default for Cost {
-    /// More than anything costs.
+    /// The maximum, as the start of a minimum.
     fn default() -> Self {
         Self {
             sender: f64::MAX,
@@ -102,33 +102,34 @@ impl Cost {
         self.receiver = self.receiver.min(other.receiver);
     }
 
-    /// Of two threads that have a core each, the busier one decides how fast messages cross.
+    /// The busier of the two threads, which bounds the rate when each has a core.
     #[must_use]
     pub fn busier(&self) -> f64 {
         self.sender.max(self.receiver)
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Bytes of a tell's payload: what the codec makes of the message.
+    /// Bytes of a tell's encoded message.
     pub payload: usize,
-    /// Bytes that a tell takes in the stream, header and all, when many follow each other.
+    /// Bytes of a tell in the stream, header included, in a long sequence.
     pub frame: f64,
-    /// Bytes that it takes in the bare stream.
+    /// Bytes of a frame in the bare stream.
     pub frame_limit: usize,
-    /// Tells from an actor to an actor on another node.
+    /// Tells from an actor to an actor of another node.
     pub remote_tell: Figure,
-    /// What a tell costs.
+    /// Cost of a tell.
     pub tell_cost: Cost,
-    /// What a frame of the bare stream costs.
+    /// Cost of a frame in the bare stream.
     pub tell_cost_limit: Cost,
-    /// Asks from one node to an actor on another, each awaited before the next.
+    /// Consecutive asks from one node to an actor of another.
     pub remote_ask: Figure,
 }
 
-/// A hundred bytes on the wire, header and all: numbers that take all their room.
+/// A message of a hundred bytes on the wire, header included: numbers that cannot be encoded
+/// shorter.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 struct Carried {
     numbers: [u64; 8],
@@ -142,11 +143,11 @@ impl Carried {
     }
 }
 
-/// How many have you had since the last time, and what has your thread spent since it began, in nanoseconds?
+/// Returns the tells since the last call, and the CPU time of the actor's thread in nanoseconds.
 #[derive(Serialize, Deserialize)]
 struct Counted;
 
-/// Give the first of them back.
+/// Returns the first number.
 #[derive(Serialize, Deserialize)]
 struct Echo(Carried);
 
@@ -166,12 +167,12 @@ impl Actor for Sink {
 }
 
 impl Process for Sink {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Carried>(&[Role::Agent]);
-        ears.hear::<Counted>(&[Role::Agent]);
-        ears.hear::<Echo>(&[Role::Agent]);
-        ears.hear::<pings::Probe>(&[Role::Agent]);
-        ears.hear::<frames::Body>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Carried>(&[Role::Agent]);
+        handlers.accept::<Counted>(&[Role::Agent]);
+        handlers.accept::<Echo>(&[Role::Agent]);
+        handlers.accept::<pings::Probe>(&[Role::Agent]);
+        handlers.accept::<frames::Body>(&[Role::Agent]);
     }
 }
 
@@ -199,8 +200,8 @@ impl Handler<Echo> for Sink {
 
 /// Measures tells between two threads and asks on one; blocks until it is done.
 ///
-/// A lone ask never gives two threads something to do at once: between two, the time that an idle core takes to wake would be all that is
-/// measured, and it is the machine's, not ours.
+/// A single ask never gives two threads work at once. Between two threads the result would be the
+/// time in which an idle core wakes, a property of the machine.
 pub fn messages(load: Load) -> Result<Figures, Failure> {
     let (master, agent) = identities()?;
     let asked = on_one_thread({
@@ -209,10 +210,10 @@ pub fn messages(load: Load) -> Result<Figures, Failure> {
             let (serving, served) = oneshot::channel();
             let (end, ended) = oneshot::channel();
             let server = tokio::task::spawn_local(serve(master, serving, ended));
-            let ends = Ends::connect(agent, served.await?).await?;
-            let figures = ends.asks(load).await;
-            ends.close().await;
-            let _ = end.send(()); // it may have failed already, and then says why
+            let pair = LinkPair::connect(agent, served.await?).await?;
+            let figures = pair.asks(load).await;
+            pair.close().await;
+            let _ = end.send(()); // the server may have failed, and then returns the error
             server.await??;
             figures
         }
@@ -222,20 +223,20 @@ pub fn messages(load: Load) -> Result<Figures, Failure> {
     let server = std::thread::Builder::new()
         .name("measure-server".into())
         .spawn(move || on_one_thread(serve(master, serving, ended)))?;
-    let told = match served.blocking_recv() {
+    let result = match served.blocking_recv() {
         Ok(addresses) => on_one_thread(async move {
-            let ends = Ends::connect(agent, addresses).await?;
-            let figures = ends.tells(load).await;
-            ends.close().await;
+            let pair = LinkPair::connect(agent, addresses).await?;
+            let figures = pair.tells(load).await;
+            pair.close().await;
             figures
         }),
         Err(_) => Err("the serving thread did not start".into()),
     };
-    let _ = end.send(()); // it may have failed already, and then says why
+    let _ = end.send(()); // the server may have failed, and then returns the error
     server.join().map_err(|_| "the serving thread panicked")??;
-    told.map(|told| Figures {
+    result.map(|result| Figures {
         remote_ask: asked.remote_ask,
-        ..told
+        ..result
     })
 }
 
@@ -254,7 +255,7 @@ fn on_one_thread<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T,
     LocalSet::new().block_on(&runtime, work)
 }
 
-/// Where the two servers are: the node's, and the bare one.
+/// The addresses of the two servers: the node's, and the bare one.
 type Addresses = (SocketAddr, SocketAddr);
 
 async fn serve(
@@ -269,7 +270,7 @@ async fn serve(
         .build();
     node.spawn("sink", Sink::default())?;
     node.spawn(pings::STORE, pings::Store)?;
-    node.spawn("tray", frames::Tray)?;
+    node.spawn("frame-counter", frames::FrameCounter)?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
     let addresses = (endpoint.address()?, bare.address()?);
@@ -280,18 +281,18 @@ async fn serve(
     Ok(())
 }
 
-/// The measuring side: our node and its link, and the bare one beside it.
-struct Ends {
+/// The measuring side: a node with its link, and a bare client.
+struct LinkPair {
     node: Node,
     endpoint: Endpoint,
     client: Client,
     sink: Pid,
     teller: Handle<Teller>,
-    /// Of the bare stream.
+    /// A frame of the bare stream.
     frame: Bytes,
 }
 
-impl Ends {
+impl LinkPair {
     async fn connect(identity: Identity, (ours, bare): Addresses) -> Result<Self, Failure> {
         let node = Node::builder("agent-1")
             .role(Role::Agent)
@@ -320,7 +321,7 @@ impl Ends {
         })
     }
 
-    /// Messages a second since then.
+    /// Messages per second since `since`.
     fn rate(&self, count: u64, since: runtime::Instant) -> f64 {
         count as f64 / (self.node.clock().now() - since).as_secs_f64()
     }
@@ -364,7 +365,7 @@ impl Ends {
         Ok(best)
     }
 
-    /// Returns when the sink has had them all: what its thread has spent by then.
+    /// Waits until the sink has handled all; returns the CPU time of its thread.
     async fn tell_all(&self, count: u64) -> Result<u64, Failure> {
         self.teller
             .ask(TellAll(count), Patience::WhileLinked)
@@ -381,10 +382,10 @@ impl Ends {
     }
 }
 
-/// Tells between two turns of everybody else on the thread: what an actor might say when it has much to say.
+/// Tells before the thread's other tasks get a turn.
 const TURN: u64 = 1000;
 
-/// Tell the sink so many things, as fast as the link takes them.
+/// Sends this number of tells to the sink, as fast as the link accepts them.
 struct TellAll(u64);
 
 impl Message for TellAll {
@@ -428,16 +429,16 @@ impl Teller {
             Some(TellError::Full) => {
                 ctx.after(Duration::from_millis(1), Self::tell);
             }
-            told => {
+            result => {
                 if let Some(done) = self.done.take() {
-                    done.answer(told.map_or(Ok(()), Err));
+                    done.answer(result.map_or(Ok(()), Err));
                 }
             }
         }
     }
 }
 
-/// The bytes that the node puts on a link for each of a turn's tells: taken from a link that leads nowhere.
+/// Bytes of one tell on a link, in a sequence of `TURN`, taken from a link without a peer.
 fn frame_of(node: &Node) -> Result<f64, Failure> {
     let nowhere = Node::builder("nowhere").role(Role::Master).build();
     let hello = Hello::decode(&nowhere.hello())?;

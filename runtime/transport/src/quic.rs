@@ -1,27 +1,26 @@
 //! QUIC: one UDP socket and one endpoint per node, which dials and accepts for it.
 //!
-//! Hears addresses from the node (it installs itself as the node's dialer) and connections from outside. Each
-//! connection passes mutual TLS, then the check of the peer's role, then the hello; only then it becomes a link.
-//! Remembers who is linked at which address. Never reads a frame of a peer that was not accepted, and never decides
-//! when to dial again: that is the actors' business.
+//! The endpoint installs itself as the node's dialer. A connection becomes a link after mutual TLS,
+//! the check of the peer's role, and the hello; no frame is read before. The endpoint keeps one
+//! link per peer address. It never redials: actors do.
 
 mod accept;
+mod accept_backlog;
+mod active_addresses;
 pub(crate) mod address;
-mod addresses;
-mod chanceless;
+mod buffer_pool;
+mod bulk_permits;
 pub(crate) mod config;
+mod deterministic_tls;
 mod dial;
-mod ground;
 mod handshake;
 mod liveness;
 mod renewal;
 mod reset;
-mod room;
 mod session;
 mod socket;
-mod spares;
+mod socket_provider;
 mod tasks;
-mod waiting;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -39,27 +38,27 @@ use tokio::sync::Notify;
 
 use crate::certificates::Identity;
 use crate::unix;
-use crate::wire::Ether;
+use crate::virtual_udp::VirtualUdpNetwork;
 pub use accept::Handshakes;
 pub use config::Options;
-use ground::Ground;
 use liveness::Suspicion;
 pub use renewal::{RenewError, Renewal};
 use reset::ResetKey;
 use socket::{TOKEN, UdpSocket};
+use socket_provider::SocketProvider;
 
-/// Why a side closed a connection, for the other side's program; the reason beside it is for people.
+/// The close code, for the other side's program; the reason text beside it is for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The node goes down, or no longer wants this link.
+    /// The node shuts down, or no longer wants this link.
     Farewell = 0,
-    /// The peer's role or name is not wanted here.
+    /// The peer's role or name is not accepted.
     Refused = 1,
-    /// The two nodes have another link already.
+    /// The two nodes are linked already.
     Duplicate = 2,
-    /// What came cannot be read.
+    /// The received bytes are invalid.
     Garbled = 3,
-    /// Another start of the peer has taken its place.
+    /// A later incarnation of the peer has taken its place.
     Superseded = 4,
 }
 
@@ -69,7 +68,8 @@ impl Closing {
     }
 }
 
-/// A node's place in the network. Dropping it closes every connection at once; [`Endpoint::close`] says farewell.
+/// A node's network endpoint. Dropping it closes every connection at once; [`Endpoint::close`]
+/// flushes them first.
 pub struct Endpoint {
     shared: Arc<Shared>,
 }
@@ -77,17 +77,17 @@ pub struct Endpoint {
 /// Bytes of datagrams, without the headers of UDP and IP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// From here to the peer.
+    /// From this node to the peer.
     pub sent: u64,
-    /// From the peer to here.
+    /// From the peer to this node.
     pub received: u64,
 }
 
-/// What the endpoint's tasks share.
+/// State shared by the endpoint's tasks.
 pub(crate) struct Shared {
     node: Node,
-    ground: Ground,
-    /// The machine's socket, unless the endpoint is in memory. The endpoint keeps it open.
+    sockets: SocketProvider,
+    /// The system's socket, unless the endpoint is in memory. The endpoint keeps it open.
     socket: Weak<UdpSocket>,
     options: Options,
     endpoint: quinn::Endpoint,
@@ -96,65 +96,72 @@ pub(crate) struct Shared {
     home: tokio::runtime::Handle,
     tasks: Arc<Tasks>,
     state: Mutex<State>,
-    handshakes: accept::Tally,
-    spares: spares::Spares,
-    /// A connection was removed from the state.
-    parted: Notify,
+    handshakes: accept::HandshakeCounters,
+    buffer_pool: buffer_pool::BufferPool,
+    /// Notified when a connection is removed from the state.
+    link_removed: Notify,
 }
 
 #[derive(Default)]
 struct State {
-    /// No connection is taken any more.
+    /// No new connection is accepted.
     closing: bool,
-    /// Who is linked, by the address of its one socket.
+    /// Links, by the peer's socket address.
     linked: BTreeMap<SocketAddr, Linked>,
-    /// Who is being dialled: held until the dial has ended, so that nobody dials the same address beside it.
-    turns: BTreeMap<SocketAddr, Arc<tokio::sync::Mutex<()>>>,
+    /// Locks of the dials in progress, so that each address is dialled once at a time.
+    dial_locks: BTreeMap<SocketAddr, Arc<tokio::sync::Mutex<()>>>,
 }
 
 struct Linked {
     peer: Peer,
     connection: Connection,
     dialled: Dialled,
-    /// What probes of this link bear, known to its two ends alone.
+    /// The token in this link's probes, known to its two ends only.
     probe_token: [u8; TOKEN],
-    /// The peer's machine has said that nothing has its port.
+    /// Set when the peer's machine reported that its port is closed.
     suspicion: Option<Suspicion>,
-    /// The connection was closed for that.
+    /// The connection was closed because the peer's port is closed.
     is_refused: bool,
 }
 
 impl Endpoint {
-    /// Opens the node's socket at `address` (port 0 takes any free one), accepts on it, and dials from it.
+    /// Opens the node's socket at `address` (port 0 takes any free one), accepts on it, and dials
+    /// from it.
     ///
-    /// Call it on the thread where the node's links shall be served: its tasks stay there. The identity's name must
-    /// be the node's name and its role the node's role.
+    /// Call it on the thread that shall serve the node's links: the tasks stay there. The
+    /// identity's name and role must be the node's.
     pub fn bind(
         node: Node,
         identity: &Identity,
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
-        Self::stand(Ground::machine(), node, identity, address, options)
+        Self::bind_with(SocketProvider::system(), node, identity, address, options)
     }
 
-    /// The same endpoint with a socket in memory, for rehearsals: its datagrams fare as the ether's wire says, and one
-    /// seed of the node gives one run.
+    /// An endpoint with an in-memory socket, for simulations: the network decides about each
+    /// datagram, and one seed of the node gives one run.
     ///
-    /// The address names the one machine that it stands for. Addresses that begin with `unix:` cannot be dialled until
-    /// [`Endpoint::set_local_dialer`] has said how.
+    /// `address` names the simulated machine. Addresses that begin with `unix:` cannot be dialled
+    /// before [`Endpoint::set_local_dialer`].
     pub fn bind_on(
-        ether: &Ether,
+        network: &VirtualUdpNetwork,
         node: Node,
         identity: &Identity,
         address: SocketAddr,
         options: Options,
     ) -> Result<Self, BindError> {
-        Self::stand(Ground::ether(ether), node, identity, address, options)
+        Self::bind_with(
+            SocketProvider::virtual_network(network),
+            node,
+            identity,
+            address,
+            options,
+        )
     }
 
-    fn stand(
-        ground: Ground,
+    fn bind_with(
+        sockets: SocketProvider,
         node: Node,
         identity: &Identity,
         address: SocketAddr,
@@ -166,21 +173,21 @@ impl Endpoint {
         })?;
         renewal::check(&node, identity)?;
         let options = options.checked();
-        let (server, client) = renewal::both(&node, identity, &options, &ground)?;
+        let (server, client) = renewal::both(&node, identity, &options, &sockets)?;
         let mut seed = [0; 32];
         node.rng().fill_bytes(&mut seed);
         let reset_key = config::reset_key(identity)?;
         let mut setup = config::endpoint_with(reset_key.clone(), seed);
-        setup.rng_seed(ground.seed(&node));
-        let (socket, of_machine) = ground.socket(address, &options, node.clock())?;
+        setup.rng_seed(sockets.seed(&node));
+        let (socket, of_system) = sockets.socket(address, &options, node.clock())?;
         let tasks = Arc::new(Tasks::on(home.clone()));
         let endpoint =
             quinn::Endpoint::new_with_abstract_socket(setup, Some(server), socket, tasks.clone())
                 .map_err(|source| BindError::Socket { address, source })?;
         let shared = Arc::new(Shared {
             node: node.clone(),
-            ground,
-            socket: of_machine.clone(),
+            sockets,
+            socket: of_system.clone(),
             options,
             endpoint,
             client: ArcSwap::from_pointee(client),
@@ -188,20 +195,20 @@ impl Endpoint {
             home,
             tasks,
             state: Mutex::default(),
-            handshakes: accept::Tally::default(),
-            spares: spares::Spares::default(),
-            parted: Notify::new(),
+            handshakes: accept::HandshakeCounters::default(),
+            buffer_pool: buffer_pool::BufferPool::default(),
+            link_removed: Notify::new(),
         });
         node.set_dialer(Arc::new(QuicDialer(Arc::downgrade(&shared))));
         shared.home.spawn(accept::accept(shared.clone()));
-        if of_machine.strong_count() > 0 {
-            let watch = liveness::watch(Arc::downgrade(&shared), of_machine);
+        if of_system.strong_count() > 0 {
+            let watch = liveness::watch(Arc::downgrade(&shared), of_system);
             shared.home.spawn(watch);
         }
         Ok(Self { shared })
     }
 
-    /// Where the node can be reached: the address bound, with the port the system chose.
+    /// The bound address, with the port that the system chose.
     pub fn address(&self) -> Result<SocketAddr, BindError> {
         let address = SocketAddr::from(([0, 0, 0, 0], 0));
         self.shared
@@ -210,18 +217,20 @@ impl Endpoint {
             .map_err(|source| BindError::Socket { address, source })
     }
 
-    /// Lets `dialer` serve the addresses that begin with `unix:`, in place of this machine's Unix sockets.
+    /// Makes `dialer` dial the addresses that begin with `unix:`, in place of this machine's Unix
+    /// sockets.
     pub fn set_local_dialer(&self, dialer: Arc<dyn Dialer>) {
-        self.shared.ground.set_local(dialer);
+        self.shared.sockets.set_local(dialer);
     }
 
-    /// How many links stand.
+    /// The number of links.
     #[must_use]
     pub fn links(&self) -> usize {
         self.shared.state().linked.len()
     }
 
-    /// What the link to this node has carried since it was dialled, handshake and acknowledgements included; `None` without one.
+    /// Bytes on the link to this node since it was dialled, handshake and acknowledgements
+    /// included; `None` without a link.
     #[must_use]
     pub fn traffic(&self, peer: &NodeId) -> Option<Traffic> {
         let state = self.shared.state();
@@ -233,29 +242,30 @@ impl Endpoint {
         })
     }
 
-    /// What has become of the connections that others began.
+    /// Counters of the accepted connections.
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         self.shared.handshakes.read()
     }
 
-    /// Takes no new connection, and waits until the links that the node has closed have handed over what was written before, at most the
-    /// options' `farewell_timeout`; then ends whatever is left, and gives the port back. To be called after the node's
-    /// shutdown.
+    /// Stops accepting and waits until closed links have sent their queued bytes, at most
+    /// `farewell_timeout`; then closes the remaining connections and frees the port. Call it after
+    /// the node's shutdown.
     pub async fn close(self) {
         let shared = &self.shared;
         shared.state().closing = true;
         let clock = shared.node.clock().clone();
         let farewell = shared.options.farewell_timeout;
-        let _ = clock.timeout(farewell, shared.all_parted()).await; // late ones are cut off
+        let _ = clock.timeout(farewell, shared.all_links_closed()).await; // late ones are cut off
         shared
             .endpoint
             .close(Closing::Farewell.code(), b"the node shut down");
-        let _ = clock.timeout(farewell, shared.endpoint.wait_idle()).await; // peers time out instead
+        // peers time out instead
+        let _ = clock.timeout(farewell, shared.endpoint.wait_idle()).await;
         let driver = shared.tasks.driver();
         drop(self);
         if let Some(driver) = driver {
-            let _ = clock.timeout(farewell, driver).await; // the port is given back later
+            let _ = clock.timeout(farewell, driver).await; // the port is freed later
         }
     }
 }
@@ -273,7 +283,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who is linked at this address now.
+    /// The peer that is linked at this address.
     fn linked_at(&self, address: SocketAddr) -> Option<Peer> {
         let state = self.state();
         let linked = state.linked.get(&address)?;
@@ -284,7 +294,8 @@ impl Shared {
             .then(|| linked.peer.clone())
     }
 
-    /// Who is linked under this name and role, wherever; the peer's certificate has shown both.
+    /// The linked peer that matches, at any address. Its name and role are those of its
+    /// certificate.
     fn linked_as(&self, wanted: impl Fn(&Peer) -> bool) -> Option<Peer> {
         let state = self.state();
         let mut open = state
@@ -295,11 +306,18 @@ impl Shared {
             .map(|linked| linked.peer.clone())
     }
 
-    /// A connection became a link. If an earlier start of that node was linked at the same address, that one is dead:
+    /// Registers a link. An earlier link at the same address is closed: its node is dead, because
     /// two nodes cannot have the same socket.
-    fn joined(&self, address: SocketAddr, peer: &Peer, connection: &Connection, dialled: Dialled) {
+    fn register_link(
+        &self,
+        address: SocketAddr,
+        peer: &Peer,
+        connection: &Connection,
+        dialled: Dialled,
+    ) {
         let mut probe_token = [0; TOKEN];
-        // Fails only for outputs that are too long. Without it links would be closed by the idle timeout alone.
+        // Fails only for outputs that are too long. Then only the idle timeout would close the
+        // link.
         let _ = connection.export_keying_material(&mut probe_token, b"meros liveness probe", b"");
         let linked = Linked {
             peer: peer.clone(),
@@ -323,8 +341,8 @@ impl Shared {
         }
     }
 
-    /// A connection has ended.
-    fn parted(&self, address: SocketAddr, connection: &Connection) {
+    /// Removes a connection that has ended.
+    fn remove_link(&self, address: SocketAddr, connection: &Connection) {
         let mut state = self.state();
         if state
             .linked
@@ -337,53 +355,53 @@ impl Shared {
             }
         }
         drop(state);
-        self.parted.notify_waiters();
+        self.link_removed.notify_waiters();
     }
 
-    async fn all_parted(&self) {
+    async fn all_links_closed(&self) {
         loop {
-            let parted = self.parted.notified();
+            let removed = self.link_removed.notified();
             if self.state().linked.is_empty() {
                 return;
             }
-            parted.await;
+            removed.await;
         }
     }
 
-    /// The turn for this address: who holds its lock is the only one dialling there.
-    fn turn(&self, address: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
-        self.state().turns.entry(address).or_default().clone()
+    /// The lock of this address: its holder is the only one that dials there.
+    fn dial_lock(&self, address: SocketAddr) -> Arc<tokio::sync::Mutex<()>> {
+        self.state().dial_locks.entry(address).or_default().clone()
     }
 
-    /// Forgets the turn if nobody else has it.
-    fn turn_over(&self, address: SocketAddr, turn: Arc<tokio::sync::Mutex<()>>) {
+    /// Removes the lock unless another dial waits for it.
+    fn release_dial_lock(&self, address: SocketAddr, lock: Arc<tokio::sync::Mutex<()>>) {
         let mut state = self.state();
-        drop(turn);
+        drop(lock);
         if state
-            .turns
+            .dial_locks
             .get(&address)
-            .is_some_and(|turn| Arc::strong_count(turn) == 1)
+            .is_some_and(|lock| Arc::strong_count(lock) == 1)
         {
-            state.turns.remove(&address);
+            state.dial_locks.remove(&address);
         }
     }
 
-    /// The turn of a dial to this address that is under way now.
-    fn turn_taken(&self, address: SocketAddr) -> Option<Arc<tokio::sync::Mutex<()>>> {
-        self.state().turns.get(&address).cloned()
+    /// The lock of a dial to this address, if one is in progress.
+    fn active_dial_lock(&self, address: SocketAddr) -> Option<Arc<tokio::sync::Mutex<()>>> {
+        self.state().dial_locks.get(&address).cloned()
     }
 
-    fn is_before(&self, peer: &NodeId) -> bool {
+    fn precedes(&self, peer: &NodeId) -> bool {
         self.node.id() < peer
     }
 }
 
-/// The address as the tables know it: an IPv4 peer of an IPv6 socket is still an IPv4 peer.
+/// The address as a key: an IPv4 peer of an IPv6 socket counts as an IPv4 peer.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// What the node dials with. Outlives the endpoint without keeping it open.
+/// The node's dialer. It does not keep the endpoint open.
 struct QuicDialer(Weak<Shared>);
 
 impl Dialer for QuicDialer {
@@ -393,31 +411,31 @@ impl Dialer for QuicDialer {
         };
         if address.starts_with(unix::SCHEME) {
             return shared
-                .ground
+                .sockets
                 .dial_local(&shared.node, &shared.home, address);
         }
-        // Whoever asks, the connection's tasks live where the endpoint lives.
+        // The connection's tasks run on the endpoint's runtime, not on the caller's.
         let home = shared.home.clone();
         let dialling = home.spawn(dial::dial(shared, address));
         async move { dialling.await.unwrap_or(Err(ConnectError::ShuttingDown)) }.boxed()
     }
 }
 
-/// Why a node has no endpoint.
+/// An error that prevents an endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
-    /// The socket could not be opened: mostly the port is taken.
+    /// The socket could not be opened: usually the port is taken.
     #[error("cannot open UDP socket {address}")]
     Socket {
-        /// The address asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// The identity cannot be used by this node.
     #[error("identity {reason}")]
     Identity {
-        /// What is wrong with it, and what was expected.
+        /// The problem, and the expected value.
         reason: String,
     },
 }

@@ -1,4 +1,5 @@
-//! What the tests of this crate share: an actor that notes what it hears, and stories in real time with real sockets.
+//! Shared test kit of this crate: an actor that records its messages, and tests with real sockets
+//! and time.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};
@@ -7,24 +8,24 @@ use std::time::Duration;
 use runtime::prelude::*;
 use serde::{Deserialize, Serialize};
 
-/// Everything here happens within milliseconds, unless it never does.
+/// Upper bound of a wait; tests normally need milliseconds.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Plays on one thread in real time, for at most a minute.
-pub(crate) fn play<F: Future>(story: F) -> F::Output {
+/// Runs a test on one thread in real time, for at most a minute.
+pub(crate) fn run_in_real_time<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, async {
         Clock::real()
-            .timeout(Duration::from_secs(60), story)
+            .timeout(Duration::from_secs(60), test)
             .await
-            .expect("the story comes to its end")
+            .expect("the test ends in time")
     })
 }
 
-/// Waits until this holds.
+/// Waits until `holds` is true.
 pub(crate) async fn eventually(clock: &Clock, what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -37,42 +38,42 @@ pub(crate) async fn eventually(clock: &Clock, what: &str, holds: impl Fn() -> bo
         .unwrap_or_else(|late| panic!("{what}: {late}"));
 }
 
-/// Something was said.
+/// A message with a number and padding.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Said {
+pub(crate) struct Numbered {
     pub(crate) number: u64,
     pub(crate) padding: Vec<u8>,
 }
 
-/// Something was said in the ping lane.
+/// A message in the ping lane.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Pinged(pub(crate) u64);
 
-/// What do you make of these bytes? The answer is the bytes, turned round.
+/// Returns the bytes in reverse order.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Turn(pub(crate) Vec<u8>);
+pub(crate) struct ReverseBytes(pub(crate) Vec<u8>);
 
 runtime::remote! {
-    Said = "transport-test/said" v1;
+    Numbered = "transport-test/said" v1;
     Pinged = "transport-test/pinged" v1 lane Ping;
-    Turn = "transport-test/turn" v1 -> Vec<u8>
+    ReverseBytes = "transport-test/turn" v1 -> Vec<u8>
 }
 
-pub(crate) fn said(number: u64) -> Said {
-    Said {
+pub(crate) fn numbered(number: u64) -> Numbered {
+    Numbered {
         number,
         padding: Vec::new(),
     }
 }
 
-pub(crate) fn large(number: u64, bytes: usize) -> Said {
-    Said {
+pub(crate) fn large(number: u64, bytes: usize) -> Numbered {
+    Numbered {
         number,
         padding: vec![number as u8; bytes],
     }
 }
 
-/// Notes what it hears, and watches whom it is told to.
+/// The records of a [`Noter`].
 #[derive(Clone, Default)]
 pub(crate) struct Notes(Arc<Mutex<Vec<String>>>);
 
@@ -97,16 +98,16 @@ impl Actor for Noter {
 }
 
 impl Process for Noter {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Said>(&Role::ALL);
-        ears.hear::<Pinged>(&Role::ALL);
-        ears.hear::<Turn>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Numbered>(&Role::ALL);
+        handlers.accept::<Pinged>(&Role::ALL);
+        handlers.accept::<ReverseBytes>(&Role::ALL);
     }
 }
 
-impl Handler<Said> for Noter {
+impl Handler<Numbered> for Noter {
     type Result = ();
-    fn handle(&mut self, Said { number, padding }: Said, _: &mut Context<Self>) {
+    fn handle(&mut self, Numbered { number, padding }: Numbered, _: &mut Context<Self>) {
         let whole = padding.iter().all(|byte| *byte == number as u8);
         self.0
             .note(format!("{number}{}", if whole { "" } else { " damaged" }));
@@ -120,15 +121,19 @@ impl Handler<Pinged> for Noter {
     }
 }
 
-impl Handler<Turn> for Noter {
-    type Result = MessageResult<Turn>;
-    fn handle(&mut self, Turn(mut bytes): Turn, _: &mut Context<Self>) -> Self::Result {
+impl Handler<ReverseBytes> for Noter {
+    type Result = MessageResult<ReverseBytes>;
+    fn handle(
+        &mut self,
+        ReverseBytes(mut bytes): ReverseBytes,
+        _: &mut Context<Self>,
+    ) -> Self::Result {
         bytes.reverse();
         MessageResult(bytes)
     }
 }
 
-/// Watch this one.
+/// Makes the noter watch this actor.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(crate) struct Watch(pub(crate) Pid);

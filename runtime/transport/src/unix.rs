@@ -1,9 +1,8 @@
-//! Unix sockets: links between an agent and the executors on its own machine, without a TLS handshake per task.
+//! Unix sockets: links between an agent and the executors on its machine, without a TLS handshake.
 //!
-//! Hears connections on a socket file, and addresses `unix:PATH` from nodes that dial. The kernel says which user is on
-//! the other end: only our own and root are let in, and only with the roles that the listener was given. What follows
-//! is the same hello and the same frames as on any link. Remembers nothing of its peers: the sessions do.
-//! Never leaves the machine, and never takes over a socket that somebody else listens on.
+//! The kernel identifies the peer's user: only this process's user and root are accepted, with the
+//! roles that the listener allows. Hello and frames are the same as on any link. A socket with a
+//! live listener is never taken over.
 
 pub(crate) mod chunk;
 pub(crate) mod session;
@@ -25,17 +24,18 @@ use tokio::task::JoinHandle;
 use chunk::{Chunks, Kind, Writer};
 use session::Session;
 
-/// How addresses of socket files begin.
+/// Prefix of the addresses of socket files.
 pub const SCHEME: &str = "unix:";
-/// The longest path of a socket file, in bytes: the kernel takes 107, and a name must fit behind the directory.
+/// Maximum path of a socket file, in bytes. The kernel's limit is 107, and a file name must fit
+/// behind the directory.
 pub const PATH_MAX: usize = 100;
 
-/// How long the hello may take.
+/// Maximum time of a hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
-/// How many connections may be saying hello at once; further ones wait in the socket's queue.
+/// Maximum connections in the hello; further ones wait in the socket's queue.
 const HELLOS_MAX: usize = 64;
 
-/// A socket file on which a node takes links. Dropping it takes no more, and removes the file.
+/// A socket file on which a node accepts links. Dropping it stops accepting and removes the file.
 pub struct Listener {
     path: PathBuf,
     accepting: JoinHandle<()>,
@@ -44,11 +44,11 @@ pub struct Listener {
 impl Listener {
     /// Listens at `path` for peers of these roles. Its tasks stay on the calling thread.
     ///
-    /// A file left there by a process that died is replaced; anything else in the way is an error.
+    /// A file of a dead process is replaced; any other existing file is an error.
     pub fn bind(node: Node, path: impl Into<PathBuf>, roles: &[Role]) -> Result<Self, UnixError> {
         let path = path.into();
         check_length(&path)?;
-        clear_the_way(&path)?;
+        remove_stale_socket(&path)?;
         let failed = |source| UnixError::Io {
             path: path.clone(),
             source,
@@ -59,7 +59,7 @@ impl Listener {
         Ok(Self { path, accepting })
     }
 
-    /// The address that others dial: `unix:PATH`.
+    /// The address to dial: `unix:PATH`.
     #[must_use]
     pub fn address(&self) -> String {
         format!("{SCHEME}{}", self.path.display())
@@ -69,11 +69,11 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         self.accepting.abort();
-        let _ = std::fs::remove_file(&self.path); // a file that is left is cleared by whoever comes next
+        let _ = std::fs::remove_file(&self.path); // the next listener removes a leftover file
     }
 }
 
-/// Lets a node that has no other transport dial `unix:PATH`. Dropping it ends that, but no link.
+/// Lets a node without another transport dial `unix:PATH`, until it is dropped. Links continue.
 pub struct Dialling {
     _inner: Arc<Inner>,
 }
@@ -84,7 +84,8 @@ struct Inner {
 }
 
 impl Dialling {
-    /// Installs itself as the node's dialer. Call it on the thread where the node's links shall be served.
+    /// Installs itself as the node's dialer. Call it on the thread that shall serve the node's
+    /// links.
     #[must_use = "dropping it ends the dialling"]
     pub fn install(node: &Node) -> Self {
         let inner = Arc::new(Inner {
@@ -140,7 +141,7 @@ pub(crate) async fn dial(node: Node, path: PathBuf) -> Result<Peer, ConnectError
     }
 }
 
-/// Why a connection did not become a link.
+/// The reason why a connection did not become a link.
 enum Unlinked {
     Lost(String),
     Refused(String),
@@ -160,7 +161,7 @@ async fn greet_listener(
     check_user(&stream).map_err(Unlinked::Refused)?;
     let (mut chunks, writer) = chunk::split(stream);
     writer.write(Kind::Hello, &[], &node.hello()).await?;
-    let hello = hear_hello(&mut chunks).await?;
+    let hello = receive_hello(&mut chunks).await?;
     let peer = Peer {
         node: hello.node.clone(),
         role: hello.role,
@@ -184,8 +185,8 @@ async fn accept(node: Node, listener: UnixListener, roles: Vec<Role>) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // Out of file descriptors, mostly: wait until there may be some again.
-                tracing::warn!(%error, "cannot accept on the Unix socket");
+                // Usually out of file descriptors: retry after a pause.
+                tracing::warn!(%error, "cannot accept on the Unix socket, retrying");
                 node.clock().sleep(Duration::from_millis(100)).await;
                 continue;
             }
@@ -196,12 +197,12 @@ async fn accept(node: Node, listener: UnixListener, roles: Vec<Role>) {
             match node.clock().timeout(HELLO_TIMEOUT, greeted).await {
                 Ok(Ok(session)) => drop(tokio::spawn(session.run())),
                 Ok(Err(Unlinked::Lost(reason))) => {
-                    tracing::debug!(reason, "a Unix connection ended unfinished")
+                    tracing::debug!(reason, "Unix connection lost during the hello")
                 }
                 Ok(Err(Unlinked::Refused(reason))) => {
                     tracing::warn!(reason, "refused a Unix connection")
                 }
-                Err(late) => tracing::debug!(%late, "gave up on a Unix connection"),
+                Err(late) => tracing::debug!(%late, "hello on the Unix socket timed out"),
             }
             drop(permit);
         });
@@ -218,7 +219,7 @@ async fn greet_dialler(
     if let Err(reason) = known {
         return refuse(&writer, reason).await;
     }
-    let hello = match hear_hello(&mut chunks).await {
+    let hello = match receive_hello(&mut chunks).await {
         Ok(hello) => hello,
         Err(Unlinked::Refused(reason)) => return refuse(&writer, reason).await,
         Err(lost) => return Err(lost),
@@ -246,8 +247,8 @@ async fn greet_dialler(
     Ok(Session::new(node.clone(), link, chunks, writer))
 }
 
-/// The peer's hello, which comes before everything else.
-async fn hear_hello(chunks: &mut Chunks) -> Result<Hello, Unlinked> {
+/// Receives the peer's hello, which must be its first chunk.
+async fn receive_hello(chunks: &mut Chunks) -> Result<Hello, Unlinked> {
     let garbled = |reason: String| Unlinked::Refused(format!("hello cannot be read: {reason}"));
     match chunks.next().await {
         Ok(Some((Kind::Hello, hello))) => {
@@ -260,17 +261,17 @@ async fn hear_hello(chunks: &mut Chunks) -> Result<Hello, Unlinked> {
             "the first chunk is {kind:?}, expected a hello"
         ))),
         Ok(None) => Err(Unlinked::Lost("closed before the hello".into())),
-        Err(chunk::Unread::Garbled(reason)) => Err(garbled(reason)),
-        Err(chunk::Unread::Lost(error)) => Err(error.into()),
+        Err(chunk::ChunkError::Garbled(reason)) => Err(garbled(reason)),
+        Err(chunk::ChunkError::Lost(error)) => Err(error.into()),
     }
 }
 
 async fn refuse(writer: &Writer, reason: String) -> Result<Session, Unlinked> {
-    let _ = writer.write(Kind::Farewell, &[], reason.as_bytes()).await; // it is let go either way
+    let _ = writer.write(Kind::Farewell, &[], reason.as_bytes()).await; // it is closed either way
     Err(Unlinked::Refused(reason))
 }
 
-/// Is the other end run by our own user, or by root?
+/// Checks that the peer runs as this process's user or as root.
 fn check_user(stream: &UnixStream) -> Result<(), String> {
     let theirs = stream
         .peer_cred()
@@ -294,8 +295,8 @@ fn check_length(path: &Path) -> Result<(), UnixError> {
     }
 }
 
-/// Removes a socket file that nobody listens on any more.
-fn clear_the_way(path: &Path) -> Result<(), UnixError> {
+/// Removes a socket file without a listener.
+fn remove_stale_socket(path: &Path) -> Result<(), UnixError> {
     let failed = |source| UnixError::Io {
         path: path.to_owned(),
         source,
@@ -318,27 +319,27 @@ fn clear_the_way(path: &Path) -> Result<(), UnixError> {
     }
 }
 
-/// Why there is no listener.
+/// An error that prevents a listener.
 #[derive(Debug, thiserror::Error)]
 pub enum UnixError {
-    /// The kernel would not take it: choose a shorter directory.
+    /// The path is too long for the kernel: choose a shorter directory.
     #[error("socket path {} has {} bytes, expected at most {PATH_MAX}", path.display(), path.as_os_str().len())]
     PathTooLong {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
     },
-    /// Somebody listens there, or it is no socket.
+    /// Another process listens there, or it is no socket.
     #[error("{} is in use, or is no socket", path.display())]
     Taken {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
     },
-    /// The system refused.
+    /// An I/O error.
     #[error("cannot listen at {}", path.display())]
     Io {
-        /// The path asked for.
+        /// The requested path.
         path: PathBuf,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,8 +1,9 @@
-//! Floods over real sockets: a sender that does not stop, before an actor that hears nothing and before a peer that reads nothing.
+//! Floods over real sockets: an endless sender before a stalled actor, and before a peer that reads
+//! nothing.
 //!
-//! What waits at a link and in a mailbox is bounded by the runtime, and `runtime/tests/flood` fills each of those places. This is about the
-//! transports between: that they hold back nothing of their own without a bound. As there, what is measured is resident memory, a first flood
-//! fills the place, and a second one is many times the limit.
+//! `runtime/tests/flood` shows that links and mailboxes are bounded. These tests show that the
+//! transports between them are. A first flood fills the buffers; a second one, many times the
+//! limit, must not grow resident memory.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -19,19 +20,19 @@ use transport::unix::{Dialling, Listener};
 use transport::{Authority, Endpoint, Options};
 
 const MIB: usize = 1 << 20;
-/// What memory may grow by in a flood of six times as much.
+/// Maximum growth of memory in a flood of six times as much.
 const GROWTH_MAX: usize = 8 * MIB;
-/// The bytes of one message, and of a large one, which travels beside the others: on its way in, so much of those may be decoded at a time
-/// (64 MiB) that a flood here is less.
+/// Bytes of a message, and of a large one, which travels as a bulk. This flood stays below the 64
+/// MiB of bulks that may be decoded at once.
 const BODY: usize = 1 << 10;
 const LARGE: usize = 600 << 10;
 /// Bytes of the second flood.
 const FLOOD: usize = 48 * MIB;
-/// What may wait to be sent to one peer.
+/// Maximum bytes queued for one peer.
 const OUTGOING_MAX: usize = 4 * MIB;
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// One flood at a time, or one would be measured in the other.
+/// Serializes the tests: each measures the memory of the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn resident() -> usize {
@@ -41,7 +42,7 @@ fn resident() -> usize {
     kib.parse::<usize>().unwrap() << 10
 }
 
-/// Does this and looks at what memory has grown by.
+/// Runs `flood` and checks the growth of memory.
 async fn gauge<T>(flood: impl Future<Output = T>) -> T {
     let before = resident();
     let flooded = flood.await;
@@ -50,24 +51,24 @@ async fn gauge<T>(flood: impl Future<Output = T>) -> T {
     flooded
 }
 
-/// Plays in real time on one thread, alone.
-fn play<F: Future>(story: F) -> F::Output {
+/// Runs a test in real time on one thread, alone.
+fn run_in_real_time<F: Future>(test: F) -> F::Output {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, story)
+    tokio::task::LocalSet::new().block_on(&runtime, test)
 }
 
-/// Bytes that nobody wants.
+/// Plain bytes.
 #[derive(Serialize, Deserialize)]
 struct Load(Vec<u8>);
-/// The same, ahead of everything.
+/// Plain bytes in the ping lane.
 #[derive(Serialize, Deserialize)]
 struct Beat(Vec<u8>);
 
-/// How many loads were handled.
+/// Returns the number of handled loads.
 #[derive(Serialize, Deserialize)]
 struct Handled;
 
@@ -77,7 +78,7 @@ runtime::remote! {
     Beat = "flood-test/beat" v1 lane Ping;
 }
 
-/// Hears nothing.
+/// Handles nothing.
 struct Stalled;
 
 impl Actor for Stalled {
@@ -92,9 +93,9 @@ impl Process for Stalled {
     const MAILBOX: u32 = 1000;
     const MAILBOX_BYTES: u64 = 4 << 20;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Beat>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Beat>(&Role::ALL);
     }
 }
 
@@ -115,7 +116,7 @@ fn node(name: &str, role: Role) -> Node {
     node.outgoing_max(OUTGOING_MAX).build()
 }
 
-/// Waits until this holds.
+/// Waits until `holds` is true.
 async fn until(clock: &Clock, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
@@ -125,7 +126,7 @@ async fn until(clock: &Clock, holds: impl Fn() -> bool) {
     clock.timeout(PATIENCE, waiting).await.unwrap();
 }
 
-/// Tells so many bytes, and gives how many tells were refused.
+/// Sends this many bytes of tells; returns the number of refused ones.
 async fn tell(from: &Node, to: &Pid, bytes: usize) -> usize {
     let mut refused = 0;
     for number in 0..bytes / BODY {
@@ -141,7 +142,7 @@ async fn tell(from: &Node, to: &Pid, bytes: usize) -> usize {
     refused
 }
 
-/// A stalled actor of `near` is flooded from `far`: memory stays where it is, and the sender is refused.
+/// Floods a stalled actor of `near` from `far`: memory does not grow, and the sender is refused.
 async fn flood_an_actor(near: &Node, far: &Node, address: &str) {
     near.spawn("stalled", Stalled).unwrap();
     let pid = far.find(address, "stalled", PATIENCE).await.unwrap();
@@ -156,7 +157,7 @@ async fn flood_an_actor(near: &Node, far: &Node, address: &str) {
     assert!(stalled.depth <= 1000 + 1024, "{} wait", stalled.depth);
 }
 
-/// Counts what it handles, slower than it comes.
+/// Counts its messages, slower than they arrive.
 struct Slow {
     count: u64,
 }
@@ -168,9 +169,9 @@ impl Actor for Slow {
 impl Process for Slow {
     const MAILBOX: u32 = 100;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Handled>(&Role::ALL);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Handled>(&Role::ALL);
     }
 }
 
@@ -193,7 +194,7 @@ impl Handler<Handled> for Slow {
     }
 }
 
-/// Every tell that is not refused is handled before the question that follows it.
+/// Every accepted tell is handled before the ask that follows it.
 async fn outrun_an_actor(near: &Node, far: &Node, address: &str) {
     near.spawn("slow", Slow { count: 0 }).unwrap();
     let pid = far.find(address, "slow", PATIENCE).await.unwrap();
@@ -217,8 +218,8 @@ async fn outrun_an_actor(near: &Node, far: &Node, address: &str) {
 }
 
 #[test]
-fn an_actor_is_flooded_over_a_unix_socket() {
-    play(async {
+fn flooded_actor_is_bounded_over_a_unix_socket() {
+    run_in_real_time(async {
         let directory = tempfile::tempdir().unwrap();
         let (near, far) = (
             node("agent-1", Role::Agent),
@@ -233,8 +234,8 @@ fn an_actor_is_flooded_over_a_unix_socket() {
 }
 
 #[test]
-fn an_actor_is_flooded_over_quic() {
-    play(async {
+fn flooded_actor_is_bounded_over_quic() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let member = |name: &str, role| {
@@ -252,8 +253,8 @@ fn an_actor_is_flooded_over_quic() {
 }
 
 #[test]
-fn a_unix_peer_that_reads_nothing_is_flooded() {
-    play(async {
+fn flooded_silent_unix_peer_is_bounded() {
+    run_in_real_time(async {
         let directory = tempfile::tempdir().unwrap();
         let near = node("agent-1", Role::Agent);
         let path = directory.path().join("agent");
@@ -276,7 +277,7 @@ fn a_unix_peer_that_reads_nothing_is_flooded() {
                     };
                     refused += usize::from(told == Err(TellError::Full));
                     if number.is_multiple_of(100) {
-                        // Let the tasks of the link write what the socket takes.
+                        // Lets the link's tasks write as much as the socket accepts.
                         near.clock().sleep(Duration::from_millis(1)).await;
                     }
                 }

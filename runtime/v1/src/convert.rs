@@ -1,20 +1,22 @@
-//! What the messages mean in the words of `protocol` and `resources`, in both directions.
+//! Converts messages to and from the types of `protocol` and `resources`.
 //!
-//! `TryFrom` reads a message: what it says that Meros has no words for is refused with field, value and what was expected. `From` writes
-//! one, and never fails; what large answers are full of is written straight instead ([`Describe`](crate::describe::Describe)). Passed over without a word is only what informs people and tools and changes nothing: the `source` and
-//! `framework_id` of an executor, the path of an offer's URL. Fields of Mesos that are deprecated are read where they mean something, and not written
-//! but for `FrameworkInfo.role`, which frameworks with a single role still read.
+//! `TryFrom` decodes a message; a field that Meros does not support is refused with field, value
+//! and expected value. `From` encodes one and never fails; the bulk of large answers is encoded
+//! directly ([`Describe`](crate::describe::Describe)). Ignored without an error are only fields
+//! that inform people and tools: the `source` and `framework_id` of an executor, and the path of an
+//! offer's URL. Mesos' deprecated fields are decoded where they have a meaning, and not encoded,
+//! except for `FrameworkInfo.role`, which frameworks with a single role still read.
 
 mod constraints;
 pub mod executor;
 mod framework;
 mod ids;
+mod label_messages;
 mod labels;
+pub mod legacy;
 pub mod maintenance;
-mod marked;
 mod nodes;
 mod offer;
-pub mod older;
 mod operation;
 pub mod operator;
 mod reserving;
@@ -25,12 +27,14 @@ mod task;
 
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
-pub use labels::{LabelsSaid, labels};
-pub use marked::{check_status, discovery, limitation, other_labels, other_labels_of_status};
-pub use nodes::{AGENT_CAPABILITIES, AgentSaid, MASTER_CAPABILITIES, master_info, pid};
+pub use label_messages::{
+    check_status, discovery, limitation, other_labels, other_labels_of_status,
+};
+pub use labels::{OrderedLabels, labels};
+pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, master_info, pid};
 pub use operation::known_operation;
-pub use resource::{InBothForms, say_in_both_forms, say_resources, write_resources};
-pub use status::{Contained, ContainedAs, contained};
+pub use resource::{InBothForms, describe_in_both_forms, describe_resources, write_resources};
+pub use status::{ContainerDescription, HostContainer, container_status};
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -40,9 +44,9 @@ use resources::Invalid;
 use crate::limits::within;
 use crate::schema::DurationInfo;
 
-/// Says where in a message a value was.
+/// Adds the position of a value to its error.
 trait At<T> {
-    /// In the field of this name, or with `[place]` in a list.
+    /// In the field of this name, or at `[index]` of a list.
     fn at(self, outer: &str) -> Result<T, Invalid>;
 }
 
@@ -52,13 +56,13 @@ impl<T> At<T> for Result<T, Invalid> {
     }
 }
 
-/// The values of a list.
+/// Converts the values of a list.
 fn each<'a, A: 'a, B>(
     name: &str,
     list: &'a [A],
     convert: impl Fn(&'a A) -> Result<B, Invalid>,
 ) -> Result<Vec<B>, Invalid> {
-    let one = |(place, value)| convert(value).at(&format!("[{place}]"));
+    let one = |(index, value)| convert(value).at(&format!("[{index}]"));
     list.iter()
         .enumerate()
         .map(one)
@@ -66,7 +70,7 @@ fn each<'a, A: 'a, B>(
         .at(name)
 }
 
-/// The values of a list, each by its own `TryFrom`.
+/// Converts the values of a list by their `TryFrom`.
 fn all<'a, A, B>(name: &str, list: &'a [A]) -> Result<Vec<B>, Invalid>
 where
     B: TryFrom<&'a A, Error = Invalid>,
@@ -74,7 +78,7 @@ where
     each(name, list, B::try_from)
 }
 
-/// The value of an optional field by its own `TryFrom`.
+/// Converts an optional field by its `TryFrom`.
 fn some<'a, A, B>(name: &str, value: Option<&'a A>) -> Result<Option<B>, Invalid>
 where
     B: TryFrom<&'a A, Error = Invalid>,
@@ -82,12 +86,12 @@ where
     value.map(B::try_from).transpose().at(name)
 }
 
-/// A field that must be there.
+/// A required field.
 fn need<'a, A>(name: &str, value: Option<&'a A>, expected: &str) -> Result<&'a A, Invalid> {
     value.ok_or_else(|| Invalid::new(name, "absent", expected))
 }
 
-/// Refuses a field that Meros has no words for.
+/// Refuses a field that Meros does not support.
 fn refuse(name: &str, is_there: bool, found: impl Display, expected: &str) -> Result<(), Invalid> {
     match is_there {
         true => Err(Invalid::new(name, found, expected)),
@@ -112,7 +116,7 @@ impl TryFrom<&DurationInfo> for Duration {
 }
 
 impl From<Duration> for DurationInfo {
-    /// What is longer than 292 years is written as 292 years.
+    /// Durations above 292 years become 292 years.
     fn from(duration: Duration) -> Self {
         Self {
             nanoseconds: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX),
@@ -120,10 +124,10 @@ impl From<Duration> for DurationInfo {
     }
 }
 
-/// Below this number of seconds (136 years) each microsecond survives being a double, and back.
+/// Below this number of seconds (136 years) microseconds survive a conversion to a double and back.
 const SECONDS_MAX: f64 = 4_294_967_296.0;
 
-/// A double of seconds in microseconds: what is finer is its own noise.
+/// Converts seconds in a double to microseconds: finer digits are rounding noise.
 fn read_seconds(name: &str, seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.unwrap_or_default();
     if !(0.0..SECONDS_MAX).contains(&seconds) {

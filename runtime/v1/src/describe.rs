@@ -1,9 +1,10 @@
-//! Messages written straight from whatever has their values, without being made first.
+//! Encodes messages directly from other types, without building the message.
 //!
-//! [`Describe`] says once what something is as a message. From that comes the message's JSON and its protobuf ([`Form::describe`]), the
-//! same bytes as those of the message itself, or the message ([`made`]). `messages!` gives [`Fields`] a method for each field, which
-//! takes a value of the field's own type or whatever describes it; so a large answer costs its bytes and no messages.
-//! This file knows no bytes and no JSON: those are [`Output`]s.
+//! [`Describe`] maps a type to the fields of a message. [`Form::describe`] encodes it as JSON or
+//! protobuf, with the same bytes as the message itself, and [`build`] builds the message.
+//! `messages!` gives [`Fields`] a method for each field, which takes a value of the field's type or
+//! a value that describes it. So a large answer costs its bytes and no messages. Knows neither
+//! bytes nor JSON: those are [`Output`]s.
 //!
 //! [`Form::describe`]: crate::Form::describe
 
@@ -11,15 +12,17 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 
-use crate::message::{Entry, Field, Label, Leaf, Message, Table, View};
-use crate::pieces::Identity;
+use crate::answer_cache::Identity;
+use crate::message::{Field, FieldInfo, Label, Leaf, Message, Table, View};
 
-/// What can be written as the message `M`.
+/// A type that can be encoded as the message `M`.
 pub trait Describe<M> {
-    /// Says the fields, by rising number. One that is not said is absent; whoever leaves out a required one writes what nobody can read.
+    /// Puts the fields, by ascending number. A missing field is absent; readers cannot decode a
+    /// message without a required one.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, M, O>);
 
-    /// What it is known by, if its bytes may be kept and copied where it stands again. None is always right.
+    /// The identity under which its encoded bytes may be cached and reused; `None` is always
+    /// correct.
     #[inline]
     fn identity(&self) -> Option<Identity> {
         None
@@ -38,39 +41,44 @@ impl<M, D: Describe<M> + ?Sized> Describe<M> for &D {
     }
 }
 
-/// The message that is described.
-pub fn made<M: Message + Table + Default>(value: &impl Describe<M>) -> M {
+/// Builds the described message.
+pub fn build<M: Message + Table + Default>(value: &impl Describe<M>) -> M {
     let mut message = M::default();
-    Fields::say_all(&mut Made(&mut message), value);
+    Fields::put_all(&mut MessageBuilder(&mut message), value);
     message
 }
 
-/// Where a value stands in its field.
+/// Position of a value in its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// It is all that there is.
+pub enum ListPosition {
+    /// The only value.
     Alone,
-    /// It is the first of a list.
+    /// The first of a list.
     First,
-    /// Others of the list stand before it.
+    /// A later one of a list.
     Next,
 }
 
-/// What descriptions are made into. Hears the values of one message after the other, each message's by rising number.
+/// Receives a description: message by message, and the values of each by ascending field number.
 pub trait Output {
-    /// A value that is no message.
-    fn leaf(&mut self, entry: &'static Entry, place: Place, value: View<'_>);
+    /// A value that is not a message.
+    fn leaf(&mut self, entry: &'static FieldInfo, position: ListPosition, value: View<'_>);
     /// A message.
-    fn message<M: Table>(&mut self, entry: &'static Entry, place: Place, value: &impl Describe<M>);
-    /// The end of a list that had values.
+    fn message<M: Table>(
+        &mut self,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+        value: &impl Describe<M>,
+    );
+    /// The end of a non-empty list.
     fn end_list(&mut self);
-    /// A field is absent that means something then.
-    fn absent(&mut self, entry: &'static Entry, default: View<'static>);
-    /// All fields of the message that is being written.
+    /// An absent field with a default.
+    fn absent(&mut self, entry: &'static FieldInfo, default: View<'static>);
+    /// All fields of the current message.
     fn whole(&mut self, message: &dyn Message);
 }
 
-/// The fields of one message, which are said one after the other: each has a method of its name.
+/// The fields of one message, to be put in order: each has a method of its name.
 #[derive(Debug)]
 pub struct Fields<'a, M, O> {
     out: &'a mut O,
@@ -80,38 +88,42 @@ pub struct Fields<'a, M, O> {
 }
 
 impl<'a, M: Table, O: Output> Fields<'a, M, O> {
-    /// Writes all that this value says.
+    /// Puts all fields of this value.
     #[inline]
-    pub(crate) fn say_all(out: &'a mut O, value: &impl Describe<M>) {
+    pub(crate) fn put_all(out: &'a mut O, value: &impl Describe<M>) {
         let mut fields = Self {
             out,
             last: 0,
             message: PhantomData,
         };
         value.describe(&mut fields);
-        fields.pass_over(u32::MAX);
+        fields.put_absent_below(u32::MAX);
     }
 
-    /// One field.
+    /// Puts one field.
     #[inline]
-    pub(crate) fn say<T>(&mut self, entry: &'static Entry, value: impl Gives<T>) -> &mut Self {
+    pub(crate) fn put<T>(
+        &mut self,
+        entry: &'static FieldInfo,
+        value: impl IntoField<T>,
+    ) -> &mut Self {
         debug_assert!(entry.number > self.last, "{} is said too late", entry.name);
-        self.pass_over(entry.number);
-        if value.give(self.out, entry, Place::Alone) {
+        self.put_absent_below(entry.number);
+        if value.put_into(self.out, entry, ListPosition::Alone) {
             self.last = entry.number;
         }
         self
     }
 
-    /// All fields of a message that is there.
-    pub(crate) fn say_message(&mut self, message: &dyn Message) {
+    /// Puts all fields of an existing message.
+    pub(crate) fn put_message(&mut self, message: &dyn Message) {
         self.out.whole(message);
         self.last = u32::MAX;
     }
 
-    /// All fields below this number that were not said are absent.
+    /// Reports the fields below this number that were not put as absent.
     #[inline]
-    fn pass_over(&mut self, number: u32) {
+    fn put_absent_below(&mut self, number: u32) {
         if !M::HAS_DEFAULTS {
             return;
         }
@@ -125,24 +137,40 @@ impl<'a, M: Table, O: Output> Fields<'a, M, O> {
     }
 }
 
-/// What can be given where a field of type `T` is written. The type is the field's own without boxes: `Option<Label>`, `Vec<Resource>`.
-pub trait Gives<T> {
-    /// Writes it. Whether there was a value.
-    fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool;
+/// A value that can be put into a field of type `T`, the field's type without boxes:
+/// `Option<Label>`, `Vec<Resource>`.
+pub trait IntoField<T> {
+    /// Writes it; returns whether there was a value.
+    fn put_into<O: Output>(
+        self,
+        out: &mut O,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+    ) -> bool;
 }
 
-impl<M: Table, D: Describe<M>> Gives<M> for D {
+impl<M: Table, D: Describe<M>> IntoField<M> for D {
     #[inline]
-    fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
-        out.message::<M>(entry, place, &self);
+    fn put_into<O: Output>(
+        self,
+        out: &mut O,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+    ) -> bool {
+        out.message::<M>(entry, position, &self);
         true
     }
 }
 
-impl<T, G: Gives<T>> Gives<Option<T>> for Option<G> {
+impl<T, G: IntoField<T>> IntoField<Option<T>> for Option<G> {
     #[inline]
-    fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
-        self.is_some_and(|value| value.give(out, entry, place))
+    fn put_into<O: Output>(
+        self,
+        out: &mut O,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+    ) -> bool {
+        self.is_some_and(|value| value.put_into(out, entry, position))
     }
 }
 
@@ -150,16 +178,16 @@ impl<T, G: Gives<T>> Gives<Option<T>> for Option<G> {
 #[derive(Clone, Copy, Debug)]
 pub struct Each<I>(pub I);
 
-impl<T, I: IntoIterator<Item: Gives<T>>> Gives<Vec<T>> for Each<I> {
+impl<T, I: IntoIterator<Item: IntoField<T>>> IntoField<Vec<T>> for Each<I> {
     #[inline]
-    fn give<O: Output>(self, out: &mut O, entry: &'static Entry, _: Place) -> bool {
-        let mut place = Place::First;
+    fn put_into<O: Output>(self, out: &mut O, entry: &'static FieldInfo, _: ListPosition) -> bool {
+        let mut position = ListPosition::First;
         for value in self.0 {
-            if value.give(out, entry, place) {
-                place = Place::Next;
+            if value.put_into(out, entry, position) {
+                position = ListPosition::Next;
             }
         }
-        let is_some = place == Place::Next;
+        let is_some = position == ListPosition::Next;
         if is_some {
             out.end_list();
         }
@@ -167,20 +195,25 @@ impl<T, I: IntoIterator<Item: Gives<T>>> Gives<Vec<T>> for Each<I> {
     }
 }
 
-impl<T, G: Gives<T>> Gives<Vec<T>> for Vec<G> {
-    fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
-        Each(self).give(out, entry, place)
+impl<T, G: IntoField<T>> IntoField<Vec<T>> for Vec<G> {
+    fn put_into<O: Output>(
+        self,
+        out: &mut O,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+    ) -> bool {
+        Each(self).put_into(out, entry, position)
     }
 }
 
-/// What is no message.
+/// Types that are not messages.
 macro_rules! leaves {
     ($($given:ty as $type:ty: $value:ident => $view:expr;)*) => {$(
-        impl Gives<$type> for $given {
+        impl IntoField<$type> for $given {
             #[inline]
-            fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
+            fn put_into<O: Output>(self, out: &mut O, entry: &'static FieldInfo, position: ListPosition) -> bool {
                 let $value = &self;
-                out.leaf(entry, place, $view);
+                out.leaf(entry, position, $view);
                 true
             }
         }
@@ -200,26 +233,31 @@ leaves! {
     Bytes as Bytes: value => View::Bytes(value);
 }
 
-/// Makes the message itself.
-struct Made<'a>(&'a mut dyn Message);
+/// Builds the message itself.
+struct MessageBuilder<'a>(&'a mut dyn Message);
 
-impl Output for Made<'_> {
-    fn leaf(&mut self, entry: &'static Entry, _: Place, value: View<'_>) {
+impl Output for MessageBuilder<'_> {
+    fn leaf(&mut self, entry: &'static FieldInfo, _: ListPosition, value: View<'_>) {
         if let Some(field) = self.0.field_mut(entry.number) {
             put(field, "", value);
         }
     }
 
-    fn message<M: Table>(&mut self, entry: &'static Entry, _: Place, value: &impl Describe<M>) {
+    fn message<M: Table>(
+        &mut self,
+        entry: &'static FieldInfo,
+        _: ListPosition,
+        value: &impl Describe<M>,
+    ) {
         let field = self.0.field_mut(entry.number);
         if let Some(message) = field.and_then(Field::open) {
-            Fields::say_all(&mut Made(message), value);
+            Fields::put_all(&mut MessageBuilder(message), value);
         }
     }
 
     fn end_list(&mut self) {}
 
-    fn absent(&mut self, _: &'static Entry, _: View<'static>) {}
+    fn absent(&mut self, _: &'static FieldInfo, _: View<'static>) {}
 
     fn whole(&mut self, message: &dyn Message) {
         copy(message, self.0);
@@ -235,11 +273,11 @@ fn copy(from: &dyn Message, to: &mut dyn Message) {
     }
 }
 
-/// Puts one more value into a field.
+/// Adds one value to a field.
 fn put(field: &mut dyn Field, key: &str, value: View<'_>) {
     if field.label() == Label::Map {
-        if let Some(place) = field.entry(key) {
-            put(place, "", value);
+        if let Some(position) = field.entry(key) {
+            put(position, "", value);
         }
         return;
     }
@@ -259,6 +297,6 @@ fn put(field: &mut dyn Field, key: &str, value: View<'_>) {
         }
         View::EmptyList => return,
     };
-    // What a message shows of its own kind it takes.
+    // Cannot fail: the value has the field's type.
     let _ = field.take(leaf);
 }

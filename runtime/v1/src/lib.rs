@@ -1,32 +1,34 @@
-//! The words of the v1 HTTP API, as frameworks, executors and tools written for Mesos speak them (SPEC 2).
+//! The messages of Mesos' v1 HTTP API: encoding, decoding and conversion.
 //!
-//! [`schema`] has the messages, each described once. [`json`] and [`protobuf`] read and write them, also straight from what has their
-//! values ([`describe`]) and again as they were written before ([`pieces`], of which [`parts`] are sent), [`recordio`] puts them into streams,
-//! [`convert`] says what they are in the words of `protocol`, [`v0`] what of them the older pages show, and [`media`] which form a request has and which it wants.
-//! Pure: nothing here knows HTTP, an actor, a clock or I/O.
+//! [`schema`] defines the messages. [`json`] and [`protobuf`] decode and encode them; values can
+//! also be encoded directly ([`describe`]), and unchanged parts of an earlier answer are reused
+//! ([`answer_cache`], [`body_parts`]). [`recordio`] frames them in streams. [`convert`] maps them
+//! to and from the types of `protocol`, [`v0`] has the shared parts of the older pages, and
+//! [`media`] negotiates content types. Pure: no HTTP, actors, clock or I/O.
 //!
 //! ```
-//! use meros_v1::convert::scheduler::{Said, said};
+//! use meros_v1::convert::scheduler::{SchedulerCall, decode};
 //! use meros_v1::{Form, Limits};
 //!
 //! let body = br#"{"framework_id": {"value": "m-0007"}, "type": "TEARDOWN"}"#;
 //! let call = Form::Json.read(body, Limits::default())?;
-//! let Said::TearDown(leaving) = said(&call)?.said else { unreachable!() };
-//! assert_eq!(leaving.framework_id.as_str(), "m-0007");
+//! let SchedulerCall::TearDown(teardown) = decode(&call)?.call else { unreachable!() };
+//! assert_eq!(teardown.framework_id.as_str(), "m-0007");
 //!
-//! let refused = said(&Form::Json.read(br#"{"type": "TEARDOWN"}"#, Limits::default())?).unwrap_err();
+//! let body = br#"{"type": "TEARDOWN"}"#;
+//! let refused = decode(&Form::Json.read(body, Limits::default())?).unwrap_err();
 //! assert!(refused.to_string().ends_with("Expecting 'framework_id' to be present"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod answer_cache;
+pub mod body_parts;
 pub mod convert;
 pub mod describe;
 pub mod json;
 pub mod limits;
 pub mod media;
 pub mod message;
-pub mod parts;
-pub mod pieces;
 pub mod protobuf;
 pub mod recordio;
 pub mod schema;
@@ -37,6 +39,6 @@ pub use media::{Content, Form};
 pub use message::Message;
 pub use resources::Invalid;
 
-/// The version of Mesos whose pages and APIs are served. Clients choose by it which of them they use,
-/// so it stands wherever Mesos has its own version; ours is `meros_version` beside it.
+/// The version of Mesos whose pages and APIs are served. It stands wherever Mesos has its version,
+/// since clients select features by it; ours is `meros_version` beside it.
 pub const MESOS_VERSION: &str = "1.11.0";

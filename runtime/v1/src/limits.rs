@@ -1,26 +1,26 @@
-//! How much a message may cost to read: its depth, and the memory it takes once it is read.
+//! Limits for decoding a message: nesting depth and decoded memory.
 //!
-//! What is read is charged before it is kept, so that a short text which stands for much (`[{},{},{},...]`) is refused in time. The length of
-//! the text or bytes themselves is for whoever takes them from the wire to bound.
+//! Values are charged before they are stored, so a short text with a large decoded form
+//! (`[{},{},{},...]`) is refused in time. Callers bound the encoded length themselves.
 
 use resources::{Invalid, excerpt};
 
 use crate::message::Field;
 
-/// The value of what takes too much memory.
+/// The value in the error for excessive memory.
 const TOO_MUCH: &str = "too much";
 
-/// What reading one message may cost.
+/// Limits for decoding one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Messages within messages.
+    /// Maximum nesting depth.
     pub depth: usize,
-    /// Memory of the message once it is read, in bytes.
+    /// Maximum bytes of the decoded message.
     pub memory: usize,
 }
 
 impl Default for Limits {
-    /// 64 messages deep, 64 MiB: far above what a scheduler says, and nothing that a master would notice.
+    /// 64 levels and 64 MiB: far above the calls of schedulers, and harmless to a master.
     fn default() -> Self {
         Self {
             depth: 64,
@@ -30,18 +30,18 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Whether this was refused because it takes more memory than these allow.
+    /// Whether this error says that the memory limit was exceeded.
     pub fn is_too_much(&self, bad: &Invalid) -> bool {
         bad.value == TOO_MUCH && bad.expected == self.expected()
     }
 
     fn expected(&self) -> String {
         let memory = self.memory;
-        format!("a message that takes at most {memory} bytes of memory once it is read")
+        format!("a message of at most {memory} decoded bytes")
     }
 }
 
-/// What is left of the limits.
+/// The remaining limits.
 #[derive(Debug)]
 pub(crate) struct Allowance {
     limits: Limits,
@@ -58,7 +58,7 @@ impl Allowance {
         }
     }
 
-    /// One more value of this field, with so many bytes of text in it.
+    /// Charges one more value of this field with `bytes` bytes of text.
     pub(crate) fn charge(&mut self, field: &dyn Field, bytes: usize) -> Result<(), Invalid> {
         let cost = field.weight().saturating_add(bytes);
         match self.memory.checked_sub(cost) {
@@ -70,7 +70,7 @@ impl Allowance {
         }
     }
 
-    /// One message deeper. [`Allowance::leave`] comes back.
+    /// Enters a nested message; [`Allowance::leave`] leaves it.
     pub(crate) fn enter(&mut self) -> Result<(), Invalid> {
         match self.depth.checked_sub(1) {
             Some(rest) => {
@@ -89,30 +89,30 @@ impl Allowance {
     }
 }
 
-/// Which fields of a message were there, a bit for each place of its table.
+/// The fields that were present, as a bit for each table index.
 #[derive(Default)]
 pub(crate) struct Seen(u128);
 
 impl Seen {
-    /// The field at this place of the table was there.
-    pub(crate) fn mark(&mut self, place: usize) {
-        self.0 |= 1 << place;
+    /// Marks the field at this table index.
+    pub(crate) fn mark(&mut self, index: usize) {
+        self.0 |= 1 << index;
     }
 
-    /// Whether it was.
-    pub(crate) fn has(&self, place: usize) -> bool {
-        self.0 & (1 << place) != 0
+    /// Whether the field at this table index is marked.
+    pub(crate) fn has(&self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
     }
 
-    /// Refuses a message of which a required field was not there.
+    /// Refuses a message without a required field.
     pub(crate) fn check(&self, message: &dyn crate::message::Message) -> Result<(), Invalid> {
         use crate::message::Label;
-        for (place, entry) in message.table().iter().enumerate() {
+        for (index, entry) in message.table().iter().enumerate() {
             let required = || {
                 let field = message.field(entry.number);
                 field.is_some_and(|field| field.label() == Label::Required)
             };
-            if !self.has(place) && required() {
+            if !self.has(index) && required() {
                 let expected = "a value, since the field is required";
                 return Err(Invalid::new(entry.name, "absent or not known", expected));
             }
@@ -121,12 +121,12 @@ impl Seen {
     }
 }
 
-/// The place of a key in a map, as an error shows it: keys are a stranger's words, and as long as these like.
+/// A map key in an error's path, shortened: clients choose its length.
 pub(crate) fn place_of(key: &str) -> String {
     format!("[{}]", excerpt(key))
 }
 
-/// The error, seen from what holds the field: `outer` is a name, or `[place]` in a list or a map.
+/// Adds the enclosing field to an error's path: a name, or `[index]` of a list or map.
 pub(crate) fn within(mut bad: Invalid, outer: &str) -> Invalid {
     bad.field = match bad.field.as_str() {
         "" => outer.to_owned(),

@@ -1,25 +1,25 @@
-//! In which form a request comes, and in which its answer is wanted (SPEC 2.1): `Content-Type`, `Accept`, and the id of a stream.
+//! Negotiates content types: `Content-Type`, `Accept`, and the stream id.
 //!
-//! Plain functions of header values. What they refuse says what was expected of the header, and which status that is.
+//! Pure functions of header values. Errors name the header, the expected value and the HTTP status.
 
 use resources::Invalid;
 
+use crate::answer_cache::AnswerWriter;
 use crate::describe::Describe;
 use crate::limits::Limits;
 use crate::message::{Message, Table};
-use crate::pieces::Keeper;
 use crate::{json, protobuf};
 
-/// The header that names a scheduler's stream.
+/// The header with a scheduler's stream id.
 pub const STREAM_ID: &str = "Mesos-Stream-Id";
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/x-protobuf";
 const RECORDIO: &str = "application/recordio";
-/// What is read, as messages name it.
+/// The supported types, for error messages.
 pub const FORMS: &str = "application/json or application/x-protobuf";
 
-/// How one message is written.
+/// Encoding of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `application/json`.
@@ -29,7 +29,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// Its name in headers.
+    /// Its media type.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => JSON,
@@ -37,7 +37,7 @@ impl Form {
         }
     }
 
-    /// The message in these bytes.
+    /// Decodes a message.
     pub fn read<M: Message + Default>(self, bytes: &[u8], limits: Limits) -> Result<M, Invalid> {
         match self {
             Self::Json => json::read(bytes, limits),
@@ -45,7 +45,7 @@ impl Form {
         }
     }
 
-    /// The bytes of this message.
+    /// Encodes a message.
     pub fn write(self, message: &dyn Message) -> Vec<u8> {
         match self {
             Self::Json => json::write(message),
@@ -53,35 +53,35 @@ impl Form {
         }
     }
 
-    /// The bytes of what is the message `M` by its description: those of the message.
+    /// Encodes a value that describes the message `M`, with the bytes of that message.
     pub fn describe<M: Table>(self, value: &impl Describe<M>) -> Vec<u8> {
-        self.describe_again(value, None)
+        self.describe_cached(value, None)
     }
 
-    /// The same; what this keeper knows is copied.
-    pub fn describe_again<M: Table>(
+    /// Same, with cached values from `writer`.
+    pub fn describe_cached<M: Table>(
         self,
         value: &impl Describe<M>,
-        keeper: Option<&mut Keeper>,
+        writer: Option<&mut AnswerWriter>,
     ) -> Vec<u8> {
         match self {
-            Self::Json => json::describe(value, keeper),
-            Self::Protobuf => protobuf::describe(value, keeper),
+            Self::Json => json::describe(value, writer),
+            Self::Protobuf => protobuf::describe(value, writer),
         }
     }
 }
 
-/// What is in a body.
+/// The content of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// One message.
     One(Form),
-    /// `application/recordio`: messages one after the other.
+    /// `application/recordio`: a stream of messages.
     Stream(Form),
 }
 
 impl Content {
-    /// How its messages are written.
+    /// The encoding of its messages.
     pub fn form(self) -> Form {
         match self {
             Self::One(form) | Self::Stream(form) => form,
@@ -89,35 +89,35 @@ impl Content {
     }
 }
 
-/// Headers that cannot be served, in the words of Mesos.
+/// Unsupported headers, with the messages of Mesos.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum HeaderError {
     /// 400: a header is missing.
     #[error("Expecting '{header}' to be {expected}")]
     Absent {
         /// Its name.
         header: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
-    /// 406: no answer has a form that is wanted.
+    /// 406: no accepted type is supported.
     #[error("Expecting '{header}' to allow 'application/x-protobuf' or 'application/json'")]
     NotAcceptable {
-        /// Where the wanted form stands.
+        /// Its name.
         header: &'static str,
     },
-    /// 415: the body has a form that is not read here.
+    /// 415: the body's type is not supported.
     #[error("Expecting '{header}' of {expected}")]
     Unsupported {
-        /// Where the form stands.
+        /// Its name.
         header: &'static str,
-        /// What is read.
+        /// The supported types.
         expected: &'static str,
     },
 }
 
-impl Refused {
-    /// The status to answer with.
+impl HeaderError {
+    /// The HTTP status.
     pub fn status(&self) -> u16 {
         match self {
             Self::Absent { .. } => 400,
@@ -127,36 +127,36 @@ impl Refused {
     }
 }
 
-/// What is in the body of a request with these values of `Content-Type` and `Message-Content-Type`.
-pub fn content_type(whole: Option<&str>, message: Option<&str>) -> Result<Content, Refused> {
+/// The content of a request with these values of `Content-Type` and `Message-Content-Type`.
+pub fn content_type(whole: Option<&str>, message: Option<&str>) -> Result<Content, HeaderError> {
     if whole.is_some_and(|whole| is(media_type(whole), RECORDIO)) {
         let (header, expected) = ("Message-Content-Type", "set for streaming requests");
-        let message = message.ok_or(Refused::Absent { header, expected })?;
+        let message = message.ok_or(HeaderError::Absent { header, expected })?;
         return form_of(header, message).map(Content::Stream);
     }
     let (header, expected) = ("Content-Type", "present");
-    let whole = whole.ok_or(Refused::Absent { header, expected })?;
+    let whole = whole.ok_or(HeaderError::Absent { header, expected })?;
     form_of(header, whole).map(Content::One)
 }
 
-fn form_of(header: &'static str, value: &str) -> Result<Form, Refused> {
+fn form_of(header: &'static str, value: &str) -> Result<Form, HeaderError> {
     let form = [Form::Json, Form::Protobuf]
         .into_iter()
         .find(|form| is(media_type(value), form.media_type()));
-    form.ok_or(Refused::Unsupported {
+    form.ok_or(HeaderError::Unsupported {
         header,
         expected: FORMS,
     })
 }
 
-/// In which form one message is wanted by a request with this value of `Accept`; JSON if it does not say. A stream of scheduler or
-/// executor events is negotiated so too: its own type is that of the messages in it.
-pub fn accept(value: Option<&str>) -> Result<Form, Refused> {
+/// The encoding that this value of `Accept` selects for one message; JSON by default. Streams of
+/// scheduler and executor events use it too, since their content type names their messages.
+pub fn accept(value: Option<&str>) -> Result<Form, HeaderError> {
     accept_form("Accept", value)
 }
 
-/// In which form messages are wanted by a request that may be answered with a stream, with these values of `Accept` and `Message-Accept`.
-pub fn accept_stream(whole: Option<&str>, message: Option<&str>) -> Result<Content, Refused> {
+/// The encoding, and whether to stream, for these values of `Accept` and `Message-Accept`.
+pub fn accept_stream(whole: Option<&str>, message: Option<&str>) -> Result<Content, HeaderError> {
     let stream = whole.map_or(0.0, |whole| weight(whole, RECORDIO));
     let one = [JSON, PROTOBUF].map(|media| whole.map_or(1.0, |whole| weight(whole, media)));
     if stream > 0.0 && stream > one[0].max(one[1]) {
@@ -165,13 +165,13 @@ pub fn accept_stream(whole: Option<&str>, message: Option<&str>) -> Result<Conte
     accept_form("Accept", whole).map(Content::One)
 }
 
-fn accept_form(header: &'static str, value: Option<&str>) -> Result<Form, Refused> {
+fn accept_form(header: &'static str, value: Option<&str>) -> Result<Form, HeaderError> {
     let Some(value) = value else {
         return Ok(Form::Json);
     };
     let (json, protobuf) = (weight(value, JSON), weight(value, PROTOBUF));
     if json <= 0.0 && protobuf <= 0.0 {
-        return Err(Refused::NotAcceptable { header });
+        return Err(HeaderError::NotAcceptable { header });
     }
     Ok(if protobuf > json {
         Form::Protobuf
@@ -180,7 +180,7 @@ fn accept_form(header: &'static str, value: Option<&str>) -> Result<Form, Refuse
     })
 }
 
-/// How much a list of media types wants this one, from 0 (not at all) to 1. The most exact of its ranges counts.
+/// The weight of a media type in a list, from 0 to 1. Its most specific range counts.
 fn weight(list: &str, media: &str) -> f32 {
     let group = media.split('/').next().unwrap_or_default();
     let exactness = |range: &str| match range {
@@ -197,7 +197,7 @@ fn weight(list: &str, media: &str) -> f32 {
     let ranges = list
         .split(',')
         .map(|range| (exactness(media_type(range)), range));
-    // Of two that are as exact the first counts.
+    // Of equally specific ranges the first counts.
     let best = ranges.rev().max_by_key(|(exactness, _)| *exactness);
     match best {
         Some((1.., range)) => quality(range),
@@ -205,7 +205,7 @@ fn weight(list: &str, media: &str) -> f32 {
     }
 }
 
-/// The `q` of a range; 1 if it has none, 0 if it is no number from 0 to 1.
+/// The `q` of a range; 1 by default, 0 if it is not a number from 0 to 1.
 fn quality(range: &str) -> f32 {
     let parameters = range
         .split(';')
@@ -242,7 +242,7 @@ mod tests {
 
     /// SPEC 2.1.
     #[test]
-    fn a_body_is_json_protobuf_or_a_stream_of_either() {
+    fn content_types_select_json_protobuf_or_recordio() {
         let one = |value| content_type(Some(value), None);
         assert_eq!(one("application/json"), Ok(Content::One(Form::Json)));
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_another_form_is_refused_with_what_was_expected() {
+    fn other_content_types_are_refused() {
         for (whole, message, status, words) in [
             (None, None, 400, "Expecting 'Content-Type' to be present"),
             (
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_has_the_form_that_is_wanted_most_and_otherwise_json() {
+    fn the_preferred_encoding_wins_and_json_is_the_default() {
         for (value, form) in [
             (None, Form::Json),
             (Some("*/*"), Form::Json),
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_is_given_to_those_who_want_one() {
+    fn streams_are_chosen_by_weight() {
         let accept = accept_stream;
         let recordio = Some("application/recordio");
         assert_eq!(accept(recordio, None), Ok(Content::Stream(Form::Json)));

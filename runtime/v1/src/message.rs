@@ -1,45 +1,46 @@
-//! How a message of the v1 API is described: once, as a struct whose fields have numbers.
+//! Describes each v1 message once, as a struct with numbered fields.
 //!
-//! `messages!` makes of each description a struct and a [`Message`], through which `json` and `protobuf` read and write every
-//! message with the same few functions. A field's Rust type is its rule: a plain type is required, `Option` is optional, `Vec` is
-//! repeated, `BTreeMap` is a map. This file knows no bytes and no JSON.
+//! `messages!` generates the struct and its [`Message`] impl, through which `json` and `protobuf`
+//! process all messages with the same few functions. A field's Rust type is its rule: a plain type
+//! is required, `Option` is optional, `Vec` is repeated, `BTreeMap` is a map. Knows neither bytes
+//! nor JSON.
 
 mod values;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-/// The most fields of a message: as many as the bits by which a reader notes which were there.
+/// Maximum fields of a message: the bits of `Seen`.
 const FIELDS_MAX: usize = 128;
 
-/// A message of the v1 API, seen as its fields.
+/// A message of the v1 API, as its fields.
 pub trait Message: Debug + Send + Sync {
-    /// Its fields, by rising number.
-    fn table(&self) -> &'static [Entry];
-    /// The field with this number, if there is one.
+    /// Its fields, by ascending number.
+    fn table(&self) -> &'static [FieldInfo];
+    /// The field with this number, if any.
     fn field(&self, number: u32) -> Option<&dyn Field>;
-    /// The field with this number, to read values into.
+    /// The field with this number, for reading values into it.
     fn field_mut(&mut self, number: u32) -> Option<&mut dyn Field>;
 }
 
-/// What a message says about one of its fields.
+/// Metadata of one field.
 #[derive(Debug)]
-pub struct Entry {
-    /// Its number in protobuf.
+pub struct FieldInfo {
+    /// Its protobuf number.
     pub number: u32,
-    /// Its name in JSON.
+    /// Its JSON name.
     pub name: &'static str,
-    /// The same as it stands behind another field: with a comma before it, in quotes, and a colon after it.
+    /// Its JSON key after another field: `,"name":`.
     pub key: &'static [u8],
-    /// What an absent field means; JSON says it for readers that do not know.
+    /// The value that its absence means; JSON writes it explicitly.
     pub default: Option<View<'static>>,
 }
 
-/// A type of messages: its fields.
+/// The fields of a message type.
 pub trait Table {
-    /// By rising number.
-    const TABLE: &'static [Entry];
-    /// Whether one of them means something when it is absent.
+    /// By ascending number.
+    const TABLE: &'static [FieldInfo];
+    /// Whether a field has a default.
     const HAS_DEFAULTS: bool = has_defaults(Self::TABLE);
 }
 
@@ -52,45 +53,45 @@ pub enum Label {
     Optional,
     /// Any number.
     Repeated,
-    /// Any number, by text.
+    /// Any number, by text key.
     Map,
 }
 
-/// What the values of a field are.
+/// The type of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true` or `false`.
     Bool,
-    /// A whole number of 32 bits.
+    /// A 32-bit integer.
     I32,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     I64,
-    /// A whole number of 32 bits, not negative.
+    /// An unsigned 32-bit integer.
     U32,
-    /// A whole number of 64 bits, not negative.
+    /// An unsigned 64-bit integer.
     U64,
-    /// A number.
+    /// A floating-point number.
     F64,
     /// Text.
     Text,
     /// Bytes.
     Bytes,
-    /// One of a list of names.
+    /// A value of an enum.
     Enum,
     /// A message.
     Message,
 }
 
-/// One value of a field, to be written.
+/// One value of a field, to be encoded.
 #[derive(Clone, Copy, Debug)]
 pub enum View<'a> {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Signed(i64),
-    /// A whole number that is not negative.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A number.
+    /// A floating-point number.
     F64(f64),
     /// Text.
     Text(&'a str),
@@ -100,20 +101,20 @@ pub enum View<'a> {
     Enum(i32, &'static str),
     /// A message.
     Message(&'a dyn Message),
-    /// A list without values, for readers that index it. No value of a field is one.
+    /// An empty list, for readers that index it. Only used as a default.
     EmptyList,
 }
 
-/// One value that was read and is no message.
+/// One decoded value that is not a message.
 #[derive(Clone, Copy, Debug)]
 pub enum Leaf<'a> {
     /// `true` or `false`.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Signed(i64),
-    /// A whole number that is not negative.
+    /// An unsigned integer.
     Unsigned(u64),
-    /// A number.
+    /// A floating-point number.
     F64(f64),
     /// Text.
     Text(&'a str),
@@ -123,28 +124,29 @@ pub enum Leaf<'a> {
 
 /// The values of one field.
 pub trait Field {
-    /// How many it may have.
+    /// How many values it may have.
     fn label(&self) -> Label;
-    /// What they are.
+    /// The type of its values.
     fn kind(&self) -> Kind;
-    /// How many there are.
+    /// How many values it has.
     fn count(&self) -> usize;
-    /// Memory that one more of them takes, in bytes, beside the text or bytes in it.
+    /// Memory of one more value in bytes, without the text or bytes in it.
     fn weight(&self) -> usize;
-    /// Shows each; in a map with its key.
+    /// Visits each value; in a map with its key.
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>));
-    /// Takes a value that is no message. `false`: it is an enum's, of a name or number that is not known, and was left out. An error says
-    /// what was expected.
+    /// Adds a value that is not a message. `false` for an unknown enum value, which is skipped. The
+    /// error is the expected value.
     fn take(&mut self, leaf: Leaf<'_>) -> Result<bool, &'static str>;
-    /// The message to read into: a new one in a list, otherwise the one that is there. `None` if the values are no messages.
+    /// The message to decode into: a new one in a list, otherwise the existing one. `None` if the
+    /// values are not messages.
     fn open(&mut self) -> Option<&mut dyn Message>;
-    /// In a map, where the value of this key is.
+    /// In a map, the value of this key, to decode into.
     fn entry(&mut self, key: &str) -> Option<&mut dyn Field>;
 }
 
 /// The type of a field.
 pub trait Plain {
-    /// The same without boxes.
+    /// The same type without boxes.
     type Plain;
 }
 
@@ -164,19 +166,19 @@ impl<S: Single> Plain for BTreeMap<String, S> {
     type Plain = BTreeMap<String, S::Unboxed>;
 }
 
-/// A type that one value can have.
+/// The type of one value.
 pub trait Single: Default + Debug + Send + Sync {
-    /// What it is.
+    /// Its kind.
     const KIND: Kind;
-    /// The type itself, if it is in a box.
+    /// The type without its box, if it has one.
     type Unboxed;
-    /// Memory that it keeps elsewhere, in bytes.
+    /// Heap memory of a value, in bytes.
     const ELSEWHERE: usize = 0;
-    /// To be written.
+    /// The value, to be encoded.
     fn view(&self) -> View<'_>;
-    /// The value of this leaf; `None` if it is a value of the enum that is not known.
+    /// Converts a decoded value; `None` for an unknown enum value.
     fn read(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str>;
-    /// If it is a message: that.
+    /// The value as a message, if it is one.
     fn message(&mut self) -> Option<&mut dyn Message> {
         None
     }
@@ -184,10 +186,10 @@ pub trait Single: Default + Debug + Send + Sync {
 
 /// An enum of the v1 API.
 pub trait Enum: Sized + Copy + 'static {
-    /// All values, by rising number, with their names.
+    /// All values with number and name, by ascending number.
     const VALUES: &'static [(Self, i32, &'static str)];
 
-    /// The value that is called so.
+    /// The value with this name.
     fn by_name(name: &str) -> Option<Self> {
         let found = Self::VALUES.iter().find(|(_, _, own)| *own == name);
         found.map(|(value, _, _)| *value)
@@ -201,7 +203,7 @@ pub trait Enum: Sized + Copy + 'static {
         found.map(|(value, _, _)| *value)
     }
 
-    /// The value that this leaf names or numbers; `None` if it is not known.
+    /// The value with this name or number; `None` if unknown.
     fn from_leaf(leaf: Leaf<'_>) -> Result<Option<Self>, &'static str> {
         match leaf {
             Leaf::Text(name) => Ok(Self::by_name(name)),
@@ -316,7 +318,7 @@ impl<S: Single> Field for BTreeMap<String, S> {
         self.len()
     }
     fn weight(&self) -> usize {
-        // A node of the tree has room for eleven, of which at least one is used.
+        // A node of the tree has room for eleven entries, of which at least one is used.
         11 * (size_of::<String>() + size_of::<S>()) + S::ELSEWHERE
     }
     fn each(&self, visit: &mut dyn FnMut(&str, View<'_>)) {
@@ -330,7 +332,7 @@ impl<S: Single> Field for BTreeMap<String, S> {
         None
     }
     fn entry(&mut self, key: &str) -> Option<&mut dyn Field> {
-        // A key that comes again counts as it came last.
+        // The last value of a repeated key counts.
         let value = self.entry(key.to_owned()).or_default();
         *value = S::default();
         Some(value)
@@ -352,7 +354,7 @@ impl<S: Single> Single for Box<S> {
     }
 }
 
-/// A field's name without the mark that Rust puts before a word of its own (`r#type`).
+/// A field's name without Rust's raw prefix (`r#type`).
 pub(crate) const fn bare(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', ..] => name.split_at(2).1,
@@ -360,52 +362,52 @@ pub(crate) const fn bare(name: &'static str) -> &'static str {
     }
 }
 
-/// A field's name as a key of JSON that stands behind another.
+/// A field's name as a JSON key after another field.
 pub(crate) const fn key<const LENGTH: usize>(name: &str) -> [u8; LENGTH] {
     let (mut key, name) = ([0; LENGTH], name.as_bytes());
     (key[0], key[1]) = (b',', b'"');
-    let mut place = 0;
-    while place < name.len() {
-        key[2 + place] = name[place];
-        place += 1;
+    let mut index = 0;
+    while index < name.len() {
+        key[2 + index] = name[index];
+        index += 1;
     }
-    (key[2 + place], key[3 + place]) = (b'"', b':');
+    (key[2 + index], key[3 + index]) = (b'"', b':');
     key
 }
 
-/// The entry with this number; a field without one is not compiled.
-pub(crate) const fn numbered(table: &'static [Entry], number: u32) -> &'static Entry {
-    let mut place = 0;
-    while table[place].number != number {
-        place += 1;
+/// The entry with this number. Fails to compile if there is none.
+pub(crate) const fn numbered(table: &'static [FieldInfo], number: u32) -> &'static FieldInfo {
+    let mut index = 0;
+    while table[index].number != number {
+        index += 1;
     }
-    &table[place]
+    &table[index]
 }
 
-const fn has_defaults(table: &[Entry]) -> bool {
-    let mut place = 0;
-    while place < table.len() {
-        if table[place].default.is_some() {
+const fn has_defaults(table: &[FieldInfo]) -> bool {
+    let mut index = 0;
+    while index < table.len() {
+        if table[index].default.is_some() {
             return true;
         }
-        place += 1;
+        index += 1;
     }
     false
 }
 
-/// This table, if it is one; a wrong one is not compiled.
-pub(crate) const fn checked(table: &'static [Entry]) -> &'static [Entry] {
+/// Checks the table at compile time.
+pub(crate) const fn checked(table: &'static [FieldInfo]) -> &'static [FieldInfo] {
     assert!(table.len() <= FIELDS_MAX, "a message has too many fields");
-    let mut place = 1;
-    while place < table.len() {
-        let rises = table[place - 1].number < table[place].number;
+    let mut index = 1;
+    while index < table.len() {
+        let rises = table[index - 1].number < table[index].number;
         assert!(rises, "the numbers of a message's fields do not rise");
-        place += 1;
+        index += 1;
     }
     table
 }
 
-/// What an absent field means, or nothing.
+/// The default of a field, or none.
 macro_rules! default_of {
     () => {
         None
@@ -415,7 +417,8 @@ macro_rules! default_of {
     };
 }
 
-/// Structs of the v1 API: the name of each, and for each field its number, name and type, perhaps with what its absence means.
+/// Defines message structs: the name of each, and number, name and type of each field, optionally
+/// with a default.
 macro_rules! messages {
     ($($(#[$doc:meta])* $name:ident {
         $($(#[$field_doc:meta])* $number:literal $field:ident: $type:ty $(= $default:ident $(($($value:literal),+))?)?,)*
@@ -432,7 +435,7 @@ macro_rules! messages {
         }
 
         impl $crate::message::Table for $name {
-            const TABLE: &'static [$crate::message::Entry] = $crate::message::checked(&[$($crate::message::Entry {
+            const TABLE: &'static [$crate::message::FieldInfo] = $crate::message::checked(&[$($crate::message::FieldInfo {
                 number: $number,
                 name: $crate::message::bare(stringify!($field)),
                 key: {
@@ -445,7 +448,7 @@ macro_rules! messages {
         }
 
         impl $crate::message::Message for $name {
-            fn table(&self) -> &'static [$crate::message::Entry] {
+            fn table(&self) -> &'static [$crate::message::FieldInfo] {
                 <Self as $crate::message::Table>::TABLE
             }
             fn field(&self, number: u32) -> Option<&dyn $crate::message::Field> {
@@ -478,7 +481,7 @@ macro_rules! messages {
 
         impl $crate::describe::Describe<$name> for $name {
             fn describe<O: $crate::describe::Output>(&self, fields: &mut $crate::describe::Fields<'_, $name, O>) {
-                fields.say_message(self);
+                fields.put_message(self);
             }
         }
 
@@ -486,16 +489,16 @@ macro_rules! messages {
             $(
                 #[doc = concat!("Field ", $number, ".")]
                 #[inline]
-                pub fn $field(&mut self, value: impl $crate::describe::Gives<<$type as $crate::message::Plain>::Plain>) -> &mut Self {
-                    const ENTRY: &$crate::message::Entry = $crate::message::numbered(<$name as $crate::message::Table>::TABLE, $number);
-                    self.say(ENTRY, value)
+                pub fn $field(&mut self, value: impl $crate::describe::IntoField<<$type as $crate::message::Plain>::Plain>) -> &mut Self {
+                    const ENTRY: &$crate::message::FieldInfo = $crate::message::numbered(<$name as $crate::message::Table>::TABLE, $number);
+                    self.put(ENTRY, value)
                 }
             )*
         }
     )*};
 }
 
-/// Enums of the v1 API: the name of each, and for each value its name here, its number and its name on the wire.
+/// Defines enums: the name of each, and Rust name, number and wire name of each value.
 macro_rules! enums {
     ($($(#[$doc:meta])* $name:ident {
         $($(#[$value_doc:meta])* $value:ident = $number:literal $text:literal,)*
@@ -512,7 +515,7 @@ macro_rules! enums {
         }
 
         impl $name {
-            /// Its name on the wire.
+            /// Its wire name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$value => $text,)*
@@ -549,15 +552,15 @@ macro_rules! enums {
             }
         }
 
-        impl $crate::describe::Gives<$name> for $name {
+        impl $crate::describe::IntoField<$name> for $name {
             #[inline]
-            fn give<O: $crate::describe::Output>(
+            fn put_into<O: $crate::describe::Output>(
                 self,
                 out: &mut O,
-                entry: &'static $crate::message::Entry,
-                place: $crate::describe::Place,
+                entry: &'static $crate::message::FieldInfo,
+                position: $crate::describe::ListPosition,
             ) -> bool {
-                out.leaf(entry, place, $crate::message::Single::view(&self));
+                out.leaf(entry, position, $crate::message::Single::view(&self));
                 true
             }
         }

@@ -1,7 +1,8 @@
-//! Messages as protobuf (proto2): the bytes of `application/x-protobuf`.
+//! Protobuf (proto2): the bytes of `application/x-protobuf`.
 //!
-//! Numbers, keys and what is to be skipped are read and written by `prost`. Fields that are not known are skipped, enum values that are
-//! not known are as good as absent, and a message without a required field is refused. Never takes more memory than [`Limits`] allow.
+//! `prost` handles integers, keys and skipped fields. Unknown fields are skipped, unknown enum
+//! values count as absent, and a message without a required field is refused. Memory is bounded by
+//! [`Limits`].
 
 mod describe;
 
@@ -14,18 +15,18 @@ use crate::message::{Field, Kind, Label, Leaf, Message, View};
 
 pub use describe::describe;
 
-/// The numbers of key and value in an entry of a map.
+/// The field numbers of key and value in a map entry.
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 
-/// The message in these bytes.
+/// Decodes the message in these bytes.
 pub fn read<M: Message + Default>(bytes: &[u8], limits: Limits) -> Result<M, Invalid> {
     let mut message = M::default();
     read_message(&mut message, bytes, &mut Allowance::new(limits))?;
     Ok(message)
 }
 
-/// The bytes of this message.
+/// Encodes this message.
 pub fn write(message: &dyn Message) -> Vec<u8> {
     let mut bytes = Vec::new();
     write_message(message, &mut bytes);
@@ -42,9 +43,9 @@ fn read_message(
     let mut seen = Seen::default();
     while !bytes.is_empty() {
         let (number, wire) = read_key(&mut bytes)?;
-        let place = table.iter().position(|entry| entry.number == number);
+        let index = table.iter().position(|entry| entry.number == number);
         let field = message.field_mut(number);
-        let (Some(place), Some(field)) = (place, field) else {
+        let (Some(index), Some(field)) = (index, field) else {
             skip(wire, number, &mut bytes)?;
             continue;
         };
@@ -54,10 +55,10 @@ fn read_message(
                 Label::Repeated => within(bad, &format!("[{before}]")),
                 _ => bad,
             };
-            within(bad, table[place].name)
+            within(bad, table[index].name)
         })?;
         if taken {
-            seen.mark(place);
+            seen.mark(index);
         }
     }
     seen.check(message)?;
@@ -65,7 +66,7 @@ fn read_message(
     Ok(())
 }
 
-/// Reads one value, or a packed list of them. Whether one was taken.
+/// Reads one value or a packed list; returns whether any was taken.
 fn read_field(
     field: &mut dyn Field,
     wire: WireType,
@@ -96,7 +97,7 @@ fn read_field(
     ))
 }
 
-/// Reads one value of a kind that is known.
+/// Reads one value of the field's kind.
 fn read_value(
     field: &mut dyn Field,
     bytes: &mut &[u8],
@@ -112,7 +113,7 @@ fn read_value(
             return Ok(true);
         }
         Kind::Bool => Leaf::Bool(read_number(bytes)? != 0),
-        // The lower half counts, whatever a writer of more bits has put above it.
+        // Only the lower 32 bits count, as in protobuf.
         Kind::I32 | Kind::Enum => Leaf::Signed((read_number(bytes)? as i32).into()),
         Kind::I64 => Leaf::Signed(read_number(bytes)? as i64),
         Kind::U32 => Leaf::Unsigned((read_number(bytes)? as u32).into()),
@@ -139,7 +140,7 @@ fn read_value(
         .map_err(|expected| Invalid::new("", "of another type", expected))
 }
 
-/// Reads an entry of a map; its value may stand before its key.
+/// Reads a map entry; the value may precede the key.
 fn read_entry(
     field: &mut dyn Field,
     wire: WireType,
@@ -164,11 +165,11 @@ fn read_entry(
         }
     }
     allowance.charge(field, key.len())?;
-    let Some(place) = field.entry(key) else {
+    let Some(index) = field.entry(key) else {
         return Ok(false);
     };
-    let (wire, mut value) = value.unwrap_or((wire_of(place.kind()), &[0]));
-    read_field(place, wire, &mut value, allowance).map_err(|bad| within(bad, &place_of(key)))
+    let (wire, mut value) = value.unwrap_or((wire_of(index.kind()), &[0]));
+    read_field(index, wire, &mut value, allowance).map_err(|bad| within(bad, &place_of(key)))
 }
 
 fn wire_of(kind: Kind) -> WireType {
@@ -193,7 +194,7 @@ fn read_number(bytes: &mut &[u8]) -> Result<u64, Invalid> {
         .map_err(|error| Invalid::new("", error, "a number of at most 10 bytes"))
 }
 
-/// A length and so many bytes.
+/// Reads a length and that many bytes.
 fn read_piece<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], Invalid> {
     let length = read_number(bytes)?;
     let split = usize::try_from(length)
@@ -214,7 +215,7 @@ fn text(bytes: &[u8]) -> Result<&str, Invalid> {
 fn skip(wire: WireType, number: u32, bytes: &mut &[u8]) -> Result<(), Invalid> {
     encoding::skip_field(wire, number, bytes, DecodeContext::default()).map_err(|error| {
         let field = format!("field {number}");
-        Invalid::new(field, error, "a whole value, though the field is not known")
+        Invalid::new(field, error, "a complete value of the unknown field")
     })
 }
 
@@ -240,7 +241,7 @@ fn write_message(message: &dyn Message, bytes: &mut Vec<u8>) {
 
 fn write_value(number: u32, view: View<'_>, bytes: &mut Vec<u8>) {
     let wire = match view {
-        // In protobuf a list without values is absent.
+        // In protobuf an empty list is absent.
         View::EmptyList => return,
         View::F64(_) => WireType::SixtyFourBit,
         View::Text(_) | View::Bytes(_) | View::Message(_) => WireType::LengthDelimited,
@@ -267,7 +268,7 @@ fn write_piece(piece: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(piece);
 }
 
-/// What `write` writes, with its length before it. Most are below 128 and take the one byte that was left for them.
+/// Writes a length-prefixed value. Most lengths are below 128 and fit the one reserved byte.
 fn write_with_length(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = bytes.len();
     bytes.push(0);
@@ -275,7 +276,8 @@ fn write_with_length(bytes: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     put_length(bytes, at, 1);
 }
 
-/// The length of all that stands behind `room` bytes at `at` is put into these, which become as many as it needs. Gives how many.
+/// Writes the length of the bytes after the `room` reserved ones at `at`, and moves them if the
+/// length needs more or fewer. Returns the bytes that the length needs.
 fn put_length(bytes: &mut Vec<u8>, at: usize, room: usize) -> usize {
     let begin = at + room;
     let length = bytes.len() - begin;

@@ -1,15 +1,16 @@
-//! RecordIO: messages in a stream, each behind its length (SPEC 2.1).
+//! RecordIO: a stream of messages, each after its length.
 //!
-//! The length stands in decimal and ends with a newline; empty lines before it are passed over. Where a stream is cut into pieces means
-//! nothing. The decoder keeps the record that is not yet whole, and never more than its bound. It knows nothing of what is in a record.
+//! The length is decimal and ends with a newline; empty lines before it are skipped. Chunk
+//! boundaries of the stream are irrelevant. The decoder buffers an incomplete record, up to its
+//! bound, and does not interpret records.
 
 use bytes::Bytes;
 use resources::Invalid;
 
-/// The most digits that a length of 64 bits has.
+/// Maximum digits of a 64-bit length.
 const DIGITS_MAX: usize = 20;
 
-/// The record as it stands in a stream.
+/// A record with its length.
 pub fn encode(record: &[u8]) -> Vec<u8> {
     let mut bytes = record.len().to_string().into_bytes();
     bytes.reserve_exact(1 + record.len());
@@ -18,11 +19,11 @@ pub fn encode(record: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Finds records in a stream that comes in pieces.
+/// Decodes records from the chunks of a stream.
 #[derive(Debug)]
 pub struct Decoder {
     longest: usize,
-    /// How many were found so far.
+    /// Number of records so far.
     found: u64,
     state: State,
 }
@@ -31,14 +32,14 @@ pub struct Decoder {
 enum State {
     /// Digits of a length, at most [`DIGITS_MAX`].
     Length(Vec<u8>),
-    /// The beginning of a record, and how long all of it is.
+    /// The beginning of a record, and its length.
     Record(Vec<u8>, usize),
-    /// What was wrong: nothing that follows makes sense.
+    /// The error, which ends the stream.
     Broken(Invalid),
 }
 
 impl Decoder {
-    /// For records of at most `longest` bytes.
+    /// A decoder of records of at most `longest` bytes.
     pub fn new(longest: usize) -> Self {
         Self {
             longest,
@@ -47,8 +48,8 @@ impl Decoder {
         }
     }
 
-    /// The next record, as far as this piece of the stream goes. Takes from `piece` what it has read: call it again until it gives `None`,
-    /// and then with the next piece. After an error it gives that error for ever.
+    /// The next record. Consumes its bytes from `piece`: call it until it returns `None`, then
+    /// continue with the next chunk. Repeats an error forever.
     pub fn next(&mut self, piece: &mut &[u8]) -> Result<Option<Bytes>, Invalid> {
         let read = self.read(piece);
         if let Err(bad) = &read {
@@ -57,7 +58,7 @@ impl Decoder {
         read
     }
 
-    /// Whether the stream may end here: not within a record or a length.
+    /// Checks that the stream may end here, not within a record or a length.
     pub fn end(&self) -> Result<(), Invalid> {
         match &self.state {
             State::Length(digits) if digits.is_empty() => Ok(()),
@@ -115,7 +116,7 @@ impl Decoder {
         }
     }
 
-    /// The length that these digits say.
+    /// Parses a length.
     fn length(&self, digits: &[u8]) -> Result<usize, Invalid> {
         let text = String::from_utf8_lossy(digits);
         match text.parse() {
@@ -144,7 +145,7 @@ mod tests {
 
     const LONGEST: usize = 1000;
 
-    /// All records of a stream that comes in these pieces, and what was wrong in the end.
+    /// All records of a stream in these chunks, and the final error.
     fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Bytes>, Option<Invalid>) {
         let mut decoder = Decoder::new(LONGEST);
         let mut records = Vec::new();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn records_stand_behind_their_length() {
+    fn records_follow_their_length() {
         assert_eq!(encode(b"{}"), b"2\n{}");
         assert_eq!(encode(&[b'x'; 128])[..4], *b"128\n");
         let (records, bad) = decode_whole(b"2\n{}\n\n5\nhello1\nx");
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_length_is_refused_with_what_stood_there() {
+    fn invalid_record_lengths_are_refused() {
         for (stream, found) in [
             (&b"x"[..], "x"),
             (b"{\"type\": 1}", "{"),
@@ -200,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_ends_too_early_is_told_from_one_that_ends() {
+    fn a_truncated_stream_is_detected() {
         for (stream, fault) in [
             (
                 &b"2\n{"[..],
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_that_failed_stays_so_and_takes_nothing_more() {
+    fn a_failed_decoder_stays_failed() {
         let mut decoder = Decoder::new(LONGEST);
         let mut piece = &b"y2\n{}"[..];
         let bad = decoder.next(&mut piece).unwrap_err();
@@ -245,7 +246,7 @@ mod tests {
     proptest! {
         /// SPEC 2.1: where a stream is cut means nothing.
         #[test]
-        fn however_a_stream_is_cut_its_records_are_the_same(
+        fn records_are_independent_of_chunk_boundaries(
             records in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 1..40), 0..6),
             sizes in proptest::collection::vec(1_usize..20, 1..8),
         ) {
@@ -263,7 +264,7 @@ mod tests {
         }
 
         #[test]
-        fn whatever_the_bytes_and_the_cuts_the_outcome_is_one(
+        fn decoding_is_independent_of_chunk_boundaries(
             stream in proptest::collection::vec(prop_oneof![Just(b'\n'), Just(b'1'), Just(b'0'), any::<u8>()], 0..60),
             size in 1_usize..10,
         ) {

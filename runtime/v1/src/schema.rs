@@ -1,8 +1,9 @@
-//! The messages of the v1 API: names, fields, numbers and types are Mesos' own.
+//! The messages of the v1 API, with the names, fields, numbers and types of Mesos.
 //!
-//! One file an area. A message within another is called by both names (`Offer.Operation.Launch` is [`OfferOperationLaunch`]); those that all
-//! APIs share are here, the others in the module of their API ([`scheduler::Call`], [`master::Call`]). Optional messages of more than 48
-//! bytes are boxed. These are words: what is wrong with a value is said where it is converted.
+//! One file per area. A nested message has both names (`Offer.Operation.Launch` is
+//! [`OfferOperationLaunch`]). Messages that all APIs share are here, the others in the module of
+//! their API ([`scheduler::Call`], [`master::Call`]). Optional messages of more than 48 bytes are
+//! boxed. Values are validated by `convert`.
 
 pub mod agent;
 pub mod allocator;

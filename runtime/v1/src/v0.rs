@@ -1,6 +1,4 @@
-//! What masters and agents both show on the v0 pages, with the keys that Mesos' tools read (SPEC 3.12).
-//!
-//! Written straight by serde. Pure.
+//! Parts of the v0 pages that masters and agents share, with Mesos' JSON keys. Pure.
 
 use protocol::TaskStatus;
 use protocol::agent::Domain;
@@ -8,11 +6,11 @@ use resources::Resources;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
 
-use crate::convert::{LabelsSaid, check_status, other_labels_of_status};
+use crate::convert::{OrderedLabels, check_status, other_labels_of_status};
 use crate::json::Json;
 
 /// Labels.
-pub struct LabelList<'a>(pub LabelsSaid<'a>);
+pub struct LabelList<'a>(pub OrderedLabels<'a>);
 
 impl Serialize for LabelList<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -27,11 +25,11 @@ struct Pair<'a> {
     value: Option<&'a str>,
 }
 
-/// What was told of a task.
+/// A status of a task.
 pub struct StatusEntry<'a, C> {
-    /// It.
+    /// The status.
     pub status: &'a TaskStatus,
-    /// Its container, if anything is known of it.
+    /// Its container, if known.
     pub container: Option<C>,
 }
 
@@ -60,7 +58,7 @@ impl<C: Serialize> Serialize for StatusEntry<'_, C> {
     }
 }
 
-/// The role that resources are allocated to.
+/// The role to which resources are allocated.
 pub fn role(resources: &Resources) -> &str {
     let role = resources.iter().find_map(|one| one.allocation_role());
     role.map_or("*", |role| role.as_str())

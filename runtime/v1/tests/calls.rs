@@ -1,4 +1,4 @@
-//! Whole calls in the words of the protocol, and events in the words of the v1 API.
+//! Decoding of whole calls, and encoding of events.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
@@ -14,17 +14,21 @@ use protocol::{Operation, Termination, Uuid};
 
 fn decoded(text: &str) -> Result<scheduler::Decoded, scheduler::Malformed> {
     let call: schema::scheduler::Call = json::read(text.as_bytes(), Limits::default()).unwrap();
-    scheduler::said(&call)
+    scheduler::decode(&call)
 }
 
-fn said(text: &str) -> Result<scheduler::Said, scheduler::Malformed> {
-    decoded(text).map(|decoded| decoded.said)
+fn said(text: &str) -> Result<scheduler::SchedulerCall, scheduler::Malformed> {
+    decoded(text).map(|decoded| decoded.call)
 }
 
-/// The valid part of a call of framework `f`, and the answers to the other entries, each by its type, id, state, reason and message.
-fn in_part(kind: &str, call: &str) -> (scheduler::Said, Vec<String>) {
+/// The valid part of a call of framework `f`, and the answers to the other entries by type, id,
+/// state, reason and message.
+fn in_part(kind: &str, call: &str) -> (scheduler::SchedulerCall, Vec<String>) {
     let text = format!(r#"{{"framework_id": {{"value": "f"}}, "type": "{kind}", {call}}}"#);
-    let scheduler::Decoded { said, rejected } = decoded(&text).unwrap();
+    let scheduler::Decoded {
+        call: said,
+        rejected,
+    } = decoded(&text).unwrap();
     let now = runtime::Timestamp::from_nanos(0);
     let events = rejected.answered.into_iter().map(|one| one.event(now));
     let answer = |event: schema::scheduler::Event| {
@@ -49,15 +53,15 @@ fn refused(text: &str, words: &str) {
     assert_eq!(said(text).unwrap_err().to_string(), words);
 }
 
-/// The calls of the golden file: each has a meaning.
+/// The calls of the golden file: each is supported.
 #[test]
-fn every_call_of_a_scheduler_or_an_executor_has_a_meaning() {
+fn every_scheduler_and_executor_call_is_converted() {
     let lines: Vec<&str> = include_str!("golden.txt").lines().collect();
     let mut count = 0;
     for case in lines.chunks(4) {
         match case[0].split_once(' ').unwrap() {
             ("scheduler::Call", _) => {
-                // The golden update has roles without the capability that Mesos asks for.
+                // The golden update has roles without the capability that Mesos requires.
                 let (roles, capable) = (
                     r#""roles":["ads"]"#,
                     r#""roles":["ads"],"capabilities":[{"type":"MULTI_ROLE"}]"#,
@@ -68,7 +72,7 @@ fn every_call_of_a_scheduler_or_an_executor_has_a_meaning() {
             ("executor::Call", "subscribe") => continue,
             ("executor::Call", _) => {
                 let call = json::read(case[2].as_bytes(), Limits::default()).unwrap();
-                executor::said(&call).unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
+                executor::decode(&call).unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
             }
             _ => continue,
         }
@@ -78,8 +82,8 @@ fn every_call_of_a_scheduler_or_an_executor_has_a_meaning() {
 }
 
 #[test]
-fn a_call_says_who_and_what() {
-    let scheduler::Said::Kill(kill) = said(
+fn executor_calls_have_ids_and_content() {
+    let scheduler::SchedulerCall::Kill(kill) = said(
         r#"{"framework_id": {"value": "m-0000"}, "type": "KILL", "kill": {"task_id": {"value": "t"}, "agent_id": {"value": "a"}}}"#,
     )
     .unwrap() else {
@@ -123,7 +127,7 @@ fn a_call_says_who_and_what() {
 
 #[test]
 fn one_invalid_id_stops_only_its_own_entry() {
-    use scheduler::Said;
+    use scheduler::SchedulerCall;
     let ids = |list: &str| format!(r#"[{list}, {{"value": "a/b"}}, {{"value": ""}}]"#);
     let good = r#"{"value": "good"}"#;
     let lost = [
@@ -138,20 +142,20 @@ fn one_invalid_id_stops_only_its_own_entry() {
     };
     let known = r#"{"task_id": {"value": "good"}, "agent_id": {"value": ""}}, "#;
     let (said, answers) = in_part("RECONCILE", &tasks(known));
-    let Said::Reconcile(call) = said else {
+    let SchedulerCall::Reconcile(call) = said else {
         panic!("{said:?}")
     };
     assert_eq!(call.tasks, [("good".parse().unwrap(), None)]);
     assert_eq!(answers, lost);
-    // Without a valid one it must not become a question about all tasks.
+    // Without a valid task it must not become a query about all tasks.
     let (said, answers) = in_part("RECONCILE", &tasks(""));
-    let nothing = |kind| Said::Unheard(kind);
+    let nothing = |kind| SchedulerCall::Ignored(kind);
     assert_eq!(said, nothing(schema::scheduler::CallType::Reconcile));
     assert_eq!(answers, lost);
 
     let call = r#""reconcile_operations": {"operations": [{"operation_id": {"value": "good"}}, {"operation_id": {"value": ""}}, {"operation_id": {"value": "disk"}, "resource_provider_id": {"value": "p"}}]}"#;
     let (said, answers) = in_part("RECONCILE_OPERATIONS", call);
-    let Said::ReconcileOperations(call) = said else {
+    let SchedulerCall::ReconcileOperations(call) = said else {
         panic!("{said:?}")
     };
     assert_eq!(call.operations, [("good".parse().unwrap(), None)]);
@@ -165,19 +169,19 @@ fn one_invalid_id_stops_only_its_own_entry() {
 
     let offers = format!(r#""decline": {{"offer_ids": {}}}"#, ids(good));
     let (said, answers) = in_part("DECLINE", &offers);
-    let Said::Decline(call) = said else {
+    let SchedulerCall::Decline(call) = said else {
         panic!("{said:?}")
     };
     assert_eq!(call.offer_ids, ["good".parse().unwrap()]);
     assert!(answers.is_empty());
     let inverse = format!(r#"{{"inverse_offer_ids": {}}}"#, ids(good));
     let accept = format!(r#""accept_inverse_offers": {inverse}"#);
-    let Said::AcceptInverse(call) = in_part("ACCEPT_INVERSE_OFFERS", &accept).0 else {
+    let SchedulerCall::AcceptInverse(call) = in_part("ACCEPT_INVERSE_OFFERS", &accept).0 else {
         panic!("no answer")
     };
     assert_eq!(call.inverse_offer_ids, ["good".parse().unwrap()]);
     let decline = format!(r#""decline_inverse_offers": {inverse}"#);
-    let Said::DeclineInverse(call) = in_part("DECLINE_INVERSE_OFFERS", &decline).0 else {
+    let SchedulerCall::DeclineInverse(call) = in_part("DECLINE_INVERSE_OFFERS", &decline).0 else {
         panic!("no answer")
     };
     assert_eq!(call.inverse_offer_ids, ["good".parse().unwrap()]);
@@ -196,14 +200,14 @@ fn one_invalid_id_stops_only_its_own_entry() {
 #[test]
 fn an_accept_with_an_invalid_offer_id_keeps_it() {
     let call = r#""accept": {"offer_ids": [{"value": "o"}, {"value": ""}]}"#;
-    let scheduler::Said::Accept(accepted) = in_part("ACCEPT", call).0 else {
+    let scheduler::SchedulerCall::Accept(accepted) = in_part("ACCEPT", call).0 else {
         panic!("no accept")
     };
     assert_eq!(accepted.offers.offer_ids, ["o".parse().unwrap()]);
     assert_eq!(accepted.invalid_offer.as_deref(), Some(""));
 }
 
-/// The ERROR event that refuses a SUBSCRIBE, in the words of Mesos.
+/// The ERROR event that refuses a SUBSCRIBE, with the message of Mesos.
 #[test]
 fn an_invalid_subscription_is_refused_as_by_mesos() {
     let info = |more: &str, framework: &str| {
@@ -276,16 +280,21 @@ fn an_invalid_subscription_is_refused_as_by_mesos() {
     ] {
         let said = said(&info(more, &framework)).unwrap();
         let words = words.to_owned();
-        assert_eq!(said, scheduler::Said::Refused(words), "{framework}{more}");
+        assert_eq!(
+            said,
+            scheduler::SchedulerCall::Refused(words),
+            "{framework}{more}"
+        );
     }
     let text = info("", r#", "id": {"value": "a/b"}"#);
     let text = text.replacen('{', r#"{"framework_id": {"value": "a/b"}, "#, 1);
     let words = "'a/b' contains invalid characters".to_owned();
-    assert_eq!(said(&text), Ok(scheduler::Said::Refused(words)));
-    // Mesos takes these.
+    assert_eq!(said(&text), Ok(scheduler::SchedulerCall::Refused(words)));
+    // Mesos accepts these.
     for (timeout, taken) in [("-1", 0), ("5e9", 5_000_000_000)] {
         let framework = format!(r#", "failover_timeout": {timeout}"#);
-        let Ok(scheduler::Said::Subscribe(framework, _)) = said(&info("", &framework)) else {
+        let Ok(scheduler::SchedulerCall::Subscribe(framework, _)) = said(&info("", &framework))
+        else {
             panic!("{timeout}")
         };
         assert_eq!(framework.failover_timeout.as_secs(), taken);
@@ -294,7 +303,7 @@ fn an_invalid_subscription_is_refused_as_by_mesos() {
 }
 
 #[test]
-fn an_invalid_update_of_a_framework_is_refused_as_by_mesos() {
+fn an_invalid_framework_update_is_refused_as_by_mesos() {
     let update = |framework: &str, more: &str| {
         format!(
             r#"{{"framework_id": {{"value": "f"}}, "type": "UPDATE_FRAMEWORK", "update_framework": {{"framework_info": {{"user": "u", "name": "n"{framework}}}{more}}}}}"#
@@ -316,13 +325,13 @@ fn an_invalid_update_of_a_framework_is_refused_as_by_mesos() {
 
 /// SPEC 2.2, SUBSCRIBE.
 #[test]
-fn a_framework_that_subscribes_again_says_its_id_twice() {
+fn resubscribing_requires_the_framework_id_twice() {
     let subscribe = |outer: &str, inner: &str| {
         said(&format!(
             r#"{{"type": "SUBSCRIBE", {outer} "subscribe": {{"framework_info": {{"user": "u", "name": "n"{inner}}}, "suppressed_roles": "*"}}}}"#
         ))
     };
-    let Ok(scheduler::Said::Subscribe(framework, wants)) = subscribe("", "") else {
+    let Ok(scheduler::SchedulerCall::Subscribe(framework, wants)) = subscribe("", "") else {
         panic!("no subscription")
     };
     assert_eq!(framework.id, None);
@@ -343,9 +352,9 @@ fn a_framework_that_subscribes_again_says_its_id_twice() {
     }
 }
 
-/// SPEC 2.2, ACCEPT: a bad task is told of, the others proceed.
+/// SPEC 2.2, ACCEPT: an invalid task is answered, the others proceed.
 #[test]
-fn of_an_accept_only_what_has_no_meaning_is_left_out() {
+fn only_invalid_parts_of_an_accept_are_rejected() {
     let task = |id: &str, more: &str| {
         format!(
             r#"{{"name": "t", "task_id": {{"value": "{id}"}}, "agent_id": {{"value": "a"}}{more}}}"#
@@ -368,7 +377,8 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
         task("g2", "")
     );
     let disk = r#"{"type": "CREATE_DISK", "id": {"value": "op"}}"#;
-    let Ok(scheduler::Said::Accept(accepted)) = accept(&format!("{launch}, {group}, {disk}"))
+    let Ok(scheduler::SchedulerCall::Accept(accepted)) =
+        accept(&format!("{launch}, {group}, {disk}"))
     else {
         panic!("no accept")
     };
@@ -390,12 +400,12 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     assert_eq!(
         told,
         [
-            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
+            "bad REASON_TASK_INVALID: operations[0].launch.task_infos[1].container is `of type DOCKER`: expected a container of type MESOS without further settings, or none",
             "g1 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
             "g2 REASON_TASK_GROUP_INVALID: operations[1].type is `LAUNCH_GROUP`: expected LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group",
         ]
     );
-    let refused = |accepted: &scheduler::Accepted| {
+    let refused = |accepted: &scheduler::DecodedAccept| {
         let [(id, bad)] = &accepted.operations[..] else {
             panic!("{:?}", accepted.operations)
         };
@@ -405,9 +415,9 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
         refused(&accepted),
         "op: operations[2].type is `CREATE_DISK`: expected another operation, since no resource provider makes disks here yet"
     );
-    // A launch that asks for a status is refused as an operation, and so are its tasks.
+    // A launch that requests a status is refused as an operation, together with its tasks.
     let launch = launch.replacen('{', r#"{"id": {"value": "op"}, "#, 1);
-    let Ok(scheduler::Said::Accept(accepted)) = accept(&launch) else {
+    let Ok(scheduler::SchedulerCall::Accept(accepted)) = accept(&launch) else {
         panic!("no accept")
     };
     let because = "operations[0].id is `op`: expected none, since a launch has no status";
@@ -419,23 +429,24 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let expected = ["good", "bad"].map(|id| format!("{id}: {because}"));
     assert_eq!(told, expected);
     assert!(accepted.offers.operations.is_empty());
-    // Nobody can be told of one without an id: it is left out, and the others proceed.
+    // Without an id there is no answer: the operation is left out, and the others proceed.
     let moved = r#"{"type": "RESERVE", "reserve": {"resources": [], "source": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}]}}"#;
-    let nameless = format!(r#"{{"type": "CREATE_DISK"}}, {moved}, {{"type": "SING"}}"#);
+    let without_id = format!(r#"{{"type": "CREATE_DISK"}}, {moved}, {{"type": "SING"}}"#);
     let launch = format!(
         r#"{{"type": "LAUNCH", "launch": {{"task_infos": {}}}}}"#,
         task("good", "")
     );
-    let Ok(scheduler::Said::Accept(accepted)) = accept(&format!("{nameless}, {launch}")) else {
+    let Ok(scheduler::SchedulerCall::Accept(accepted)) = accept(&format!("{without_id}, {launch}"))
+    else {
         panic!("no accept")
     };
     assert_eq!(accepted.offers.operations.len(), 1);
     let told = (accepted.tasks.len(), accepted.operations.len());
     assert_eq!(told, (0, 0));
-    let nameless = accepted.nameless.unwrap();
-    assert_eq!(nameless.count, 3);
-    assert_eq!(nameless.first.field, "operations[0].type");
-    // An invalid id is answered by itself, and the others proceed.
+    let without_id = accepted.without_id.unwrap();
+    assert_eq!(without_id.count, 3);
+    assert_eq!(without_id.first.field, "operations[0].type");
+    // An invalid id is answered separately, and the others proceed.
     let disk = r#"{"type": "CREATE_DISK", "id": {"value": "a/b"}}"#;
     let launch = format!(
         r#"{{"type": "LAUNCH", "launch": {{"task_infos": [{}, {}]}}}}"#,
@@ -445,7 +456,7 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
     let call =
         format!(r#""accept": {{"offer_ids": {{"value": "o"}}, "operations": [{disk}, {launch}]}}"#);
     let (said, answers) = in_part("ACCEPT", &call);
-    let scheduler::Said::Accept(accepted) = said else {
+    let scheduler::SchedulerCall::Accept(accepted) = said else {
         panic!("{said:?}")
     };
     let [Operation::Launch { tasks }] = &accepted.offers.operations[..] else {
@@ -463,7 +474,7 @@ fn of_an_accept_only_what_has_no_meaning_is_left_out() {
 
 /// SPEC 2.2, ACCEPT: an executor belongs to the framework that launches it.
 #[test]
-fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed() {
+fn a_task_with_a_foreign_executor_is_rejected_alone() {
     let task = |id: &str, framework: &str| {
         format!(
             r#"{{"name": "t", "task_id": {{"value": "{id}"}}, "agent_id": {{"value": "a"}}, "executor": {{"executor_id": {{"value": "e"}}, "command": {{"value": "true"}}{framework}}}}}"#
@@ -479,7 +490,7 @@ fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed(
     let call = format!(
         r#"{{"framework_id": {{"value": "f"}}, "type": "ACCEPT", "accept": {{"offer_ids": {{"value": "o"}}, "operations": {{"type": "LAUNCH", "launch": {{"task_infos": [{tasks}]}}}}}}}}"#
     );
-    let Ok(scheduler::Said::Accept(accepted)) = said(&call) else {
+    let Ok(scheduler::SchedulerCall::Accept(accepted)) = said(&call) else {
         panic!("no accept")
     };
     let [Operation::Launch { tasks }] = &accepted.offers.operations[..] else {
@@ -490,12 +501,12 @@ fn a_task_of_an_executor_of_another_framework_is_told_so_and_the_others_proceed(
     let [task] = &accepted.tasks[..] else {
         panic!("{:?}", accepted.tasks)
     };
-    // What can be told of it is told.
+    // Its valid fields are in its status.
     assert_eq!(task.name, "t");
     assert_eq!(task.agent_id, Some("a".parse().unwrap()));
     assert_eq!(
         format!("{}: {}", task.task_id, task.message),
-        "other: operations[0].launch.task_infos[2].executor.framework_id.value is `g`: expected `f`, whose call it is, or none"
+        "other: operations[0].launch.task_infos[2].executor.framework_id.value is `g`: expected `f`, the calling framework, or none"
     );
 }
 
@@ -505,7 +516,7 @@ fn an_executors_update_has_a_uuid() {
         let text = format!(
             r#"{{"executor_id": {{"value": "e"}}, "framework_id": {{"value": "f"}}, "type": "UPDATE", "update": {{"status": {{"task_id": {{"value": "t"}}, "state": "TASK_RUNNING"{more}}}}}}}"#
         );
-        executor::said(&json::read(text.as_bytes(), Limits::default()).unwrap())
+        executor::decode(&json::read(text.as_bytes(), Limits::default()).unwrap())
     };
     assert!(update(r#", "uuid": "AAECAwQFBgcICQoLDA0ODw==""#).is_ok());
     assert_eq!(
@@ -515,18 +526,18 @@ fn an_executors_update_has_a_uuid() {
 }
 
 #[test]
-fn whatever_a_call_says_it_is_understood_or_refused_with_words() {
+fn any_call_is_converted_or_refused() {
     let mut taken = 0;
     for seed in 0..3000 {
         let mut call = schema::scheduler::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
-        match scheduler::said(&call) {
+        match scheduler::decode(&call) {
             Ok(_) => taken += 1,
             Err(bad) => assert!(bad.to_string().len() > 10, "{bad:?}"),
         }
         let mut call = schema::executor::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
-        if let Err(bad) = executor::said(&call) {
+        if let Err(bad) = executor::decode(&call) {
             assert!(!bad.field.is_empty() && !bad.expected.is_empty(), "{bad:?}");
         }
     }
@@ -534,7 +545,7 @@ fn whatever_a_call_says_it_is_understood_or_refused_with_words() {
 }
 
 #[test]
-fn events_say_what_happened() {
+fn events_have_the_fields_of_mesos() {
     let text = |event: &dyn meros_v1::Message| String::from_utf8(json::write(event)).unwrap();
     let lost = |termination| Lost {
         agent_id: "a".parse().unwrap(),
@@ -584,10 +595,10 @@ fn events_say_what_happened() {
 
 /// SPEC 2.6.
 #[test]
-fn what_an_operator_changes_has_a_meaning() {
-    use meros_v1::convert::operator::{Said, said};
-    let said = |text: &str| said(&json::read(text.as_bytes(), Limits::default()).unwrap());
-    let Ok(Said::UpdateQuotas(update)) = said(
+fn operator_calls_are_converted() {
+    use meros_v1::convert::operator::{OperatorCall, decode};
+    let said = |text: &str| decode(&json::read(text.as_bytes(), Limits::default()).unwrap());
+    let Ok(OperatorCall::UpdateQuotas(update)) = said(
         r#"{"type": "UPDATE_QUOTA", "update_quota": {"force": true, "quota_configs": {"role": "ads", "limits": {"cpus": {"value": 8}}}}}"#,
     ) else {
         panic!("no quota")
@@ -595,7 +606,7 @@ fn what_an_operator_changes_has_a_meaning() {
     assert!(update.force);
     assert_eq!(update.quotas["ads"].limits.to_string(), "cpus:8");
 
-    let Ok(Said::SetQuota(update)) = said(
+    let Ok(OperatorCall::SetQuota(update)) = said(
         r#"{"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "ads", "guarantee": {"name": "cpus", "type": "SCALAR", "scalar": {"value": 2}}}}}"#,
     ) else {
         panic!("no quota")
@@ -604,7 +615,7 @@ fn what_an_operator_changes_has_a_meaning() {
     assert_eq!(quota.guarantees.to_string(), "cpus:2");
     assert_eq!((&quota.limits, update.force), (&quota.guarantees, false));
     let remove = said(r#"{"type": "REMOVE_QUOTA", "remove_quota": {"role": "ads"}}"#);
-    assert_eq!(remove, Ok(Said::RemoveQuota("ads".to_owned())));
+    assert_eq!(remove, Ok(OperatorCall::RemoveQuota("ads".to_owned())));
 
     let cpus = |reservations: &str| {
         format!(r#"{{"name": "cpus", "type": "SCALAR", "scalar": {{"value": 1}}{reservations}}}"#)
@@ -615,14 +626,14 @@ fn what_an_operator_changes_has_a_meaning() {
             r#"{{"type": "RESERVE_RESOURCES", "reserve_resources": {{"agent_id": {{"value": "a"}}, "resources": {reserved}{more}}}}}"#
         ))
     };
-    assert!(matches!(reserve(""), Ok(Said::Operate(_))));
+    assert!(matches!(reserve(""), Ok(OperatorCall::Operate(_))));
     assert_eq!(
         reserve(&format!(r#", "source": {}"#, cpus(""))),
         reserve("")
     );
     let source = |entry: &str| format!(r#", "source": {}"#, cpus(entry));
     let eng = source(r#", "reservations": {"type": "DYNAMIC", "role": "eng"}"#);
-    let Ok(Said::OperateAll(agent, steps)) = reserve(&eng) else {
+    let Ok(OperatorCall::OperateAll(agent, steps)) = reserve(&eng) else {
         panic!("no steps")
     };
     let names: Vec<_> = steps.iter().map(|step| step.name()).collect();
@@ -651,5 +662,8 @@ fn what_an_operator_changes_has_a_meaning() {
         assert_eq!(said(text).unwrap_err().field, field);
     }
     let state = said(r#"{"type": "GET_STATE"}"#);
-    assert_eq!(state, Ok(Said::Other(schema::master::CallType::GetState)));
+    assert_eq!(
+        state,
+        Ok(OperatorCall::Other(schema::master::CallType::GetState))
+    );
 }

@@ -1,17 +1,17 @@
-//! What only informs people and tools is told as it was said: labels, how things are found, what executors say in statuses.
+//! Information for people and tools survives: labels, discovery, details of executors' statuses.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
-// Messages are not filled here.
+// No messages are filled here.
 #[allow(dead_code, reason = "shared with the conversions")]
 mod chance;
 
 use chance::Chance;
 use meros_v1::{Limits, convert, json, protobuf, schema};
 
-/// SPEC 2.8, Labels: a list of keys, of which each may come again and need not have a value.
+/// SPEC 2.8, Labels: a list of keys, possibly repeated or without a value.
 #[test]
-fn labels_are_told_as_they_were_said() {
+fn labels_keep_order_and_duplicates() {
     let label = |chance: &mut Chance| schema::Label {
         key: ["a", "b", "meros.labels", "meros.priority"][chance.below(4) as usize].to_owned(),
         value: match chance.below(6) {
@@ -44,7 +44,7 @@ fn labels_are_told_as_they_were_said() {
             (&said, &task.discovery),
             "seed {seed}"
         );
-        // What the cluster heeds is the last of several.
+        // Of several values the cluster uses the last.
         let labels = said.iter().flat_map(|said| &said.labels);
         let last = labels.rev().find(|label| label.key == "meros.priority");
         assert_eq!(
@@ -78,9 +78,9 @@ fn labels_are_told_as_they_were_said() {
     }
 }
 
-/// SPEC 2.8, DiscoveryInfo: what informs people and tools is kept among the labels, and shown where it was said.
+/// SPEC 2.8, DiscoveryInfo: kept among the labels, and restored.
 #[test]
-fn how_a_task_is_found_is_kept_and_is_no_label() {
+fn discovery_info_survives_and_is_not_a_label() {
     let found = r#"{"visibility":"EXTERNAL","name":"web","environment":"prod","ports":{"ports":[{"number":80,"protocol":"tcp","labels":{"labels":[{"key":"k","value":"v"}]}}]}}"#;
     let labels = r#"{"labels":[{"key":"a","value":"b"}]}"#;
     for more in [
@@ -103,7 +103,7 @@ fn how_a_task_is_found_is_kept_and_is_no_label() {
     }
 }
 
-/// SPEC 3.12, `container_status`: as Mesos has it where nothing isolates networks.
+/// SPEC 3.12, `container_status`: as in Mesos without network isolation.
 #[test]
 fn a_container_has_the_address_of_its_agent() {
     let of = |address: &str| {
@@ -131,9 +131,10 @@ fn status(more: &str) -> schema::TaskStatus {
     json::read(text.as_bytes(), Limits::default()).unwrap()
 }
 
-/// SPEC 2.8, TaskStatus: what an executor says of its container, of checks and of limits is told as it was said, in both forms.
+/// SPEC 2.8, TaskStatus: an executor's container status, check status and limitation survive in
+/// both encodings.
 #[test]
-fn what_an_executor_says_in_a_status_is_told_as_it_was_said() {
+fn status_fields_of_executors_are_preserved() {
     let container = r#""container_status":{"network_infos":[{"ip_addresses":[{"protocol":"IPv4","ip_address":"172.17.0.2"}],"name":"bridge","labels":{"labels":[{"key":"k"}]}}],"cgroup_info":{"net_cls":{"classid":7}},"executor_pid":42,"container_id":{"value":"c","parent":{"value":"p"}}}"#;
     let check = r#""check_status":{"type":"HTTP","http":{"status_code":503}}"#;
     let limitation =
@@ -164,9 +165,10 @@ fn what_an_executor_says_in_a_status_is_told_as_it_was_said() {
     }
 }
 
-/// SPEC 3.12, `container_status`: where the executor has said less, the rest is as it is for each container.
+/// SPEC 3.12, `container_status`: fields that the executor omits have the defaults of our
+/// containers.
 #[test]
-fn what_an_executor_does_not_say_of_its_container_is_filled_in() {
+fn absent_container_status_is_filled_in() {
     let told = |more: &str| {
         let mut ours = protocol::TaskStatus::try_from(&status(more)).unwrap();
         ours.container_id.get_or_insert("own".parse().unwrap());

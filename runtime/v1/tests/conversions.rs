@@ -1,12 +1,12 @@
-//! What is converted into the v1 API and back is the same; what comes from strangers converts, or is refused with words that say why.
+//! Round trips through the v1 API; untrusted messages are converted or refused with a reason.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
 mod chance;
 mod checks;
-// Not each word is converted here.
+// Not all of them are converted here.
 #[allow(dead_code, reason = "shared with what operators hear")]
-mod words;
+mod values;
 
 use std::fmt::Debug;
 
@@ -19,22 +19,22 @@ use meros_v1::schema::{self, scheduler};
 use meros_v1::{Invalid, Limits, convert, json};
 
 #[test]
-fn resources_and_attributes_come_back_as_they_were() {
+fn resources_and_attributes_survive_a_round_trip() {
     check_type::<_, schema::Resource>(Chance::resource);
-    // Lists of them travel in what has them.
+    // Lists of them are parts of larger messages.
     check_type::<_, schema::AgentInfo>(Chance::agent);
 }
 
 #[test]
-fn tasks_commands_and_executors_come_back_as_they_were() {
+fn tasks_and_executors_survive_a_round_trip() {
     check_type::<_, schema::CommandInfo>(Chance::command);
     check_type::<_, schema::ExecutorInfo>(Chance::executor);
     check_type::<_, schema::TaskInfo>(Chance::task);
 }
 
 #[test]
-fn statuses_come_back_as_they_were() {
-    // The address is no part of what is said: what stands in its place is kept as it was said.
+fn statuses_survive_a_round_trip() {
+    // The address is not converted: the networks are kept as sent.
     check_type::<_, schema::TaskStatus>(|chance| protocol::TaskStatus {
         address: None,
         ..chance.status()
@@ -43,7 +43,7 @@ fn statuses_come_back_as_they_were() {
 }
 
 #[test]
-fn frameworks_come_back_as_they_were() {
+fn frameworks_survive_a_round_trip() {
     check_type::<_, schema::FrameworkInfo>(Chance::framework);
     check(
         Chance::filters,
@@ -73,13 +73,13 @@ fn frameworks_come_back_as_they_were() {
 }
 
 #[test]
-fn offers_and_operations_come_back_as_they_were() {
+fn offers_and_operations_survive_a_round_trip() {
     check_type::<_, schema::Offer>(Chance::offer);
     check_type::<_, schema::OfferOperation>(Chance::operation);
 }
 
 #[test]
-fn every_word_has_its_counterpart() {
+fn every_enum_value_has_its_counterpart() {
     for state in protocol::TaskState::ALL {
         assert_eq!(schema::TaskState::from(*state).name(), state.name());
     }
@@ -114,7 +114,8 @@ fn every_word_has_its_counterpart() {
     }
 }
 
-/// Whatever is filled in: it is refused with words, or it means something that can be written and read again as the same.
+/// A randomly filled message is refused with a reason, or converted to a value that survives a
+/// round trip.
 fn check_strangers<Ours, Theirs>() -> usize
 where
     Ours: Debug + PartialEq + for<'a> TryFrom<&'a Theirs, Error = Invalid>,
@@ -140,7 +141,7 @@ where
 }
 
 #[test]
-fn what_strangers_say_is_understood_or_refused_with_words() {
+fn untrusted_bytes_are_decoded_or_refused() {
     let taken = [
         check_strangers::<resources::Resource, schema::Resource>(),
         check_strangers::<resources::Attribute, schema::Attribute>(),
@@ -168,7 +169,7 @@ where
 }
 
 #[test]
-fn what_has_no_words_here_is_refused_by_name() {
+fn unsupported_fields_are_refused_by_name() {
     let task = |more: &str| {
         format!(
             r#"{{"name": "t", "task_id": {{"value": "t"}}, "agent_id": {{"value": "a"}}, {more}}}"#
@@ -179,7 +180,7 @@ fn what_has_no_words_here_is_refused_by_name() {
     };
     refused_task(
         r#""container": {"type": "DOCKER", "docker": {"image": "busybox"}}"#,
-        "container is `of type DOCKER`: expected a container of type MESOS of which nothing more is said, or none",
+        "container is `of type DOCKER`: expected a container of type MESOS without further settings, or none",
     );
     refused_task(
         r#""health_check": {"type": "TCP"}"#,
@@ -199,7 +200,7 @@ fn what_has_no_words_here_is_refused_by_name() {
     );
     refused::<schema::OfferOperation, protocol::Operation>(
         r#"{"type": "RESERVE", "reserve": {"source": [{"name": "cpus", "type": "SCALAR", "scalar": {"value": 1}}]}}"#,
-        "reserve.source is `set`: expected nothing: what becomes of which reservations is for operators to say",
+        "reserve.source is `set`: expected none: only operators may set a source",
     );
     refused::<schema::OfferOperation, protocol::Operation>(
         r#"{"type": "LAUNCH", "id": {"value": "op"}, "launch": {}}"#,
@@ -207,12 +208,12 @@ fn what_has_no_words_here_is_refused_by_name() {
     );
     refused::<schema::OfferOperation, protocol::Operation>(
         r#"{"type": "LAUNCH"}"#,
-        "launch is `absent`: expected what is to be done, as `type` says",
+        "launch is `absent`: expected the field named by `type`",
     );
 }
 
 #[test]
-fn a_container_in_which_nothing_is_asked_for_is_none() {
+fn an_empty_container_info_means_no_container() {
     let text = r#"{"name": "t", "task_id": {"value": "t"}, "agent_id": {"value": "a"}, "container": {"type": "MESOS", "mesos": {}}}"#;
     let task: schema::TaskInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
     assert!(protocol::TaskInfo::try_from(&task).is_ok());
@@ -220,7 +221,7 @@ fn a_container_in_which_nothing_is_asked_for_is_none() {
 
 /// SPEC 2.4: empty groups and constraints are invalid.
 #[test]
-fn constraints_that_say_nothing_are_refused() {
+fn empty_constraints_are_refused() {
     for (text, words) in [
         (
             r#"{"role_constraints": {"ads": {}}}"#,
@@ -247,7 +248,7 @@ fn constraints_that_say_nothing_are_refused() {
 
 /// SPEC 2.8: the old form of a reservation.
 #[test]
-fn reservations_in_the_old_form_are_understood() {
+fn reservations_in_the_old_form_are_converted() {
     let read = |more: &str| {
         let text =
             format!(r#"{{"name": "cpus", "type": "SCALAR", "scalar": {{"value": 1}}, {more}}}"#);
@@ -271,7 +272,7 @@ fn reservations_in_the_old_form_are_understood() {
 
 /// SPEC 3.3.
 #[test]
-fn a_framework_without_roles_has_the_one_for_everybody_unless_it_may_have_several() {
+fn a_framework_without_roles_gets_the_default_role() {
     let roles = |more: &str| {
         let text = format!(r#"{{"user": "u", "name": "n"{more}}}"#);
         let info: schema::FrameworkInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
@@ -294,8 +295,8 @@ fn a_framework_without_roles_has_the_one_for_everybody_unless_it_may_have_severa
 }
 
 #[test]
-fn every_call_of_the_scheduler_can_be_said() {
-    // The names here and on the wire are of one kind: what `type` says is the field that counts.
+fn every_scheduler_call_is_encoded() {
+    // The call types and their fields have the same names.
     let call = scheduler::Call::default();
     let fields: Vec<&str> = call.table().iter().map(|entry| entry.name).collect();
     for (_, number, name) in scheduler::CallType::VALUES {
@@ -307,9 +308,9 @@ fn every_call_of_the_scheduler_can_be_said() {
     }
 }
 
-/// SPEC 3.12, `*_full`: the older form stands beside the stack, and says the same.
+/// SPEC 3.12, `*_full`: the older form beside the stack agrees with it.
 #[test]
-fn in_both_forms_a_reservation_is_found_wherever_one_looks_for_it() {
+fn reservations_have_both_forms() {
     for (text, role, principal) in [
         ("cpus:1", Some("*"), None),
         ("cpus(ads):1", Some("ads"), None),
@@ -333,7 +334,7 @@ fn in_both_forms_a_reservation_is_found_wherever_one_looks_for_it() {
             }
         }
         let mut told = [one.clone()];
-        convert::older::in_both_forms(&mut told);
+        convert::legacy::in_both_forms(&mut told);
         let [told] = told;
         assert_eq!(told.reservations, one.reservations, "{text}");
         assert_eq!(told.role.as_deref(), role, "{text}");
@@ -343,13 +344,13 @@ fn in_both_forms_a_reservation_is_found_wherever_one_looks_for_it() {
     }
 }
 
-/// SPEC 2.8: a framework that does not know of stacks finds role and reservation where they were before.
+/// SPEC 2.8: a framework without support for stacks finds role and reservation in the older fields.
 #[test]
-fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
+fn older_frameworks_get_the_older_form() {
     let old = protocol::FrameworkInfo::new("u", "n");
     for seed in 0..300 {
         let resource = Chance(seed).resource();
-        // The older form of a static one has room for its role alone; nothing else is ever said of it.
+        // The older form of a static reservation has only its role.
         if let [only] = resource.reservations()
             && only.kind == resources::ReservationKind::Static
             && *only != resources::Reservation::fixed(only.role.clone())
@@ -357,7 +358,7 @@ fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
             continue;
         }
         let mut told = [schema::Resource::from(&resource)];
-        convert::older::resources_for(&old, &mut told);
+        convert::legacy::resources_for(&old, &mut told);
         let [told] = told;
         assert_eq!(told.allocation_info, None);
         let refined = resource.reservations().len() > 1;
@@ -375,7 +376,7 @@ fn a_framework_that_knows_less_is_told_the_same_in_the_older_form() {
 
 /// SPEC 2.8.
 #[test]
-fn a_master_says_its_address_in_all_the_ways_that_readers_look_for_it_and_what_it_can_do() {
+fn master_info_has_all_address_forms_and_capabilities() {
     let master = protocol::MasterInfo {
         id: "m".parse().unwrap(),
         hostname: "h".to_owned(),

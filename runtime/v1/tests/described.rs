@@ -1,22 +1,22 @@
-//! What is described has the bytes of the message that it describes, in both forms.
+//! A description has the bytes of its message, in both encodings.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
 mod chance;
-// Not each word is described.
+// Not all of them are described.
 #[allow(dead_code, reason = "shared with the conversions")]
-mod words;
+mod values;
 
 use chance::{Chance, fill};
-use meros_v1::convert::AgentSaid;
-use meros_v1::describe::{Describe, Each, Fields, Output, made};
+use meros_v1::convert::AgentDescription;
+use meros_v1::describe::{Describe, Each, Fields, Output, build};
 use meros_v1::message::Table;
 use meros_v1::schema::{self, agent, executor, master, scheduler};
 use meros_v1::{Form, Message};
 
 #[track_caller]
 fn check<M: Message + Table + Default>(what: &impl Describe<M>, seed: u64) {
-    let message: M = made(what);
+    let message: M = build(what);
     for form in [Form::Json, Form::Protobuf] {
         let (straight, written) = (form.describe(what), form.write(&message));
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -32,7 +32,7 @@ fn check_ours<Ours: Describe<M>, M: Message + Table + Default>(make: impl Fn(&mu
 }
 
 #[test]
-fn our_words_have_the_bytes_of_their_messages() {
+fn own_types_encode_like_their_messages() {
     check_ours::<_, schema::TaskStatus>(Chance::status);
     check_ours::<_, schema::Resource>(Chance::resource);
     check_ours::<_, schema::Offer>(Chance::offer);
@@ -40,7 +40,7 @@ fn our_words_have_the_bytes_of_their_messages() {
         let mut chance = Chance(seed);
         let info = chance.agent();
         let resources = &chance.resources();
-        let said = AgentSaid {
+        let said = AgentDescription {
             info: &info,
             id: None,
             resources,
@@ -54,7 +54,7 @@ fn check_messages<M: Message + Table + Default + Describe<M> + PartialEq>() {
         let mut message = M::default();
         fill(&mut message, &mut Chance(seed), 6);
         check(&message, seed);
-        assert_eq!(made::<M>(&message), message, "seed {seed}");
+        assert_eq!(build::<M>(&message), message, "seed {seed}");
     }
 }
 
@@ -69,7 +69,7 @@ fn a_message_describes_itself() {
     check_messages::<agent::Response>();
 }
 
-/// A health check of which little is said.
+/// A health check with few fields.
 struct Sparse(u32);
 
 impl Describe<schema::HealthCheck> for Sparse {
@@ -88,7 +88,7 @@ impl Describe<schema::HealthCheck> for Sparse {
 }
 
 #[test]
-fn what_an_absent_field_means_is_said_wherever_it_was_passed_over() {
+fn defaults_are_written_for_absent_fields() {
     for bits in 0..32 {
         check(&Sparse(bits), bits.into());
     }
@@ -99,7 +99,7 @@ fn what_an_absent_field_means_is_said_wherever_it_was_passed_over() {
     );
 }
 
-/// Labels with values so long.
+/// Labels with values of these lengths.
 struct Lengths<'a>(&'a [usize]);
 
 impl Describe<schema::Labels> for Lengths<'_> {
@@ -121,9 +121,9 @@ impl Describe<schema::Port> for Around<'_> {
     }
 }
 
-/// The room for a length is guessed from the message before.
+/// The size of a length is guessed from the previous message.
 #[test]
-fn however_long_messages_are_one_after_the_other_their_lengths_are_right() {
+fn consecutive_messages_have_right_lengths() {
     for lengths in [
         &[][..],
         &[0],

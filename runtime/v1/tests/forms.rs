@@ -1,6 +1,7 @@
-//! Every message in both forms: what is written is read as the same message, and what is no message is refused with words that say why.
+//! Every message in both encodings: an encoded message decodes to the same one, and invalid input
+//! is refused with a reason.
 //!
-//! Messages are filled by chance through their own tables, so a message that is new is tried as well.
+//! Messages are filled at random through their tables, so new messages are covered, too.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
@@ -26,7 +27,7 @@ fn check_forms<M: Message + Default + PartialEq>(name: &str) {
                 String::from_utf8_lossy(&text)
             )
         });
-        // What was absent and has a default is said in JSON, so the messages may differ; their texts may not.
+        // JSON writes defaults, so the messages may differ, but not their texts.
         let again = String::from_utf8(json::write(&again)).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert_eq!(again, text, "{name} of seed {seed}, in JSON");
@@ -34,7 +35,7 @@ fn check_forms<M: Message + Default + PartialEq>(name: &str) {
 }
 
 #[test]
-fn every_message_is_read_as_it_was_written() {
+fn every_message_survives_a_round_trip() {
     check_forms::<scheduler::Call>("scheduler::Call");
     check_forms::<scheduler::Event>("scheduler::Event");
     check_forms::<scheduler::Response>("scheduler::Response");
@@ -58,16 +59,16 @@ fn refused(text: &str, words: &str) {
 }
 
 #[test]
-fn json_is_read_generously() {
+fn json_is_decoded_leniently() {
     let strict = from_json(
         r#"{"type": "ACCEPT", "accept": {"offer_ids": [{"value": "o"}], "filters": {"refuse_seconds": 5.0}}}"#,
     );
     let strict = strict.unwrap();
     for generous in [
-        // One value stands for a list of one, a text for a number, an integer for a number.
+        // A single value for a list of one, a text for a number, an integer for a double.
         r#"{"type": "ACCEPT", "accept": {"offer_ids": {"value": "o"}, "filters": {"refuse_seconds": "5"}}}"#,
         r#"{"type": 3, "accept": {"offer_ids": [{"value": "o"}], "filters": {"refuse_seconds": 5}}}"#,
-        // What is not known, or null, is passed over.
+        // Unknown fields and null are skipped.
         r#"{"what": [[{"ever": null}]], "type": "ACCEPT", "kill": null,
             "accept": {"offer_ids": [{"value": "o", "x": 1}, null], "filters": {"refuse_seconds": 5}, "operations": null}}"#,
     ] {
@@ -80,13 +81,13 @@ fn json_is_read_generously() {
 }
 
 #[test]
-fn bytes_are_base64_and_numbers_without_end_are_texts() {
+fn json_bytes_are_base64_and_non_finite_numbers_texts() {
     let call = r#"{"message": {"agent_id": {"value": "a"}, "executor_id": {"value": "e"}, "data": "AAH/"}}"#;
     let message = from_json(call).unwrap().message.unwrap();
     assert_eq!(&message.data[..], [0, 1, 255]);
     let text = String::from_utf8(json::write(&*message)).unwrap();
     assert!(text.ends_with(r#""data":"AAH/"}"#), "{text}");
-    // As tools that write mail do, and without what fills it up.
+    // With line breaks as in mail, and without padding.
     for written in [r"AAH/\nAQ==\r\n", " AAH/ AQ", r"AA\tH/AQ"] {
         let message = from_json(&call.replace("AAH/", written)).unwrap().message;
         assert_eq!(&message.unwrap().data[..], [0, 1, 255, 1], "{written}");
@@ -104,13 +105,13 @@ fn bytes_are_base64_and_numbers_without_end_are_texts() {
 }
 
 #[test]
-fn json_says_what_an_absent_field_means() {
+fn json_writes_defaults_of_absent_fields() {
     let command = meros_v1::schema::CommandInfo::default();
     assert_eq!(json::write(&command), br#"{"shell":true}"#);
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_path() {
+fn errors_have_the_path_of_the_field() {
     refused(
         r#"{"accept": {"operations": [{}, {"launch": {"task_infos": [{"name": "t", "task_id": {}}]}}]}}"#,
         "accept.operations[1].launch.task_infos[0].task_id.value is `absent or not known`: expected a value, since the field is required",
@@ -141,9 +142,10 @@ fn what_is_wrong_is_named_with_its_path() {
     );
 }
 
-/// One of the two would be forgotten without a word. What nobody knows may come as often as it likes, and a key of a map counts as it came last.
+/// One of the two would be lost silently. Unknown fields may repeat, and for map keys the last
+/// value counts.
 #[test]
-fn a_field_that_comes_twice_is_refused_by_its_path() {
+fn a_duplicate_field_is_refused_with_its_path() {
     for (text, path) in [
         (r#"{"type": "KILL", "type": "REVIVE"}"#, "type"),
         (r#"{"type": null, "type": "REVIVE"}"#, "type"),
@@ -169,9 +171,9 @@ fn a_field_that_comes_twice_is_refused_by_its_path() {
     assert_eq!(filters(&format!(r#""a": {{}}, {last}"#)), filters(last));
 }
 
-/// SPEC 2.1: what a stranger calls the entries of a map is his to choose, and so is how long it is.
+/// SPEC 2.1: clients choose the keys of maps and their length.
 #[test]
-fn what_is_wrong_below_a_long_key_is_answered_with_an_excerpt_of_it() {
+fn errors_below_long_keys_quote_an_excerpt() {
     let long = "\\u0001".repeat(1 << 20);
     let filters = |key: &str, value: &str| {
         format!(
@@ -186,7 +188,7 @@ fn what_is_wrong_below_a_long_key_is_answered_with_an_excerpt_of_it() {
     let value = r#"{"min_allocatable_resources": {}}"#;
     let whole = from_json(&filters(&"x".repeat(1 << 20), value)).unwrap();
     let mut bytes = protobuf::write(&whole);
-    // The value ends it: a message, which becomes a number.
+    // The last two bytes are a message, which becomes a number.
     let last = bytes.len() - 2;
     assert_eq!(bytes[last..], [0x0a, 0]);
     bytes[last] = 0x08;
@@ -194,7 +196,7 @@ fn what_is_wrong_below_a_long_key_is_answered_with_an_excerpt_of_it() {
     let words = read.unwrap_err().to_string();
     assert!(words.contains("[xxx") && words.len() < 500, "{words}");
 
-    // SPEC 2.4, 2.8: what can be read and means nothing.
+    // SPEC 2.4, 2.8: decodable, but meaningless.
     let minimum = |role: &str, name: &str| {
         let least = format!(
             r#"{{"min_allocatable_resources": {{"quantities": [{{"quantities": {{"{name}": {{"value": -1}}}}}}]}}}}"#
@@ -225,7 +227,7 @@ fn what_is_wrong_below_a_long_key_is_answered_with_an_excerpt_of_it() {
 
 /// SPEC 3.6, 3.9: `/machine/down` has no object around it.
 #[test]
-fn a_list_alone_is_read_to_its_end_and_called_by_its_name() {
+fn a_top_level_list_is_read_to_its_end() {
     let read = |text: &str| {
         json::read_list::<meros_v1::schema::MachineID>(
             "machines",
@@ -255,7 +257,7 @@ fn a_list_alone_is_read_to_its_end_and_called_by_its_name() {
 
 /// Also those of seventeen digits.
 #[test]
-fn a_number_that_was_written_is_read_as_the_same_one() {
+fn a_number_survives_writing_and_reading() {
     for n in 1..20_000_u64 {
         let value = f64::from_bits(n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         if !value.is_finite() {
@@ -268,9 +270,9 @@ fn a_number_that_was_written_is_read_as_the_same_one() {
     }
 }
 
-/// Also where it stands in what nobody knows.
+/// Also within unknown fields.
 #[test]
-fn what_is_no_text_is_no_json() {
+fn invalid_utf8_is_not_json() {
     for text in [
         &b"{\"type\":\"\xff\xfe\"}"[..],
         b"{\"unknown\":\"\xff\xfe\"}",
@@ -284,7 +286,7 @@ fn what_is_no_text_is_no_json() {
 }
 
 #[test]
-fn what_is_no_json_is_refused_with_its_place() {
+fn invalid_json_is_refused_with_its_position() {
     for (text, found) in [
         ("", "EOF"),
         ("[]", "invalid type: sequence"),
@@ -300,12 +302,12 @@ fn what_is_no_json_is_refused_with_its_place() {
 }
 
 #[test]
-fn protobuf_that_is_cut_or_wrong_is_refused_with_its_path() {
+fn invalid_protobuf_is_refused_with_its_path() {
     let refused = |bytes: &[u8], words: &str| {
         let read = protobuf::read::<scheduler::Call>(bytes, Limits::default());
         assert_eq!(read.unwrap_err().to_string(), words, "{bytes:02x?}");
     };
-    // A revive whose roles claim two bytes and have one, or are no text, or a number.
+    // A revive whose roles declare two bytes and have one, are not text, or are a number.
     refused(
         &[0x7a, 3, 0x0a, 2, b'a'],
         "revive.roles[0] is `1 bytes`: expected 2 bytes",
@@ -329,21 +331,21 @@ fn protobuf_that_is_cut_or_wrong_is_refused_with_its_path() {
 }
 
 #[test]
-fn what_protobuf_does_not_know_is_passed_over() {
-    // Field 99 as a number, a text and a group, and a type that is not known.
+fn unknown_protobuf_fields_are_skipped() {
+    // Field 99 as a number, a text and a group, and with an unknown type.
     let bytes = [
         0x98, 0x06, 1, 0x9a, 0x06, 1, b'x', 0x9b, 0x06, 0x08, 1, 0x9c, 0x06, 0x10, 99,
     ];
     let read = protobuf::read(&bytes, Limits::default());
     assert_eq!(read, Ok(scheduler::Call::default()));
-    // A required enum of a value that is not known is as good as absent.
+    // A required enum with an unknown value counts as absent.
     let status = [0x0a, 3, 0x0a, 1, b't', 0x10, 99];
     let read = protobuf::read::<meros_v1::schema::TaskStatus>(&status, Limits::default());
     assert!(read.unwrap_err().to_string().starts_with("state is "));
 }
 
 #[test]
-fn packed_numbers_are_read_as_well() {
+fn packed_numbers_are_decoded() {
     let check = |bytes: &[u8]| {
         let read = protobuf::read(bytes, Limits::default());
         let check: meros_v1::schema::HealthCheckHTTPCheckInfo = read.unwrap();
@@ -354,7 +356,7 @@ fn packed_numbers_are_read_as_well() {
 }
 
 #[test]
-fn what_would_take_too_much_memory_or_depth_is_refused() {
+fn excessive_memory_and_depth_are_refused() {
     let limits = Limits {
         depth: 10,
         memory: 100_000,
@@ -367,7 +369,7 @@ fn what_would_take_too_much_memory_or_depth_is_refused() {
     let words = bad.to_string();
     assert!(words.starts_with("accept.operations["), "{words}");
     assert!(
-        words.ends_with("at most 100000 bytes of memory once it is read"),
+        words.ends_with("a message of at most 100000 decoded bytes"),
         "{words}"
     );
 
@@ -382,7 +384,7 @@ fn what_would_take_too_much_memory_or_depth_is_refused() {
             .ends_with("expected at most 10 messages within messages"),
         "{bad}"
     );
-    // What is passed over may be as deep as it likes.
+    // Skipped values may be of any depth.
     let deep = "[".repeat(100_000) + &"]".repeat(100_000);
     assert!(from_json(&format!(r#"{{"what": {deep}}}"#)).is_ok());
 }

@@ -1,7 +1,8 @@
 //! Golden bytes: the calls and events of each API, as protobuf and as JSON.
 //!
-//! `golden.txt` has three lines for each: its type and a name, its bytes, its JSON. The bytes were made from Mesos' field numbers by another
-//! implementation of protobuf, not by this crate, and the JSON was written by hand. Neither ever changes. Every call and every event is there.
+//! `golden.txt` has three lines for each: type and name, bytes, JSON. The bytes were made from
+//! Mesos' field numbers by another implementation of protobuf, and the JSON was written by hand.
+//! Neither ever changes. Every call and every event is covered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
@@ -34,14 +35,14 @@ fn check<M: Message + Default + PartialEq>(name: &str, hex: &str, text: &str) {
     assert_eq!(hex_of(&protobuf::write(&from_bytes)), hex, "{name}");
     let written = String::from_utf8(json::write(&from_bytes)).unwrap();
     assert_eq!(written, text, "{name}");
-    // What the JSON says beyond the bytes is only what absent fields mean.
+    // The JSON has only the defaults of absent fields in addition.
     let again: M = json::read(written.as_bytes(), Limits::default()).unwrap();
     assert_eq!(again, from_text, "{name}");
 }
 
 /// SPEC 2.1-2.7.
 #[test]
-fn every_call_and_event_has_the_bytes_and_the_json_of_mesos() {
+fn calls_and_events_match_the_golden_file() {
     let (mut names, mut types) = (BTreeSet::new(), BTreeSet::new());
     let lines: Vec<&str> = GOLDEN.lines().collect();
     for case in lines.split(|line| line.is_empty()) {
@@ -74,7 +75,7 @@ fn every_call_and_event_has_the_bytes_and_the_json_of_mesos() {
     all_of::<agent::CallType>("agent::Call", &types);
 }
 
-/// Each type of call or event, but the unknown one, is among these.
+/// Each type of call or event except `UNKNOWN` is covered.
 fn all_of<T: Enum + 'static>(of: &str, types: &BTreeSet<String>) {
     for (_, _, name) in T::VALUES.iter().skip(1) {
         let wanted = format!("{of} {name}");

@@ -1,13 +1,13 @@
-//! What operators say and hear of maintenance, drains, operations and masters: over the wire in both forms, and back.
+//! Conversions of operators' messages: maintenance, drains, operations, masters, in both encodings.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is tests")]
 
 #[allow(dead_code, reason = "shared with the conversions")]
 mod chance;
 mod checks;
-// Not each word is of operators.
+// Operators need only some of them.
 #[allow(dead_code, reason = "shared with the conversions")]
-mod words;
+mod values;
 
 use chance::Chance;
 use checks::{check, check_type};
@@ -41,7 +41,7 @@ fn machines(list: &[schema::MachineID]) -> Result<Vec<MachineId>, Invalid> {
 
 /// SPEC 3.6.
 #[test]
-fn maintenance_comes_back_as_it_was() {
+fn maintenance_survives_a_round_trip() {
     check_type::<Unavailability, schema::Unavailability>(Chance::unavailability);
     check_type::<_, schema::InverseOffer>(Chance::inverse_offer);
     check(
@@ -91,7 +91,7 @@ fn an_inverse_offer_for_a_part_of_an_agent_is_refused() {
 
 /// SPEC 3.2.
 #[test]
-fn a_drain_comes_back_as_it_was() {
+fn drains_survive_a_round_trip() {
     check(
         Chance::drain,
         |ours| schema::DrainInfo::from(ours),
@@ -109,7 +109,7 @@ fn a_drain_comes_back_as_it_was() {
 
 /// SPEC 2.6, GET_OPERATIONS.
 #[test]
-fn an_operation_that_is_known_comes_back_as_it_was() {
+fn known_operations_survive_a_round_trip() {
     let known = |chance: &mut Chance| {
         let conversion = match chance.operation() {
             Operation::Convert { conversion, .. } => Some(conversion),
@@ -139,7 +139,7 @@ fn an_operation_that_is_known_comes_back_as_it_was() {
             assert_eq!(theirs.uuid.value, uuid);
             let conversion = match Operation::try_from(&theirs.info) {
                 Ok(Operation::Convert { conversion, .. }) => Some(conversion),
-                // Of what is not known, nothing is said.
+                // Unknown parts are absent.
                 _ => None,
             };
             let framework = theirs.framework_id.as_ref().unwrap();
@@ -150,8 +150,8 @@ fn an_operation_that_is_known_comes_back_as_it_was() {
 
 /// SPEC 2.8, MasterInfo.
 #[test]
-fn a_master_comes_back_as_it_was() {
-    // The version of the one is that of Mesos to all others.
+fn masters_survive_a_round_trip() {
+    // Clients see Mesos' version as the master's.
     let master = |chance: &mut Chance| MasterInfo {
         version: meros_v1::MESOS_VERSION.to_owned(),
         ..chance.master()
@@ -186,21 +186,21 @@ fn a_master_comes_back_as_it_was() {
     });
 }
 
-/// SPEC 2.8, Offer and InverseOffer: where an agent's pages are, in parts, as Mesos has it.
+/// SPEC 2.8, Offer and InverseOffer: the URL of an agent's pages, in parts as in Mesos.
 #[test]
-fn offers_say_where_their_agent_is_found() {
-    let served = protocol::agent::Served {
+fn offers_have_the_url_of_their_agent() {
+    let endpoint = protocol::agent::HttpEndpoint {
         address: Some([10, 0, 0, 7].into()),
         port: 5051,
     };
     let offer = protocol::Offer {
         hostname: "a.example".to_owned(),
-        served: Some(served),
+        endpoint: Some(endpoint),
         ..Chance(1).offer()
     };
     let inverse = protocol::InverseOffer {
         hostname: "a.example".to_owned(),
-        served: Some(served),
+        endpoint: Some(endpoint),
         ..Chance(1).inverse_offer()
     };
     let url = schema::Offer::from(&offer).url.unwrap();

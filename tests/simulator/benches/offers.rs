@@ -1,23 +1,25 @@
-//! What `meros bench offers` measures, without the binary `meros`: offers through master, allocator and sorter, each of them declined.
+//! Offers through master, allocator and sorter, each of them declined: `meros-lab bench offers`
+//! without the binary.
 //!
-//! `cargo bench -p meros-simulator --bench offers -- [AGENTS [FRAMEWORKS [ROUNDS]]]`, by default 1,000, 200 and 3. Each round is a
-//! cluster of its own and ends as one line of JSON: offers a second, and the processor's time that all threads took for one. Whatever
-//! goes wrong is said in one line, and the process ends with 1.
+//! `cargo bench -p meros-simulator --bench offers -- [AGENTS [FRAMEWORKS [ROUNDS]]]`, by default
+//! 1,000, 200 and 3. Each round is a separate cluster and prints one line of JSON: offers per
+//! second, and the CPU time of all threads per offer. An error prints one line, and the process
+//! exits with 1.
 #![allow(missing_docs)]
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use simulator::crowd::Trouble;
-use simulator::crowd::declining::declined;
-use simulator::crowd::embedded::Embedded;
+use simulator::synthetic_agents::BenchError;
+use simulator::synthetic_agents::declining::declined;
+use simulator::synthetic_agents::embedded::Embedded;
 use tokio::task::LocalSet;
 
-/// As the binary's, which asks it in a quicker way.
+/// The binary's allocator.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// What is asked of it.
+/// The required rate.
 const WANTED: f64 = 100_000.0;
 
 fn main() -> ExitCode {
@@ -30,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn measured() -> Result<(), Trouble> {
+fn measured() -> Result<(), BenchError> {
     let [agents, frameworks, rounds] = numbers([1_000, 200, 3])?;
     for _ in 0..rounds {
         println!("{}", round(agents, frameworks)?);
@@ -38,8 +40,8 @@ fn measured() -> Result<(), Trouble> {
     Ok(())
 }
 
-/// What was said in place of these. Cargo adds a `--bench` of its own.
-fn numbers<const N: usize>(mut numbers: [u32; N]) -> Result<[u32; N], Trouble> {
+/// The numbers from the command line in place of these. Cargo adds a `--bench`.
+fn numbers<const N: usize>(mut numbers: [u32; N]) -> Result<[u32; N], BenchError> {
     let said = std::env::args().skip(1).filter(|word| word != "--bench");
     for (place, word) in said.enumerate() {
         let expected = || format!("expected up to {N} numbers of 1 or more, found `{word}`");
@@ -49,7 +51,7 @@ fn numbers<const N: usize>(mut numbers: [u32; N]) -> Result<[u32; N], Trouble> {
     Ok(numbers)
 }
 
-fn round(agents: u32, frameworks: u32) -> Result<String, Trouble> {
+fn round(agents: u32, frameworks: u32) -> Result<String, BenchError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
@@ -59,7 +61,7 @@ fn round(agents: u32, frameworks: u32) -> Result<String, Trouble> {
         let seconds = declined(&cluster, agents, frameworks).await?;
         let busy = cpu_time() - before;
         cluster.stop().await;
-        Ok::<_, Trouble>((seconds, busy))
+        Ok::<_, BenchError>((seconds, busy))
     };
     let (seconds, busy) = LocalSet::new().block_on(&runtime, measured)?;
     let offers = f64::from(agents) * f64::from(frameworks);
@@ -71,7 +73,7 @@ fn round(agents: u32, frameworks: u32) -> Result<String, Trouble> {
     ))
 }
 
-/// Processor time of all threads.
+/// CPU time of all threads.
 fn cpu_time() -> Duration {
     let time = nix::time::clock_gettime(nix::time::ClockId::CLOCK_PROCESS_CPUTIME_ID);
     time.map_or(Duration::ZERO, Duration::from)

@@ -1,16 +1,17 @@
-//! How long 20,000 agents with 100,000 tasks take to come back to a master within one process: one that knows nothing of their tasks, and
-//! the next one, which has them from its mirror. What `meros bench failover --measure memory` measures, without the command line.
+//! Time in which 20,000 agents with 100,000 tasks reregister with a master in one process: one that
+//! knows no tasks, and the next one, which has them from its mirror. The measurement of `meros-lab
+//! bench failover --measure memory` without the command line.
 //!
-//! Each round ends as one line of JSON. `ROUNDS` (3), `AGENTS` (20,000) and `TASKS_EACH` (5) change the size. Whatever goes wrong is said in
-//! one line, and the process ends with 1.
+//! Each round prints one line of JSON. `ROUNDS` (3), `AGENTS` (20,000) and `TASKS_EACH` (5) change
+//! the size. An error prints one line, and the process exits with 1.
 
 use std::process::ExitCode;
 
-use simulator::crowd::Trouble;
-use simulator::crowd::returning::{MESOS_SECONDS, round};
+use simulator::synthetic_agents::BenchError;
+use simulator::synthetic_agents::returning::{MESOS_SECONDS, round};
 use tokio::task::LocalSet;
 
-/// As the binary's, which asks it in a quicker way.
+/// The binary's allocator.
 #[global_allocator]
 static HEAP: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -24,8 +25,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// What that variable says, or `otherwise`.
-fn number(name: &str, otherwise: u32) -> Result<u32, Trouble> {
+/// The variable's value, or `otherwise`.
+fn number(name: &str, otherwise: u32) -> Result<u32, BenchError> {
     let Ok(said) = std::env::var(name) else {
         return Ok(otherwise);
     };
@@ -33,7 +34,7 @@ fn number(name: &str, otherwise: u32) -> Result<u32, Trouble> {
     number.ok_or_else(|| format!("{name} is `{said}`: expected a number of 1 or more").into())
 }
 
-fn measured() -> Result<(), Trouble> {
+fn measured() -> Result<(), BenchError> {
     let (agents, tasks_each) = (number("AGENTS", 20_000)?, number("TASKS_EACH", 5)?);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,38 +1,38 @@
-//! Bug: a fault of the software itself, planted from outside to prove that a checker would find it.
+//! A planted software fault, to prove that a checker finds it.
 //!
-//! It sees every message that a node gives to the network, before the network does, and may drop, repeat, replace or add one.
-//! What it forges is said by the same node to the same actor. It never meddles with what it has forged itself.
+//! It sees every message before the network does, and may drop, repeat, replace or add one. A
+//! forged message has the same sender and receiver. Forged messages are not changed again.
 
 use runtime::{Node, Pid, Remote};
 
-use crate::event::Spoken;
+use crate::event::SeenMessage;
 
 /// A planted fault of the software.
 pub struct Bug {
     name: &'static str,
-    meddle: Box<dyn FnMut(&Spoken<'_>) -> Meddling + Send>,
+    tamper: Box<dyn FnMut(&SeenMessage<'_>) -> Tampering + Send>,
 }
 
 impl Bug {
-    /// A bug that does this with messages.
+    /// A bug with this effect on messages.
     pub fn new(
         name: &'static str,
-        meddle: impl FnMut(&Spoken<'_>) -> Meddling + Send + 'static,
+        tamper: impl FnMut(&SeenMessage<'_>) -> Tampering + Send + 'static,
     ) -> Self {
         Self {
             name,
-            meddle: Box::new(meddle),
+            tamper: Box::new(tamper),
         }
     }
 
-    /// What it is called.
+    /// Its name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// What becomes of this message.
-    pub fn meddle(&mut self, spoken: &Spoken<'_>) -> Meddling {
-        (self.meddle)(spoken)
+    /// Decides about this message.
+    pub fn tamper(&mut self, observed: &SeenMessage<'_>) -> Tampering {
+        (self.tamper)(observed)
     }
 }
 
@@ -42,42 +42,42 @@ impl std::fmt::Debug for Bug {
     }
 }
 
-/// What a bug does with a message. Replies can be dropped only; everything else lets them pass.
+/// The effect on a message. A reply can only be dropped or passed.
 #[derive(Debug)]
-pub enum Meddling {
-    /// Nothing.
+pub enum Tampering {
+    /// No effect.
     Pass,
-    /// It is never said.
+    /// It is not sent.
     Drop,
-    /// It is said twice.
+    /// It is sent twice.
     Twice,
-    /// Another is said in its place.
+    /// Another message is sent in its place.
     Instead(Forged),
-    /// Another is said after it.
+    /// Another message is sent after it.
     Also(Forged),
 }
 
-/// A forged message for the actor that the original is for.
+/// A forged message for the receiver of the original.
 pub struct Forged(Saying);
 
-/// Says the forged message, by this node to this actor.
+/// Sends the forged message from this node to this actor.
 type Saying = Box<dyn FnOnce(&Node, &Pid) + Send>;
 
 impl Forged {
     /// A forged message.
     pub fn new<M: Remote>(message: M) -> Self {
         Self(Box::new(move |node, to| {
-            // It is as lossy as any other message.
+            // It may be lost like any other message.
             let _ = node.tell(to, message);
         }))
     }
 
-    /// Not a message, but something that happens on the node.
+    /// An action on the node in place of a message.
     pub fn act(act: impl FnOnce(&Node) + Send + 'static) -> Self {
         Self(Box::new(move |node, _| act(node)))
     }
 
-    /// The node says it to that actor.
+    /// Sends it from the node to that actor.
     pub fn say(self, node: &Node, to: &Pid) {
         (self.0)(node, to);
     }

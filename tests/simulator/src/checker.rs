@@ -1,39 +1,40 @@
-//! Checker: watches events from outside and says when an invariant of the house is broken.
+//! Checkers: observers of events that report a violated invariant.
 
 use std::time::Duration;
 
 use crate::event::Event;
 
-/// Watches one invariant. It is shown every event in order, and judges by what it has seen.
+/// Watches one invariant. It sees every event in order.
 pub trait Checker: Send {
-    /// The invariant in a word or two, as summaries and failures name it.
+    /// The invariant in a word or two, for summaries and failures.
     fn name(&self) -> &'static str;
 
-    /// Looks at one event.
+    /// Handles one event.
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation>;
 
-    /// Whether something is open that more time may close, or show to be broken: the recovery goes on for its sake, to its end at most.
+    /// Whether more time could settle an open question: the recovery phase continues for it, up to
+    /// its end.
     fn is_waiting(&mut self, _at: Duration) -> bool {
         false
     }
 
-    /// Looks at the end of the run, after the recovery phase.
+    /// Judges at the end of the run, after the recovery phase.
     fn finish(&mut self, _at: Duration) -> Result<(), Violation> {
         Ok(())
     }
 
-    /// How many judgements it has made: a checker that never had anything to judge proves nothing.
+    /// The number of judgements: zero means that the run proves nothing for this checker.
     fn judgements(&self) -> u64;
 }
 
-/// An invariant was broken.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{checker} is broken at {at:?}: {what}")]
 pub struct Violation {
-    /// Who saw it.
+    /// The checker that found it.
     pub checker: &'static str,
-    /// When, in virtual time.
+    /// Virtual time of the violation.
     pub at: Duration,
-    /// What was seen, and what was expected.
+    /// The observation, and the expected one.
     pub what: String,
 }

@@ -1,38 +1,38 @@
-//! Commands: what a simulated task does in virtual time, written as text where a real task has its command.
+//! Commands of simulated tasks, as text in place of a shell command.
 //!
-//! | text | what it does |
+//! | text | effect |
 //! |---|---|
-//! | `run 30s` | runs for so long and ends well |
-//! | `run 1500ms exit 3` | runs for so long and exits with this status; 0 is well |
+//! | `run 30s` | runs for this time and succeeds |
+//! | `run 1500ms exit 3` | runs for this time and exits with this status; 0 is success |
 //! | `fail` | exits with status 1 at once |
-//! | `crash 5s` | its executor dies of a signal after so long, and tells nobody |
-//! | `hang` | runs until it is killed, and ends when it is asked to |
+//! | `crash 5s` | its executor dies of a signal after this time, without an update |
+//! | `hang` | runs until it is killed, and ends when asked to |
 //!
-//! With ` stubborn` at the end it does not hear a polite kill, only the certain one after the grace period. Pure: it parses,
-//! and whoever runs it keeps the time.
+//! With ` stubborn` at the end it ignores SIGTERM and ends only by SIGKILL after the grace period.
+//! Pure: only parses; the executor keeps the time.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How a task ends if nobody kills it.
+/// How a task ends unless it is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// With this exit status.
     Exits(i32),
-    /// With its executor, of a signal.
+    /// Its executor dies of a signal.
     Crashes,
 }
 
-/// What a simulated task does.
+/// The behaviour of a simulated task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// After how long it ends by itself, and how; `None` is never.
+    /// Time and kind of its end; `None` means never.
     pub end: Option<(Duration, Ending)>,
-    /// Whether it hears a polite kill.
+    /// Whether it ignores SIGTERM.
     pub stubborn: bool,
 }
 
-/// A text that is no command.
+/// A text that is not a command.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "command is `{text}`: expected `run DURATION [exit STATUS]`, `fail`, `crash DURATION` or `hang`, then perhaps `stubborn`"
@@ -43,7 +43,7 @@ pub struct NoCommand {
 }
 
 impl Command {
-    /// Reads a command.
+    /// Parses a command.
     pub fn parse(text: &str) -> Result<Self, NoCommand> {
         let none = || NoCommand {
             text: text.chars().take(80).collect(),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_is_refused_with_its_text() {
+    fn invalid_command_error_has_its_text() {
         for text in ["", "run", "run 30", "run 5s exit x", "sleep 5", "stubborn"] {
             let error = Command::parse(text).unwrap_err().to_string();
             assert!(

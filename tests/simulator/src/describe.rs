@@ -1,6 +1,7 @@
-//! Describe: events as one line of text, for whoever reads a failure, and facts as the hash takes them.
+//! Renders events as one line of text for failure reports, and facts in the form that is hashed.
 //!
-//! Plain functions. Only messages about offers and tasks are told in full; of the rest the name suffices.
+//! Plain functions. Only messages about offers and tasks are rendered in full; others by their
+//! name.
 
 use std::fmt::{self, Display, Write};
 
@@ -13,60 +14,63 @@ use protocol::message::scheduler::{
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Operation, TaskInfo, TaskStatus};
 
-use crate::event::{Asker, Spoken, What};
+use crate::event::{EventKind, RegistryCaller, SeenMessage};
 use crate::linear::RegistryModel;
 
-/// More parts of a message than this are not told.
+/// Maximum parts of a message that are rendered.
 const PARTS_MAX: usize = 8;
 
-/// Writes what a message is about behind this text; nothing if its name says it all. There is one for every message, so it makes no text of
-/// its own.
-pub fn message(text: &mut String, spoken: &Spoken<'_>) {
-    if spoken.reply {
+/// Appends the content of a message to this text; nothing if its name suffices. Called for every
+/// message, so it allocates no text.
+pub fn message(text: &mut String, observed: &SeenMessage<'_>) {
+    if observed.reply {
         return;
     }
-    // Writing into a text does not fail.
-    let _ = match spoken.name {
-        "scheduler/offers_made" => told(spoken, |made: &OffersMade| {
+    // Writing to a string cannot fail.
+    let _ = match observed.name {
+        "scheduler/offers_made" => with_body(observed, |made: &OffersMade| {
             list(text, &made.offers, |text, offer| {
                 write!(text, "{} of {}", offer.id, offer.agent_id)
             })
         }),
-        "scheduler/offer_rescinded" => told(spoken, |rescinded: &OfferRescinded| {
+        "scheduler/offer_rescinded" => with_body(observed, |rescinded: &OfferRescinded| {
             put(text, &rescinded.offer_id)
         }),
-        "scheduler/accept_offers" => told(spoken, |accepted| accept(text, accepted)),
-        "scheduler/decline_offers" => told(spoken, |decline: &DeclineOffers| {
+        "scheduler/accept_offers" => with_body(observed, |accepted| accept(text, accepted)),
+        "scheduler/decline_offers" => with_body(observed, |decline: &DeclineOffers| {
             list(text, &decline.offer_ids, put)
         }),
-        "scheduler/kill_task" => told(spoken, |kill: &KillTask| put(text, &kill.task_id)),
-        "scheduler/acknowledge_status" => told(spoken, |known: &AcknowledgeStatus| {
+        "scheduler/kill_task" => with_body(observed, |kill: &KillTask| put(text, &kill.task_id)),
+        "scheduler/acknowledge_status" => with_body(observed, |known: &AcknowledgeStatus| {
             put(text, &known.task_id)
         }),
-        "scheduler/status_changed" => told(spoken, |changed: &StatusChanged| {
+        "scheduler/status_changed" => with_body(observed, |changed: &StatusChanged| {
             status(text, &changed.status)
         }),
-        "scheduler/lost" => told(spoken, |lost: &Lost| put(text, &lost.agent_id)),
-        "task/run_tasks" => told(spoken, |run: &RunTasks| list(text, &run.tasks, task)),
-        "task/task_updated" => told(spoken, |updated: &TaskUpdated| {
+        "scheduler/lost" => with_body(observed, |lost: &Lost| put(text, &lost.agent_id)),
+        "task/run_tasks" => with_body(observed, |run: &RunTasks| list(text, &run.tasks, task)),
+        "task/task_updated" => with_body(observed, |updated: &TaskUpdated| {
             status(text, &updated.update.status)
         }),
-        "executor/launch_task" => told(spoken, |launch: &LaunchTask| {
+        "executor/launch_task" => with_body(observed, |launch: &LaunchTask| {
             put(text, &launch.task.task_id)
         }),
-        "executor/end_task" => told(spoken, |end: &EndTask| put(text, &end.task_id)),
-        "executor/executor_updated" => told(spoken, |updated: &ExecutorUpdated| {
+        "executor/end_task" => with_body(observed, |end: &EndTask| put(text, &end.task_id)),
+        "executor/executor_updated" => with_body(observed, |updated: &ExecutorUpdated| {
             status(text, &updated.status)
         }),
-        "registration/disown_tasks" => told(spoken, |disown: &DisownTasks| {
+        "registration/disown_tasks" => with_body(observed, |disown: &DisownTasks| {
             list(text, &disown.tasks, |text, (_, task)| put(text, task))
         }),
         _ => Ok(()),
     };
 }
 
-fn told<M: 'static>(spoken: &Spoken<'_>, tell: impl FnOnce(&M) -> fmt::Result) -> fmt::Result {
-    spoken.is::<M>().map_or(Ok(()), tell)
+fn with_body<M: 'static>(
+    observed: &SeenMessage<'_>,
+    tell: impl FnOnce(&M) -> fmt::Result,
+) -> fmt::Result {
+    observed.is::<M>().map_or(Ok(()), tell)
 }
 
 fn put(text: &mut String, part: &impl Display) -> fmt::Result {
@@ -114,67 +118,69 @@ fn accept(text: &mut String, accept: &AcceptOffers) -> fmt::Result {
     Ok(())
 }
 
-/// A fact of the world.
-pub fn fact(what: &What<'_>) -> String {
+/// The text of a fact.
+pub fn fact(what: &EventKind<'_>) -> String {
     match what {
-        What::Said(spoken) | What::Heard(spoken) => format!("{spoken:?}"),
-        What::NodeStarted { node, role } => format!("{node} starts as {role}"),
-        What::NodeEnded {
+        EventKind::Sent(observed) | EventKind::Received(observed) => format!("{observed:?}"),
+        EventKind::NodeStarted { node, role } => format!("{node} starts as {role}"),
+        EventKind::NodeEnded {
             node,
             crashed: true,
         } => format!("{node} crashes"),
-        What::NodeEnded { node, .. } => format!("{node} ends"),
-        What::NodeGaveUp { node, words, .. } => format!("{node} ends by itself: {words}"),
-        What::ActorFell { node, actor, words } => format!("{actor} of {node} panics: {words}"),
-        What::AgentFell { agent } => format!("{agent} falls, and its machine goes on"),
-        What::ProcessStarted { agent, container } => format!("{agent} runs {container}"),
-        What::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
-        What::ExecutorKilled { agent, container } => {
+        EventKind::NodeEnded { node, .. } => format!("{node} ends"),
+        EventKind::NodeExited { node, words, .. } => format!("{node} ends by itself: {words}"),
+        EventKind::ActorPanicked { node, actor, words } => {
+            format!("{actor} of {node} panics: {words}")
+        }
+        EventKind::AgentCrashed { agent } => format!("{agent} falls, and its machine goes on"),
+        EventKind::ProcessStarted { agent, container } => format!("{agent} runs {container}"),
+        EventKind::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
+        EventKind::ExecutorKilled { agent, container } => {
             format!("{container} is killed on {agent}")
         }
-        What::MachineBusy { agent, busy: true } => format!("{agent} is busy with other work"),
-        What::MachineBusy { agent, .. } => format!("{agent} is busy with other work no more"),
-        What::MasterBegan { node } => format!("a master acts on {node}"),
-        What::MasterEnded { node } => format!("no master acts on {node}"),
-        What::Elected { node, term } => format!("{node} leads in term {term}"),
-        What::RegistryAsked {
+        EventKind::MachineBusy { agent, busy: true } => format!("{agent} is busy with other work"),
+        EventKind::MachineBusy { agent, .. } => format!("{agent} is busy with other work no more"),
+        EventKind::MasterBegan { node } => format!("a master acts on {node}"),
+        EventKind::MasterEnded { node } => format!("no master acts on {node}"),
+        EventKind::Elected { node, term } => format!("{node} leads in term {term}"),
+        EventKind::RegistryRequested {
             node,
             by,
             call,
             request,
         } => {
             let who = match by {
-                Asker::Master => "",
-                Asker::Client => "a client on ",
+                RegistryCaller::Master => "",
+                RegistryCaller::Client => "a client on ",
             };
             let asked = RegistryModel::asked(request);
             format!("{who}{node} asks the registry ({call}): {asked}")
         }
-        What::RegistryAnswered { node, call, answer } => {
+        EventKind::RegistryAnswered { node, call, answer } => {
             let answer = answer.map_or("nothing was done".to_owned(), RegistryModel::answered);
             format!("{node} is answered by the registry ({call}): {answer}")
         }
-        What::LogRead { node, loaded } => format!(
+        EventKind::LogRead { node, loaded } => format!(
             "{node} finds its log: snapshot {}, {} entries, {:?}",
             loaded.snapshot.index,
             loaded.entries.len(),
             loaded.hard
         ),
-        What::LogWritten { node, write } => {
+        EventKind::LogWritten { node, write } => {
             let snapshot = write.snapshot.as_ref().map(|snapshot| snapshot.index);
             let entries = write.entries.iter();
             let entries: Vec<_> = entries.map(|entry| (entry.index, entry.term)).collect();
             let hard = &write.hard;
             format!("{node} has written: snapshot {snapshot:?}, {entries:?}, {hard:?}")
         }
-        What::DiskPutBack { node } => format!("{node} has an old copy of its disk"),
-        What::Holds {
+        EventKind::DiskReset { node } => format!("{node} has an old copy of its disk"),
+        EventKind::MemberState {
             node,
             index,
             digest,
         } => format!("{node} holds {digest:016x} at {index}"),
-        What::FaultBegan(fault) => format!("fault begins: {:?}", fault.kind),
-        What::FaultEnded(fault) => format!("fault is over: {:?}", fault.kind),
-        What::FaultsOver => "no further fault comes".to_owned(),
+        EventKind::FaultBegan(fault) => format!("fault begins: {:?}", fault.kind),
+        EventKind::FaultEnded(fault) => format!("fault is over: {:?}", fault.kind),
+        EventKind::FaultsOver => "no further fault comes".to_owned(),
     }
 }

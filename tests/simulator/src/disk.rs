@@ -1,7 +1,9 @@
-//! Disks of simulated machines: what the master's registry is on, and where an agent would make its sandboxes.
+//! Disks of simulated machines, for the master's registry and the agents' stores.
 //!
-//! Has two stores: what a master or an agent's operations keep, and the ledger of what runs on an agent. Remembers what was synced, over every crash, whether writes fail just now, and at which write somebody wants to be called. How long a write takes is not its business:
-//! the node's blocking work is slowed instead. It touches no file of the real machine.
+//! Each has two stores: one of a master or of an agent's operations, and the ledger of containers
+//! on an agent. A disk knows its synced content across crashes, whether writes fail now, and the
+//! writes at which a callback runs. The duration of writes is simulated by the node's blocking
+//! work. No file of the real machine is used.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -10,29 +12,29 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agent::Sandboxes;
 use agent::sandbox::ReadError;
 use protocol::ContainerId;
-use protocol::message::operator::FilePiece;
-use storage::forgetful::{Failure, ForgetfulDisk, ForgetfulStore};
+use protocol::message::operator::FileChunk;
+use storage::simulated::{Failure, SimulatedDisk, SimulatedStore};
 use storage::{Changes, Record, Store, StoreError};
 
-/// One machine's disk. Clones are the same disk.
+/// One machine's disk. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
-    records: ForgetfulDisk,
-    executors: ForgetfulDisk,
+    records: SimulatedDisk,
+    executors: SimulatedDisk,
     state: Arc<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many faults make writes fail.
+    /// The number of faults that make writes fail.
     failing: AtomicU32,
-    /// Writes that failed, or were forgotten in a crash.
+    /// Writes that failed, or were lost in a crash.
     lost: AtomicU64,
-    /// What a failing write meets, one after the other.
+    /// Index of the next kind of failure.
     turn: Mutex<u32>,
-    /// Who wants to know of the write after so many others.
-    snares: Mutex<Vec<Snare>>,
-    /// What was on it when it was copied.
+    /// Callbacks at a write with a certain number.
+    crash_points: Mutex<Vec<CrashPoint>>,
+    /// The copied content.
     copied: Mutex<Copied>,
 }
 
@@ -40,24 +42,24 @@ struct State {
 enum Copied {
     #[default]
     Never,
-    /// As soon as something is written: until then nothing changes.
+    /// At the next write: until then nothing changes.
     Soon,
     This(Vec<Record>),
 }
 
-struct Snare {
+struct CrashPoint {
     left: u32,
-    sprung: Box<dyn FnOnce() + Send>,
+    reached: Box<dyn FnOnce() + Send>,
 }
 
-impl std::fmt::Debug for Snare {
+impl std::fmt::Debug for CrashPoint {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Snare({})", self.left)
     }
 }
 
 impl Disk {
-    /// Writes fail from now on, until [`Disk::mend`] is called as often.
+    /// Makes writes fail until [`Disk::mend`] is called as often.
     pub fn fail(&self) {
         self.state.failing.fetch_add(1, Ordering::Relaxed);
     }
@@ -75,64 +77,66 @@ impl Disk {
         self.state.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many writes failed or were forgotten.
+    /// The number of writes that failed or were lost.
     pub fn losses(&self) -> u64 {
         self.state.lost.load(Ordering::Relaxed)
     }
 
-    /// Calls this at the `count`th write from now on. That write and all after it are not synced, whatever the disk says, until it crashes.
-    pub fn snare(&self, count: u32, sprung: impl FnOnce() + Send + 'static) {
-        let snare = Snare {
+    /// Calls `reached` at the `count`th write from now on. That write and all later ones stay
+    /// unsynced, whatever the disk reports, until the crash.
+    pub fn set_crash_point(&self, count: u32, reached: impl FnOnce() + Send + 'static) {
+        let snare = CrashPoint {
             left: count.max(1),
-            sprung: Box::new(sprung),
+            reached: Box::new(reached),
         };
-        self.snares().push(snare);
+        self.crash_points().push(snare);
     }
 
-    /// Nobody wants to know of writes any more.
-    pub fn clear_snares(&self) {
-        self.snares().clear();
+    /// Removes all callbacks.
+    pub fn clear_crash_points(&self) {
+        self.crash_points().clear();
     }
 
-    fn snares(&self) -> std::sync::MutexGuard<'_, Vec<Snare>> {
+    fn crash_points(&self) -> std::sync::MutexGuard<'_, Vec<CrashPoint>> {
         self.state
-            .snares
+            .crash_points
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a write that is about to be done.
+    /// Counts a write before it is done.
     fn note_write(&self) {
-        let sprung = {
-            let mut snares = self.snares();
-            snares.iter_mut().for_each(|snare| snare.left -= 1);
-            match snares.iter().any(|snare| snare.left == 0) {
-                true => std::mem::take(&mut *snares),
+        let reached = {
+            let mut crash_points = self.crash_points();
+            crash_points.iter_mut().for_each(|snare| snare.left -= 1);
+            match crash_points.iter().any(|snare| snare.left == 0) {
+                true => std::mem::take(&mut *crash_points),
                 false => Vec::new(),
             }
         };
-        for snare in sprung.into_iter().filter(|snare| snare.left == 0) {
-            self.stores().for_each(|store| store.pretend_to_sync(true));
-            (snare.sprung)();
+        for snare in reached.into_iter().filter(|snare| snare.left == 0) {
+            self.stores().for_each(|store| store.fake_syncs(true));
+            (snare.reached)();
         }
     }
 
-    /// What was written up to now can be put back later.
+    /// Copies the present content, for a later reset.
     pub fn copy(&self) {
         *self.copied() = Copied::Soon;
     }
 
-    /// A disk in the place of this one, which nobody uses any more, with what was copied from it; `None` if nothing was written since.
+    /// A disk with the copied content, in place of this unused one; `None` if nothing was written
+    /// since.
     #[must_use]
     pub fn put_back(&self) -> Option<Self> {
         let Copied::This(records) = std::mem::take(&mut *self.copied()) else {
             return None;
         };
-        let old = ForgetfulDisk::new();
+        let old = SimulatedDisk::new();
         let written = old.open().and_then(|mut store| {
             let put = |record: Record| store.prepare(&record.key, &record.value);
             records.into_iter().try_for_each(put)?;
-            // A commit syncs what was prepared before it.
+            // A commit syncs the writes prepared before it.
             let mut last = Changes::new();
             last.remove("put back");
             store.commit(last)
@@ -153,12 +157,12 @@ impl Disk {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stores(&self) -> impl Iterator<Item = &ForgetfulDisk> {
+    fn stores(&self) -> impl Iterator<Item = &SimulatedDisk> {
         [&self.records, &self.executors].into_iter()
     }
 
-    /// Who writes on it is gone at once. Of what was written to a store and not synced only the oldest writes are found again, as many as
-    /// `kept` says, which is asked with their number.
+    /// Crashes the process that uses it. Of a store's unsynced writes only the oldest remain, in
+    /// the number that `kept` returns for their count.
     pub fn crash(&self, mut kept: impl FnMut(usize) -> usize) {
         for store in self.stores() {
             let unsynced = store.unsynced();
@@ -166,12 +170,13 @@ impl Disk {
             let lost = unsynced.saturating_sub(kept) as u64;
             self.state.lost.fetch_add(lost, Ordering::Relaxed);
             store.crash_keeping(kept);
-            store.pretend_to_sync(false);
+            store.fake_syncs(false);
         }
-        self.clear_snares();
+        self.clear_crash_points();
     }
 
-    /// Opens the store on it, for one process at a time. A disk that fails cannot keep what was not synced, so it is not opened then.
+    /// Opens its store, for one process at a time. A failing disk loses unsynced writes, so it
+    /// cannot be opened.
     pub fn open(&self) -> Result<DiskStore, StoreError> {
         self.open_one(&self.records)
     }
@@ -181,7 +186,7 @@ impl Disk {
         self.open_one(&self.executors)
     }
 
-    fn open_one(&self, records: &ForgetfulDisk) -> Result<DiskStore, StoreError> {
+    fn open_one(&self, records: &SimulatedDisk) -> Result<DiskStore, StoreError> {
         if self.is_failing() && records.unsynced() > 0 {
             self.note_loss();
             let reason = "the disk did not answer".to_owned();
@@ -194,7 +199,8 @@ impl Disk {
         })
     }
 
-    /// What the next failing write meets: a refusal, a full disk, a sync that did not end, and so on in turn.
+    /// The kind of the next failure, in turn: a refusal, a full disk, a sync that did not end, and
+    /// so on.
     fn next_failure(&self) -> Failure {
         let mut turn = self
             .state
@@ -210,12 +216,12 @@ impl Disk {
     }
 }
 
-/// One process' opened store on a disk.
+/// A process' open store on a disk.
 #[derive(Debug)]
 pub struct DiskStore {
     disk: Disk,
-    records: ForgetfulDisk,
-    store: ForgetfulStore,
+    records: SimulatedDisk,
+    store: SimulatedStore,
 }
 
 impl Store for DiskStore {
@@ -256,7 +262,7 @@ impl Sandboxes for Disk {
     }
 
     /// Simulated tasks write nothing.
-    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FilePiece, ReadError> {
+    fn read(&self, _: &Path, _: &str, _: u64, _: u32) -> Result<FileChunk, ReadError> {
         Err(ReadError::NotFound)
     }
 }
@@ -272,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_outlives_a_crash_and_what_failed_does_not() {
+    fn synced_writes_survive_a_crash_failed_ones_do_not() {
         let disk = Disk::default();
         let mut store = disk.open().unwrap();
         store.commit(put("kept")).unwrap();
@@ -287,10 +293,10 @@ mod tests {
     }
 
     #[test]
-    fn what_an_opening_finds_outlives_a_crash_though_its_write_had_failed() {
+    fn content_found_at_opening_survives_a_crash() {
         let disk = Disk::default();
         disk.fail();
-        // Refused, full, and the third one is written and not synced.
+        // Refused, full, and the third one is written but not synced.
         for _ in 0..3 {
             let mut store = disk.open().unwrap();
             assert!(store.commit(put("written")).is_err());
@@ -307,18 +313,18 @@ mod tests {
     }
 
     #[test]
-    fn a_snare_springs_at_its_write_and_that_write_is_not_synced() {
-        let (disk, sprung) = (Disk::default(), Arc::new(AtomicU32::new(0)));
+    fn crash_point_fires_at_its_unsynced_write() {
+        let (disk, reached) = (Disk::default(), Arc::new(AtomicU32::new(0)));
         let mut store = disk.open().unwrap();
-        let count = sprung.clone();
-        disk.snare(2, move || {
+        let count = reached.clone();
+        disk.set_crash_point(2, move || {
             count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed)
         });
         for key in ["one", "two", "three"] {
             store.commit(put(key)).unwrap();
         }
         let unsynced = disk.records.unsynced();
-        assert_eq!((sprung.load(Ordering::Relaxed), unsynced), (1, 2));
+        assert_eq!((reached.load(Ordering::Relaxed), unsynced), (1, 2));
         disk.crash(|_| 0);
         let mut store = disk.open().unwrap();
         assert!(store.get(b"one").unwrap().is_some());
@@ -328,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_is_put_back_has_what_it_had_when_it_was_copied() {
+    fn reset_disk_has_its_copied_content() {
         let disk = Disk::default();
         let mut store = disk.open().unwrap();
         store.commit(put("one")).unwrap();
@@ -348,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_cannot_be_made_while_the_disk_fails() {
+    fn sandbox_fails_while_the_disk_fails() {
         let disk = Disk::default();
         let container = ContainerId::new("c").unwrap();
         assert!(disk.create(Path::new("/w"), &container, None).is_ok());

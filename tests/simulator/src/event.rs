@@ -1,7 +1,8 @@
-//! Events: what is seen from outside while a cluster is rehearsed, one after the other in virtual time.
+//! Events: everything observable in a simulated cluster, in the order of virtual time.
 //!
-//! They come from taps on every node (messages between nodes), from the machines (nodes and processes that start and end), from
-//! around each master (its registry as it uses it, its member's log as the disk has it) and from the faults. A run's hash is taken over all of them. They never show an actor's inside.
+//! They come from taps on every node (messages between nodes), from the machines (nodes and
+//! processes that start and end), from around each master (its registry, and its member's log on
+//! disk) and from the faults. A run's hash covers all of them. They never show an actor's inside.
 
 use std::any::{Any, TypeId};
 use std::time::Duration;
@@ -13,192 +14,193 @@ use runtime::{Pid, Role};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 use crate::scenario::Fault;
 
-/// One thing that was seen.
+/// One observed event.
 #[derive(Clone, Copy, Debug)]
 pub struct Event<'a> {
     /// Virtual time since the start of the run.
     pub at: Duration,
-    /// What it was.
-    pub what: What<'a>,
+    /// Its content.
+    pub kind: EventKind<'a>,
 }
 
-/// What was seen.
+/// The content of an event.
 #[derive(Clone, Copy, Debug)]
-pub enum What<'a> {
-    /// A node gave this message to the network. It may still be lost.
-    Said(Spoken<'a>),
+pub enum EventKind<'a> {
+    /// A node sent this message. It may still be lost.
+    Sent(SeenMessage<'a>),
     /// A message from another node is about to be handled.
-    Heard(Spoken<'a>),
-    /// A node's process began.
+    Received(SeenMessage<'a>),
+    /// A node's process started.
     NodeStarted {
         /// Its name.
         node: &'a str,
-        /// What it is.
+        /// Its role.
         role: Role,
     },
     /// A node's process ended.
     NodeEnded {
         /// Its name.
         node: &'a str,
-        /// Whether it had no time for farewells.
+        /// Whether it crashed, without a shutdown.
         crashed: bool,
     },
-    /// A node's process ends by itself, though nobody has told it to; its end follows.
-    NodeGaveUp {
+    /// A node's process exits by itself, without an order to stop; its end follows.
+    NodeExited {
         /// Its name.
         node: &'a str,
-        /// What it is.
+        /// Its role.
         role: Role,
-        /// What it said.
+        /// Its message.
         words: &'a str,
-        /// Whether its disk has failed it in this life.
+        /// Whether its disk failed during this process' life.
         disk_failed: bool,
     },
-    /// An actor has panicked. It may be made anew.
-    ActorFell {
+    /// An actor has panicked. It may be restarted.
+    ActorPanicked {
         /// Its node.
         node: &'a str,
         /// Its name.
         actor: &'a str,
-        /// What it said.
+        /// The panic's message.
         words: &'a str,
     },
-    /// A fault has ended the process of an agent, and not its machine; its end follows.
-    AgentFell {
+    /// A fault has ended an agent's process but not its machine; its end follows.
+    AgentCrashed {
         /// Its name.
         agent: &'a str,
     },
-    /// The process of a container runs.
+    /// A container's process started.
     ProcessStarted {
         /// The agent's node.
         agent: &'a str,
-        /// Which container.
+        /// The container.
         container: &'a ContainerId,
     },
-    /// The process of a container is no more.
+    /// A container's process ended.
     ProcessEnded {
         /// The agent's node.
         agent: &'a str,
-        /// Which container.
+        /// The container.
         container: &'a ContainerId,
     },
-    /// A fault has killed the process of a container; its end follows.
+    /// A fault has killed a container's process; its end follows.
     ExecutorKilled {
         /// The agent's node.
         agent: &'a str,
-        /// Which container.
+        /// The container.
         container: &'a ContainerId,
     },
-    /// An agent's machine has become busy with other work, or is so no more.
+    /// An agent's machine became busy with other work, or is no longer busy.
     MachineBusy {
         /// The agent's node.
         agent: &'a str,
-        /// Whether it is now.
+        /// Whether it is busy now.
         busy: bool,
     },
-    /// A master acts on this node from now on.
+    /// This node's master leads from now on.
     MasterBegan {
         /// The node.
         node: &'a str,
     },
-    /// The master on this node acts no more.
+    /// This node's master leads no more.
     MasterEnded {
         /// The node.
         node: &'a str,
     },
-    /// The group's member on this node leads in this term, as it says.
+    /// The group's member on this node was elected in this term, by its own statement.
     Elected {
         /// The node.
         node: &'a str,
         /// The term.
         term: u64,
     },
-    /// A registry is asked.
-    RegistryAsked {
+    /// A registry request.
+    RegistryRequested {
         /// The node of the master, or of the member.
         node: &'a str,
-        /// Who asks there.
-        by: Asker,
-        /// Which question it is, of all in the run.
+        /// The caller.
+        by: RegistryCaller,
+        /// The request's number in the run.
         call: u64,
-        /// For what.
+        /// The request.
         request: &'a RegistryRequest,
     },
-    /// A registry has answered.
+    /// A registry reply.
     RegistryAnswered {
         /// The node of the master, or of the member.
         node: &'a str,
-        /// Which question.
+        /// The request's number.
         call: u64,
-        /// With what; `None` is the promise that nothing was done. Where nobody knows there is no such event.
+        /// The answer; `None` guarantees that nothing was done. An unknown result has no such
+        /// event.
         answer: Option<&'a RegistryAnswer>,
     },
-    /// A member of the group has found this in its log.
+    /// A member of the group has read its log.
     LogRead {
         /// Its node.
         node: &'a str,
-        /// All of it.
+        /// The whole log.
         loaded: &'a Loaded,
     },
-    /// A member of the group has written this to its log, and it is synced.
+    /// A member of the group has written to its log, and synced.
     LogWritten {
         /// Its node.
         node: &'a str,
-        /// What.
+        /// The write.
         write: &'a Write,
     },
-    /// A node's disk is from now on what it was some time ago: what was written since then is forgotten.
-    DiskPutBack {
+    /// A node's disk was reset to an earlier copy; later writes are lost.
+    DiskReset {
         /// The node.
         node: &'a str,
     },
-    /// What a member of the group holds now, having applied its log up to an index.
-    Holds {
+    /// The state of a group member that has applied its log up to an index.
+    MemberState {
         /// Its node.
         node: &'a str,
         /// The index.
         index: u64,
-        /// A digest of the content.
+        /// A digest of the state.
         digest: u64,
     },
     /// A fault begins.
     FaultBegan(&'a Fault),
-    /// A fault is over.
+    /// A fault ends.
     FaultEnded(&'a Fault),
-    /// No further fault comes: from now on recovery is demanded.
+    /// No further fault follows: from now on recovery is required.
     FaultsOver,
 }
 
-/// Who asks a registry.
+/// The caller of a registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asker {
-    /// The master that acts on the node.
+pub enum RegistryCaller {
+    /// The leading master on the node.
     Master,
-    /// Anybody else, of the member of the group on that node: what is answered, no master hears.
+    /// Another client of the group member on that node; no master receives the answer.
     Client,
 }
 
 /// A message between two nodes.
 #[derive(Clone, Copy)]
-pub struct Spoken<'a> {
-    /// The node that says it.
+pub struct SeenMessage<'a> {
+    /// The sending node.
     pub from: &'a str,
-    /// The node that hears it.
+    /// The receiving node.
     pub to: &'a str,
-    /// The actor it is for; `None` for a reply.
+    /// The receiving actor; `None` for a reply.
     pub actor: Option<&'a Pid>,
-    /// The message's stable name; a reply has the name of its question.
+    /// The message's stable name; a reply has its request's name.
     pub name: &'static str,
-    /// Whether this is the reply to that question.
+    /// Whether this is the reply to that request.
     pub reply: bool,
     /// The message, or the reply's value.
     pub body: &'a dyn Any,
-    /// The body's own type: every checker asks for a few.
+    /// The body's type id, cached because every checker compares it.
     pub body_type: TypeId,
 }
 
-impl<'a> Spoken<'a> {
-    /// The message, if it is of this type.
+impl<'a> SeenMessage<'a> {
+    /// The message, if it has this type.
     pub fn is<M: 'static>(&self) -> Option<&'a M> {
         match self.body_type == TypeId::of::<M>() {
             true => self.body.downcast_ref(),
@@ -207,7 +209,7 @@ impl<'a> Spoken<'a> {
     }
 }
 
-impl std::fmt::Debug for Spoken<'_> {
+impl std::fmt::Debug for SeenMessage<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let kind = if self.reply { " (reply)" } else { "" };
         write!(f, "{} -> {}: {}{kind}", self.from, self.to, self.name)

@@ -1,8 +1,10 @@
-//! The simulated executor: does in virtual time what its tasks' commands say, behind the real executor driver.
+//! The simulated executor: executes its tasks' commands in virtual time, behind the real executor
+//! driver.
 //!
-//! Hears its agent through the driver. Remembers its tasks. As a command executor it runs one task, named in the task's command;
-//! as a framework's own it runs many, each named in the task's bytes, and ends when it has had none for [`IDLE_MAX`]. It judges
-//! ends and kills by the same decisions as the real command executor, and starts nothing on the real machine.
+//! As a command executor it runs one task, from the task's command. As a framework's executor it
+//! runs many, from the tasks' data, and ends after [`IDLE_MAX`] without a task. Ends and kills are
+//! decided by the same functions as in the real command executor. Nothing starts on the real
+//! machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,25 +18,25 @@ use protocol::{
 };
 use rand::Rng;
 use runtime::prelude::*;
-use runtime::{Errand, Promise, Reply, promise};
+use runtime::{Promise, Reply, TimerHandle, promise};
 
 use crate::command::{Command, Ending};
 
-/// A framework's own executor without a task for so long ends.
+/// A framework's executor ends after this time without a task.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
-/// A task runs so long after its launch at most.
+/// Maximum delay between launch and start of a task.
 const START_MAX: Duration = Duration::from_millis(20);
-/// The signals of ends.
+/// The signals that end tasks.
 const TERMINATED: i32 = 15;
 const KILLED: i32 = 9;
 const SEGMENTATION_FAULT: i32 = 11;
 
-/// The name of the node of a container's executor.
+/// The node name of a container's executor.
 pub fn node_of(container: &ContainerId) -> String {
     format!("executor-{container}")
 }
 
-/// Runs an executor on this node until it ends, and says how its process ended.
+/// Runs an executor on this node until it ends; returns the termination of its process.
 pub async fn live(node: Node, environment: Environment, own: bool) -> Termination {
     let Ok(runner) = node.spawn("runner", Runner::new(own)) else {
         return Termination::Exited(1);
@@ -58,7 +60,7 @@ pub async fn live(node: Node, environment: Environment, own: bool) -> Terminatio
     }
 }
 
-/// Passes the agent's calls on to the runner.
+/// Forwards the agent's calls to the runner.
 struct Ears(Handle<Runner>);
 
 impl Ears {
@@ -107,14 +109,14 @@ impl Executor for Ears {
     }
 }
 
-/// The agent knows us; whether the framework wants to hear of `TASK_KILLING`.
+/// The agent has registered the executor; the framework may want `TASK_KILLING`.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Subscribed {
     tells_killing: bool,
 }
 
-/// Run this.
+/// Runs a task.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Launch {
@@ -122,7 +124,7 @@ struct Launch {
     driver: ExecutorDriverRef,
 }
 
-/// End this task, or all and then yourself.
+/// Ends a task, or all tasks and then the executor.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct End {
@@ -130,12 +132,12 @@ struct End {
     grace: Option<Duration>,
 }
 
-/// The agent is gone: end at once.
+/// The agent is gone: ends at once.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Abandon;
 
-/// How is it over? Answered when it is.
+/// Answered when the executor has ended, with the kind of its end.
 #[derive(Message)]
 #[rtype(result = "Over")]
 struct WhenOver;
@@ -143,9 +145,9 @@ struct WhenOver;
 /// How an executor ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Over {
-    /// It has nothing more to do.
+    /// Its work was done.
     Done,
-    /// A signal ended it.
+    /// By a signal.
     Crashed,
 }
 
@@ -158,12 +160,12 @@ struct Running {
 }
 
 struct Runner {
-    /// Whether it is a framework's own executor.
+    /// Whether it is a framework's executor.
     own: bool,
     tells_killing: bool,
     tasks: BTreeMap<TaskId, Running>,
     stopping: bool,
-    idle: Option<Errand>,
+    idle: Option<TimerHandle>,
     over: Option<Over>,
     waiting: Vec<Promise<Over>>,
 }
@@ -184,7 +186,7 @@ impl Runner {
     fn launch(&mut self, info: Box<TaskInfo>, driver: ExecutorDriverRef, ctx: &mut Context<Self>) {
         let refuse = |message: String, ctx: &Context<Self>| {
             status(&info.task_id, TaskState::Failed, ctx)
-                .because(Reason::CommandExecutorFailed, message)
+                .with_reason(Reason::CommandExecutorFailed, message)
         };
         let once = !self.own && !self.tasks.is_empty();
         if once || self.stopping || self.over.is_some() {
@@ -214,7 +216,7 @@ impl Runner {
         ctx.after(pause, move |this, ctx| this.begin(&id, ctx));
     }
 
-    /// The task's command has started.
+    /// Starts the task's command.
     fn begin(&mut self, id: &TaskId, ctx: &mut Context<Self>) {
         let Some(running) = self.tasks.get(id).filter(|task| !task.kill.is_wanted()) else {
             return;
@@ -261,7 +263,7 @@ impl Runner {
         }
     }
 
-    /// Asks a task to end, and makes sure of it after its grace.
+    /// Asks a task to end, and enforces it after the grace period.
     fn kill(
         &mut self,
         id: &TaskId,
@@ -276,12 +278,12 @@ impl Runner {
         let policy = running.info.kill_policy;
         let own = policy.map_or(GRACE_DEFAULT, |policy| policy.grace_period);
         let grace = match (shutdown, given) {
-            // A shutdown leaves less time than the agent will wait.
+            // In a shutdown the grace is shorter than the agent's wait.
             (true, Some(grace)) => own.min(grace.mul_f64(0.8)),
             (_, grace) => grace.unwrap_or(own),
         };
         let now = ctx.clock().now();
-        match running.kill.wish(now, grace) {
+        match running.kill.request(now, grace) {
             KillStep::Nothing => {}
             KillStep::Begin(_) if !running.command.stubborn => {
                 if tells_killing {

@@ -1,7 +1,7 @@
-//! Faults: which happen when, by a scenario's profile, sizes and seed. Pure.
+//! The plan of faults from a scenario's profile, sizes and seed. Pure.
 //!
-//! Cards are dealt from a shuffled deck that has every kind of the profile, so that a run with as many faults as cards has met
-//! every kind. All faults are over before the scenario's duration is.
+//! Kinds are dealt from a shuffled deck that has every kind of the profile, so that a run with as
+//! many faults as cards contains every kind. All faults end before the scenario's duration does.
 
 use std::time::Duration;
 
@@ -14,23 +14,23 @@ use crate::load;
 use crate::scenario::{Fault, FaultKind, Profile, Scenario, Step};
 use crate::world::roles::masters;
 
-/// One fault comes in so much time on average.
+/// Average interval between two faults.
 const FAULT_EVERY: Duration = Duration::from_secs(15);
-/// The most faults of one run.
+/// Maximum faults of one run.
 const FAULTS_MAX: u32 = 5000;
-/// Nothing happens in this share of the time, at the beginning.
+/// The share of the time at the beginning without faults.
 const QUIET_START: f64 = 0.05;
-/// The longest fault, as a share of the run and in seconds.
+/// Maximum duration of a fault, as a share of the run and in seconds.
 const LASTS_MAX: (f64, u64) = (0.25, 90);
 
-/// A clock that drifts is off by at most so many millionths: a hundred times what a bad one is.
+/// Maximum drift of a clock in millionths: a hundred times that of a bad clock.
 const DRIFT_MAX: i32 = 50_000;
 
-/// What a card stands for.
+/// One kind of fault in the deck.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Card {
-    WeatherOfMaster,
-    WeatherOfMember,
+    PacketFaultsOfMaster,
+    PacketFaultsOfMember,
     MasterFromMember,
     OneWayToMaster,
     OneWayFromMaster,
@@ -73,8 +73,8 @@ enum Card {
 }
 
 const NETWORK: &[Card] = &[
-    Card::WeatherOfMaster,
-    Card::WeatherOfMember,
+    Card::PacketFaultsOfMaster,
+    Card::PacketFaultsOfMember,
     Card::MasterFromMember,
     Card::OneWayToMaster,
     Card::OneWayFromMaster,
@@ -104,7 +104,7 @@ const MACHINES: &[Card] = &[
     Card::Maintenance,
 ];
 
-/// What a network does to a group of masters.
+/// Network faults of a group of masters.
 const NETWORK_OF_GROUP: &[Card] = &[
     Card::LeaderInMinority,
     Card::LeaderAlone,
@@ -114,7 +114,7 @@ const NETWORK_OF_GROUP: &[Card] = &[
     Card::FlappingMaster,
 ];
 
-/// What machines do to a group of masters.
+/// Machine faults of a group of masters.
 const MACHINES_OF_GROUP: &[Card] = &[
     Card::CrashOfLeader,
     Card::CrashOfFollower,
@@ -127,7 +127,7 @@ const MACHINES_OF_GROUP: &[Card] = &[
     Card::SluggishDiskOfMaster,
 ];
 
-/// The faults of a scenario, in order of time: those that it names, or those that its profile and seed give.
+/// The faults of a scenario in order of time: its explicit ones, or those of its profile and seed.
 pub fn plan(scenario: &Scenario) -> Vec<Fault> {
     if let Some(faults) = &scenario.faults {
         return faults.clone();
@@ -182,7 +182,7 @@ fn is_possible(card: Card, scenario: &Scenario) -> bool {
         Card::DeathOfExecutor | Card::DeathsEverywhere | Card::Rations => agents && frameworks,
         Card::BusyLender | Card::BusyEverywhere => load::lends_and_borrows(scenario),
         Card::PausedMaster => !load::reads_from_leases(scenario),
-        Card::WeatherOfMember
+        Card::PacketFaultsOfMember
         | Card::MasterFromMember
         | Card::OneWayToMaster
         | Card::OneWayFromMaster
@@ -197,13 +197,13 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     let longest = whole
         .mul_f64(LASTS_MAX.0)
         .min(Duration::from_secs(LASTS_MAX.1));
-    // Most are short, some are long enough for every patience to end.
+    // Most are short; some are longer than every timeout.
     let share = match card {
-        // Bad weather shows only in packets that meet it.
-        Card::WeatherOfMaster | Card::WeatherOfMember => rng.random_range(0.3..1.0),
+        // Packet loss needs time to have an effect.
+        Card::PacketFaultsOfMaster | Card::PacketFaultsOfMember => rng.random_range(0.3..1.0),
         // Something must be written meanwhile.
         Card::FailingDiskOfMaster | Card::FailingDiskOfAgent => rng.random_range(0.3..1.0),
-        // A step that crashes may be long in coming, and so may an executor or a task that has to yield.
+        // The awaited step may come late, and so may an executor or task that must yield.
         Card::CrashAtWrite | Card::CrashAtPacket => rng.random_range(0.3..1.0),
         Card::DeathOfExecutor
         | Card::DeathsEverywhere
@@ -211,7 +211,7 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
         | Card::BusyEverywhere
         | Card::Rations
         | Card::Maintenance => rng.random_range(0.6..1.0),
-        // So long that it must be caught up by a snapshot.
+        // Long enough that the follower needs a snapshot.
         Card::LongAbsenceOfFollower => 1.0,
         _ => rng.random::<f64>().powi(2).max(0.01),
     };
@@ -225,8 +225,9 @@ fn deal(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> Fault {
     }
 }
 
-/// What makes a disk's fault show. Of a master: something must be written meanwhile, and an agent that comes back lets it write. Of an
-/// agent: its next process must find what it needs, though this one could not write all that it wanted.
+/// A second fault that makes a disk's fault visible. A master must write meanwhile, which a
+/// reregistering agent causes. An agent's next process must find its state, though this one could
+/// not write all of it.
 fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) -> Option<Fault> {
     if let Card::SlowDiskOfAgent | Card::FailingDiskOfAgent = card {
         let node = fault.kind.nodes().first().map(|&node| node.to_owned())?;
@@ -251,7 +252,8 @@ fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) ->
     })
 }
 
-/// Virtual timers count milliseconds; a plan that does too can be written down and replayed.
+/// Virtual timers have a resolution of milliseconds; so does the plan, which can be written and
+/// replayed.
 fn whole_millis(duration: Duration) -> Duration {
     Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }
@@ -274,7 +276,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
     let names = masters(scenario.masters);
     let any_master = |rng: &mut SmallRng| names[rng.random_range(0..names.len())].clone();
     let leader = || "leader".to_owned();
-    // Mostly the one that leads: what happens to it is felt most.
+    // Usually the leader, where a fault has most effect.
     let master = |rng: &mut SmallRng| match names.len() {
         1 => names[0].clone(),
         _ if rng.random_range(0..2) == 0 => leader(),
@@ -299,11 +301,11 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         latency_max: Duration::from_millis(rng.random_range(5..500)),
     };
     match card {
-        Card::WeatherOfMaster => {
+        Card::PacketFaultsOfMaster => {
             let node = master(rng);
             weather(node, rng)
         }
-        Card::WeatherOfMember => weather(member(rng), rng),
+        Card::PacketFaultsOfMember => weather(member(rng), rng),
         Card::MasterFromMember => FaultKind::Partition {
             one: master(rng),
             other: member(rng),
@@ -391,7 +393,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
             ppm: rng.random_range(-DRIFT_MAX..=DRIFT_MAX),
         },
         Card::DeathOfExecutor => FaultKind::KillExecutor { node: agent(rng) },
-        // In a large cluster one agent may have nothing to lose.
+        // In a large cluster a single agent may have no executor.
         Card::DeathsEverywhere => FaultKind::KillExecutor {
             node: "everyone".to_owned(),
         },
@@ -435,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_follows_from_its_seed_and_is_in_order_of_time() {
+    fn plan_is_seeded_and_ordered() {
         let (one, again) = (
             plan(&scenario(1, Profile::All)),
             plan(&scenario(1, Profile::All)),
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_the_profile_happens_and_no_other() {
+    fn plan_has_exactly_the_profiles_kinds() {
         let network = kinds(&plan(&scenario(1, Profile::Network)));
         let machines = kinds(&plan(&scenario(1, Profile::Machines)));
         assert_eq!(
@@ -474,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_masters_meets_more_kinds_and_a_lone_master_only_its_own() {
+    fn group_has_more_kinds_than_a_single_master() {
         let group = |profile| Scenario {
             masters: 3,
             ..scenario(1, profile)
@@ -498,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_becomes_busy_where_it_lends_and_somebody_borrows() {
+    fn only_used_lenders_become_busy() {
         let borrowing = Scenario {
             agents: 7,
             frameworks: 3,
@@ -525,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn the_faults_that_a_scenario_names_are_its_plan() {
+    fn explicit_faults_are_the_plan() {
         let mut scenario = scenario(1, Profile::All);
         let some = plan(&scenario)[..3].to_vec();
         scenario.faults = Some(some.clone());

@@ -1,27 +1,27 @@
-//! Hash: one number for a whole run. Fixed keys, fixed order, no dependence on the machine.
+//! The hash of a run: fixed keys and order, independent of the machine.
 //!
-//! Good enough to tell two runs apart; it keeps no secret and resists nobody.
+//! It distinguishes runs; it is not cryptographic.
 
 /// An odd number with as many ones as zeros.
 const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A hash under way.
+/// A hash in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunHash(u64);
 
 impl RunHash {
-    /// The hash of nothing.
+    /// The hash of no input.
     pub fn new() -> Self {
         Self(MULTIPLIER)
     }
 
-    /// Takes a number in.
+    /// Adds a number.
     pub fn number(&mut self, number: u64) {
         let mixed = (self.0 ^ number).wrapping_mul(MULTIPLIER);
         self.0 = mixed ^ (mixed >> 29);
     }
 
-    /// Takes bytes in, with their count.
+    /// Adds bytes, with their count.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         let mut words = bytes.chunks_exact(8);
@@ -36,12 +36,12 @@ impl RunHash {
         self.number(u64::from_le_bytes(rest));
     }
 
-    /// Takes text in.
+    /// Adds text.
     pub fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 
-    /// The hash of all that was taken in.
+    /// The hash of all input.
     pub fn value(self) -> u64 {
         let mixed = (self.0 ^ (self.0 >> 32)).wrapping_mul(MULTIPLIER);
         mixed ^ (mixed >> 32)
@@ -54,7 +54,8 @@ impl Default for RunHash {
     }
 }
 
-/// A seed for one part of a run, by the part's name and a number: parts do not disturb each other's chance.
+/// A seed for one part of a run, from the part's name and a number, so that parts have independent
+/// randomness.
 pub fn derived(seed: u64, part: &str, number: u64) -> u64 {
     let mut hash = RunHash::new();
     hash.number(seed);
@@ -68,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_in_its_order_and_its_borders_count() {
+    fn hash_depends_on_order_and_boundaries() {
         let of = |parts: &[&str]| {
             let mut hash = RunHash::new();
             parts.iter().for_each(|part| hash.text(part));
@@ -89,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_have_seeds_of_their_own() {
+    fn parts_have_separate_seeds() {
         let seeds = [
             derived(1, "a", 0),
             derived(1, "a", 1),

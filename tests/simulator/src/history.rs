@@ -1,6 +1,7 @@
-//! History: a fault as a line of text, for commands that replay it and for people who write their own.
+//! Faults as lines of text, for replay commands and hand-written scenarios.
 //!
-//! `90secs+30secs crash agent-2` begins 90 s after the start and lasts 30 s. What is printed is read back to the same fault.
+//! `90secs+30secs crash agent-2` begins 90 s after the start and lasts 30 s. Formatting and parsing
+//! round-trip.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,24 +18,24 @@ pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its proce
      `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `ration MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
-/// No clock runs faster or slower than by so many millionths: half as fast again, or half as fast.
+/// Maximum drift of a clock in millionths: half as fast again, or half as fast.
 const DRIFT_MAX: u32 = 500_000;
 
-/// The most characters that a refusal says of what is wrong.
+/// Maximum characters of the problem in an error.
 const PROBLEM_MAX: usize = 200;
 
 /// A text that is not a fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a fault: {problem}; expected {FORMS}")]
 pub struct InvalidFault {
-    /// The text as given, cut to 120 characters.
+    /// The text, cut to 120 characters.
     pub text: String,
-    /// What is wrong with it, cut to 200 characters: it may name a word of the text.
+    /// The problem, cut to 200 characters: it may contain a word of the text.
     pub problem: String,
 }
 
 impl FaultKind {
-    /// The nodes that it names.
+    /// The nodes in the fault.
     pub fn nodes(&self) -> Vec<&str> {
         match self {
             Self::Partition { one, other } => vec![one, other],
@@ -212,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_printed_is_read_back() {
+    fn fault_text_round_trips() {
         let node = || "agent-2".to_owned();
         let kinds = [
             FaultKind::Weather {
@@ -280,13 +281,13 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_reads_as_people_would_write_it() {
+    fn fault_text_is_readable() {
         let fault: Fault = "90secs+0.5mins crash agent-2".parse().unwrap();
         assert_eq!(fault.to_string(), "90secs+30secs crash agent-2");
     }
 
     #[test]
-    fn what_is_no_fault_is_refused_with_what_is_wrong() {
+    fn invalid_fault_error_names_the_problem() {
         for (text, problem) in [
             ("", "empty"),
             ("90secs crash a", "AT+FOR"),

@@ -1,38 +1,37 @@
-//! A cluster rehearsed in virtual time: the real actors, simulated links, disks, machines and processes, one seed.
+//! Simulation of a cluster in virtual time: the real actors on simulated links, disks, machines and
+//! processes, from one seed.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `scenario` | what is rehearsed: how large, how long, under which faults, from which seed |
-//! | `event` | what is seen from outside, in order; a run's hash is taken over it |
-//! | `checker`, `checkers` | who watches the events and judges the invariants |
-//! | `bug` | a planted fault of the software, for tests of checkers |
-//! | `run`, `tally` | a run, and what is known of it afterwards |
-//! | `shrink`, `history` | the smallest scenario that still fails, and its faults as text |
-//! | `linear` | whether a history of operations could have come from one copy that takes them one at a time |
-//! | `report` | what a user is told of runs, and which of them prove too little |
-//! | `faults` | which faults happen when, by profile and seed |
-//! | `load`, `command` | what frameworks want and agents have, and what a simulated task does |
-//! | `crowd` | for benchmarks, and in real time: agents without anything behind them |
-//! | `sorter` | the sorter of a master, which may lie |
-//! | `world` | every node on its machine: started, crashed, stopped, started again |
-//! | `machine`, `executor`, `disk` | an agent's machine, the processes of tasks, and disks, all without the real ones |
-//! | `network` | what lies between machines, and its weather |
-//! | `watch`, `describe`, `hash` | everything that is seen, on its way to the checkers, the hash and whoever reads a failure |
+//! | `scenario` | the input of a run: size, duration, faults, seed |
+//! | `event` | observable events, in order; a run's hash covers them |
+//! | `checker`, `checkers` | the invariants, judged from the events |
+//! | `bug` | a planted software fault, for tests of the checkers |
+//! | `run`, `tally` | one run, and its results |
+//! | `shrink`, `history` | reduces a failing scenario; its faults as text |
+//! | `linear` | linearizability of a history of operations |
+//! | `report` | the texts for users, and the runs that prove too little |
+//! | `faults` | the times of faults, by profile and seed |
+//! | `load`, `command` | the behaviour of frameworks, the resources of agents, and the simulated tasks |
+//! | `synthetic_agents` | for benchmarks in real time: agents without containers |
+//! | `sorter` | a master's sorter, which may give invalid answers |
+//! | `world` | every node on its machine: started, crashed, stopped, restarted |
+//! | `machine`, `executor`, `disk` | simulated machines, task processes and disks |
+//! | `network` | the network between machines, and its faults |
+//! | `watch`, `describe`, `hash` | the path of all events to the checkers, the hash and the failure report |
 //!
-//! One seed gives one run. Deliberately absent: any knowledge of an actor's inside; a checker sees what the network and the
-//! machines see.
+//! One seed gives one run. The simulator knows nothing of an actor's inside: a checker sees only
+//! the network and the machines.
 
 pub mod bug;
 pub mod checker;
 pub mod checkers;
 pub mod command;
-pub mod crowd;
 mod describe;
 mod disk;
 pub mod event;
 pub mod executor;
 pub mod faults;
-mod ground;
 mod hash;
 pub mod history;
 pub mod linear;
@@ -43,14 +42,16 @@ pub mod report;
 mod run;
 pub mod scenario;
 pub mod shrink;
+mod sim_env;
 mod sorter;
+pub mod synthetic_agents;
 pub mod tally;
 mod watch;
 mod world;
 
-pub use bug::{Bug, Forged, Meddling};
+pub use bug::{Bug, Forged, Tampering};
 pub use checker::{Checker, Violation};
-pub use event::{Event, Spoken, What};
+pub use event::{Event, EventKind, SeenMessage};
 pub use run::{RECOVERY, RECOVERY_CALM, RECOVERY_LEAST, Run, run};
 pub use scenario::{Fault, FaultKind, Profile, Scenario, Wiring};
 pub use tally::Tally;

@@ -1,9 +1,11 @@
-//! A machine: an agent's launcher without real processes. Each container is a process of the rehearsal with an executor in it.
+//! A simulated machine: an agent's launcher without real processes. Each container is a simulated
+//! process with an executor in it.
 //!
-//! Hears orders from the agent's containerizer through its [`Launcher`]. Remembers what runs, so that all of it can be gone at once, or one
-//! executor alone. When its agent goes, it does what the real zygote does: what outlives the agent runs on, all else ends, and the next agent
-//! is told what there is and what has ended meanwhile. It waits for that one as long as the machine is there. It is as loaded as it is told
-//! to be. It starts nothing on the real machine.
+//! It receives orders from the agent's containerizer through its [`Launcher`], and can end all of
+//! its processes or a single executor. When its agent ends, it behaves like the real zygote:
+//! containers that outlive the agent continue, others end, and the next agent gets a list of both.
+//! It waits for that agent for as long as the machine runs. Its load is set from outside. Nothing
+//! starts on the real machine.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest, Left};
+use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest, LeftContainer};
 use agent::monitor::Sampler;
 use agent::procfs;
 use agent::{Launcher, LauncherEvent};
@@ -23,56 +25,57 @@ use runtime::{Clock, Instant, NodeId, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::event::What;
+use crate::event::EventKind;
 use crate::executor;
-use crate::ground::Ground;
 use crate::hash::derived;
+use crate::sim_env::SimEnv;
 use crate::world::process::Process;
 
-/// Orders that may wait; one more fails its launch.
+/// Maximum queued orders; one more fails its launch.
 const ORDERS_MAX: usize = 65_536;
-/// How long the start of a process takes.
+/// Duration of the start of a process.
 const FORK: Duration = Duration::from_millis(3);
 /// The signal of a kill.
 const KILLED: i32 = 9;
-/// An executor that is to die as soon as it has started does so within this time: in the midst of its registration, or in its first task.
-const STRIKE_MAX: Duration = Duration::from_millis(60);
-/// What other work adds to the load averages of a busy machine.
+/// A doomed executor dies within this time after its start: during its registration or its first
+/// task.
+const DOOMED_LIFE_MAX: Duration = Duration::from_millis(60);
+/// Added to the load averages of a busy machine.
 const LOAD_BUSY: f64 = 1000.0;
-/// Numbers of processes begin here.
+/// The first process id.
 const PIDS_FROM: i32 = 1000;
 
-/// What an agent wants of its machine.
+/// An agent's order to its machine.
 enum Order {
     Launch(Box<LaunchRequest>),
     Kill(ContainerId),
     KeepNothing,
 }
 
-/// When each process began, by its number.
+/// The start times of processes, by their ids.
 type Births = Arc<Mutex<BTreeMap<i32, Instant>>>;
 
-/// One agent's machine, from one start of it to its end. Clones are the same machine.
+/// One agent's machine, from one boot to its end. Clones share it.
 #[derive(Clone)]
 pub struct Machine(Rc<Shared>);
 
 struct Shared {
-    ground: Ground,
+    env: SimEnv,
     agent: Rc<str>,
     births: Births,
     running: RefCell<BTreeMap<ContainerId, Running>>,
-    /// Containers that outlive their agent, and whose end no agent has been told.
+    /// Containers that outlive their agent, and whose end was reported to no agent.
     outliving: RefCell<BTreeSet<ContainerId>>,
-    /// Where its agent hears, if there is one.
+    /// The agent's event receiver, if there is an agent.
     events: RefCell<Option<Events>>,
-    /// What the next agent is told first.
-    untold: RefCell<Vec<LauncherEvent>>,
-    /// What hears the agent's orders.
+    /// Events for the next agent.
+    unreported: RefCell<Vec<LauncherEvent>>,
+    /// The task that receives the agent's orders.
     serving: RefCell<Option<AbortHandle>>,
     pids: Cell<i32>,
-    /// How many executors are to die as soon as they have started.
+    /// The number of executors that are to die right after their start.
     doomed: Rc<Cell<u32>>,
-    /// Whether it is busy with work that is not the cluster's.
+    /// Whether it is busy with other work.
     busy: Arc<AtomicBool>,
     tasks: RefCell<Vec<AbortHandle>>,
 }
@@ -85,24 +88,25 @@ struct Running {
     pid: i32,
 }
 
-/// The agent's hold on its machine.
+/// The agent's launcher on its machine.
 struct SimulatedLauncher {
     orders: mpsc::Sender<Order>,
-    left: Vec<Left>,
+    left: Vec<LeftContainer>,
     attached: Option<oneshot::Sender<Events>>,
 }
 
 impl Machine {
-    /// A machine where nothing runs. `doomed` says how many executors are to die as soon as they have started, whoever changes it.
-    pub fn start(ground: &Ground, agent: &str, doomed: &Rc<Cell<u32>>) -> Self {
+    /// A machine without containers. `doomed` is the number of executors that are to die right
+    /// after their start, shared with the faults.
+    pub fn start(env: &SimEnv, agent: &str, doomed: &Rc<Cell<u32>>) -> Self {
         Self(Rc::new(Shared {
-            ground: ground.clone(),
+            env: env.clone(),
             agent: agent.into(),
             births: Births::default(),
             running: RefCell::default(),
             outliving: RefCell::default(),
             events: RefCell::default(),
-            untold: RefCell::default(),
+            unreported: RefCell::default(),
             serving: RefCell::default(),
             pids: Cell::new(PIDS_FROM),
             doomed: doomed.clone(),
@@ -111,7 +115,8 @@ impl Machine {
         }))
     }
 
-    /// The launcher for the agent that starts now. To be called in the world's own `LocalSet`, once the agent before it is gone.
+    /// The launcher for the agent that starts now. Call it in the simulation's `LocalSet`, after
+    /// the previous agent's end.
     pub fn launcher(&self) -> Box<dyn Launcher> {
         let (orders, queue) = mpsc::channel(ORDERS_MAX);
         let (attached, events) = oneshot::channel();
@@ -120,7 +125,7 @@ impl Machine {
         *shared.serving.borrow_mut() = Some(serving.abort_handle());
         let running = shared.running.borrow();
         let outliving = shared.outliving.borrow();
-        let left = outliving.iter().map(|container_id| Left {
+        let left = outliving.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
             pid: running.get(container_id).map(|running| running.pid),
         });
@@ -131,7 +136,8 @@ impl Machine {
         })
     }
 
-    /// The agent's process is gone: what does not outlive it ends, and nobody is told.
+    /// Handles the end of the agent's process: containers that do not outlive it end without a
+    /// report.
     pub fn lose_agent(&self) {
         let shared = &self.0;
         if let Some(serving) = shared.serving.take() {
@@ -140,8 +146,8 @@ impl Machine {
         shared.events.take();
         let ending: Vec<ContainerId> = {
             let outliving = shared.outliving.borrow();
-            let mut untold = shared.untold.borrow_mut();
-            untold.retain(|event| container_of(event).is_some_and(|id| outliving.contains(id)));
+            let mut unreported = shared.unreported.borrow_mut();
+            unreported.retain(|event| container_of(event).is_some_and(|id| outliving.contains(id)));
             let running = shared.running.borrow();
             let ending = running.keys().filter(|id| !outliving.contains(*id));
             ending.cloned().collect()
@@ -151,7 +157,7 @@ impl Machine {
         }
     }
 
-    /// What the agent's monitor sees of the processes: each uses half of a core and grows a little with time.
+    /// The processes as the agent's monitor sees them: each uses half of a core and grows slowly.
     pub fn sampler(&self, clock: &Clock) -> Sampler {
         let (births, clock) = (self.0.births.clone(), clock.clone());
         Arc::new(move |leaders| {
@@ -164,7 +170,7 @@ impl Machine {
         })
     }
 
-    /// The machine's load averages: half a core for each process, and much more while it is busy.
+    /// The load averages: half a core for each process, and much more while it is busy.
     pub fn load(&self) -> impl Fn() -> LoadSource + Clone + Send + Sync + 'static {
         let (births, busy) = (self.0.births.clone(), self.0.busy.clone());
         move || {
@@ -184,12 +190,12 @@ impl Machine {
         }
     }
 
-    /// Whether it is busy with other work from now on.
+    /// Sets whether it is busy with other work.
     pub fn set_busy(&self, busy: bool) {
         self.0.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// One of the executors that run dies of a signal, as `chance` wants. `false` if none runs.
+    /// Kills one of the running executors by a signal, chosen by `chance`. `false` if none runs.
     pub fn kill_one(&self, chance: u64) -> bool {
         let candidates: Vec<ContainerId> = {
             let running = self.0.running.borrow();
@@ -199,12 +205,12 @@ impl Machine {
         let place = chance.checked_rem(candidates.len() as u64);
         let victim = place.and_then(|place| candidates.get(usize::try_from(place).ok()?));
         if let Some(victim) = victim {
-            self.0.strike(victim);
+            self.0.kill_unordered(victim);
         }
         victim.is_some()
     }
 
-    /// Everything that runs is gone at once, and the agent is not told.
+    /// Ends everything at once, without a report to the agent.
     pub fn halt(&self) {
         for task in self.0.tasks.take() {
             task.abort();
@@ -214,7 +220,7 @@ impl Machine {
     }
 }
 
-/// Whose event it is.
+/// The container of an event.
 fn container_of(event: &LauncherEvent) -> Option<&ContainerId> {
     match event {
         LauncherEvent::Started { container_id, .. }
@@ -224,7 +230,7 @@ fn container_of(event: &LauncherEvent) -> Option<&ContainerId> {
     }
 }
 
-/// A process that has lived so long.
+/// A process of this age.
 fn process(pid: i32, lived: Duration) -> procfs::Process {
     let ticks = u64::try_from(lived.as_millis() / 10).unwrap_or(u64::MAX);
     procfs::Process {
@@ -241,17 +247,17 @@ fn process(pid: i32, lived: Duration) -> procfs::Process {
 }
 
 impl Launcher for SimulatedLauncher {
-    fn left(&mut self) -> Vec<Left> {
+    fn left(&mut self) -> Vec<LeftContainer> {
         std::mem::take(&mut self.left)
     }
 
-    fn keep_nothing(&mut self) {
-        let _ = self.orders.try_send(Order::KeepNothing); // The machine may be gone.
+    fn discard_checkpoints(&mut self) {
+        let _ = self.orders.try_send(Order::KeepNothing); // the machine may be gone
     }
 
     fn attach(&mut self, events: Events) {
         if let Some(attached) = self.attached.take() {
-            let _ = attached.send(events); // The machine may be gone.
+            let _ = attached.send(events); // the machine may be gone
         }
     }
 
@@ -275,7 +281,7 @@ async fn serve(
 ) {
     let Ok(events) = events.await else { return };
     *shared.events.borrow_mut() = Some(events);
-    for event in shared.untold.take() {
+    for event in shared.unreported.take() {
         shared.tell(event);
     }
     while let Some(order) = orders.recv().await {
@@ -286,7 +292,7 @@ async fn serve(
                 let mut running = shared.running.borrow_mut();
                 let kill = running.get_mut(&container).and_then(|one| one.kill.take());
                 if let Some(kill) = kill {
-                    let _ = kill.send(()); // It may have ended by itself.
+                    let _ = kill.send(()); // it may have ended by itself
                 }
             }
         }
@@ -294,46 +300,42 @@ async fn serve(
 }
 
 impl Shared {
-    /// An executor dies, and nobody has asked for it.
-    fn strike(&self, container: &ContainerId) {
+    /// Kills an executor without an order.
+    fn kill_unordered(&self, container: &ContainerId) {
         let kill = {
             let mut running = self.running.borrow_mut();
             running.get_mut(container).and_then(|one| one.kill.take())
         };
         if let Some(kill) = kill {
-            self.ground.watch.fact(What::ExecutorKilled {
+            self.env.watch.fact(EventKind::ExecutorKilled {
                 agent: &self.agent,
                 container,
             });
-            let _ = kill.send(()); // It may have ended by itself.
+            let _ = kill.send(()); // it may have ended by itself
         }
     }
 
-    /// The executor that has just started dies before long, if a fault wants that.
-    fn strike_if_doomed(self: &Rc<Self>, container: &ContainerId) {
+    /// Kills the executor that has just started, if a fault wants it.
+    fn kill_if_doomed(self: &Rc<Self>, container: &ContainerId) {
         if self.doomed.get() == 0 {
             return;
         }
         self.doomed.set(self.doomed.get() - 1);
         let chance =
-            derived(self.ground.seed, container.as_str(), 0) % STRIKE_MAX.as_millis() as u64;
+            derived(self.env.seed, container.as_str(), 0) % DOOMED_LIFE_MAX.as_millis() as u64;
         let (shared, container) = (self.clone(), container.clone());
-        let strike = tokio::task::spawn_local(async move {
-            shared
-                .ground
-                .clock
-                .sleep(Duration::from_millis(chance))
-                .await;
-            shared.strike(&container);
+        let kill_unordered = tokio::task::spawn_local(async move {
+            shared.env.clock.sleep(Duration::from_millis(chance)).await;
+            shared.kill_unordered(&container);
         });
-        self.tasks.borrow_mut().push(strike.abort_handle());
+        self.tasks.borrow_mut().push(kill_unordered.abort_handle());
     }
 
-    /// Tells the agent, or else the next one.
+    /// Reports to the agent, or to the next one.
     fn tell(&self, event: LauncherEvent) {
         let events = self.events.borrow().clone();
         let Some(events) = events else {
-            return self.untold.borrow_mut().push(event);
+            return self.unreported.borrow_mut().push(event);
         };
         if let LauncherEvent::Exited { container_id, .. } = &event {
             self.outliving.borrow_mut().remove(container_id);
@@ -357,12 +359,12 @@ impl Shared {
         }
         let own = matches!(request.program, ExecutorProgram::Custom(_));
         let (process, node, ended) = Process::start(|| {
-            let ground = &self.ground;
+            let env = &self.env;
             let name = executor::node_of(&container);
-            let clock = ground.fresh_clock();
-            let node = ground.node(&name, 0, Role::Executor, &[Role::Agent], &clock);
+            let clock = env.fresh_clock();
+            let node = env.node(&name, 0, Role::Executor, &[Role::Agent], &clock);
             let local = format!("executor:{container}");
-            node.set_dialer(ground.local.place(&node, &self.agent, &local));
+            node.set_dialer(env.local.place(&node, &self.agent, &local));
             let id = node.id().clone();
             let main = async move {
                 clock.sleep(FORK).await;
@@ -375,7 +377,7 @@ impl Shared {
         self.births
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-            .insert(pid, self.ground.clock.now());
+            .insert(pid, self.env.clock.now());
         let running = Running {
             process,
             node,
@@ -384,7 +386,7 @@ impl Shared {
             pid,
         };
         self.running.borrow_mut().insert(container.clone(), running);
-        self.ground.watch.fact(What::ProcessStarted {
+        self.env.watch.fact(EventKind::ProcessStarted {
             agent: &self.agent,
             container: &container,
         });
@@ -397,10 +399,10 @@ impl Shared {
         if let Some(running) = self.running.borrow_mut().get_mut(&container) {
             running.life = Some(life);
         }
-        self.strike_if_doomed(&container);
+        self.kill_if_doomed(&container);
     }
 
-    /// Waits for the end of a container's process, whoever ends it, and tells the agent.
+    /// Waits for the end of a container's process and reports it to the agent.
     async fn oversee(
         self: Rc<Self>,
         container: ContainerId,
@@ -412,7 +414,7 @@ impl Shared {
             _ => Termination::Signaled(KILLED),
         };
         if let Some(running) = self.running.borrow_mut().get_mut(&container) {
-            running.life = None; // This is it.
+            running.life = None; // this is it
         }
         if self.remove(&container) {
             self.tell(LauncherEvent::Exited {
@@ -422,7 +424,7 @@ impl Shared {
         }
     }
 
-    /// The container's process is gone. `false` if there was none.
+    /// Removes the container's process. `false` if there was none.
     fn remove(&self, container: &ContainerId) -> bool {
         let Some(running) = self.running.borrow_mut().remove(container) else {
             return false;
@@ -439,9 +441,9 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&running.pid);
-        self.ground.local.gone(&running.node);
+        self.env.local.gone(&running.node);
         running.process.kill();
-        self.ground.watch.fact(What::ProcessEnded {
+        self.env.watch.fact(EventKind::ProcessEnded {
             agent: &self.agent,
             container,
         });

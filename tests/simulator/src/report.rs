@@ -1,6 +1,7 @@
-//! Report: what a user is told of runs: sums, what they should have shown and did not, and a failure with the command that replays it.
+//! Texts for users of runs: the summary, the counts that are unexpectedly zero, and a failure with
+//! the command that replays it.
 //!
-//! Plain text and numbers; prints nothing and runs nothing.
+//! Only text and numbers; prints nothing and runs nothing.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,11 +13,11 @@ use crate::scenario::{Profile, Scenario, Wiring};
 use crate::shrink::Shrunk;
 use crate::tally::Tally;
 
-/// The word that stands for no fault at all where faults are listed.
+/// The word for no fault in lists of faults.
 pub const NO_FAULT: &str = "none";
 
 impl Profile {
-    /// All of them, with their names on command lines.
+    /// All variants with their names on command lines.
     pub const NAMES: [(Self, &'static str); 4] = [
         (Self::None, "none"),
         (Self::Network, "network"),
@@ -42,7 +43,7 @@ impl Wiring {
 }
 
 impl Tally {
-    /// Adds what happened in another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Self) {
         let Self {
             virtual_time,
@@ -119,7 +120,7 @@ impl Tally {
         }
     }
 
-    /// Tasks whose end a framework heard.
+    /// Tasks whose end a framework received.
     pub fn ends(&self) -> u64 {
         self.task_ends.values().sum()
     }
@@ -130,9 +131,10 @@ impl Tally {
     }
 }
 
-/// What is zero though this load and profile should have caused it: then the runs prove nothing about it.
+/// Counts that are zero though this load and profile should have caused them: the runs prove
+/// nothing about these.
 pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
-    // Faults that were chosen by hand cause what they cause.
+    // Explicit faults have no expected effects.
     let (network, machines) = match (&scenario.faults, scenario.profile) {
         (Some(_), _) | (None, Profile::None) => (false, false),
         (None, Profile::Network) => (true, false),
@@ -158,12 +160,13 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
                 demand(tally.conversions, "conversions of resources");
             }
             let judges = |checker: &str| match checker {
-                // A lone master has no group to judge.
+                // A single master has no group to judge.
                 "group" => scenario.masters > 1,
-                // Executors may all end in good order, nothing yields while no machine is busy, and operators want nothing by themselves.
+                // Executors may all end in order, no task yields while no machine is busy, and
+                // operators act only because of faults.
                 "executors" => machines,
-                // Whether a limit is in force while somebody is offered something, whether others must make room, and whether anything is on a
-                // machine or on its way there when that is taken down, is chance.
+                // It is chance whether a limit is in force during an offer, whether tasks must be
+                // revoked, and whether a machine that is taken down has tasks.
                 "maintenance" | "quotas" | "revocations" => false,
                 "corrections" => machines && borrows,
                 "estates" => reserves,
@@ -209,7 +212,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
     lacking
 }
 
-/// The sums as lines of a name and what there is to say.
+/// The summary as lines of a name and a value.
 pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
     let kinds = |counts: &BTreeMap<&'static str, u64>| {
         let kinds = counts.iter().map(|(name, count)| format!("{count} {name}"));
@@ -286,7 +289,7 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A duration to the tenth of a second, for people.
+/// A duration with a resolution of a tenth of a second.
 fn duration_in_words(time: Duration) -> String {
     let tenths = time.as_millis() / 100;
     duration::format(Duration::from_millis(
@@ -297,7 +300,7 @@ fn duration_in_words(time: Duration) -> String {
 /// The command that runs exactly this scenario.
 pub fn command(scenario: &Scenario) -> String {
     let mut command = format!(
-        "meros simulate --seed {}{} --agents {} --frameworks {} --faults {} --for {} --transport {}",
+        "meros-lab simulate --seed {}{} --agents {} --frameworks {} --faults {} --for {} --transport {}",
         scenario.seed,
         match scenario.masters {
             1 => String::new(),
@@ -322,7 +325,8 @@ pub fn command(scenario: &Scenario) -> String {
     command
 }
 
-/// What a failure says: the last events, the violation, the shortest history that was found, and how to replay it.
+/// The text of a failure: the last events, the violation, the shortest history found, and the
+/// replay command.
 pub fn failure(shrunk: &Shrunk, planned: usize) -> Vec<String> {
     let mut lines = vec!["the last events of the shortest failing history:".to_owned()];
     lines.extend(shrunk.run.recent.iter().map(|event| format!("  {event}")));
@@ -387,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_shows_what_its_profile_causes_lacks_nothing() {
+    fn complete_run_lacks_nothing() {
         assert_eq!(lacking(&scenario(Profile::None, None), &busy()), [""; 0]);
         let mut all = busy();
         (all.lost, all.duplicated, all.delayed, all.broken_links) = (1, 1, 1, 1);
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_zero_and_should_not_be_is_named() {
+    fn unexpected_zero_counts_are_named() {
         let network = scenario(Profile::Network, None);
         let expected = [
             "packets lost",
@@ -437,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_chosen_by_hand_and_an_idle_cluster_need_show_nothing_more() {
+    fn explicit_faults_need_no_effects() {
         let by_hand = scenario(Profile::All, Some(Vec::new()));
         assert_eq!(lacking(&by_hand, &busy()), [""; 0]);
         let mut idle = scenario(Profile::None, None);
@@ -460,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_ends_with_the_command_that_replays_it() {
+    fn failure_text_has_the_replay_command() {
         let scenario = scenario(Profile::All, Some(vec![crash()]));
         let violation = Violation {
             checker: "offers",
@@ -488,7 +492,7 @@ mod tests {
                 "1 of 40 faults are needed (12 runs):",
                 "  20secs+5secs crash master",
                 "seed 7: offers is broken at 30s: offer o is made twice",
-                "replay: meros simulate --seed 7 --agents 3 --frameworks 2 --faults all --for 90secs --transport memory --fault '20secs+5secs crash master'",
+                "replay: meros-lab simulate --seed 7 --agents 3 --frameworks 2 --faults all --for 90secs --transport memory --fault '20secs+5secs crash master'",
             ]
         );
     }

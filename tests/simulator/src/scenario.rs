@@ -1,4 +1,4 @@
-//! Scenario: what is rehearsed. Plain data, from which everything else follows.
+//! Scenario: the complete input of a run, as plain data.
 
 use std::time::Duration;
 
@@ -6,29 +6,30 @@ use crate::load::Manner;
 use crate::world::STANDBY;
 use crate::world::roles::{ROLES, masters};
 
-/// One rehearsal. The same scenario gives the same run.
+/// The input of one run. The same scenario gives the same run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scenario {
-    /// Where all chance comes from.
+    /// The seed of all randomness.
     pub seed: u64,
-    /// How many masters: one keeps its registry alone, several are a group.
+    /// The number of masters: one has a local registry, several are a group.
     pub masters: u32,
-    /// How many agents.
+    /// The number of agents.
     pub agents: u32,
-    /// How many frameworks.
+    /// The number of frameworks.
     pub frameworks: u32,
-    /// How much virtual time passes before the faults end and recovery is demanded.
+    /// Virtual time before the faults end and recovery is required.
     pub duration: Duration,
-    /// Which faults happen.
+    /// The kinds of faults.
     pub profile: Profile,
-    /// What carries messages between nodes.
+    /// The transport between nodes.
     pub wiring: Wiring,
-    /// The very faults, in order of time; `None` lets seed and profile decide. Shrinking takes some away.
+    /// Explicit faults in order of time; `None` derives them from seed and profile. Shrinking
+    /// removes some.
     pub faults: Option<Vec<Fault>>,
 }
 
 impl Scenario {
-    /// Whether a fault may name this: a node that there is, or a word that stands for some.
+    /// Whether a fault may refer to this: an existing node, or a word for a set of nodes.
     pub fn knows(&self, node: &str) -> bool {
         let number = |prefix: &str, count: u32| {
             let (kind, number) = node.rsplit_once('-')?;
@@ -45,7 +46,7 @@ impl Scenario {
     }
 }
 
-/// What carries messages between nodes.
+/// The transport between nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wiring {
     /// The real QUIC transport over an in-memory socket.
@@ -54,178 +55,189 @@ pub enum Wiring {
     Memory,
 }
 
-/// Which kinds of faults a scenario has, and how often.
+/// The kinds and frequency of faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// None: only the load.
+    /// No faults, only the load.
     None,
-    /// The network: latency, loss, duplication, reordering, partitions one-way and two-way, slow readers.
+    /// The network: latency, loss, duplication, reordering, partitions one-way and two-way, slow
+    /// readers.
     Network,
-    /// Machines and processes: crashes and restarts of any node, tasks that fail, disks that are slow, fail or forget.
+    /// Machines and processes: crashes and restarts of any node, failing tasks, disks that are
+    /// slow, fail or lose writes.
     Machines,
     /// All of them together.
     All,
 }
 
-/// One fault: when it begins, how long it lasts, and what it is.
+/// One fault: its begin, duration and kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fault {
     /// Virtual time since the start.
     pub at: Duration,
-    /// How long; a crashed node is restarted after so long.
+    /// Duration; a crashed node restarts after it.
     pub lasts: Duration,
-    /// What happens.
+    /// Its kind.
     pub kind: FaultKind,
 }
 
-/// What can go wrong. Nodes are named as in the run: `master` (`master-1` and so on in a group), `agent-1`, `framework-1`; or by what they
-/// are when the fault begins: `leader`, `follower` (one that does not lead), `masters`, `minority` (the leader and as many others as
-/// are no majority), `majority` (the other masters), `everyone`.
+/// Kinds of faults. A node is given by its name (`master`, in a group `master-1` and so on,
+/// `agent-1`, `framework-1`), or by its role at the begin of the fault: `leader`, `follower` (one
+/// of them), `masters`, `minority` (the leader and the largest number of others that is no
+/// majority), `majority` (the other masters), `everyone`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
-    /// Every packet of this node loses, repeats or waits: shares in thousandths, the wait at most so long (which reorders).
+    /// Packets of this node are lost, duplicated and delayed (and thereby reordered).
     Weather {
-        /// Whose packets.
+        /// The node.
         node: String,
-        /// Lost, in thousandths.
+        /// Lost packets in thousandths.
         loss: u16,
-        /// Sent twice, in thousandths.
+        /// Duplicated packets in thousandths.
         duplication: u16,
-        /// Each packet waits a random time up to this.
+        /// Maximum of the random delay of each packet.
         latency_max: Duration,
     },
-    /// No packet goes either way between the two.
+    /// No packet passes between the two nodes.
     Partition {
-        /// The one.
+        /// One node.
         one: String,
-        /// The other.
+        /// The other node.
         other: String,
     },
-    /// No packet goes from the one to the other; the way back is open.
+    /// No packet passes in one direction; the other one is open.
     OneWay {
-        /// From whom nothing comes through.
+        /// The node whose packets are lost.
         from: String,
-        /// To whom.
+        /// The receiver.
         to: String,
     },
     /// The node reads nothing from its links.
     SlowReader {
-        /// Which node.
+        /// The node.
         node: String,
     },
-    /// The node's process is gone at once, with what its disk had not flushed, and starts again afterwards.
+    /// The node's process ends at once, loses unsynced writes, and restarts after the fault.
     Crash {
-        /// Which node.
+        /// The node.
         node: String,
     },
-    /// The agent's process is gone at once, with what its disk had not flushed, and starts again afterwards. Its machine goes on meanwhile,
-    /// with the executors that outlive their agent. Nothing happens to a node that is no agent.
+    /// The agent's process ends at once, loses unsynced writes, and restarts after the fault. Its
+    /// machine continues with the executors that outlive their agent. No effect on a node that is
+    /// not an agent.
     Fall {
-        /// Which agent.
+        /// The agent.
         node: String,
     },
-    /// The same as a crash, but not before the node has taken so many further steps of this kind; if it never does, nothing happens.
+    /// A crash at a certain step of the node; no effect if the step never comes.
     CrashAt {
-        /// Which node.
+        /// The node.
         node: String,
-        /// What is counted.
+        /// The kind of step.
         step: Step,
-        /// How many; the last one is half done: a write is not synced, a packet leaves as the last word.
+        /// The number of steps. The last one is half done: a write is not synced, a packet is the
+        /// node's last.
         count: u32,
     },
-    /// The node's process makes no progress, and then goes on as if no time had passed.
+    /// The node's process makes no progress, and then continues as if no time had passed.
     Pause {
-        /// Which node.
+        /// The node.
         node: String,
     },
-    /// Nothing passes between the node and the masters for so long, then everything does for as long, and so on.
+    /// Nothing passes between the node and the masters for this time, then everything does for the
+    /// same time, and so on.
     Flap {
-        /// Which node.
+        /// The node.
         node: String,
-        /// How long.
+        /// The time.
         every: Duration,
     },
-    /// The node is told to stop in good order, and starts again afterwards.
+    /// The node shuts down in order, and restarts after the fault.
     Restart {
-        /// Which node.
+        /// The node.
         node: String,
     },
-    /// Each write of the node's disk takes so long.
+    /// Each write of the node's disk takes this time.
     SlowDisk {
-        /// Which node.
+        /// The node.
         node: String,
-        /// How long.
+        /// The time.
         by: Duration,
     },
-    /// The node's disk is copied, and at the end of the fault the node crashes, has that copy on its disk, and starts again. Nothing happens
-    /// to a node that is no member of a group of masters. Not dealt by any profile: while nobody else knows what that member had promised,
-    /// no group can bear it.
+    /// The node's disk is copied; at the end of the fault the node crashes and restarts with that
+    /// copy. No effect on a node that is not a group member. No profile contains it: without other
+    /// members that know its promises, no group can tolerate it.
     Rewind {
-        /// Which master.
+        /// The master.
         node: String,
     },
     /// Writes of the node's disk fail.
     FailingDisk {
-        /// Which node.
+        /// The node.
         node: String,
     },
-    /// The node's wall clock is off by so many seconds.
+    /// The node's wall clock is wrong by some seconds.
     WallJump {
-        /// Which node.
+        /// The node.
         node: String,
-        /// By how much.
+        /// The offset.
         seconds: i64,
     },
-    /// The node's clock runs too fast or too slow, with all its timers and its wall time; then its wall time is set right.
+    /// The node's clock is too fast or too slow, with all of its timers and its wall time; after
+    /// the fault its wall time is corrected.
     Drift {
-        /// Which node.
+        /// The node.
         node: String,
-        /// By how many millionths too fast; too slow if negative.
+        /// Millionths by which it is too fast; negative if too slow.
         ppm: i32,
     },
-    /// One executor on the agent's machine dies of a signal while that goes on: one of those that run, or else the first that starts.
+    /// One executor on the agent's machine dies of a signal: a running one, or else the first one
+    /// started during the fault.
     KillExecutor {
-        /// Which agent.
+        /// The agent.
         node: String,
     },
-    /// The agent's machine is busy with work that is not the cluster's: its load averages are high.
+    /// The agent's machine is busy with other work: its load averages are high.
     Busy {
-        /// Which agent.
+        /// The agent.
         node: String,
     },
-    /// The master's sorter answers nonsense. Not dealt by any profile.
+    /// The master's sorter gives invalid answers. No profile contains it.
     Lie {
-        /// Which master.
+        /// The master.
         node: String,
     },
-    /// The master that acts there panics, again and again; its process and its member of the group go on. Not dealt by any profile.
+    /// The leading master panics repeatedly; its process and its group member continue. No profile
+    /// contains it.
     Panic {
-        /// Which master of a group.
+        /// A master of a group.
         node: String,
     },
-    /// An operator tells whichever master acts other quotas and weights, again and again, and takes the quotas back afterwards.
+    /// An operator changes quotas and weights repeatedly at the leading master, and removes the
+    /// quotas afterwards.
     Ration {
         /// Any master.
         node: String,
     },
-    /// An operator announces that the agent's machine will be away, takes it down, and brings it back. The machine itself goes on.
+    /// An operator schedules maintenance of the agent's machine, takes it down, and brings it up
+    /// again. The machine itself continues.
     Maintain {
-        /// Which agent.
+        /// The agent.
         node: String,
     },
 }
 
-/// What a node does step by step.
+/// Steps of a node that can be counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Writes of its disk.
     Write,
-    /// Messages of the masters' group that it sends.
+    /// Messages to its group that it sends.
     Packet,
 }
 
 impl Step {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 2] = [Self::Write, Self::Packet];
 
     /// Its name in a fault's text.
@@ -238,7 +250,7 @@ impl Step {
 }
 
 impl FaultKind {
-    /// The same on another node. One that has two ends stays as it is.
+    /// The same fault on another node. A fault between two nodes is unchanged.
     #[must_use]
     pub fn on(&self, name: &str) -> Self {
         let mut kind = self.clone();

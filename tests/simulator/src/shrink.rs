@@ -1,24 +1,25 @@
-//! Shrink: makes a failing scenario as small as it can and still fail in the same way.
+//! Shrinks a failing scenario to a smaller one that fails in the same way.
 //!
-//! First without the faults that began after the violation, then with ever fewer of the others (delta debugging: halves, quarters
-//! and so on, until none can be left out), then for a shorter time, and with fewer frameworks and agents. Each step is a run of
-//! its own; their number is bounded. It decides only what to try next: whoever calls runs it.
+//! First it removes the faults that began after the violation, then as many others as possible
+//! (delta debugging: halves, quarters and so on), then it reduces the duration and the numbers of
+//! frameworks and agents. Each step is a run; their number is bounded. The caller executes the
+//! runs.
 
 use std::time::Duration;
 
 use crate::run::Run;
 use crate::scenario::{Fault, Scenario};
 
-/// A scenario that fails, and how.
+/// The result: a failing scenario and its run.
 #[derive(Clone, Debug)]
 pub struct Shrunk {
-    /// The smallest scenario that was found; its faults are spelled out.
+    /// The smallest scenario found, with explicit faults.
     pub scenario: Scenario,
-    /// How it ran.
+    /// Its run.
     pub run: Run,
-    /// How many runs that took.
+    /// The number of runs needed.
     pub runs: u32,
-    /// Whether there was no budget left to try all that might have been left out.
+    /// Whether the budget ended before all reductions were tried.
     pub exhausted: bool,
 }
 
@@ -31,7 +32,8 @@ struct Search<'a> {
     budget: u32,
 }
 
-/// Shrinks a scenario whose `failed` run broke an invariant, by at most `budget` further runs. `None` if that run broke none.
+/// Shrinks the scenario of the `failed` run, with at most `budget` further runs. `None` if that run
+/// has no violation.
 pub fn shrink(
     scenario: &Scenario,
     failed: Run,
@@ -63,7 +65,7 @@ pub fn shrink(
 }
 
 impl Search<'_> {
-    /// Runs it; if the same invariant is broken, this is the best from now on.
+    /// Runs the scenario; it becomes the best one if the same invariant is violated.
     fn try_this(&mut self, scenario: Scenario) -> bool {
         if self.runs >= self.budget {
             return false;
@@ -94,7 +96,7 @@ impl Search<'_> {
         violation.map_or(self.best.duration, |violation| violation.at)
     }
 
-    /// What began after the violation has not caused it, as long as the end of the faults has not.
+    /// Faults that began after the violation have not caused it, unless the end of the faults has.
     fn drop_later(&mut self) {
         let end = self.broken_at();
         let earlier = self.faults().iter().filter(|fault| fault.at <= end);
@@ -104,7 +106,8 @@ impl Search<'_> {
         }
     }
 
-    /// Leaves out faults in ever smaller pieces. Ends: each round either makes the list shorter or the pieces smaller.
+    /// Removes faults in ever smaller pieces. Ends: each round shortens either the list or the
+    /// pieces.
     fn drop_faults(&mut self) {
         let mut pieces = 1;
         while !self.faults().is_empty() && self.runs < self.budget {
@@ -124,7 +127,8 @@ impl Search<'_> {
         }
     }
 
-    /// Tries to end the faults' time soon after the last of them and the violation, else after half of the time, and so on.
+    /// Tries to end the faults soon after the last of them and the violation, else after half of
+    /// the time, and so on.
     fn shorten(&mut self) {
         let ends = self.faults().iter().map(|fault| fault.at + fault.lasts);
         let needed = ends.max().unwrap_or_default() + Duration::from_secs(1);
@@ -153,7 +157,7 @@ impl Search<'_> {
         }
     }
 
-    /// Tries fewer frameworks and agents: one, then half, then one less. Those that a fault names stay.
+    /// Tries fewer frameworks and agents: one, then half, then one less. Nodes in faults are kept.
     fn make_smaller(&mut self) {
         let named = |kind: &str, faults: &[Fault]| {
             let nodes = faults.iter().flat_map(|fault| fault.kind.nodes());
@@ -218,7 +222,7 @@ mod tests {
         }
     }
 
-    /// A failure that needs these faults, so many agents, and this time.
+    /// A failure that needs these faults, this number of agents, and this time.
     fn check(needed: &[usize], agents: u32, budget: u32) -> Shrunk {
         let plan: Vec<Fault> = (0..40)
             .map(|second| crash(second * 20, &format!("agent-{}", second % 7 + 1)))
@@ -259,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cluster_and_the_time_get_as_small_as_the_failure_and_its_faults_allow() {
+    fn cluster_and_time_shrink_to_the_needed_size() {
         let shrunk = check(&[17], 1, 300).scenario;
         assert_eq!(
             (shrunk.agents, shrunk.frameworks),
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_runs_is_bounded() {
+    fn runs_are_bounded_by_the_budget() {
         let shrunk = check(&[3, 4, 20], 1, 5);
         assert!(shrunk.exhausted);
         assert_eq!(shrunk.runs, 5);
@@ -279,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_broke_nothing_is_not_shrunk() {
+    fn clean_run_is_not_shrunk() {
         let scenario = check(&[], 1, 1).scenario;
         let clean = run(&scenario, false);
         assert!(shrink(&scenario, clean, 9, &mut |_| unreachable!()).is_none());

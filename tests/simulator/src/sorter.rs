@@ -1,8 +1,8 @@
-//! The sorter of a simulated master: the real one, until a fault has it answer nonsense.
+//! The sorter of a simulated master: the real one, until a fault makes it give invalid answers.
 //!
-//! While it lies it says anything at all: rooms and clients that there are not, the same twice, the right answer backwards, everything for
-//! one client, nothing, an error; or it falls. Then it knows nothing any more, and is told anew. Whatever it says, the allocator's books
-//! must hold.
+//! Its invalid answers contain unknown agents and clients, duplicates, the reversed order,
+//! everything for one client, nothing, or an error; or it panics. Then it has lost its state and
+//! gets it again. The allocator's state must stay consistent in every case.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use runtime::{Node, Pid, Supervision};
 use crate::checkers::WANTED;
 use crate::load;
 
-/// As the modules are raised again that are linked in.
+/// The restart policy of built-in modules.
 const SUPERVISION: Supervision = Supervision::Restart {
     backoff: Duration::from_millis(100),
     backoff_max: Duration::from_secs(10),
     limit: u32::MAX,
 };
-/// One in so many lies is a fall.
-const FALLS: u32 = 40;
+/// One in this number of invalid answers is a panic.
+const ANSWERS_PER_PANIC: u32 = 40;
 
-/// How many faults want a sorter to lie. Clones are the same.
+/// The number of faults that want invalid answers. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Lies(Arc<AtomicU32>);
+pub struct SorterFaults(Arc<AtomicU32>);
 
-impl Lies {
-    /// One fault more, or less.
+impl SorterFaults {
+    /// Adds or removes a fault.
     pub fn change(&self, begins: bool) {
         match begins {
             true => self.0.fetch_add(1, Ordering::Relaxed),
@@ -43,21 +43,21 @@ impl Lies {
         };
     }
 
-    fn are_wanted(&self) -> bool {
+    fn are_active(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 }
 
 struct Fickle {
     honest: Drf,
-    lies: Lies,
+    sorter_faults: SorterFaults,
     lied: bool,
     rng: SmallRng,
 }
 
 impl SortPolicy for Fickle {
     fn advise(&mut self, slate: Slate) -> Result<Vec<Advice>, Fault> {
-        if !self.lies.are_wanted() {
+        if !self.sorter_faults.are_active() {
             if std::mem::take(&mut self.lied) {
                 self.honest = Drf::default();
             }
@@ -75,7 +75,7 @@ impl Fickle {
     #[allow(clippy::panic, reason = "a sorter that falls is one of its lies")]
     fn lie(&mut self, rooms: u32, advice: &mut Vec<Advice>) -> Result<(), Fault> {
         let rng = &mut self.rng;
-        if rng.random_range(0..FALLS) == 0 {
+        if rng.random_range(0..ANSWERS_PER_PANIC) == 0 {
             panic!("the sorter falls, {WANTED}");
         }
         match rng.random_range(0..7) {
@@ -106,13 +106,16 @@ impl Fickle {
     }
 }
 
-/// The allocator of a master, over a sorter that lies while it is wanted to.
-pub fn start_allocator(node: &Node, lies: &Lies) -> Result<AllocatorRef, Box<dyn Error>> {
-    let (lies, home) = (lies.clone(), node.clone());
+/// A master's allocator with a sorter that gives invalid answers during a fault.
+pub fn start_allocator(
+    node: &Node,
+    sorter_faults: &SorterFaults,
+) -> Result<AllocatorRef, Box<dyn Error>> {
+    let (sorter_faults, home) = (sorter_faults.clone(), node.clone());
     node.supervise("sorter", SUPERVISION, move || {
         Sorter::new(Fickle {
             honest: Drf::default(),
-            lies: lies.clone(),
+            sorter_faults: sorter_faults.clone(),
             lied: false,
             rng: home.rng(),
         })
@@ -170,23 +173,23 @@ mod tests {
     }
 
     #[test]
-    fn it_says_what_the_real_one_says_until_it_is_wanted_to_lie_and_forgets_all_afterwards() {
-        let lies = Lies::default();
+    fn faulty_sorter_is_the_real_one_outside_faults() {
+        let sorter_faults = SorterFaults::default();
         let mut fickle = Fickle {
             honest: Drf::default(),
-            lies: lies.clone(),
+            sorter_faults: sorter_faults.clone(),
             lied: false,
             rng: SmallRng::seed_from_u64(3),
         };
         let mut honest = Drf::default();
         assert_eq!(fickle.advise(slate(0)), honest.advise(slate(0)));
-        lies.change(true);
+        sorter_faults.change(true);
         let wrong = (1..20).filter(|number| {
             let (said, right) = (fickle.advise(slate(*number)), honest.advise(slate(*number)));
             said != right
         });
         assert!(wrong.count() > 10);
-        lies.change(false);
+        sorter_faults.change(false);
         assert!(fickle.advise(slate(20)).is_err(), "it must be told anew");
         assert!(fickle.advise(slate(0)).is_ok());
     }

@@ -1,7 +1,8 @@
-//! Watch: everything that is seen of a run goes through here, in order: into the hash, the tally, and before the checkers.
+//! Watch: all events of a run pass through here in order: to the hash, the tally and the checkers.
 //!
-//! Hears the taps of all nodes and the facts of the world. Remembers the last events for whoever reads a failure. It changes
-//! nothing in the run, unless a bug was planted: then it meddles as the bug says. After the first violation it sees nothing more.
+//! It receives the taps of all nodes and the facts of the world, and keeps the last events for a
+//! failure report. It changes nothing in a run unless a bug is planted. After the first violation
+//! it ignores further events.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,24 +10,24 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use consensus::member::PacketSent;
-use runtime::delivery::{NotTaken, Numbered, Taken};
+use runtime::delivery::{NotAcknowledged, SequenceAck, Sequenced};
 use runtime::tap::{Fate, Kind, Passing, Tap, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
-use crate::bug::{Bug, Forged, Meddling};
+use crate::bug::{Bug, Forged, Tampering};
 use crate::checker::{Checker, Violation};
 use crate::describe;
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::hash::RunHash;
 use crate::tally::Tally;
 
-/// So many events are remembered for whoever reads a failure.
+/// Maximum events kept for a failure report.
 const RECENT_MAX: usize = 60;
-/// Forged messages that may wait to be said; more are not said.
+/// Maximum queued forged messages; further ones are dropped.
 const FORGED_MAX: usize = 10_000;
 
-/// The watch over one run. Clones are the same watch.
+/// The watch of one run. Clones share it.
 #[derive(Clone)]
 pub struct Watch(Arc<Shared>);
 
@@ -40,38 +41,38 @@ struct Shared {
 
 struct State {
     hash: RunHash,
-    /// For the bytes of one message after the other.
+    /// Reused buffer for encoded messages.
     buffer: BytesMut,
     tally: Tally,
-    /// What is counted once: see [`Tally::note`].
+    /// Items that are counted once: see [`Tally::note`].
     noted: BTreeSet<u64>,
     recent: VecDeque<Recent>,
     checkers: Vec<Box<dyn Checker>>,
     violation: Option<Violation>,
     bug: Option<Bug>,
     forged: VecDeque<(NodeId, Pid, Forged)>,
-    /// A forged message is being said just now.
+    /// A forged message is being sent.
     forging: bool,
-    /// Masters that act, the one that began last at the end.
+    /// Leading masters, the latest one last.
     acting: Vec<String>,
-    /// Questions to registries.
+    /// Number of registry requests.
     calls: u64,
-    /// Nodes of which nothing is heard any more, until they are crashed.
+    /// Nodes about to crash, whose events are dropped.
     doomed: BTreeSet<String>,
-    /// Those that nobody has crashed yet.
-    condemned: VecDeque<String>,
-    /// Nodes that are doomed after so many packets.
+    /// Those of them that are not crashed yet.
+    to_crash: VecDeque<String>,
+    /// Nodes that crash after a number of packets.
     numbered: BTreeMap<String, u32>,
 }
 
-/// One event, as it is remembered.
+/// A kept event.
 struct Recent {
     at: Duration,
     what: Seen,
 }
 
 enum Seen {
-    Spoken {
+    Message {
         heard: bool,
         from: NodeId,
         to: NodeId,
@@ -83,9 +84,9 @@ enum Seen {
 }
 
 impl Recent {
-    /// Its text, with nothing in it, for the next one.
+    /// Its cleared text, for reuse.
     fn into_room(self) -> String {
-        let (Seen::Spoken {
+        let (Seen::Message {
             details: mut text, ..
         }
         | Seen::Fact(mut text)) = self.what;
@@ -96,7 +97,7 @@ impl Recent {
     fn line(&self) -> String {
         let at = self.at.as_secs_f64();
         match &self.what {
-            Seen::Spoken {
+            Seen::Message {
                 heard,
                 from,
                 to,
@@ -116,11 +117,11 @@ impl Recent {
     }
 }
 
-/// What is known at the end.
-pub struct Seal {
-    /// Over all events.
+/// The results at the end.
+pub struct RunResults {
+    /// Hash over all events.
     pub hash: u64,
-    /// What happened, counted.
+    /// Counts of events.
     pub tally: Tally,
     /// The first violation.
     pub violation: Option<Violation>,
@@ -129,7 +130,7 @@ pub struct Seal {
 }
 
 impl Watch {
-    /// A watch with these checkers; time is counted from the clock's beginning.
+    /// A watch with these checkers; time is relative to the clock's beginning.
     pub fn new(clock: Clock, checkers: Vec<Box<dyn Checker>>, bug: Option<Bug>) -> Self {
         let state = State {
             hash: RunHash::new(),
@@ -145,7 +146,7 @@ impl Watch {
             acting: Vec::new(),
             calls: 0,
             doomed: BTreeSet::new(),
-            condemned: VecDeque::new(),
+            to_crash: VecDeque::new(),
             numbered: BTreeMap::new(),
         };
         Self(Arc::new(Shared {
@@ -166,60 +167,60 @@ impl Watch {
         self.0.clock.now() - Instant::default()
     }
 
-    /// Something happened in the world.
-    pub fn fact(&self, what: What<'_>) {
+    /// Handles a fact of the world.
+    pub fn fact(&self, what: EventKind<'_>) {
         let at = self.now();
-        self.state().see(&self.0, Event { at, what }, |_| {
+        self.state().see(&self.0, Event { at, kind: what }, |_| {
             Seen::Fact(describe::fact(&what))
         });
     }
 
-    /// Something happened on a node, of which nobody learns if the node is doomed.
-    pub fn fact_of(&self, node: &str, what: What<'_>) {
+    /// Handles a fact of a node, which is dropped if the node is about to crash.
+    pub fn fact_of(&self, node: &str, what: EventKind<'_>) {
         if !self.state().doomed.contains(node) {
             self.fact(what);
         }
     }
 
-    /// The number of a question to a registry.
+    /// The number of the next registry request.
     pub fn next_call(&self) -> u64 {
         let mut state = self.state();
         state.calls += 1;
         state.calls
     }
 
-    /// The master that acts, the latest if there are several.
+    /// The leading master, the latest if there are several.
     pub fn acting(&self) -> Option<String> {
         self.state().acting.last().cloned()
     }
 
-    /// From this moment on nothing leaves the node and nothing reaches it: it is about to be crashed.
+    /// From now on nothing leaves or reaches the node: it is about to crash.
     pub fn doom(&self, node: &str) {
         self.state().doom(&self.0, node);
     }
 
-    /// The same, after so many more packets of the group; the last of them still leaves.
+    /// The same, after this number of packets to the group; the last one still leaves.
     pub fn doom_after(&self, node: &str, packets: u32) {
         self.state().numbered.insert(node.to_owned(), packets);
     }
 
-    /// The node is not to be doomed.
+    /// Cancels a planned crash.
     pub fn spare(&self, node: &str) {
         self.state().numbered.remove(node);
     }
 
-    /// The node has been crashed.
+    /// The node has crashed.
     pub fn crashed(&self, node: &str) {
         let mut state = self.state();
         state.doomed.remove(node);
         state.numbered.remove(node);
     }
 
-    /// The next node that is doomed.
+    /// The next node to crash.
     pub async fn next_doomed(&self) -> String {
         loop {
             let more = self.0.doomed.notified();
-            if let Some(node) = self.state().condemned.pop_front() {
+            if let Some(node) = self.state().to_crash.pop_front() {
                 return node;
             }
             more.await;
@@ -231,7 +232,7 @@ impl Watch {
         count(&mut self.state().tally);
     }
 
-    /// Puts a tap on a node.
+    /// Installs a tap on a node.
     pub fn tap(&self, node: &Node) {
         node.set_tap(self.clone());
     }
@@ -241,7 +242,7 @@ impl Watch {
             return Fate::Pass;
         };
         let heard = match passing.way {
-            // The end of a link is nothing that anybody said.
+            // The end of a link is not a message.
             _ if passing.kind == Kind::Exited => {
                 self.exited(passing);
                 return Fate::Pass;
@@ -254,7 +255,7 @@ impl Watch {
             true => (peer, passing.node),
             false => (passing.node, peer),
         };
-        let spoken = Spoken {
+        let observed = SeenMessage {
             from: from.name(),
             to: to.name(),
             actor: passing.to.filter(|_| !reply),
@@ -276,33 +277,33 @@ impl Watch {
         }
         let may_meddle = !heard && !state.forging;
         let meddling = match &mut state.bug {
-            Some(bug) if may_meddle => bug.meddle(&spoken),
-            _ => Meddling::Pass,
+            Some(bug) if may_meddle => bug.tamper(&observed),
+            _ => Tampering::Pass,
         };
         let fate = match meddling {
-            Meddling::Pass => Fate::Pass,
-            Meddling::Twice => Fate::Duplicate,
-            Meddling::Also(forged) => {
+            Tampering::Pass => Fate::Pass,
+            Tampering::Twice => Fate::Duplicate,
+            Tampering::Also(forged) => {
                 state.forge(&self.0, passing, forged);
                 Fate::Pass
             }
-            Meddling::Instead(forged) => {
+            Tampering::Instead(forged) => {
                 state.forge(&self.0, passing, forged);
                 return Fate::Drop;
             }
-            Meddling::Drop => return Fate::Drop,
+            Tampering::Drop => return Fate::Drop,
         };
-        // What a courier has taken passes once more, inside of what it sends.
-        if !heard && passing.kind != Kind::Numbered {
+        // A message taken by a reliable sender passes a second time inside its envelope.
+        if !heard && passing.kind != Kind::Sequenced {
             state.take_bytes(passing);
         }
         let what = match heard {
-            true => What::Heard(spoken),
-            false => What::Said(spoken),
+            true => EventKind::Received(observed),
+            false => EventKind::Sent(observed),
         };
-        state.see(&self.0, Event { at, what }, |mut details| {
-            describe::message(&mut details, &spoken);
-            Seen::Spoken {
+        state.see(&self.0, Event { at, kind: what }, |mut details| {
+            describe::message(&mut details, &observed);
+            Seen::Message {
                 heard,
                 from: from.clone(),
                 to: to.clone(),
@@ -321,7 +322,7 @@ impl Watch {
         }
     }
 
-    /// Says what the bug has forged, until the run ends. `node` finds a living node by its id.
+    /// Sends forged messages until the run ends. `node` finds a living node by its id.
     pub async fn say_forged(&self, node: impl Fn(&NodeId) -> Option<Node>) {
         loop {
             let more = self.0.forged.notified();
@@ -343,7 +344,7 @@ impl Watch {
         }
     }
 
-    /// Ready once an invariant is broken.
+    /// Completes after a violation.
     pub async fn violated(&self) {
         loop {
             let violated = self.0.violated.notified();
@@ -354,7 +355,7 @@ impl Watch {
         }
     }
 
-    /// Whether a checker waits for something that the recovery may bring still.
+    /// Whether a checker waits for an event that the recovery may bring.
     pub fn is_waiting(&self) -> bool {
         let at = self.now();
         let mut state = self.state();
@@ -362,8 +363,8 @@ impl Watch {
         checkers.any(|checker| checker.is_waiting(at))
     }
 
-    /// The run is over: the checkers judge for the last time, unless one has already fired.
-    pub fn seal(&self) -> Seal {
+    /// Ends the run: the checkers judge for the last time, unless there is a violation.
+    pub fn finish(&self) -> RunResults {
         let at = self.now();
         let mut state = self.state();
         let state = &mut *state;
@@ -377,7 +378,7 @@ impl Watch {
             .map(|checker| (checker.name(), checker.judgements()));
         state.tally.judgements = judgements.collect();
         state.tally.virtual_time = at;
-        Seal {
+        RunResults {
             hash: state.hash.value(),
             tally: state.tally.clone(),
             violation: state.violation.clone(),
@@ -386,12 +387,14 @@ impl Watch {
     }
 }
 
-/// There are many of these, they hide the rest, and no checker judges them: what a member writes and holds is told apart, and so is what
-/// a courier's envelope holds.
-fn is_wrapping(spoken: &Spoken<'_>) -> bool {
-    match spoken.reply {
-        true => spoken.is::<Result<Taken, NotTaken>>().is_some(),
-        false => spoken.is::<PacketSent>().is_some() || spoken.is::<Numbered>().is_some(),
+/// These messages are frequent and no checker judges them: writes and states of members are
+/// separate events, and so is the content of a reliable sender's envelope.
+fn is_wrapping(observed: &SeenMessage<'_>) -> bool {
+    match observed.reply {
+        true => observed
+            .is::<Result<SequenceAck, NotAcknowledged>>()
+            .is_some(),
+        false => observed.is::<PacketSent>().is_some() || observed.is::<Sequenced>().is_some(),
     }
 }
 
@@ -400,14 +403,14 @@ impl Tap for Watch {
         self.passing(passing)
     }
 
-    /// What stays on a node is no event of a run.
+    /// A message within a node is no event of a run.
     fn sees_local(&self) -> bool {
         false
     }
 
-    fn fell(&self, pid: &Pid, words: &str) {
+    fn panicked(&self, pid: &Pid, words: &str) {
         let (node, actor) = (pid.node().name(), pid.name());
-        self.fact_of(node, What::ActorFell { node, actor, words });
+        self.fact_of(node, EventKind::ActorPanicked { node, actor, words });
     }
 }
 
@@ -424,7 +427,7 @@ impl State {
 
     fn doom(&mut self, shared: &Shared, node: &str) {
         if self.doomed.insert(node.to_owned()) {
-            self.condemned.push_back(node.to_owned());
+            self.to_crash.push_back(node.to_owned());
             shared.doomed.notify_one();
         }
     }
@@ -446,12 +449,12 @@ impl State {
         }
     }
 
-    /// `remember` may write into the empty text that it is given.
+    /// `remember` may write into the given empty text.
     fn see(&mut self, shared: &Shared, event: Event<'_>, remember: impl FnOnce(String) -> Seen) {
-        if let What::MasterBegan { node } | What::MasterEnded { node } = event.what {
+        if let EventKind::MasterBegan { node } | EventKind::MasterEnded { node } = event.kind {
             self.acting.retain(|acting| acting != node);
         }
-        if let What::MasterBegan { node } = event.what {
+        if let EventKind::MasterBegan { node } = event.kind {
             self.acting.push(node.to_owned());
         }
         if self.violation.is_some() {
@@ -459,19 +462,19 @@ impl State {
         }
         self.hash
             .number(u64::try_from(event.at.as_nanos()).unwrap_or(u64::MAX));
-        match &event.what {
-            What::Said(spoken) | What::Heard(spoken) => {
-                let kind = u64::from(matches!(event.what, What::Heard(_)));
-                self.hash.number(kind << 1 | u64::from(spoken.reply));
-                self.hash.text(spoken.from);
-                self.hash.text(spoken.to);
-                self.hash.text(spoken.name);
+        match &event.kind {
+            EventKind::Sent(observed) | EventKind::Received(observed) => {
+                let kind = u64::from(matches!(event.kind, EventKind::Received(_)));
+                self.hash.number(kind << 1 | u64::from(observed.reply));
+                self.hash.text(observed.from);
+                self.hash.text(observed.to);
+                self.hash.text(observed.name);
             }
             fact => self.hash.text(&describe::fact(fact)),
         }
         self.tally.note(&event, &mut self.noted);
-        if let What::Said(spoken) | What::Heard(spoken) = &event.what
-            && is_wrapping(spoken)
+        if let EventKind::Sent(observed) | EventKind::Received(observed) = &event.kind
+            && is_wrapping(observed)
         {
             return;
         }

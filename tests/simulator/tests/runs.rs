@@ -1,4 +1,4 @@
-//! Whole runs: one seed gives one run, and the default load really loads.
+//! Whole runs: one seed gives one run, and the default load covers its features.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 
@@ -12,7 +12,8 @@ use rand::{Rng, SeedableRng};
 use simulator::linear::{RegistryAnswer, RegistryRequest};
 use simulator::load::reads_from_leases;
 use simulator::{
-    Checker, Event, Profile, RECOVERY, RECOVERY_LEAST, Run, Scenario, Violation, What, Wiring, run,
+    Checker, Event, EventKind, Profile, RECOVERY, RECOVERY_LEAST, Run, Scenario, Violation, Wiring,
+    run,
 };
 
 fn scenario(seed: u64, profile: Profile, wiring: Wiring) -> Scenario {
@@ -33,7 +34,7 @@ fn play(scenario: &Scenario) -> Run {
 }
 
 #[test]
-fn the_same_scenario_gives_the_same_run_and_another_seed_another() {
+fn run_depends_on_the_scenario_only() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         for profile in [Profile::None, Profile::All] {
             let one = play(&scenario(1, profile, wiring));
@@ -45,7 +46,7 @@ fn the_same_scenario_gives_the_same_run_and_another_seed_another() {
     }
 }
 
-/// Waits until a time for something.
+/// Waits for a time.
 struct Waits(Duration);
 
 impl Checker for Waits {
@@ -67,7 +68,7 @@ impl Checker for Waits {
 }
 
 #[test]
-fn a_recovery_ends_when_nothing_is_waited_for_and_one_in_eight_goes_on_to_its_end() {
+fn recovery_ends_early_except_one_in_eight() {
     let fault = "5secs+1secs crash agent-1";
     let lasts = |seed, waits| {
         let scenario = Scenario {
@@ -89,7 +90,7 @@ fn a_recovery_ends_when_nothing_is_waited_for_and_one_in_eight_goes_on_to_its_en
 }
 
 #[test]
-fn a_group_of_masters_is_one_run_too_and_goes_on_when_leaders_fall() {
+fn group_run_is_reproducible_across_failovers() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
         let faults = ["20secs+20secs crash leader", "60secs+10secs pause leader"];
         let group = |seed| Scenario {
@@ -113,7 +114,7 @@ fn a_group_of_masters_is_one_run_too_and_goes_on_when_leaders_fall() {
 }
 
 #[test]
-fn five_masters_go_on_when_two_of_them_fall_and_when_two_are_cut_off() {
+fn five_masters_tolerate_two_failures() {
     let faults = [
         "20secs+30secs crash minority",
         "70secs+20secs partition minority majority",
@@ -135,9 +136,10 @@ fn five_masters_go_on_when_two_of_them_fall_and_when_two_are_cut_off() {
     }
 }
 
-/// Had its master been told that it leaves, its tasks would have been called gone, and then have failed when the agent was found again.
+/// If its master had been told that it leaves, its tasks would have been reported gone, and then
+/// failed when the agent was found again.
 #[test]
-fn an_agent_that_leaves_while_its_disk_fails_breaks_no_promise() {
+fn agent_shutdown_with_failing_disk_is_clean() {
     let faults = [
         "20secs+60secs failing_disk agent-1",
         "32secs+40secs restart agent-1",
@@ -156,9 +158,9 @@ fn an_agent_that_leaves_while_its_disk_fails_breaks_no_promise() {
     assert!(refused && tally.judgements["recovery"] > 0, "{tally:#?}");
 }
 
-/// The standby of a framework leads when the other scheduler has fallen, and the tasks go on.
+/// A framework's standby leads after the other scheduler's crash, and the tasks continue.
 #[test]
-fn a_standby_leads_when_the_first_scheduler_falls_also_under_another_master() {
+fn standby_takes_over_under_any_master() {
     let faults = [
         "40secs+60secs crash framework-1",
         "60secs+10secs crash leader",
@@ -184,7 +186,7 @@ fn a_standby_leads_when_the_first_scheduler_falls_also_under_another_master() {
 }
 
 #[test]
-fn the_default_load_uses_every_agent_and_every_kind_of_end() {
+fn default_load_uses_every_agent_and_end() {
     let tally = play(&scenario(1, Profile::None, Wiring::Memory)).tally;
     assert_eq!(tally.registrations, 4, "{tally:#?}");
     assert!(
@@ -198,7 +200,7 @@ fn the_default_load_uses_every_agent_and_every_kind_of_end() {
 }
 
 #[test]
-fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
+fn long_absent_follower_gets_a_snapshot() {
     let fault = "10secs+90secs crash follower".parse().unwrap();
     let scenario = Scenario {
         masters: 3,
@@ -211,20 +213,20 @@ fn a_follower_that_was_away_for_long_is_caught_up_by_a_snapshot() {
     assert!(run.tally.snapshots > 0, "{:#?}", run.tally);
 }
 
-/// What a master whose disk is an old copy comes to.
+/// The outcome of a master whose disk was reset.
 #[derive(Clone, Default)]
 struct Rewound(Arc<Mutex<Life>>);
 
 #[derive(Default)]
 struct Life {
-    /// It has ended by itself so often since the disk was put back.
+    /// How often it has ended by itself since the reset.
     ends: u32,
     is_back: bool,
-    /// Who leads, as far as was said.
+    /// The last known leader.
     leader: String,
-    /// Whether the others had a leader when the disk was put back, who then may know what it had promised.
+    /// Whether the others had a leader at the reset, which may know its promises.
     is_followed: bool,
-    /// What it held last, and what anybody did.
+    /// Its last state, and the latest of any member.
     held: u64,
     most: u64,
 }
@@ -236,16 +238,16 @@ impl Checker for Rewound {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         let mut life = self.0.lock().unwrap();
-        match event.what {
-            What::Elected { node, .. } => node.clone_into(&mut life.leader),
-            What::DiskPutBack { node: REWOUND } => {
+        match event.kind {
+            EventKind::Elected { node, .. } => node.clone_into(&mut life.leader),
+            EventKind::DiskReset { node: REWOUND } => {
                 life.is_back = true;
                 life.is_followed = life.leader != REWOUND;
             }
-            What::NodeEnded { node, crashed } if node == REWOUND && life.is_back => {
+            EventKind::NodeEnded { node, crashed } if node == REWOUND && life.is_back => {
                 life.ends += u32::from(!crashed);
             }
-            What::Holds { node, index, .. } => {
+            EventKind::MemberState { node, index, .. } => {
                 life.most = life.most.max(index);
                 if node == REWOUND {
                     life.held = index;
@@ -263,8 +265,8 @@ impl Checker for Rewound {
 
 const REWOUND: &str = "master-2";
 
-/// How often it ended by itself, and whether it has caught up in the end; `None` if it led, or nobody did, when its disk was put back: then nobody else may
-/// know what it had promised.
+/// How often it ended by itself, and whether it caught up in the end; `None` if it led, or there
+/// was no leader, at the reset: then no other member may know its promises.
 fn rewind(seed: u64, faults: &[&str]) -> Option<(u32, bool)> {
     let scenario = Scenario {
         masters: 3,
@@ -284,9 +286,10 @@ fn rewind(seed: u64, faults: &[&str]) -> Option<(u32, bool)> {
         .then_some((life.ends, life.held == life.most))
 }
 
-/// A master that has forgotten what it had promised ends as soon as its leader speaks to it, and the others go on.
+/// A master that has forgotten its promises ends as soon as its leader sends to it, and the others
+/// continue.
 #[test]
-fn a_master_whose_disk_is_an_old_copy_ends_and_nothing_is_lost() {
+fn reset_master_exits_and_nothing_is_lost() {
     let mut rng = SmallRng::seed_from_u64(1);
     let mut followed = 0;
     for seed in 1..=6 {
@@ -304,9 +307,10 @@ fn a_master_whose_disk_is_an_old_copy_ends_and_nothing_is_lost() {
     assert!(followed >= 3, "{followed} seeds were of use");
 }
 
-/// It is away when all who might know it have fallen once: nobody can tell that it has forgotten anything.
+/// It is away until all members that may know its promises have restarted: then its loss cannot be
+/// noticed.
 #[test]
-fn a_master_whose_disk_is_an_old_copy_is_caught_up_by_a_leader_that_does_not_know_it() {
+fn reset_master_rejoins_an_unaware_leader() {
     let faults = [
         "30secs+60secs rewind master-2",
         "80secs+30secs crash master-2",
@@ -316,7 +320,7 @@ fn a_master_whose_disk_is_an_old_copy_is_caught_up_by_a_leader_that_does_not_kno
     assert!(ends == 0 && caught_up, "{ends} ends, {caught_up}");
 }
 
-/// Counts the compare-and-sets that were taken and those that were refused.
+/// Counts the compare-and-sets that succeeded and those that were refused.
 struct Contests(Arc<[AtomicU64; 2]>);
 
 impl Checker for Contests {
@@ -325,7 +329,7 @@ impl Checker for Contests {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        if let What::RegistryAnswered { answer, .. } = event.what {
+        if let EventKind::RegistryAnswered { answer, .. } = event.kind {
             match answer {
                 Some(RegistryAnswer::Applied(_)) => self.0[0].fetch_add(1, Ordering::Relaxed),
                 Some(RegistryAnswer::Conflict(_)) => self.0[1].fetch_add(1, Ordering::Relaxed),
@@ -341,7 +345,7 @@ impl Checker for Contests {
 }
 
 #[test]
-fn compare_and_sets_of_a_group_meet_each_other_while_leaders_fall() {
+fn compare_and_sets_contend_across_failovers() {
     let faults = [
         "40secs+20secs crash leader",
         "80secs+20secs partition leader everyone",
@@ -365,9 +369,9 @@ fn compare_and_sets_of_a_group_meet_each_other_while_leaders_fall() {
     );
 }
 
-/// Leaders that are cut off again and again, of a group that reads from leases, with clocks that drift: no read is of what was before.
+/// Repeated partitions of the leader in a group with leases and drifting clocks: no read is stale.
 #[test]
-fn reads_from_leases_are_linearizable_where_clocks_drift_and_leaders_are_cut_off() {
+fn lease_reads_are_linearizable_under_faults() {
     let faults = [
         "20secs+15secs partition leader everyone",
         "30secs+100secs drift master-1 50000",
@@ -395,9 +399,9 @@ fn reads_from_leases_are_linearizable_where_clocks_drift_and_leaders_are_cut_off
 }
 
 #[test]
-fn faults_of_every_kind_leave_their_traces() {
+fn every_fault_kind_has_an_effect() {
     for wiring in [Wiring::Memory, Wiring::Quic] {
-        // One run need not have a machine that is busy while something is lent on it.
+        // A single run may lack a busy machine with lent resources.
         let tallies = [5, 6].map(|seed| play(&scenario(seed, Profile::All, wiring)).tally);
         let mut traces = [0; 9];
         for tally in &tallies {
@@ -421,25 +425,25 @@ fn faults_of_every_kind_leave_their_traces() {
     }
 }
 
-/// Counts the masters that begin, the elections, and what registries have taken.
-struct Reigns(Arc<[AtomicU64; 3]>);
+/// Counts leader starts, elections, and recorded operations.
+struct LeaderCounter(Arc<[AtomicU64; 3]>);
 
-impl Checker for Reigns {
+impl Checker for LeaderCounter {
     fn name(&self) -> &'static str {
         "reigns seen"
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         let taken = matches!(
-            event.what,
-            What::RegistryAnswered {
+            event.kind,
+            EventKind::RegistryAnswered {
                 answer: Some(RegistryAnswer::Applied(_)),
                 ..
             }
         );
-        let counted = match event.what {
-            What::MasterBegan { .. } => 0,
-            What::Elected { .. } => 1,
+        let counted = match event.kind {
+            EventKind::MasterBegan { .. } => 0,
+            EventKind::Elected { .. } => 1,
             _ if taken => 2,
             _ => return Ok(()),
         };
@@ -452,10 +456,10 @@ impl Checker for Reigns {
     }
 }
 
-/// W3: a panic is felt as the end of one master. Its member leads on, the next master begins there in the same term, and all that the
-/// registry has taken stands, which the checkers see to.
+/// W3: a panic ends one master only. Its member leads on, the next master starts there in the same
+/// term, and all recorded operations stay, which the checkers verify.
 #[test]
-fn a_master_that_panics_again_and_again_in_a_group_is_followed_and_nothing_acknowledged_is_lost() {
+fn repeated_master_panics_lose_nothing_acknowledged() {
     let faults = ["30secs+60secs panic leader", "120secs+40secs panic leader"];
     let scenario = Scenario {
         masters: 3,
@@ -464,7 +468,7 @@ fn a_master_that_panics_again_and_again_in_a_group_is_followed_and_nothing_ackno
     };
     let seen = Arc::new([AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)]);
     let mut checkers = simulator::checkers::all();
-    checkers.push(Box::new(Reigns(seen.clone())));
+    checkers.push(Box::new(LeaderCounter(seen.clone())));
     let run = run(&scenario, checkers, None);
     assert_eq!(run.violation, None);
     let [began, elected, taken] = [0, 1, 2].map(|what: usize| seen[what].load(Ordering::Relaxed));
@@ -473,10 +477,10 @@ fn a_master_that_panics_again_and_again_in_a_group_is_followed_and_nothing_ackno
     assert!(run.tally.launches > 50, "{:#?}", run.tally);
 }
 
-/// DESIGN 10: whatever a sorter says, nothing is offered twice nor to the wrong one, and all goes on when it has come to its senses; also while
-/// quotas change and the master falls.
+/// Whatever a sorter answers, nothing is offered twice or to the wrong framework, and all continues
+/// after it recovers; also while quotas change and the master crashes.
 #[test]
-fn a_sorter_that_answers_nonsense_breaks_no_invariant() {
+fn invalid_sorter_answers_break_no_invariant() {
     let mut launches = 0;
     for seed in 1..=12 {
         let lies = ["10secs+70secs lie master", "100secs+15secs lie master"];
@@ -497,16 +501,16 @@ fn a_sorter_that_answers_nonsense_breaks_no_invariant() {
     assert!(launches > 300, "{launches}");
 }
 
-/// Counts the updates of quotas that masters ask their registries to record.
-struct Rations(Arc<AtomicU64>);
+/// Counts the quota updates that masters record in their registries.
+struct QuotaUpdateCounter(Arc<AtomicU64>);
 
-impl Checker for Rations {
+impl Checker for QuotaUpdateCounter {
     fn name(&self) -> &'static str {
         "rations"
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        if let What::RegistryAsked { request, .. } = event.what
+        if let EventKind::RegistryRequested { request, .. } = event.kind
             && let RegistryRequest::Apply(operation) = request
             && matches!(**operation, RegistryOperation::UpdateQuotas { .. })
         {
@@ -520,9 +524,9 @@ impl Checker for Rations {
     }
 }
 
-/// DESIGN 10: quotas and weights that change all the time, and the master that falls meanwhile, break nothing.
+/// Changing quotas and weights, with crashes of the master, break nothing.
 #[test]
-fn quotas_that_change_all_the_time_break_no_invariant() {
+fn changing_quotas_break_no_invariant() {
     let faults = [
         "20secs+200secs ration master",
         "70secs+5secs crash master",
@@ -532,11 +536,11 @@ fn quotas_that_change_all_the_time_break_no_invariant() {
         faults: Some(faults.iter().map(|fault| fault.parse().unwrap()).collect()),
         ..scenario(1, Profile::None, Wiring::Memory)
     };
-    let rations = Arc::new(AtomicU64::new(0));
+    let updates = Arc::new(AtomicU64::new(0));
     let mut checkers = simulator::checkers::all();
-    checkers.push(Box::new(Rations(rations.clone())));
+    checkers.push(Box::new(QuotaUpdateCounter(updates.clone())));
     let run = run(&scenario, checkers, None);
     assert_eq!(run.violation, None);
     assert!(run.tally.launches > 50, "{:#?}", run.tally);
-    assert!(rations.load(Ordering::Relaxed) > 4, "{rations:?}");
+    assert!(updates.load(Ordering::Relaxed) > 4, "{updates:?}");
 }

@@ -1,7 +1,8 @@
-//! What an agent that is there does not confirm is said again, for it may not have been heard: a mailbox has a bound, and a tell that finds no
-//! room behind a link is counted there and dropped.
+//! Repeats unconfirmed updates, because they may be lost: mailboxes are bounded, and a full one
+//! behind a link drops messages.
 //!
-//! Only the oldest are said, and more slowly each time. An agent whose disk is slow has heard them all, and knows them by their uuids.
+//! Only the oldest updates are repeated, with increasing intervals. An agent with a slow disk has
+//! them already, and identifies them by uuid.
 
 use std::time::Duration;
 
@@ -11,52 +12,52 @@ use runtime::prelude::*;
 
 use super::Driver;
 
-/// The first wait for the oldest update's confirmation; doubled each time. A driver that was told to stop waits twice as
-/// long.
-const AFTER_MIN: Duration = Duration::from_secs(5);
-/// The longest.
-const AFTER_MAX: Duration = Duration::from_secs(60);
-/// So many are said again at once. Confirmations come in order, so the others follow.
-const AT_ONCE: usize = 64;
+/// First wait for the confirmation of the oldest update; doubled each time. A stopped driver waits
+/// twice as long.
+const REPEAT_MIN: Duration = Duration::from_secs(5);
+/// Longest wait.
+const REPEAT_MAX: Duration = Duration::from_secs(60);
+/// Number of updates to repeat at a time. Confirmations arrive in order, so the others follow.
+const REPEAT_COUNT: usize = 64;
 
-/// Whether the agent confirms.
-pub(super) struct Repeating {
-    /// The wait until the next look.
+/// State of the repetition.
+pub(super) struct UpdateRepeater {
+    /// Wait before the next check.
     after: Duration,
-    /// The next look, while something is not confirmed.
-    timer: Option<Errand>,
+    /// The next check, while there are unconfirmed updates.
+    timer: Option<TimerHandle>,
 }
 
-impl Default for Repeating {
+impl Default for UpdateRepeater {
     fn default() -> Self {
         Self {
-            after: AFTER_MIN,
+            after: REPEAT_MIN,
             timer: None,
         }
     }
 }
 
-impl Repeating {
-    /// Whether to say the oldest again: it is still that which it was at the last look.
-    fn look(&mut self, before: Option<Uuid>, now: Option<Uuid>) -> bool {
+impl UpdateRepeater {
+    /// Whether to repeat the oldest update: it has not changed since the last check.
+    fn should_repeat(&mut self, before: Option<Uuid>, now: Option<Uuid>) -> bool {
         let again = now.is_some() && now == before;
         self.after = match again {
-            true => (self.after * 2).min(AFTER_MAX),
-            false => AFTER_MIN,
+            true => (self.after * 2).min(REPEAT_MAX),
+            false => REPEAT_MIN,
         };
         again
     }
 }
 
 impl Driver {
-    /// Looks before long whether the agent has confirmed what it was told. It ends with the last confirmation.
+    /// Schedules the next check, unless everything is confirmed.
     pub(super) fn watch_confirmations(&mut self, ctx: &mut Context<Self>) {
-        let is_there = self.away.is_none() && self.end.is_none();
+        let is_there = self.absence.is_none() && self.end.is_none();
         if self.unconfirmed.is_empty() {
             if let Some(timer) = self.repeating.timer.take() {
                 ctx.cancel(timer);
             }
-            self.repeating.after = AFTER_MIN;
+            self.repeating.after = REPEAT_MIN;
             return;
         }
         if !is_there || self.repeating.timer.is_some() {
@@ -65,21 +66,23 @@ impl Driver {
         let (agent, oldest) = (self.agent.clone(), self.unconfirmed.oldest());
         let look = ctx.after(self.repeating.after, move |driver, ctx| {
             driver.repeating.timer = None;
-            let again = driver.repeating.look(oldest, driver.unconfirmed.oldest());
-            // Another agent was told all of them when it had this executor.
-            if again && driver.away.is_none() && driver.agent == agent {
-                driver.say_oldest_again(ctx);
+            let again = driver
+                .repeating
+                .should_repeat(oldest, driver.unconfirmed.oldest());
+            // After a change of agents, all updates were sent with the subscription.
+            if again && driver.absence.is_none() && driver.agent == agent {
+                driver.repeat_oldest(ctx);
             }
             driver.watch_confirmations(ctx);
         });
         self.repeating.timer = Some(look);
     }
 
-    fn say_oldest_again(&self, ctx: &Context<Self>) {
-        for status in self.unconfirmed.iter().take(AT_ONCE) {
+    fn repeat_oldest(&self, ctx: &Context<Self>) {
+        for status in self.unconfirmed.iter().take(REPEAT_COUNT) {
             let status = status.clone();
             if let Err(error) = ctx.node().tell(&self.agent, ExecutorUpdated { status }) {
-                tracing::warn!(%error, "update not sent again");
+                tracing::warn!(%error, "update not repeated");
                 return;
             }
         }
@@ -91,11 +94,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_confirmed_is_said_again_more_slowly_each_time_until_it_is() {
+    fn unconfirmed_updates_repeat_with_backoff() {
         let uuid = |number| Some(Uuid([number; 16]));
-        let mut repeating = Repeating::default();
+        let mut repeating = UpdateRepeater::default();
         let mut look = |before, now| {
-            let again = repeating.look(before, now);
+            let again = repeating.should_repeat(before, now);
             (again, repeating.after.as_secs())
         };
         let seconds = [10, 20, 40, 60, 60];

@@ -1,7 +1,8 @@
-//! A container that outlives its agent: what is held back until it is on the disk, and how the next process of the agent goes on with it.
+//! Checkpointed containers: tasks wait until they are on disk, and the next agent process continues
+//! with them.
 //!
-//! Pure. The executor of a recovered container is given no time beyond a short deadline to subscribe again. What it was told and what it
-//! knows is brought together as after a broken stream: it is told again what it may not know, and says again what may not have been heard.
+//! Pure. The executor of a recovered container gets a short deadline to subscribe again. Then lost
+//! messages are repeated in both directions, as after a broken stream.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,25 +10,25 @@ use std::time::Duration;
 use protocol::{Capability, Reason, TaskId, TaskInfo, TaskState, duration};
 
 use super::{Container, Effect, Phase, Task};
-use crate::ledger::plan::Lost;
-use crate::ledger::record::{ContainerRecord, FoundContainer, StateRecord};
+use crate::ledger::plan::EndCause;
+use crate::ledger::record::{ContainerRecord, StateRecord, StoredContainer};
 
 impl Container {
-    /// The same container, which outlives the agent: none of its tasks is started before [`recorded`](Self::recorded) says so.
-    pub fn keeping(mut self) -> Self {
-        self.kept = true;
+    /// Makes it checkpointed: no task is started before [`recorded`](Self::recorded).
+    pub fn with_checkpoint(mut self) -> Self {
+        self.checkpointed = true;
         self
     }
 
-    /// Whether it outlives the agent.
-    pub fn is_kept(&self) -> bool {
-        self.kept
+    /// Whether it is checkpointed.
+    pub fn is_checkpointed(&self) -> bool {
+        self.checkpointed
     }
 
-    /// What it was when an earlier process of the agent ended. Its executor should subscribe again.
+    /// Restores a container from its checkpoint. Its executor should subscribe again.
     pub fn recovered(
         id: protocol::ContainerId,
-        found: FoundContainer,
+        found: StoredContainer,
         leader: Option<i32>,
     ) -> Self {
         let ContainerRecord {
@@ -36,13 +37,13 @@ impl Container {
             is_command,
             token,
         } = found.record;
-        let mut container = Self::new(id, framework, executor, is_command, token).keeping();
+        let mut container = Self::new(id, framework, executor, is_command, token).with_checkpoint();
         (container.phase, container.leader) = (Phase::Recovering, leader);
-        container.has_served = true; // Its first task may have been given to it.
+        container.has_run_tasks = true; // Its first task may have been sent.
         let tasks = found.tasks.into_iter().map(|(info, state)| {
             let task = Task {
                 state: state.state,
-                given: state.given.into(),
+                received: state.given.into(),
                 ..Task::new(info)
             };
             (task.info.task_id.clone(), task)
@@ -51,7 +52,7 @@ impl Container {
         container
     }
 
-    /// What the next process of the agent must know of it.
+    /// The checkpoint of the container.
     pub fn record(&self) -> ContainerRecord {
         ContainerRecord {
             framework: self.framework.clone(),
@@ -61,101 +62,102 @@ impl Container {
         }
     }
 
-    /// What the next process of the agent must know of how one of its tasks is; `None` if that is nothing.
+    /// The checkpoint of a task's state; `None` if the container is not checkpointed.
     pub fn state_record(&self, task_id: &TaskId) -> Option<StateRecord> {
-        let task = self.tasks.get(task_id).filter(|_| self.kept)?;
+        let task = self.tasks.get(task_id).filter(|_| self.checkpointed)?;
         Some(StateRecord {
             state: task.state,
-            given: task.given.iter().copied().collect(),
+            given: task.received.iter().copied().collect(),
         })
     }
 
-    /// Whether a task of it has ended that somebody still wants to hear of.
-    pub fn owes_an_end(&self) -> bool {
+    /// Whether the end of one of its tasks is unacknowledged.
+    pub fn has_unacknowledged_end(&self) -> bool {
         let mut tasks = self.tasks.values();
         tasks.any(|task| task.state.is_terminal() && !task.disowned)
     }
 
-    /// This task is on the disk: the executor may have it.
+    /// The task is on disk: send it to the executor.
     pub fn recorded(&mut self, task_id: &TaskId) -> Vec<Effect> {
-        if !self.unwritten.remove(task_id) || !self.is_heard() {
+        if !self.unrecorded.remove(task_id) || !self.is_connected() {
             return Vec::new();
         }
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
             return Vec::new();
         };
         self.queue.remove(at);
-        self.has_served = true;
+        self.has_run_tasks = true;
         let task = self.tasks.get(task_id);
         let run = task.map(|task| Effect::Run(Box::new(task.info.clone())));
         run.into_iter().collect()
     }
 
-    /// This task cannot be put on the disk, so it does not run.
+    /// The task cannot be checkpointed, so it fails.
     pub fn not_recorded(&mut self, task_id: &TaskId, problem: &str) -> Vec<Effect> {
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
             return Vec::new();
         };
         self.queue.remove(at);
-        self.unwritten.remove(task_id);
+        self.unrecorded.remove(task_id);
         let message = format!("the agent cannot keep it: {problem}");
         let reason = Reason::ContainerUpdateFailed;
-        let verdict = self.settle(task_id, TaskState::Failed, reason, message);
-        verdict.into_iter().collect()
+        let terminal = self.report_end(task_id, TaskState::Failed, reason, message);
+        terminal.into_iter().collect()
     }
 
-    /// What an executor is told that has just subscribed and has the tasks that are `known`: tasks that it does not have, and kills.
-    pub(super) fn catch_up(&mut self, known: &BTreeSet<TaskId>) -> Vec<Effect> {
-        let unwritten = &self.unwritten;
+    /// Messages for an executor that has just subscribed and has the tasks in `known`: missing
+    /// tasks, and kills.
+    pub(super) fn resend_lost(&mut self, known: &BTreeSet<TaskId>) -> Vec<Effect> {
+        let unrecorded = &self.unrecorded;
         let (held, queued): (Vec<TaskId>, Vec<TaskId>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|id| unwritten.contains(id));
+            .partition(|id| unrecorded.contains(id));
         self.queue = held.into();
-        let untold = |id: &&TaskId| {
-            !known.contains(*id) && !queued.contains(*id) && !unwritten.contains(*id)
+        let unreported_exits = |id: &&TaskId| {
+            !known.contains(*id) && !queued.contains(*id) && !unrecorded.contains(*id)
         };
-        // These were told, but it may not have heard.
+        // Already sent, but perhaps lost.
         let staging = self.tasks.iter();
         let staging = staging.filter(|(_, task)| task.state == TaskState::Staging);
-        let lost = staging.map(|(id, _)| id).filter(untold);
+        let lost = staging.map(|(id, _)| id).filter(unreported_exits);
         let tasks = lost.chain(&queued).filter_map(|id| self.tasks.get(id));
         let run = |info: &TaskInfo| Effect::Run(Box::new(info.clone()));
         let mut effects: Vec<Effect> = tasks.map(|task| run(&task.info)).collect();
-        self.has_served |= !effects.is_empty();
+        self.has_run_tasks |= !effects.is_empty();
         let live = self.tasks.values().filter(|task| !task.state.is_terminal());
         effects.extend(live.filter_map(|task| {
-            let policy = task.killing?.0.or(task.info.kill_policy);
+            let policy = task.kill_request?.0.or(task.info.kill_policy);
             Some(Effect::End(task.info.task_id.clone(), policy))
         }));
         effects
     }
 
-    /// Its processes are gone, which nobody saw.
-    pub fn lost(&mut self, lost: Lost) -> Vec<Effect> {
+    /// Its processes ended while no agent was watching.
+    pub fn lost(&mut self, lost: EndCause) -> Vec<Effect> {
         let (state, reason, message) = match lost {
-            Lost::Ended => (
+            EndCause::Ended => (
                 TaskState::Failed,
                 Reason::ExecutorTerminated,
                 "Executor terminated while its agent was away",
             ),
-            Lost::Rebooted => {
+            EndCause::Rebooted => {
                 let aware = self.framework.can(Capability::PartitionAware);
-                let gone = TaskState::Gone.as_told(aware);
+                let gone = TaskState::Gone.for_framework(aware);
                 (gone, Reason::AgentRestarted, "the machine was started anew")
             }
         };
-        self.fate = Some((state, reason, message.to_owned()));
+        self.end_status = Some((state, reason, message.to_owned()));
         self.end(None, message)
     }
 
-    /// The time in which an executor that outlived an agent should have subscribed again is over.
+    /// The deadline for subscribing after an agent restart has passed.
     pub fn reregistration_overdue(&mut self, patience: Duration) -> Vec<Effect> {
         if self.phase != Phase::Recovering {
             return Vec::new();
         }
         let patience = duration::format(patience);
-        self.fate = Some((
-            TaskState::Gone.as_told(self.framework.can(Capability::PartitionAware)),
+        self.end_status = Some((
+            TaskState::Gone.for_framework(self.framework.can(Capability::PartitionAware)),
             Reason::ExecutorReregistrationTimeout,
             format!("Executor did not reregister within {patience}"),
         ));
@@ -165,7 +167,7 @@ impl Container {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{actor, id, task, verdicts};
+    use super::super::tests::{actor, id, task, terminals};
     use super::*;
     use crate::ledger::record::tests as records;
     use protocol::{FrameworkInfo, Uuid};
@@ -178,14 +180,14 @@ mod tests {
             let given = vec![Uuid([1; 16])];
             (task(name), StateRecord { state, given })
         });
-        let found = FoundContainer {
+        let found = StoredContainer {
             record: records::container(),
             tasks: tasks.collect(),
         };
         Container::recovered(records::id("c"), found, Some(42))
     }
 
-    fn told(effects: &[Effect]) -> Vec<String> {
+    fn described(effects: &[Effect]) -> Vec<String> {
         let words = |effect: &Effect| match effect {
             Effect::Run(info) => format!("run {}", info.task_id),
             Effect::End(id, _) => format!("end {id}"),
@@ -196,7 +198,7 @@ mod tests {
 
     /// SPEC 5.3: written before it is acted upon.
     #[test]
-    fn a_task_that_is_to_be_kept_waits_for_the_disk() {
+    fn checkpointed_task_waits_for_the_disk() {
         let container = records::container();
         let mut container = Container::new(
             records::id("c"),
@@ -205,29 +207,29 @@ mod tests {
             false,
             "secret".into(),
         )
-        .keeping();
+        .with_checkpoint();
         container.add(task("a"));
         container.prepared(Ok(()));
         container.started(42);
         container.recorded(&id("a"));
         container.add(task("b"));
         let effects = container.subscribe("secret", actor()).unwrap();
-        assert_eq!(told(&effects), ["run a"], "b is not on the disk");
-        assert_eq!(told(&container.recorded(&id("b"))), ["run b"]);
+        assert_eq!(described(&effects), ["run a"], "b is not on the disk");
+        assert_eq!(described(&container.recorded(&id("b"))), ["run b"]);
         assert_eq!(container.recorded(&id("b")), []);
         container.add(task("c"));
         let effects = container.not_recorded(&id("c"), "the disk is full");
         let failed = (id("c"), TaskState::Failed, Reason::ContainerUpdateFailed);
-        assert_eq!(verdicts(&effects), [failed]);
+        assert_eq!(terminals(&effects), [failed]);
         container.add(task("d"));
         let effects = container.kill(&id("d"), None);
-        assert_eq!(verdicts(&effects).len(), 1, "it never ran");
+        assert_eq!(terminals(&effects).len(), 1, "it never ran");
         assert_eq!(container.recorded(&id("d")), []);
     }
 
     /// SPEC 2.5, 5.3.
     #[test]
-    fn an_executor_that_is_back_is_told_what_it_may_not_know() {
+    fn returning_executor_gets_lost_tasks_and_kills() {
         let all = [
             ("lost", TaskState::Staging),
             ("running", TaskState::Running),
@@ -240,28 +242,28 @@ mod tests {
         assert_eq!(over_http.kill(&id("running"), None), [], "it is not there");
         let known = BTreeSet::from([id("known"), id("running")]);
         let effects = over_http.subscribe_stream(actor(), &known).unwrap();
-        assert_eq!(told(&effects), ["run lost", "end running"]);
+        assert_eq!(described(&effects), ["run lost", "end running"]);
         assert!(over_http.repeats(&id("running"), Uuid([1; 16])));
         assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
-        over_http.not_taken(&id("running"), Uuid([2; 16]));
+        over_http.forget_update(&id("running"), Uuid([2; 16]));
         assert!(!over_http.repeats(&id("running"), Uuid([2; 16])));
         assert_eq!(over_http.reregistration_overdue(PATIENCE), []);
 
         let mut native = recovered(&all);
         assert!(native.subscribe("wrong", actor()).is_err());
         let effects = native.subscribe("secret", actor()).unwrap();
-        assert_eq!(told(&effects), ["run known", "run lost"]);
-        // Its answer was late, and it asks again; anybody else is refused.
+        assert_eq!(described(&effects), ["run known", "run lost"]);
+        // The answer was late and the executor retries; others are refused.
         assert!(native.subscribe("wrong", actor()).is_err());
         let other = Pid::new("executor", NodeId::new("executor-c", 2), 1);
         assert!(native.subscribe("secret", other).is_err());
         let effects = native.subscribe("secret", actor()).unwrap();
-        assert_eq!(told(&effects), ["run known", "run lost"]);
+        assert_eq!(described(&effects), ["run known", "run lost"]);
     }
 
-    /// SPEC 2.5, 5.3: as one over HTTP whose stream broke.
+    /// SPEC 2.5, 5.3: like an HTTP executor whose stream breaks.
     #[test]
-    fn a_native_executor_whose_link_breaks_is_expected_back_while_it_has_something_to_do() {
+    fn native_executor_with_live_tasks_may_reconnect() {
         let grace = std::time::Duration::from_secs(5);
         let back = |all: &[(&str, TaskState)]| {
             let mut container = recovered(all);
@@ -276,7 +278,7 @@ mod tests {
         cut_off.kill(&id("runs"), None);
         assert!(cut_off.subscribe("wrong", actor()).is_err());
         let effects = cut_off.subscribe("secret", actor()).unwrap();
-        assert_eq!(told(&effects), ["run lost", "run late", "end runs"]);
+        assert_eq!(described(&effects), ["run lost", "run late", "end runs"]);
         assert_eq!(
             cut_off.disconnected(grace),
             [],
@@ -286,27 +288,27 @@ mod tests {
         assert_eq!(cut_off.return_overdue(PATIENCE), [Effect::Destroy]);
         assert!(cut_off.subscribe("secret", actor()).is_err());
         let effects = cut_off.exited(None);
-        let Some(Effect::Report(verdict)) = effects.first() else {
+        let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{effects:?}")
         };
-        assert_eq!(verdict.reason, Reason::ExecutorReregistrationTimeout);
+        assert_eq!(terminal.reason, Reason::ExecutorReregistrationTimeout);
         assert!(
-            verdict.message.ends_with("within 2secs"),
+            terminal.message.ends_with("within 2secs"),
             "{}",
-            verdict.message
+            terminal.message
         );
 
-        // It has ended, as executors do that have nothing more to do.
+        // An executor with no live tasks that disconnects has ended.
         let mut idle = back(&[("ended", TaskState::Finished)]);
         assert_eq!(idle.disconnected(grace), [Effect::DestroyAfter(grace)]);
         assert!(!idle.takes_tasks());
-        // A process that has ended is none to wait for.
+        // An ended process is not waited for.
         let mut ended = back(&[("runs", TaskState::Running)]);
         ended.disconnected(grace);
         let effects = ended.exited(Some(protocol::Termination::Signaled(9)));
         let reason = Reason::ExecutorTerminated;
         assert_eq!(
-            verdicts(&effects),
+            terminals(&effects),
             [(id("runs"), TaskState::Failed, reason)]
         );
         assert_eq!(ended.return_overdue(PATIENCE), []);
@@ -314,7 +316,7 @@ mod tests {
 
     /// SPEC 5.3.
     #[test]
-    fn an_executor_that_does_not_come_back_in_time_is_killed_and_its_tasks_have_failed() {
+    fn executor_is_killed_after_reregistration_timeout() {
         let mut container = recovered(&[("t", TaskState::Running), ("u", TaskState::Killed)]);
         assert_eq!(
             container.reregistration_overdue(PATIENCE),
@@ -324,16 +326,16 @@ mod tests {
         assert!(container.subscribe("secret", actor()).is_err());
         let effects = container.exited(Some(protocol::Termination::Signaled(9)));
         let reason = Reason::ExecutorReregistrationTimeout;
-        assert_eq!(verdicts(&effects), [(id("t"), TaskState::Lost, reason)]);
-        let Some(Effect::Report(verdict)) = effects.first() else {
+        assert_eq!(terminals(&effects), [(id("t"), TaskState::Lost, reason)]);
+        let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{effects:?}")
         };
-        assert_eq!(verdict.message, "Executor did not reregister within 2secs");
+        assert_eq!(terminal.message, "Executor did not reregister within 2secs");
     }
 
     /// SPEC 5.2.
     #[test]
-    fn an_executor_that_is_not_back_yet_lives_on_when_a_task_is_killed_that_only_waited_for_it() {
+    fn recovering_executor_survives_kill_of_a_queued_task() {
         let mut container = recovered(&[("ended", TaskState::Finished)]);
         container.add(task("late"));
         let effects = container.kill(&id("late"), None);
@@ -342,23 +344,27 @@ mod tests {
             TaskState::Killed,
             Reason::TaskKilledDuringLaunch,
         );
-        assert_eq!((verdicts(&effects), effects.len()), (vec![killed], 1));
+        assert_eq!((terminals(&effects), effects.len()), (vec![killed], 1));
         assert!(container.subscribe("secret", actor()).is_ok());
     }
 
     #[test]
-    fn an_executor_that_ended_meanwhile_ends_its_tasks_as_it_did() {
+    fn exit_during_recovery_fails_tasks_with_its_status() {
         let mut container = recovered(&[("t", TaskState::Running)]);
         let effects = container.exited(Some(protocol::Termination::Exited(3)));
-        let Some(Effect::Report(verdict)) = effects.first() else {
+        let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{effects:?}")
         };
-        assert_eq!(verdict.reason, Reason::ExecutorTerminated);
-        assert!(verdict.message.contains("status 3"), "{}", verdict.message);
+        assert_eq!(terminal.reason, Reason::ExecutorTerminated);
+        assert!(
+            terminal.message.contains("status 3"),
+            "{}",
+            terminal.message
+        );
     }
 
     #[test]
-    fn what_was_lost_with_the_machine_is_gone_and_what_just_ended_has_failed() {
+    fn reboot_makes_tasks_gone_and_exit_makes_them_failed() {
         let end = |lost, aware: bool| {
             let mut container = recovered(&[("t", TaskState::Running)]);
             if aware {
@@ -368,14 +374,14 @@ mod tests {
                     ..container.framework
                 };
             }
-            let (_, state, reason) = verdicts(&container.lost(lost)).remove(0);
+            let (_, state, reason) = terminals(&container.lost(lost)).remove(0);
             (state, reason)
         };
         let ended = (TaskState::Failed, Reason::ExecutorTerminated);
-        assert_eq!(end(Lost::Ended, true), ended);
+        assert_eq!(end(EndCause::Ended, true), ended);
         let gone = (TaskState::Gone, Reason::AgentRestarted);
-        assert_eq!(end(Lost::Rebooted, true), gone);
+        assert_eq!(end(EndCause::Rebooted, true), gone);
         let lost = (TaskState::Lost, Reason::AgentRestarted);
-        assert_eq!(end(Lost::Rebooted, false), lost);
+        assert_eq!(end(EndCause::Rebooted, false), lost);
     }
 }

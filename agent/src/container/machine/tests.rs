@@ -1,4 +1,4 @@
-//! The life of a container, told event by event.
+//! Tests of the container state machine.
 
 use std::collections::BTreeSet;
 
@@ -59,17 +59,19 @@ fn running() -> Container {
     container
 }
 
-pub(super) fn verdicts(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
-    let verdict = |effect: &Effect| match effect {
-        Effect::Report(verdict) => Some((verdict.task_id.clone(), verdict.state, verdict.reason)),
+pub(super) fn terminals(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
+    let terminal = |effect: &Effect| match effect {
+        Effect::Report(terminal) => {
+            Some((terminal.task_id.clone(), terminal.state, terminal.reason))
+        }
         _ => None,
     };
-    effects.iter().filter_map(verdict).collect()
+    effects.iter().filter_map(terminal).collect()
 }
 
 /// SPEC 3.2.
 #[test]
-fn draining_shortens_the_time_that_a_task_has_and_never_lengthens_it() {
+fn draining_only_shortens_grace_periods() {
     let within = |seconds| {
         let grace_period = Duration::from_secs(seconds);
         Some(KillPolicy { grace_period })
@@ -85,17 +87,17 @@ fn draining_shortens_the_time_that_a_task_has_and_never_lengthens_it() {
         };
         effects.into_iter().map(end).collect::<Vec<_>>()
     };
-    let told = |a, b| vec![("a".to_owned(), a), ("b".to_owned(), b)];
-    assert_eq!(ends(container.drain(None)), told(None, within(100)));
+    let expected = |a, b| vec![("a".to_owned(), a), ("b".to_owned(), b)];
+    assert_eq!(ends(container.drain(None)), expected(None, within(100)));
     let max = Some(Duration::from_secs(10));
-    assert_eq!(ends(container.drain(max)), told(within(3), within(10)));
-    container.heard(&id("a"), TaskState::Killed);
+    assert_eq!(ends(container.drain(max)), expected(within(3), within(10)));
+    container.on_update(&id("a"), TaskState::Killed);
     assert_eq!(ends(container.drain(max)).len(), 1);
 }
 
 /// SPEC 5.2.
 #[test]
-fn tasks_wait_for_the_executor_and_reach_it_in_their_order() {
+fn tasks_are_queued_and_delivered_in_order() {
     let mut container = container();
     assert_eq!(container.add(task("b")), []);
     assert_eq!(container.add(task("a")), []);
@@ -115,38 +117,38 @@ fn tasks_wait_for_the_executor_and_reach_it_in_their_order() {
 }
 
 #[test]
-fn a_stranger_does_not_subscribe() {
+fn wrong_token_does_not_subscribe() {
     let mut container = container();
     container.prepared(Ok(()));
     assert!(container.subscribe("guess", actor()).is_err());
     assert!(
         container.subscribe("secret", actor()).is_ok(),
-        "before its start was told"
+        "before its start was reported"
     );
     assert_eq!(container.started(42), []);
 }
 
 /// SPEC 5.2.
 #[test]
-fn a_task_killed_before_its_executor_has_it_never_starts() {
+fn task_killed_before_delivery_never_starts() {
     let killed = (id("a"), TaskState::Killed, Reason::TaskKilledDuringLaunch);
     let mut early = container();
     early.add(task("a"));
     assert_eq!(
-        verdicts(&early.kill(&id("a"), None)),
+        terminals(&early.kill(&id("a"), None)),
         std::slice::from_ref(&killed)
     );
     assert_eq!(
         early.prepared(Ok(())),
         [Effect::Ended(None)],
-        "nothing is launched for nobody"
+        "nothing is launched without a task"
     );
 
     let mut later = container();
     later.add(task("a"));
     later.prepared(Ok(()));
     let effects = later.kill(&id("a"), None);
-    assert_eq!(verdicts(&effects), [killed]);
+    assert_eq!(terminals(&effects), [killed]);
     assert_eq!(effects.last(), Some(&Effect::Destroy));
     assert_eq!(
         later.started(42),
@@ -171,46 +173,54 @@ fn a_task_killed_before_its_executor_has_it_never_starts() {
     );
 }
 
-/// SPEC 5.2: only one that was never given a task ends with the last that waits for it.
+/// SPEC 5.2: an executor that was never sent a task ends with its last queued task.
 #[test]
-fn an_idle_executor_lives_on_when_a_task_is_killed_that_only_waited_for_it() {
+fn idle_executor_survives_kill_of_a_queued_task() {
     let killed = |name| (id(name), TaskState::Killed, Reason::TaskKilledDuringLaunch);
-    let mut away = streamed();
-    away.heard(&id("a"), TaskState::Finished);
-    away.disconnected(GRACE);
-    away.add(task("b"));
-    let effects = away.kill(&id("b"), None);
-    assert_eq!((verdicts(&effects), effects.len()), (vec![killed("b")], 1));
-    away.add(task("c"));
-    let effects = away.drain(None);
-    assert_eq!((verdicts(&effects), effects.len()), (vec![killed("c")], 1));
-    assert!(away.takes_tasks());
+    let mut disconnected = http_container();
+    disconnected.on_update(&id("a"), TaskState::Finished);
+    disconnected.disconnected(GRACE);
+    disconnected.add(task("b"));
+    let effects = disconnected.kill(&id("b"), None);
+    assert_eq!((terminals(&effects), effects.len()), (vec![killed("b")], 1));
+    disconnected.add(task("c"));
+    let effects = disconnected.drain(None);
+    assert_eq!((terminals(&effects), effects.len()), (vec![killed("c")], 1));
+    assert!(disconnected.takes_tasks());
 
-    let mut kept = container().keeping();
-    kept.add(task("a"));
-    kept.prepared(Ok(()));
-    kept.started(42);
-    kept.recorded(&id("a"));
-    kept.subscribe("secret", actor()).unwrap();
-    kept.heard(&id("a"), TaskState::Finished);
-    kept.add(task("b"));
-    assert_eq!(kept.kill(&id("b"), None).len(), 1, "not yet on the disk");
-    kept.add(task("c"));
-    kept.shut_down(GRACE);
-    assert_eq!(kept.kill(&id("c"), None).len(), 1, "it has its time");
+    let mut checkpointed = container().with_checkpoint();
+    checkpointed.add(task("a"));
+    checkpointed.prepared(Ok(()));
+    checkpointed.started(42);
+    checkpointed.recorded(&id("a"));
+    checkpointed.subscribe("secret", actor()).unwrap();
+    checkpointed.on_update(&id("a"), TaskState::Finished);
+    checkpointed.add(task("b"));
+    assert_eq!(
+        checkpointed.kill(&id("b"), None).len(),
+        1,
+        "not yet on the disk"
+    );
+    checkpointed.add(task("c"));
+    checkpointed.shut_down(GRACE);
+    assert_eq!(
+        checkpointed.kill(&id("c"), None).len(),
+        1,
+        "it has its time"
+    );
 
-    let mut never = container().keeping();
+    let mut never = container().with_checkpoint();
     never.add(task("a"));
     never.prepared(Ok(()));
     never.started(42);
     never.subscribe("secret", actor()).unwrap();
     let effects = never.kill(&id("a"), None);
-    assert_eq!(verdicts(&effects), [killed("a")]);
+    assert_eq!(terminals(&effects), [killed("a")]);
     assert_eq!(effects.last(), Some(&Effect::Destroy));
 }
 
 #[test]
-fn a_running_task_is_killed_by_its_executor_with_the_tasks_policy_unless_another_is_given() {
+fn kill_policy_of_the_call_overrides_the_tasks() {
     let own = KillPolicy {
         grace_period: Duration::from_secs(9),
     };
@@ -234,13 +244,13 @@ fn a_running_task_is_killed_by_its_executor_with_the_tasks_policy_unless_another
 }
 
 #[test]
-fn what_lives_when_its_executor_ends_has_failed() {
+fn live_tasks_fail_with_their_executor() {
     let mut container = running();
     container.add(task("b"));
-    container.heard(&id("b"), TaskState::Finished);
+    container.on_update(&id("b"), TaskState::Finished);
     let effects = container.exited(Some(Termination::Signaled(9)));
     assert_eq!(
-        verdicts(&effects),
+        terminals(&effects),
         [(id("a"), TaskState::Failed, Reason::ExecutorTerminated)]
     );
     assert_eq!(
@@ -248,18 +258,21 @@ fn what_lives_when_its_executor_ends_has_failed() {
         Some(&Effect::Ended(Some(Termination::Signaled(9))))
     );
     assert_eq!(container.exited(None), [], "once");
-    assert_eq!(container.heard(&id("a"), TaskState::Running), Heard::Late);
+    assert_eq!(
+        container.on_update(&id("a"), TaskState::Running),
+        UpdateOutcome::Late
+    );
     assert!(!container.closed(&id("a")));
     assert!(container.closed(&id("b")), "all is acknowledged");
 }
 
 #[test]
-fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
+fn launch_failure_and_registration_timeout_have_distinct_reasons() {
     let mut no_space = container();
     no_space.add(task("a"));
     let effects = no_space.prepared(Err("No space left on device".into()));
     assert_eq!(
-        verdicts(&effects),
+        terminals(&effects),
         [(id("a"), TaskState::Failed, Reason::ContainerLaunchFailed)]
     );
 
@@ -270,7 +283,7 @@ fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
     assert_eq!(silent.subscription_overdue(GRACE), [Effect::Destroy]);
     let effects = silent.exited(Some(Termination::Signaled(9)));
     assert_eq!(
-        verdicts(&effects),
+        terminals(&effects),
         [(
             id("a"),
             TaskState::Failed,
@@ -282,7 +295,7 @@ fn a_failed_launch_and_a_silent_executor_have_their_own_reasons() {
 
 /// S27, SPEC 5.7.
 #[test]
-fn a_preempted_task_is_gone_for_those_who_know_the_word_and_lost_for_others() {
+fn preempted_task_is_gone_if_partition_aware_else_lost() {
     for (capable, state) in [(true, TaskState::Gone), (false, TaskState::Lost)] {
         let mut container = running();
         if capable {
@@ -294,33 +307,33 @@ fn a_preempted_task_is_gone_for_those_who_know_the_word_and_lost_for_others() {
         assert_eq!(container.preempt(), [Effect::Destroy]);
         let effects = container.exited(Some(Termination::Signaled(9)));
         assert_eq!(
-            verdicts(&effects),
+            terminals(&effects),
             [(id("a"), state, Reason::ContainerPreempted)]
         );
     }
 }
 
 #[test]
-fn who_ended_while_the_agent_was_away_was_not_preempted() {
+fn executor_that_ended_before_recovery_is_not_preempted() {
     let mut container = running();
     (container.phase, container.leader) = (Phase::Recovering, None);
     assert_eq!(container.preempt(), []);
     let effects = container.exited(Some(Termination::Signaled(9)));
     let end = (id("a"), TaskState::Failed, Reason::ExecutorTerminated);
-    assert_eq!(verdicts(&effects), [end]);
+    assert_eq!(terminals(&effects), [end]);
 }
 
 #[test]
-fn an_executor_that_leaves_with_live_tasks_is_killed_and_one_without_gets_time() {
+fn leaving_executor_with_live_tasks_is_killed() {
     let grace = GRACE;
     assert_eq!(running().disconnected(grace), [Effect::Destroy]);
     let mut done = running();
-    done.heard(&id("a"), TaskState::Finished);
+    done.on_update(&id("a"), TaskState::Finished);
     assert_eq!(done.disconnected(grace), [Effect::DestroyAfter(grace)]);
     assert!(!done.takes_tasks());
 }
 
-fn streamed() -> Container {
+fn http_container() -> Container {
     let mut container = container();
     container.add(task("a"));
     container.prepared(Ok(()));
@@ -336,60 +349,61 @@ fn knowing(ids: &[&str]) -> BTreeSet<TaskId> {
 
 /// SPEC 2.5, 5.4.
 #[test]
-fn who_subscribes_over_another_stream_is_told_what_the_broken_one_may_have_lost() {
-    let mut container = streamed();
+fn new_stream_repeats_what_the_broken_one_may_have_lost() {
+    let mut container = http_container();
     container.add(task("b"));
-    container.heard(&id("a"), TaskState::Running);
+    container.on_update(&id("a"), TaskState::Running);
     container.kill(&id("a"), None);
     assert_eq!(container.disconnected(GRACE), [Effect::AwaitReturn]);
     assert!(container.takes_tasks());
     assert_eq!(container.add(task("c")), [], "it waits");
-    let told_again = [
+    let repeated = [
         Effect::Run(Box::new(task("b"))),
         Effect::Run(Box::new(task("c"))),
         Effect::End(id("a"), None),
     ];
     let effects = container.subscribe_stream(actor(), &knowing(&["a"]));
-    assert_eq!(effects.unwrap(), told_again);
+    assert_eq!(effects.unwrap(), repeated);
     let effects = container.subscribe_stream(actor(), &knowing(&["a", "b", "c"]));
-    assert_eq!(effects.unwrap(), told_again[2..], "the newest stream wins");
-    container.heard(&id("a"), TaskState::Killed);
+    assert_eq!(effects.unwrap(), repeated[2..], "the newest stream wins");
+    container.on_update(&id("a"), TaskState::Killed);
     let effects = container.subscribe_stream(actor(), &knowing(&["b", "c"]));
     assert_eq!(effects, Ok(Vec::new()));
 }
 
-/// SPEC 2.7, 3.12: statuses for people, a few of each task, and nothing that only frameworks read.
+/// SPEC 2.7, 3.12: statuses are for pages, a few per task, without the data.
 #[test]
-fn of_what_is_told_of_a_task_the_newest_few_are_remembered_without_their_data() {
+fn newest_statuses_are_kept_without_data() {
     let mut container = running();
-    let note = |container: &mut Container, number: u64| {
+    let record_status = |container: &mut Container, number: u64| {
         let state = [TaskState::Running, TaskState::Starting][number as usize % 2];
         let at = Timestamp::from_nanos(number);
         let mut status = TaskStatus::new(id("a"), state, Source::Executor, at);
         status.data = vec![1; 1 << 10];
         status.message = number.to_string();
-        container.note(&mut status);
+        container.record_status(&mut status);
         assert_eq!(status.data.len(), 1 << 10);
     };
-    let said = |container: &Container| -> Vec<String> {
-        let told = container.task(&id("a")).unwrap().told.iter();
-        told.inspect(|status| assert!(status.data.is_empty()))
+    let texts = |container: &Container| -> Vec<String> {
+        let statuses = container.task(&id("a")).unwrap().statuses.iter();
+        statuses
+            .inspect(|status| assert!(status.data.is_empty()))
             .map(|status| status.message.clone())
             .collect()
     };
     for number in [1, 3, 4] {
-        note(&mut container, number);
+        record_status(&mut container, number);
     }
-    assert_eq!(said(&container), ["3", "4"], "of one state the newest");
-    (5..100).for_each(|number| note(&mut container, number));
+    assert_eq!(texts(&container), ["3", "4"], "of one state the newest");
+    (5..100).for_each(|number| record_status(&mut container, number));
     let newest: Vec<String> = (90..100).map(|number| number.to_string()).collect();
-    assert_eq!(said(&container), newest);
+    assert_eq!(texts(&container), newest);
 }
 
-/// SPEC 2.5: an executor says again what was not acknowledged.
+/// SPEC 2.5: executors repeat unacknowledged updates.
 #[test]
-fn a_status_that_is_given_twice_is_known_again() {
-    let mut container = streamed();
+fn repeated_status_is_recognized() {
+    let mut container = http_container();
     let uuid = |number| Uuid([number; 16]);
     assert!(!container.repeats(&id("a"), uuid(1)));
     assert!(!container.repeats(&id("a"), uuid(2)));
@@ -399,12 +413,12 @@ fn a_status_that_is_given_twice_is_known_again() {
 
 /// SPEC 5.3.
 #[test]
-fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_gets_its_time() {
-    let mut gone = streamed();
+fn disconnected_executor_is_killed_unless_it_returns() {
+    let mut gone = http_container();
     gone.disconnected(GRACE);
     assert_eq!(gone.return_overdue(GRACE), [Effect::Destroy]);
     assert_eq!(
-        verdicts(&gone.exited(Some(Termination::Signaled(9)))),
+        terminals(&gone.exited(Some(Termination::Signaled(9)))),
         [(
             id("a"),
             TaskState::Lost,
@@ -412,7 +426,7 @@ fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_get
         )]
     );
 
-    let mut back = streamed();
+    let mut back = http_container();
     back.disconnected(GRACE);
     back.subscribe_stream(actor(), &knowing(&["a"])).unwrap();
     assert_eq!(back.disconnected(GRACE), [], "one deadline is set already");
@@ -423,8 +437,8 @@ fn an_executor_that_does_not_come_back_is_killed_and_one_that_comes_and_goes_get
 }
 
 #[test]
-fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_should_stop() {
-    let mut container = streamed();
+fn disconnected_executor_keeps_its_shutdown_grace_period() {
+    let mut container = http_container();
     container.disconnected(GRACE);
     assert_eq!(container.shut_down(GRACE), [Effect::DestroyAfter(GRACE)]);
     assert_eq!(
@@ -432,7 +446,7 @@ fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_s
         [],
         "its time is not cut short"
     );
-    assert_eq!(container.shut_down(GRACE), [], "nor begun anew");
+    assert_eq!(container.shut_down(GRACE), [], "nor restarted");
     assert!(
         container
             .subscribe_stream(actor(), &knowing(&["a"]))
@@ -442,36 +456,41 @@ fn an_executor_that_is_away_has_its_grace_period_to_come_back_and_hear_that_it_s
     assert_eq!(container.destroy(), [Effect::Destroy], "when it is over");
 }
 
-/// SPEC 2.5: it has its grace period whoever says it again, a master that is asked about one of its statuses above all.
+/// SPEC 2.5: any repeated order, for example by a master that is asked about its statuses, keeps
+/// the grace period.
 #[test]
-fn an_executor_that_is_told_twice_to_stop_keeps_its_grace_period() {
-    let mut told = running();
-    assert_eq!(told.shut_down(GRACE), [Effect::ShutDown(GRACE)]);
-    assert_eq!(told.shut_down(GRACE), []);
-    assert_eq!(told.phase, Phase::Terminating);
-    assert_eq!(told.destroy(), [Effect::Destroy], "when it is over");
-    assert_eq!(told.shut_down(GRACE), []);
+fn second_shutdown_does_not_change_the_grace_period() {
+    let mut stopping = running();
+    assert_eq!(stopping.shut_down(GRACE), [Effect::ShutDown(GRACE)]);
+    assert_eq!(stopping.shut_down(GRACE), []);
+    assert_eq!(stopping.phase, Phase::Terminating);
+    assert_eq!(stopping.destroy(), [Effect::Destroy], "when it is over");
+    assert_eq!(stopping.shut_down(GRACE), []);
     let mut early = container();
     early.prepared(Ok(()));
-    assert_eq!(early.shut_down(GRACE), [Effect::Destroy], "it cannot hear");
+    assert_eq!(
+        early.shut_down(GRACE),
+        [Effect::Destroy],
+        "it is not connected"
+    );
 }
 
 #[test]
-fn who_is_subscribed_over_its_socket_does_not_subscribe_over_http_nor_the_other_way() {
+fn subscribed_executor_cannot_change_its_transport() {
     assert!(
         running()
             .subscribe_stream(actor(), &BTreeSet::new())
             .is_err()
     );
-    assert!(streamed().subscribe("secret", actor()).is_err());
+    assert!(http_container().subscribe("secret", actor()).is_err());
     let container = container();
-    assert!(container.is_proved_by("secret"));
+    assert!(container.token_matches("secret"));
     for guess in ["", "secre", "secret2", "Secret"] {
-        assert!(!container.is_proved_by(guess), "{guess}");
+        assert!(!container.token_matches(guess), "{guess}");
     }
 }
 
-/// The words are Mesos', since clients compare them.
+/// Clients compare these texts with those of Mesos.
 #[test]
 fn statuses_have_mesos_states_reasons_and_messages() {
     let fresh = || {
@@ -490,9 +509,9 @@ fn statuses_have_mesos_states_reasons_and_messages() {
     overdue.subscription_overdue(GRACE);
     let mut preempted = registering();
     preempted.preempt();
-    let mut away = streamed();
-    away.disconnected(GRACE);
-    away.return_overdue(GRACE);
+    let mut disconnected = http_container();
+    disconnected.disconnected(GRACE);
+    disconnected.return_overdue(GRACE);
     let (failed, lost) = (TaskState::Failed, TaskState::Lost);
     for (effects, state, reason, message) in [
         (
@@ -532,20 +551,20 @@ fn statuses_have_mesos_states_reasons_and_messages() {
             "Container preempted by QoS correction",
         ),
         (
-            ended(away),
+            ended(disconnected),
             lost,
             Reason::ExecutorReregistrationTimeout,
             "Executor did not reregister within 5secs",
         ),
     ] {
-        let Some(Effect::Report(verdict)) = effects.first() else {
+        let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{message}: {effects:?}")
         };
         assert_eq!(
-            (verdict.state, verdict.reason),
+            (terminal.state, terminal.reason),
             (state, reason),
             "{message}"
         );
-        assert_eq!(verdict.message, message);
+        assert_eq!(terminal.message, message);
     }
 }

@@ -1,10 +1,10 @@
-//! Which containers are shown to whom.
+//! Authorization of containers.
 
 use super::*;
 
 /// SPEC 3.7: `view_containers`.
 #[test]
-fn containers_are_seen_by_a_rule_of_their_own_and_by_no_other() {
+fn containers_are_filtered_by_view_containers_alone() {
     let bob = Subject::named("bob");
     let rule =
         |principals: Value, users: Value| json!([{"principals": principals, "users": users}]);
@@ -18,7 +18,7 @@ fn containers_are_seen_by_a_rule_of_their_own_and_by_no_other() {
     };
     let seen = |acls: &str| {
         let acls = Acls::parse(acls).unwrap();
-        let survey = sight::seen_containers(history::survey_with_history(), &acls, &bob);
+        let survey = visibility::visible_containers(history::survey_with_history(), &acls, &bob);
         (survey.containers.len(), survey.completed.len())
     };
     assert_eq!(seen("{}"), (3, 2));

@@ -1,10 +1,10 @@
-//! What is over on an agent, and who sees it.
+//! Completed executors and their authorization.
 
 use std::sync::Arc;
 
 use super::*;
 
-/// The same of an agent on which another framework had something as well.
+/// A survey that includes a completed framework.
 pub(super) fn survey_with_history() -> Survey {
     let mut gone = container("gone", Phase::Terminated, false, &[]);
     gone.completed = container("gone", Phase::Terminated, false, &[TaskState::Killed]).tasks;
@@ -26,7 +26,7 @@ pub(super) fn survey_with_history() -> Survey {
 
 /// SPEC 2.7, 3.12: `completed_frameworks`, `completed_executors`, `completed_tasks`.
 #[test]
-fn what_is_over_and_acknowledged_is_among_what_is_completed() {
+fn acknowledged_ends_are_listed_as_completed() {
     let survey = survey_with_history();
     let ids = |list: &Value, id: &str| -> Vec<String> {
         let list = list.as_array().into_iter().flatten();
@@ -72,10 +72,10 @@ fn what_is_over_and_acknowledged_is_among_what_is_completed() {
 
 /// SPEC 3.7: `view_frameworks`, `view_executors`, `view_tasks`, `access_sandboxes`.
 #[test]
-fn of_what_is_completed_nobody_sees_more_than_of_what_runs() {
+fn completed_items_are_filtered_like_live_ones() {
     let bob = Subject::named("bob");
     let seen = |acls: &str| {
-        let survey = sight::seen(survey_with_history(), &Acls::parse(acls).unwrap(), &bob);
+        let survey = visibility::visible(survey_with_history(), &Acls::parse(acls).unwrap(), &bob);
         let tasks = survey.completed.iter().map(|one| one.completed.len());
         let running = survey.containers.iter().map(|one| one.completed.len());
         let tasks: usize = tasks.chain(running).sum();
@@ -97,15 +97,15 @@ fn of_what_is_completed_nobody_sees_more_than_of_what_runs() {
     assert_eq!(seen(&none("view_executors")), (1, 0, 0));
     assert_eq!(seen(&none("view_tasks")), (1, 2, 0));
 
-    // Whose a remembered sandbox is stays known.
+    // The owner of a completed run's sandbox stays known.
     let owner = |framework, executor: &str, run| {
         let survey = survey_with_history();
-        sight::owner(&survey, framework, executor, run).map(str::to_owned)
+        visibility::owner(&survey, framework, executor, run).map(str::to_owned)
     };
     assert_eq!(owner("f", "gone", "c-gone"), Some("alice".to_owned()));
     assert_eq!(owner("g", "other", "c-other"), Some("carol".to_owned()));
     assert_eq!(owner("f", "other", "c-other"), None);
     let alices = Acls::parse(&only("access_sandboxes", "alice")).unwrap();
-    assert!(sight::may_enter(Some("alice"), &alices, &bob).is_ok());
-    assert!(sight::may_enter(Some("carol"), &alices, &bob).is_err());
+    assert!(visibility::check_sandbox_access(Some("alice"), &alices, &bob).is_ok());
+    assert!(visibility::check_sandbox_access(Some("carol"), &alices, &bob).is_err());
 }

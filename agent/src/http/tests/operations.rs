@@ -1,4 +1,4 @@
-//! Operations, as an agent tells them.
+//! Authorization of operations.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn operation(framework: &str, conversion: Option<Conversion>) -> KnownOperation 
 
 /// SPEC 2.7: GET_OPERATIONS; 3.7.
 #[test]
-fn operations_are_told_with_their_content_to_those_who_see_the_framework_and_the_roles() {
+fn operations_are_filtered_by_framework_and_role() {
     let reserve = |role: &str| {
         let entry = Reservation::dynamic(Role::new(role).unwrap(), None);
         let resources = resources("cpus:1").push_reservation(&entry).unwrap();
@@ -26,7 +26,7 @@ fn operations_are_told_with_their_content_to_those_who_see_the_framework_and_the
             operation("f", reserve("ads")),
             operation("f", reserve("dev")),
             operation("f", None),
-            operation("nobody here knows it", reserve("ads")),
+            operation("its framework is unknown", reserve("ads")),
         ]
     };
     let json = json_of(&answers::operations(&known()));
@@ -42,7 +42,7 @@ fn operations_are_told_with_their_content_to_those_who_see_the_framework_and_the
     let bob = Subject::named("bob");
     let check = |acls: &str, expected: &[usize]| {
         let acls = Acls::parse(acls).unwrap();
-        let seen = sight::operations(known(), &survey(), &acls, &bob);
+        let seen = visibility::visible_operations(known(), &survey(), &acls, &bob);
         let expected: Vec<_> = expected
             .iter()
             .map(|one| known().swap_remove(*one))

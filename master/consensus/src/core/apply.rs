@@ -1,4 +1,4 @@
-//! What the core does with committed entries before it hands them out, and how snapshots of the result come back to it.
+//! Handling of committed entries before they are handed out, and of the snapshots that result.
 
 use bytes::Bytes;
 use raft::StateRole;
@@ -10,9 +10,9 @@ use super::turn::Committed;
 use crate::log::Snapshot;
 
 impl Core {
-    /// Changes of members take effect here; everything is handed out with the next turn.
+    /// Applies changes of members; the next turn hands out all entries.
     pub(super) fn apply(&mut self, entries: Vec<RaftEntry>) {
-        // Superseded by a snapshot that came while they waited for the disk.
+        // A snapshot that arrived while they waited for the disk supersedes earlier ones.
         let done = self.raw.raft.raft_log.applied;
         let unstable = self.raw.snap();
         let unstable = unstable.map(|snapshot| snapshot.get_metadata().index);
@@ -46,7 +46,7 @@ impl Core {
     fn apply_change(&mut self, entry: &RaftEntry) -> Committed {
         let (index, term) = (entry.index, entry.term);
         let applied = Change::decode(&entry.context).and_then(|change| {
-            // What raft refuses is refused alike by all members, since all apply it to the same ones.
+            // All members reject the same changes, because all apply them to the same members.
             let state = self.raw.apply_conf_change(&change.to_raft()).ok()?;
             Some((change.context, members_from_raft(&state)))
         });
@@ -57,11 +57,11 @@ impl Core {
         self.lease.end();
         let raft = &mut self.raw.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
-            // raft would go on, and fall over its own missing progress.
+            // The raft crate would continue, and panic on its own missing progress.
             let term = raft.term;
             raft.become_follower(term, 0);
         }
-        self.heard
+        self.last_received
             .retain(|id, _| self.raw.raft.prs().get(*id).is_some());
         self.senders
             .retain(|id, _| self.raw.raft.prs().get(*id).is_some());
@@ -73,11 +73,12 @@ impl Core {
         }
     }
 
-    /// The state machine's content after everything handed out so far, at this index: as a snapshot, to be given to
-    /// [`LogStore::compact`](crate::log::LogStore::compact) and then to [`Core::compacted`]. None if the index is another.
+    /// A snapshot of the state machine after all entries handed out so far, for
+    /// [`LogStore::compact`](crate::log::LogStore::compact) and then [`Core::compacted`]. None if
+    /// `index` is not the last one.
     pub fn snapshot(&self, index: u64, data: Bytes) -> Option<Snapshot> {
         let (handed, term) = self.stash.handed;
-        // While a leader's snapshot is on its way to the disk, an older one of our own is of no use.
+        // While a leader's snapshot is being written, an older one of our own is useless.
         let overtaken = self.raw.snap().is_some() || self.stash.coming_snapshot().is_some();
         let newer = handed == index && index > self.raw.store().latest().index && !overtaken;
         newer.then(|| Snapshot {
@@ -88,7 +89,7 @@ impl Core {
         })
     }
 
-    /// This snapshot is on the disk, and entries before `keep_from` are not.
+    /// This snapshot is synced, and the entries before `keep_from` are deleted from the disk.
     pub fn compacted(&mut self, snapshot: Snapshot, keep_from: u64) {
         self.raw.mut_store().compact(snapshot, keep_from);
     }
@@ -98,7 +99,7 @@ impl Core {
         self.raw.store().latest()
     }
 
-    /// Bytes of entries that are kept in memory, those not on the disk yet aside.
+    /// The bytes of the log in memory, without unsynced entries.
     pub fn log_bytes(&self) -> u64 {
         self.raw.store().bytes()
     }

@@ -1,7 +1,8 @@
-//! Between our plain types and raft's own. Nothing here fails except where it says so.
+//! Conversions between our plain types and those of the raft crate. Infallible unless stated.
 //!
-//! A change of members travels in our own encoding: in raft's form of an entry it is the context, in ours the data.
-//! What raft itself wrote into the data of such an entry is read by nobody but the leader that proposed it.
+//! A change of members has our own encoding: the context in raft's form of an entry, the data in
+//! ours. The data that the raft crate itself writes into such an entry is read only by the leader
+//! that proposed it.
 
 use bytes::Bytes;
 use raft::eraftpb::{
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::log::{Entry, EntryKind, HardState, Members};
 use crate::wire::{Message, MessageKind};
 
-/// What is done to one member.
+/// The change of one member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Step {
     Voter(u64),
@@ -21,16 +22,16 @@ pub(crate) enum Step {
     Remove(u64),
 }
 
-/// A change of members as it lies in the log. No steps: the change under way ends.
+/// A change of members in the log. No steps: the joint change ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Change {
     pub steps: Vec<Step>,
-    /// What its proposer knows it by.
+    /// The proposer's context.
     pub context: Vec<u8>,
 }
 
 impl Change {
-    /// The change that an entry's bytes stand for; none if they stand for nothing.
+    /// Decodes an entry's bytes; none if they are invalid.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [] => Some(Self::default()),
@@ -42,7 +43,7 @@ impl Change {
         runtime::codec::encode(self).unwrap_or_default()
     }
 
-    /// As raft applies it. More than one step goes through a joint configuration that ends by itself.
+    /// The change as raft applies it. Several steps form a joint configuration that ends by itself.
     pub fn to_raft(&self) -> ConfChangeV2 {
         let mut change = ConfChangeV2::default();
         let steps: Vec<ConfChangeSingle> = self.steps.iter().map(single).collect();
@@ -50,7 +51,7 @@ impl Change {
         change
     }
 
-    /// As raft wants it proposed, where it is a simple one.
+    /// The form in which raft proposes a change of one step.
     pub fn to_simple(&self) -> Option<ConfChange> {
         let [step] = &self.steps[..] else {
             return None;
@@ -91,7 +92,7 @@ pub(crate) fn is_membership(entry: &RaftEntry) -> bool {
     kind_of(entry) != EntryKind::Operation
 }
 
-/// About what an entry takes in memory and in a message.
+/// The approximate size of an entry in memory and in a message, in bytes.
 pub(crate) fn raft_entry_size(entry: &RaftEntry) -> u64 {
     (entry.data.len() + entry.context.len()) as u64 + 24
 }
@@ -149,7 +150,7 @@ pub(crate) fn hard_to_raft(hard: &HardState) -> RaftHardState {
     }
 }
 
-/// Sorted, so that the same members are the same bytes on every member.
+/// Sorted, so that equal members have equal bytes everywhere.
 pub(crate) fn members_from_raft(state: &ConfState) -> Members {
     let sorted = |ids: &[u64]| {
         let mut ids = ids.to_vec();
@@ -215,7 +216,8 @@ fn kind_to_raft(kind: MessageKind) -> MessageType {
     }
 }
 
-/// What raft wants said, in our words; none for what it says to itself and for snapshots, which travel in pieces.
+/// Converts a message of raft; none for local messages, and for snapshots, which are sent in
+/// chunks.
 pub(crate) fn message_from_raft(message: &RaftMessage) -> Option<Message> {
     Some(Message {
         kind: kind_from_raft(message.get_msg_type())?,
@@ -233,7 +235,7 @@ pub(crate) fn message_from_raft(message: &RaftMessage) -> Option<Message> {
     })
 }
 
-/// A message that was checked, in raft's words.
+/// Converts a checked message to raft's type.
 pub(crate) fn message_to_raft(message: Message) -> RaftMessage {
     let mut raft = RaftMessage::default();
     raft.set_msg_type(kind_to_raft(message.kind));
@@ -257,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_each_kind_comes_back_as_it_was_and_a_change_is_in_our_own_encoding() {
+    fn entries_of_each_kind_round_trip() {
         let change = Change {
             steps: vec![Step::Voter(4), Step::Remove(2)],
             context: vec![9; 24],
@@ -291,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_of_each_kind_comes_back_as_it_was() {
+    fn messages_of_each_kind_round_trip() {
         use MessageKind::*;
         let kinds = [
             Append,

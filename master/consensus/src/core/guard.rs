@@ -1,18 +1,19 @@
-//! What of a peer's messages raft may see. raft panics where a message contradicts its state; what could, is refused here.
+//! Filters messages before the raft crate, which panics if one contradicts its state.
 //!
-//! The shape of a message was checked before ([`Packet::check`](crate::wire::Packet::check)): members are distinct, entries follow
-//! each other without a gap, no number can overflow. What is left depends on this member's log and role.
+//! [`Packet::check`](crate::wire::Packet::check) has already validated the form: distinct members,
+//! entries without gaps, no overflows. The checks here depend on this member's log and role.
 
 use raft::{Raft, StateRole};
 
 use super::memory::Memory;
 use crate::wire::{Message, MessageKind, Refused};
 
-/// What a read is known by, in bytes: it is attached to heartbeats, so nobody may make it longer.
+/// The length of a read's context in bytes. Contexts are attached to heartbeats, so peers may not
+/// enlarge them.
 const READ_CONTEXT_BYTES: usize = 24;
 
-/// Whether this message can be stepped without harm; `settled` says that all of the log is on the disk.
-pub(crate) fn judge(
+/// Checks that this message can be stepped without a panic. `settled`: the whole log is synced.
+pub(crate) fn check(
     raft: &Raft<Memory>,
     message: &Message,
     settled: bool,
@@ -38,7 +39,7 @@ pub(crate) fn judge(
         MessageKind::Append | MessageKind::Heartbeat if leads && message.term == raft.term => {
             contradiction("this member leads in that term")
         }
-        // A leader names no more than what this member has acknowledged to it.
+        // A leader names no index beyond this member's acknowledgements.
         MessageKind::Heartbeat if message.term >= raft.term && message.commit > last => {
             Err(Refused::Forgotten {
                 leader: message.from,
@@ -50,24 +51,24 @@ pub(crate) fn judge(
             if message.index > last || message.reject_hint > last {
                 return contradiction("it names an entry that this leader never had");
             }
-            // raft 0.7.0 would go back behind what is known to match.
+            // raft 0.7.0 would move `next` back below the matched index.
             let matched = raft
                 .prs()
                 .get(message.from)
                 .map_or(0, |progress| progress.matched);
             if message.reject && message.index <= matched {
-                return useless("it rejects what it has accepted since");
+                return useless("it rejects an entry that it has accepted since");
             }
             Ok(())
         }
         MessageKind::TimeoutNow if message.term != raft.term || message.from != raft.leader_id => {
             useless("only the leader of this term hands over")
         }
-        MessageKind::TimeoutNow if !settled => useless("not all that is here is on the disk yet"),
+        MessageKind::TimeoutNow if !settled => useless("the log is not synced yet"),
         MessageKind::ReadIndex => {
             let bytes = message.entries.first().map_or(0, |entry| entry.data.len());
             if bytes != READ_CONTEXT_BYTES {
-                return useless("a read is known by 24 bytes");
+                return useless("a read's context has 24 bytes");
             }
             if !leads || !raft.commit_to_current_term() {
                 return useless("this member does not lead, or not long enough to know");

@@ -1,19 +1,22 @@
-//! Handing the leadership over: at an operator's word, by a member that retires, and by a leader whose own disk hangs.
+//! Handover of the leadership: by an operator, by a retiring member, and by a leader whose disk
+//! hangs.
 //!
-//! A slow disk costs answers and not the leadership: heartbeats need none. But a leader cannot apply what its own disk has not, so while a write
-//! does not come back nobody is answered. When it has been away for long, and a majority has what this disk has not, somebody of that majority
-//! shall lead; if that does not come about, the next election somebody else. Whoever hands over cannot campaign before its own log is on its disk.
+//! A slow disk delays answers but does not end the leadership, because heartbeats need no sync. But
+//! a leader cannot apply entries that its own disk lacks, so a hanging write blocks all answers.
+//! After a long wait, if a majority has later entries, one of that majority should lead; if that
+//! fails, another one at the next election timeout. The old leader cannot campaign before its own
+//! log is synced.
 
 use std::cmp::Reverse;
 
 use super::{Core, Rejected, Role, status};
 
-/// A write that has been away for so many elections will hardly come back soon. Fewer: a disk that only stumbles costs a change of leaders.
-/// More: whoever proposes waits longer behind one that hangs.
+/// The election timeouts after which a write counts as hanging. Fewer: a short disk stall changes
+/// the leader. More: proposers wait longer for a hanging disk.
 const HANGS_ELECTIONS: u64 = 10;
 
 impl Core {
-    /// Hands the leadership to this member, if it can be done; who leads then is told by a turn.
+    /// Transfers the leadership to this member if possible. A later turn reports the new leader.
     pub fn transfer(&mut self, to: u64) -> Result<(), Rejected> {
         self.may_propose()?;
         let view = self.view();
@@ -25,7 +28,7 @@ impl Core {
             return cannot("it does not vote");
         }
         if !view.peers.get(&to).is_some_and(|peer| peer.alive) {
-            return cannot("it has not been heard of lately");
+            return cannot("no recent message from it");
         }
         self.feed();
         self.lease.forfeit();
@@ -33,23 +36,24 @@ impl Core {
         Ok(())
     }
 
-    /// Hands the leadership to the voter that has most of the log and lives; whether there is one.
+    /// Transfers the leadership to the live voter with the longest log. Returns whether there is
+    /// one.
     pub fn hand_over(&mut self) -> bool {
         self.hand_to_one_of(self.successors(0))
     }
 
-    /// The write under way has been at the disk for so many ticks; none if there is none.
+    /// The ticks since the start of the write in progress, if any.
     pub fn disk_silent(&self) -> Option<u64> {
         self.stash.written_at().map(|at| self.now - at)
     }
 
-    /// The same, if it is so long that the write will hardly come back soon.
+    /// The same, if the write counts as hanging.
     pub fn disk_hangs(&self) -> Option<u64> {
         let max = HANGS_ELECTIONS * self.settings.election_ticks as u64;
         self.disk_silent().filter(|ticks| *ticks >= max)
     }
 
-    /// Why whoever has waited for long has no answer.
+    /// The reason for a request's timeout.
     pub(crate) fn late(&self) -> Rejected {
         match self.disk_hangs() {
             Some(ticks) => Rejected::DiskHangs { ticks },
@@ -57,32 +61,33 @@ impl Core {
         }
     }
 
-    /// A leader whose disk hangs tries another successor each election.
-    pub(super) fn flee_from_disk(&mut self) {
+    /// A leader whose disk hangs tries another successor each election timeout.
+    pub(super) fn hand_over_from_hung_disk(&mut self) {
         let log = &self.raw.raft.raft_log;
         let (persisted, others_have_more) = (log.persisted, log.committed > log.persisted);
         let leads = status::role_now(&self.raw.raft).role == Role::Leader;
         if !leads || !others_have_more || self.disk_hangs().is_none() {
-            self.fled = 0;
+            self.handover_attempts = 0;
             return;
         }
         if self.raw.raft.lead_transferee.is_some() {
             return;
         }
         let mut successors = self.successors(persisted + 1);
-        if let Some(turn) = self.fled.checked_rem(successors.len()) {
-            self.fled += 1;
+        if let Some(turn) = self.handover_attempts.checked_rem(successors.len()) {
+            self.handover_attempts += 1;
             successors.rotate_left(turn);
         }
         self.hand_to_one_of(successors);
     }
 
-    /// Hands the leadership to the first of these that can take it; whether there is one.
+    /// Transfers the leadership to the first of these that can take it. Returns whether there is
+    /// one.
     fn hand_to_one_of(&mut self, successors: Vec<u64>) -> bool {
         successors.into_iter().any(|to| self.transfer(to).is_ok())
     }
 
-    /// The voters that have the log up to there, whoever has most first.
+    /// The voters that have the log up to there, longest log first.
     fn successors(&self, least: u64) -> Vec<u64> {
         let voters = &self.members.voters;
         let peers = self.raw.raft.prs().iter();

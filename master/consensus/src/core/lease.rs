@@ -1,14 +1,16 @@
-//! Lease: how long a leader may answer reads without asking the others, where that is wanted.
+//! The leader's lease: the time for which it may answer reads without asking the others (optional).
 //!
-//! raft has a lease of its own, and it is too long: a leader that hears nobody finds that out up to two election timeouts later, and
-//! another may lead after one. This one counts from a question that a majority has answered: from then on each of them votes for nobody
-//! for an election timeout, and it lasts for [`LEASE_PART`] of that, counted so that the ticks under way at both ends are not in it. A member that has just
-//! started does not know whom it has promised that, so it votes for nobody for as long ([`Lease::forbids_votes`]).
-//! Times are in ticks.
+//! The raft crate's own lease is too long: a leader without followers notices that up to two
+//! election timeouts later, and another may lead after one. This one starts at a request that a
+//! majority has answered: each of them votes for none for an election timeout from then on. The
+//! lease lasts for [`LEASE_PART`] of that, not counting the incomplete ticks at both ends. A member
+//! that has just started may have forgotten such an answer, so it votes for none for as long
+//! ([`Lease::forbids_votes`]). Times are in ticks.
 
 use super::Settings;
 
-/// Which part of an election timeout a lease lasts at most: so no clock may be half as fast again as another.
+/// The longest lease, as a fraction of an election timeout: no clock may run 1.5 times as fast as
+/// another.
 const LEASE_PART: (u64, u64) = (2, 3);
 
 /// The lease of this member, if it leads.
@@ -16,7 +18,7 @@ pub(crate) struct Lease {
     wanted: bool,
     election_ticks: u64,
     until: Option<u64>,
-    /// It hands over, or tried to: somebody may be voted for all the same.
+    /// A handover was tried, so another leader may be elected within the lease.
     forfeited: bool,
 }
 
@@ -30,7 +32,7 @@ impl Lease {
         }
     }
 
-    /// A majority has answered what was asked at this time.
+    /// A majority has answered a request of this tick.
     pub fn confirm(&mut self, asked: u64) {
         let (part, of) = LEASE_PART;
         let passes = self.election_ticks.saturating_sub(1) * part / of;
@@ -39,27 +41,28 @@ impl Lease {
         }
     }
 
-    /// Whether reads may be answered at this time.
+    /// Whether reads may be answered from the lease now.
     pub fn holds(&self, now: u64) -> bool {
         self.until.is_some_and(|until| now <= until)
     }
 
-    /// Others may vote, or other majorities decide: it counts from the next answer.
+    /// Ends the lease, because votes or majorities may have changed; the next answer starts it
+    /// again.
     pub fn end(&mut self) {
         self.until = None;
     }
 
-    /// There is none as long as this member leads.
+    /// Ends the lease until this member's leadership ends.
     pub fn forfeit(&mut self) {
         (self.until, self.forfeited) = (None, true);
     }
 
-    /// Somebody else leads, or this member in another term.
+    /// The leader or the term has changed.
     pub fn begin(&mut self) {
         (self.until, self.forfeited) = (None, false);
     }
 
-    /// Whether a member that has been there for so long may not vote yet.
+    /// Whether a member that started this many ticks ago may not vote yet.
     pub fn forbids_votes(&self, now: u64) -> bool {
         self.wanted && now < self.election_ticks
     }
@@ -78,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_from_the_question_and_is_over_before_anybody_may_vote() {
+    fn lease_ends_before_the_next_vote() {
         for election_ticks in 3..200 {
             let mut lease = lease(true, election_ticks);
             lease.confirm(100);
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_hands_over_or_was_not_told_to_has_none() {
+    fn no_lease_after_handover_or_without_the_setting() {
         let mut lease_of_one = lease(true, 10);
         lease_of_one.forfeit();
         lease_of_one.confirm(100);

@@ -1,4 +1,4 @@
-//! Which changes of members a group survives. Pure: it is told what the leader knows.
+//! The safety checks of membership changes. Pure: the leader's view is an argument.
 
 use std::collections::BTreeMap;
 
@@ -6,54 +6,55 @@ use super::convert::{Change, Step};
 use crate::log::Members;
 use crate::wire::{MEMBERS_MAX, NUMBER_MAX};
 
-/// A change of members, one at a time.
+/// A change of members. Only one at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MembershipChange {
-    /// It listens and does not vote yet.
+    /// Adds a member without a vote.
     AddLearner(u64),
-    /// A learner votes from now on.
+    /// Makes a learner a voter.
     Promote(u64),
-    /// It belongs to the group no more.
+    /// Removes a member.
     Remove(u64),
-    /// Learners take the place of voters in one change, with a majority of both sides.
+    /// Replaces voters by learners in one joint change, which needs majorities of the old and the
+    /// new voters.
     Swap {
-        /// Learners that vote afterwards.
+        /// The learners that become voters.
         promote: Vec<u64>,
-        /// Voters that are members no more afterwards.
+        /// The voters to remove.
         remove: Vec<u64>,
     },
 }
 
-/// What the leader knows of one other member.
+/// The leader's view of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerView {
-    /// The last entry it is known to have.
+    /// The last entry that it is known to have.
     pub matched: u64,
-    /// Whether it was heard lately.
+    /// Whether a message from it arrived recently.
     pub alive: bool,
 }
 
-/// What the leader knows of the group.
+/// The leader's view of the group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupView {
     /// The leader.
     pub me: u64,
     /// The members as applied.
     pub members: Members,
-    /// The others.
+    /// The other members.
     pub peers: BTreeMap<u64, PeerView>,
     /// The leader's last entry.
     pub last: u64,
     /// Whether an earlier change, or the first entry of the leader's term, is not applied yet.
     pub pending: bool,
-    /// A learner may lack so many entries to be promoted.
+    /// The most missing entries of a learner that may be promoted.
     pub lag_max: u64,
 }
 
-/// Why a change was not made.
+/// Why a change is unsafe.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsafe {
-    /// One change at a time.
+    /// An earlier change is not finished.
     #[error(
         "an earlier change of members is not finished, or this leader is too new to know: try again"
     )]
@@ -61,53 +62,53 @@ pub enum Unsafe {
     /// It is a member already.
     #[error("{0} is a member already")]
     Member(u64),
-    /// It is none.
-    #[error("{0} is no member")]
-    Stranger(u64),
-    /// It votes already, or was named twice.
-    #[error("{0} is no learner")]
-    NoLearner(u64),
-    /// It cannot be one.
+    /// It is not a member.
+    #[error("{0} is not a member")]
+    NotMember(u64),
+    /// It is a voter already, or named twice.
+    #[error("{0} is not a learner")]
+    NotLearner(u64),
+    /// The number is invalid.
     #[error("{0} cannot be a member's id: ids are from 1 to 2^62")]
     Id(u64),
-    /// There would be too many.
+    /// The group is full.
     #[error("a group has at most {MEMBERS_MAX} members")]
     TooMany,
-    /// A learner first has to have the log.
+    /// The learner must catch up first.
     #[error("{id} lacks {lag} entries, at most {max} may be missing: wait until it has caught up")]
     Lags {
-        /// The learner.
+        /// The learner's number.
         id: u64,
-        /// Entries it lacks.
+        /// The entries that it lacks.
         lag: u64,
-        /// Entries it may lack.
+        /// The bound.
         max: u64,
     },
-    /// It would decide, and nobody has heard of it.
-    #[error("{0} has not been heard of lately")]
+    /// It would vote, and no message from it arrived recently.
+    #[error("no recent message from {0}")]
     Silent(u64),
-    /// Nobody would vote.
+    /// No voter would remain.
     #[error("no voter would be left")]
     NoVoter,
-    /// The leader does not remove itself.
+    /// A leader cannot remove itself.
     #[error("{0} leads: transfer the leadership first")]
     Leads(u64),
-    /// Too few of those who would vote are alive.
+    /// Too few of the new voters are alive.
     #[error("of {voters} voters only {alive} would be alive, and {needed} are needed")]
     NoQuorum {
-        /// Who would vote.
+        /// The new voters.
         voters: usize,
-        /// Who of them was heard lately.
+        /// Those with recent messages.
         alive: usize,
         /// A majority.
         needed: usize,
     },
-    /// Nothing would change.
+    /// The change is empty.
     #[error("nothing would change")]
     Nothing,
 }
 
-/// The change as it goes into the log, or why the group must not make it.
+/// Checks a change. Returns the form for the log.
 pub(crate) fn check(
     change: &MembershipChange,
     view: &GroupView,
@@ -149,7 +150,7 @@ impl GroupView {
         let mut voters = self.members.voters.clone();
         for id in promote {
             if voters.contains(id) || !self.members.learners.contains(id) {
-                return Err(Unsafe::NoLearner(*id));
+                return Err(Unsafe::NotLearner(*id));
             }
             let Some(peer) = self.peers.get(id).filter(|peer| peer.alive) else {
                 return Err(Unsafe::Silent(*id));
@@ -165,10 +166,10 @@ impl GroupView {
                 return Err(Unsafe::Leads(*id));
             }
             let Some(at) = voters.iter().position(|voter| voter == id) else {
-                return Err(Unsafe::Stranger(*id));
+                return Err(Unsafe::NotMember(*id));
             };
             if promote.contains(id) {
-                return Err(Unsafe::NoLearner(*id));
+                return Err(Unsafe::NotLearner(*id));
             }
             voters.swap_remove(at);
         }
@@ -249,7 +250,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
         #[test]
-        fn after_a_change_of_voters_that_is_allowed_a_majority_is_alive_and_has_caught_up(view in view(), change in change()) {
+        fn allowed_changes_keep_a_live_majority(view in view(), change in change()) {
             let Ok(allowed) = check(&change, &view, Vec::new()) else {
                 return Ok(());
             };
@@ -272,7 +273,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_is_allowed_while_a_change_is_pending(mut view in view(), change in change()) {
+        fn no_change_while_another_is_pending(mut view in view(), change in change()) {
             view.pending = true;
             prop_assert_eq!(check(&change, &view, Vec::new()), Err(Unsafe::Pending));
         }

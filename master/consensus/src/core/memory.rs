@@ -1,6 +1,7 @@
-//! The log as raft reads it: in memory, from the last compaction on. An entry is here before it is on the disk.
+//! The log in memory, as the raft crate reads it, from the last compaction on. An entry is here
+//! before it is synced.
 //!
-//! It is filled from what was loaded, and refuses what contradicts itself: raft would fall over it.
+//! Rejects loaded data that is inconsistent, on which the raft crate would panic.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,12 +16,12 @@ use crate::wire::{NUMBER_MAX, check_members};
 /// The log, and the newest snapshot with its content.
 pub(crate) struct Memory {
     hard: HardState,
-    /// The entry before the first one that is here: its index and term.
+    /// Index and term of the entry before the first one here.
     before: (u64, u64),
     entries: VecDeque<RaftEntry>,
     bytes: u64,
     snapshot: Snapshot,
-    /// Set when raft looked for a snapshot that would be of use to a peer, and there was none.
+    /// Set when raft needed a newer snapshot for a peer.
     wanted: Cell<bool>,
 }
 
@@ -32,7 +33,7 @@ fn damaged(place: impl Into<String>, reason: impl Into<String>) -> LogError {
 }
 
 impl Memory {
-    /// From what was found on the disk.
+    /// Builds the log from the loaded data.
     pub fn new(loaded: Loaded) -> Result<Self, LogError> {
         let Loaded {
             mut hard,
@@ -47,7 +48,7 @@ impl Memory {
         let mut before = (snapshot.index, snapshot.term);
         let mut found: VecDeque<RaftEntry> = entries.into_iter().map(entry_to_raft).collect();
         match found.front() {
-            // The term of what came before entry 1 is known without having it.
+            // The term before entry 1 is known.
             Some(first) if first.index == 1 => before = (0, 0),
             Some(first) if first.index == snapshot.index + 1 => {}
             Some(first) if first.index <= snapshot.index => {
@@ -86,7 +87,7 @@ impl Memory {
             (index, term) = (entry.index, entry.term);
         }
         if index < snapshot.index {
-            // The kept entries end before the snapshot: they were superseded by it.
+            // The stored entries end before the snapshot, which supersedes them.
             found.clear();
             (before, index, term) = (
                 (snapshot.index, snapshot.term),
@@ -100,7 +101,8 @@ impl Memory {
                 format!("the term is {}", hard.term),
             ));
         }
-        // A commit index is written only along with something else, so it may lag; it can never be ahead of the log.
+        // A commit index is only written along with other data, so it may lag; it is never ahead of
+        // the log.
         hard.commit = hard.commit.max(snapshot.index);
         if hard.commit > index {
             let reason = format!(
@@ -131,7 +133,7 @@ impl Memory {
         self.before.0 + self.entries.len() as u64
     }
 
-    /// Bytes of the entries that are here.
+    /// The bytes of the entries here.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -140,7 +142,7 @@ impl Memory {
         &self.snapshot
     }
 
-    /// Whether a peer waits for a snapshot that does not exist yet. Asking forgets it.
+    /// Whether a peer waits for a newer snapshot. Resets the flag.
     pub fn take_wanted(&self) -> bool {
         self.wanted.take()
     }
@@ -152,7 +154,7 @@ impl Memory {
         }
     }
 
-    /// Entries without a gap; those from the first one's index on are replaced.
+    /// Appends entries without gaps. They replace all from the first one's index on.
     pub fn append(&mut self, entries: &[RaftEntry]) {
         let Some(first) = entries.first() else {
             return;
@@ -166,7 +168,7 @@ impl Memory {
         self.entries.extend(entries.iter().cloned());
     }
 
-    /// Replaces everything.
+    /// Replaces the whole log.
     pub fn restore(&mut self, snapshot: Snapshot) {
         self.before = (snapshot.index, snapshot.term);
         self.entries.clear();
@@ -174,7 +176,8 @@ impl Memory {
         self.snapshot = snapshot;
     }
 
-    /// Keeps this snapshot, if it is newer and the log reaches it, and forgets entries before `keep_from`.
+    /// Stores this snapshot, if it is newer and the log reaches it, and drops the entries before
+    /// `keep_from`.
     pub fn compact(&mut self, snapshot: Snapshot, keep_from: u64) {
         if snapshot.index <= self.snapshot.index
             || self.term_at(snapshot.index) != Some(snapshot.term)
@@ -251,7 +254,8 @@ impl Storage for Memory {
         Ok(self.last())
     }
 
-    /// Only what says when: the content travels apart. A snapshot from before a peer was a member is of no use to it.
+    /// Only the metadata: the content is sent separately. A snapshot in which the peer is no member
+    /// is useless to it.
     fn snapshot(&self, request_index: u64, to: u64) -> raft::Result<RaftSnapshot> {
         let Snapshot {
             index,

@@ -1,27 +1,27 @@
-//! What peers say, and the transfers of snapshots that it drives.
+//! Packets from peers, and the snapshot transfers that they drive.
 
 use raft::SnapshotStatus;
 use raft::StateRole;
 use raft::eraftpb::{Message as RaftMessage, MessageType};
 
-use super::transfer::Standing;
+use super::transfer::TransferState;
 use super::{Core, convert, guard, transfer};
 use crate::log::Snapshot;
 use crate::wire::{Chunk, MessageKind, Packet, Received, Refused};
 
 impl Core {
-    /// A peer has said this. What is refused has changed nothing.
+    /// Handles a packet from a peer. A rejected packet has changed nothing.
     pub fn step(&mut self, from: u64, packet: Packet) -> Result<(), Refused> {
         let result = self.take(from, packet);
         self.refused += u64::from(result.is_err());
-        self.look();
+        self.follow_role();
         result
     }
 
     fn take(&mut self, from: u64, packet: Packet) -> Result<(), Refused> {
         packet.check(from, self.me)?;
         if self.raw.raft.prs().get(from).is_some() {
-            self.heard.insert(from, self.now);
+            self.last_received.insert(from, self.now);
         }
         match packet {
             Packet::Raft(message) => {
@@ -30,12 +30,12 @@ impl Core {
                     return Err(Refused::Useless {
                         kind: message.kind,
                         from,
-                        reason: "this member has just started, and may have promised a leader that it votes for nobody else yet",
+                        reason: "this member has just started, and may still be bound by a lease",
                     });
                 }
                 let (settled, reads_max) = (self.settled(), self.settings.reads_max);
-                guard::judge(&self.raw.raft, &message, settled, reads_max)?;
-                // What raft itself drops is of no use: an answer from somebody who is no member.
+                guard::check(&self.raw.raft, &message, settled, reads_max)?;
+                // The raft crate ignores useless messages, such as answers from removed members.
                 let _ = self.raw.step(convert::message_to_raft(message));
                 Ok(())
             }
@@ -53,21 +53,22 @@ impl Core {
     fn take_chunk(&mut self, from: u64, chunk: Chunk) {
         let raft = &self.raw.raft;
         let term = chunk.leader_term;
-        let said = if term < raft.term || (term == raft.term && raft.state == StateRole::Leader) {
+        let received = if term < raft.term || (term == raft.term && raft.state == StateRole::Leader)
+        {
             transfer::answer(&chunk.head, 0, true)
         } else if raft.raft_log.committed >= chunk.head.index {
             transfer::answer(&chunk.head, chunk.head.total, false)
         } else {
-            let (said, whole) = self.receiver.take(chunk, self.now, &self.settings);
+            let (received, whole) = self.receiver.take(chunk, self.now, &self.settings);
             if let Some(snapshot) = whole {
                 self.take_whole(from, term, snapshot);
             }
-            said
+            received
         };
-        self.stash.packets.push((from, Packet::Received(said)));
+        self.stash.packets.push((from, Packet::Received(received)));
     }
 
-    /// All of a snapshot is here: only now raft hears of it.
+    /// A snapshot has arrived completely; only now it is passed to raft.
     fn take_whole(&mut self, from: u64, term: u64, snapshot: Snapshot) {
         let mut message = RaftMessage::default();
         message.set_msg_type(MessageType::MsgSnapshot);
@@ -86,10 +87,10 @@ impl Core {
         let Some(sender) = self.senders.get_mut(&from) else {
             return;
         };
-        match sender.heard(&received, self.now) {
-            Standing::Underway => {}
-            Standing::Done => self.end_transfer(from, SnapshotStatus::Finish),
-            Standing::Failed => self.end_transfer(from, SnapshotStatus::Failure),
+        match sender.handle(&received, self.now) {
+            TransferState::Underway => {}
+            TransferState::Done => self.end_transfer(from, SnapshotStatus::Finish),
+            TransferState::Failed => self.end_transfer(from, SnapshotStatus::Failure),
         }
     }
 
@@ -98,7 +99,7 @@ impl Core {
         self.raw.report_snapshot(peer, status);
     }
 
-    /// What was sent to this peer may be lost: its connection broke, or its queue is full.
+    /// Packets to this peer may be lost: its connection broke, or its queue is full.
     pub fn unreachable(&mut self, peer: u64) {
         self.raw.report_unreachable(peer);
         if let Some(sender) = self.senders.get_mut(&peer) {

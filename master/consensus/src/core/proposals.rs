@@ -1,4 +1,4 @@
-//! What this member's own people want: operations, reads, changes of members.
+//! Local requests: operations, reads, changes of members.
 
 use bytes::Bytes;
 use raft::StateRole;
@@ -7,12 +7,12 @@ use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
 use super::membership::{self, MembershipChange};
 use super::{Core, ReadId, Rejected};
 
-/// So many proposals do not wait for the write under way.
+/// The number of proposals from which on they no longer wait for the write in progress.
 const BATCH: usize = 256;
 
 impl Core {
-    /// Puts an operation up for the log. `Ok` promises nothing but that it was taken in: it is committed when it comes back
-    /// in a turn, known by its context.
+    /// Proposes an operation. `Ok` only means accepted: it is committed once a turn returns it with
+    /// its context.
     pub fn propose(&mut self, context: Vec<u8>, data: Vec<u8>) -> Result<(), Rejected> {
         self.may_propose()?;
         let bytes = data.len() + context.len();
@@ -68,14 +68,15 @@ impl Core {
         }
     }
 
-    /// Whether what was put up goes into the log now. What comes while a write is under way can be answered only after the next one: so it
-    /// waits to become one proposal and one packet for each follower, but not for long, and not while much waits already.
+    /// Whether the proposals enter the log now. Those that arrive during a write can only be
+    /// answered after the next one, so they wait to become one proposal and one packet per
+    /// follower; but at most a tick, and not if many are waiting.
     pub(super) fn may_feed(&mut self) -> bool {
         let due = std::mem::take(&mut self.proposals_due);
         due || !self.stash.is_writing() || self.proposals.len() >= BATCH
     }
 
-    /// What was put up since the last turn becomes one proposal.
+    /// Makes one raft proposal of all waiting ones.
     pub(super) fn feed(&mut self) {
         if self.proposals.is_empty() {
             return;
@@ -90,7 +91,7 @@ impl Core {
         let taken = self
             .may_propose()
             .and_then(|()| self.raw.raft.step(message).map_err(|_| Rejected::Dropped));
-        self.told_commit = self.raw.raft.raft_log.committed;
+        self.broadcast_commit_index = self.raw.raft.raft_log.committed;
         if let Err(rejected) = taken {
             let dropped = contexts
                 .into_iter()
@@ -99,8 +100,8 @@ impl Core {
         }
     }
 
-    /// Asks from which index on this member sees all that was committed before now, wherever it leads or follows. The answer,
-    /// an index or a refusal, comes in a turn.
+    /// Requests the index from which this member sees everything committed before now, as leader or
+    /// follower. A turn returns the index or a rejection.
     pub fn read(&mut self) -> Result<ReadId, Rejected> {
         if self.reads.count() >= self.settings.reads_max {
             return Err(Rejected::TooManyReads(self.reads.count()));
@@ -125,8 +126,8 @@ impl Core {
         }
     }
 
-    /// Puts up a change of members, unless the group would not survive it. It is done when [`Committed::Members`](super::Committed::Members) comes
-    /// back with this context.
+    /// Proposes a change of members, if it is safe. It is done when a turn returns
+    /// [`Committed::Members`](super::Committed::Members) with this context.
     pub fn change(&mut self, context: Vec<u8>, change: &MembershipChange) -> Result<(), Rejected> {
         self.may_propose()?;
         let change = membership::check(change, &self.view(), context)?;

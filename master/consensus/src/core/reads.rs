@@ -1,12 +1,12 @@
-//! Reads that wait to know from which index on they see every earlier write.
+//! Linearizable reads that wait for their read index.
 //!
-//! raft drops such questions without a word: when there is no leader, when the leader has committed nothing in its term yet, when
-//! leadership changes, when a packet is lost. So they are remembered here, asked again, and refused in the end. All that
-//! come between two turns are one question.
+//! The raft crate silently drops read requests: without a leader, before the leader's first commit
+//! in its term, after a change of leaders, and with lost packets. So they are kept here, repeated,
+//! and finally rejected. All reads between two turns form one request.
 
 use std::collections::BTreeMap;
 
-/// What a read is known by until it is answered.
+/// Identifies a read until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReadId(pub u64);
 
@@ -23,8 +23,8 @@ struct Batch {
 /// The reads of this member.
 pub(crate) struct Reads {
     me: u64,
-    /// Drawn at the start, so that an answer for an earlier life matches nothing.
-    life: u64,
+    /// Random, so that an answer for an earlier run matches nothing.
+    incarnation: u64,
     next_id: u64,
     next_batch: u64,
     waiting: Vec<Waiting>,
@@ -33,10 +33,10 @@ pub(crate) struct Reads {
 }
 
 impl Reads {
-    pub fn new(me: u64, life: u64) -> Self {
+    pub fn new(me: u64, incarnation: u64) -> Self {
         Self {
             me,
-            life,
+            incarnation,
             next_id: 1,
             next_batch: 1,
             waiting: Vec::new(),
@@ -57,7 +57,7 @@ impl Reads {
         id
     }
 
-    /// All that wait become one question, known by these bytes.
+    /// Makes one request of all waiting reads. Returns its context.
     pub fn ask(&mut self, now: u64) -> Option<Vec<u8>> {
         if self.waiting.is_empty() {
             return None;
@@ -71,30 +71,30 @@ impl Reads {
                 asked: now,
             },
         );
-        let parts = [self.me, self.life, batch];
+        let parts = [self.me, self.incarnation, batch];
         Some(parts.iter().flat_map(|part| part.to_be_bytes()).collect())
     }
 
-    /// When this was asked, if it is a question of this member that still waits.
+    /// The tick of a pending request of this member.
     pub fn asked_at(&self, context: &[u8]) -> Option<u64> {
-        let [me, life, batch] = parts(context)?;
+        let [me, incarnation, batch] = parts(context)?;
         let batch = self.asked.get(&batch)?;
-        (me == self.me && life == self.life).then_some(batch.asked)
+        (me == self.me && incarnation == self.incarnation).then_some(batch.asked)
     }
 
-    /// The reads that wait and were not asked of anybody yet: they are answered without.
+    /// Removes the reads that are in no request yet, to answer them from the lease.
     pub fn take_waiting(&mut self) -> Vec<ReadId> {
         let waiting = std::mem::take(&mut self.waiting);
         self.count -= waiting.len();
         waiting.into_iter().map(|read| read.id).collect()
     }
 
-    /// The reads that this answer is for; it also answers those that were asked before.
+    /// The reads that this answer covers; it also answers all earlier requests.
     pub fn answered(&mut self, context: &[u8]) -> Vec<ReadId> {
-        let Some([me, life, batch]) = parts(context) else {
+        let Some([me, incarnation, batch]) = parts(context) else {
             return Vec::new();
         };
-        if me != self.me || life != self.life {
+        if me != self.me || incarnation != self.incarnation {
             return Vec::new();
         }
         let later = self.asked.split_off(&batch.saturating_add(1));
@@ -108,7 +108,7 @@ impl Reads {
         ids
     }
 
-    /// Whatever was asked is asked again: the leader it was asked of is none any more.
+    /// Repeats all pending requests, because the leader changed.
     pub fn ask_again(&mut self) {
         for batch in std::mem::take(&mut self.asked).into_values() {
             self.waiting.extend(batch.reads);
@@ -116,7 +116,8 @@ impl Reads {
         self.waiting.sort_by_key(|read| read.id);
     }
 
-    /// Asks again what got no answer for `again` ticks, and gives up what has waited for `max`.
+    /// Repeats requests that are unanswered for `again` ticks. Returns the reads that have waited
+    /// for `max`.
     pub fn tick(&mut self, now: u64, again: u64, max: u64) -> Vec<ReadId> {
         if self
             .asked
@@ -143,7 +144,7 @@ impl Reads {
     }
 }
 
-/// Who asked, in which life, and which question.
+/// The member, its run, and the request.
 fn parts(context: &[u8]) -> Option<[u64; 3]> {
     let bytes = <[u8; 24]>::try_from(context).ok()?;
     let part = |nth: usize| {

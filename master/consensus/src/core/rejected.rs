@@ -1,37 +1,37 @@
-//! Why a proposal, a read or a change was not taken in: each is a fork in the caller's road.
+//! Why a proposal, a read or a change was rejected, one variant per reaction of the caller.
 
 use super::membership::Unsafe;
 
-/// Why something was not taken in.
+/// Why a request was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Rejected {
-    /// Another member leads, or none does.
+    /// Another member leads, or none.
     #[error("this master does not lead; the leader is {}", leader.map_or("unknown".into(), |id| id.to_string()))]
     NotLeader {
-        /// Who does, as far as this member knows.
+        /// The leader, if known.
         leader: Option<u64>,
     },
-    /// The leadership is being handed over.
+    /// The leadership is being transferred.
     #[error("the leadership is being handed over to {to}")]
     Transferring {
-        /// To whom.
+        /// The new leader.
         to: u64,
     },
-    /// Too much is on its way already: try again later.
+    /// Too many operations are pending: retry later.
     #[error(
         "{entries} operations of {bytes} bytes wait for a majority, at most {entries_max} of {bytes_max} may"
     )]
     Uncommitted {
-        /// Proposed and not committed.
+        /// The uncommitted operations.
         entries: usize,
         /// Their bytes.
         bytes: usize,
-        /// The bound.
+        /// The bound on operations.
         entries_max: usize,
-        /// The bound of bytes.
+        /// The bound on bytes.
         bytes_max: usize,
     },
-    /// The disk is slow: try again later.
+    /// The disk is slow: retry later.
     #[error("{entries} operations of {bytes} bytes wait for this master's disk")]
     DiskBehind {
         /// Waiting operations.
@@ -39,7 +39,7 @@ pub enum Rejected {
         /// Their bytes.
         bytes: usize,
     },
-    /// It will never fit.
+    /// The operation is too large.
     #[error("an operation of {bytes} bytes is too large, at most {max} are allowed")]
     TooLarge {
         /// Its size.
@@ -47,36 +47,36 @@ pub enum Rejected {
         /// The bound.
         max: usize,
     },
-    /// It cannot be written and read again.
+    /// The operation does not survive encoding and decoding.
     #[error("the operation cannot be kept: {reason}")]
     Garbled {
-        /// Why not.
+        /// The cause.
         reason: String,
     },
     /// Too many reads wait.
     #[error("{0} reads wait already")]
     TooManyReads(usize),
-    /// It waited longer than it may; there may be no leader.
+    /// The time limit has passed; there may be no leader.
     #[error("no answer in time: there may be no leader with a majority")]
     Late,
-    /// It waited longer than it may: what was written last has not come back.
+    /// The time limit has passed, because the write in progress does not end.
     #[error("this master's disk has not answered for {ticks} ticks")]
     DiskHangs {
-        /// For how long.
+        /// The duration in ticks.
         ticks: u64,
     },
-    /// It was taken in, and leadership was lost before it was in the log.
+    /// It was accepted, but leadership was lost before it reached the log.
     #[error("leadership was lost before it was written")]
     Dropped,
-    /// The group would not survive it.
+    /// The change of members is unsafe.
     #[error(transparent)]
     Unsafe(#[from] Unsafe),
-    /// The leadership cannot be handed to this one.
+    /// The leadership cannot be transferred to this member.
     #[error("the leadership cannot be handed to {to}: {reason}")]
     CannotLead {
-        /// To whom it was to go.
+        /// The member.
         to: u64,
-        /// Why not.
+        /// The cause.
         reason: &'static str,
     },
 }

@@ -1,55 +1,57 @@
-//! How a member behaves: read and checked once.
+//! Settings of the core, read and checked once.
 
 use crate::wire::{CHUNK_BYTES_MAX, ENTRY_BYTES_MAX};
 
-/// The price of each choice is beside it. All times are in ticks; whoever drives the core decides how long one is.
+/// Settings with their costs. All times are in ticks; the driver defines the length of a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// A follower that heard nothing for so long, and up to twice as long, asks for votes. Default 10. Fewer: a busy
-    /// machine causes elections; a slow disk does not. More: a longer gap when the leader dies. A leader whose disk hangs hands over after ten times as long.
+    /// A follower without a leader's message for this time, up to twice as long, starts an
+    /// election. Default 10. Fewer: a busy machine causes elections; a slow disk does not. More: a
+    /// longer gap when the leader dies. A leader whose disk hangs hands over after ten times this.
     pub election_ticks: usize,
-    /// The leader says so often that it is alive. Default 2.
+    /// The interval of the leader's heartbeats. Default 2.
     pub heartbeat_ticks: usize,
-    /// Bytes of entries per message. Default 1 MiB.
+    /// The largest total of entries in a message, in bytes. Default 1 MiB.
     pub message_bytes_max: u64,
-    /// Messages with entries on their way to one follower. Default 256.
+    /// The most unacknowledged messages with entries to one follower. Default 256.
     pub inflight_max: usize,
     /// The largest operation, in bytes. Default 1 MiB.
     pub operation_bytes_max: usize,
-    /// Entries proposed and not yet committed. Default 65,536.
+    /// The most uncommitted entries. Default 65,536.
     pub uncommitted_entries_max: usize,
-    /// Bytes proposed and not yet committed. Default 64 MiB.
+    /// The most uncommitted bytes. Default 64 MiB.
     pub uncommitted_bytes_max: usize,
-    /// Entries that wait while a write is on its way to the disk. Default 16,384: with a slow disk proposals are rejected.
+    /// The most entries that wait for the write in progress. Default 16,384: with a slow disk
+    /// proposals are rejected.
     pub waiting_entries_max: usize,
-    /// Bytes that wait for it. Default 16 MiB.
+    /// The most bytes that wait for it. Default 16 MiB.
     pub waiting_bytes_max: usize,
-    /// Bytes of committed entries handed out in one turn. Default 8 MiB.
+    /// The largest total of committed entries in one turn, in bytes. Default 8 MiB.
     pub turn_bytes_max: u64,
-    /// Reads that wait for an answer. Default 65,536.
+    /// The most waiting reads. Default 65,536.
     pub reads_max: usize,
-    /// A read that has no answer is refused after so long. Default 100.
+    /// The time limit of a read. Default 100.
     pub read_ticks_max: u64,
-    /// Answer reads from the leader's lease, without asking the others: for half an election timeout or so after a majority
-    /// has answered one. Default no; all members must be told the same. It is right only while no clock that drives the ticks of a
-    /// member runs half as fast again as another's, and the leader's process or machine does not stand still
-    /// without its ticks standing still too: a leader that was paused (SIGSTOP, a migrated machine) may answer
-    /// from a state that a newer leader has already changed. The price beside that: a member that has just started votes for nobody for an
-    /// election timeout.
+    /// Whether reads are answered from the leader's lease without asking the others, for about half
+    /// an election timeout after a majority has answered a read. Default false; must be equal on
+    /// all members. Correct only while no member's clock runs 1.5 times as fast as another's, and
+    /// the leader's ticks do not continue through a pause of its process or machine: a leader that
+    /// was paused (SIGSTOP, live migration) may answer from outdated state. Another cost: a member
+    /// that has just started votes for none for an election timeout.
     pub lease_reads: bool,
-    /// A learner is promoted only if it lacks at most so many entries. Default 1,000.
+    /// The most missing entries of a learner that may be promoted. Default 1,000.
     pub promote_lag_max: u64,
-    /// A member that was heard within so long counts as alive. Default 20.
+    /// The time since its last message within which a member counts as alive. Default 20.
     pub alive_ticks: u64,
-    /// The largest snapshot taken from a leader, in bytes. Default 1 GiB.
+    /// The largest snapshot accepted from a leader, in bytes. Default 1 GiB.
     pub snapshot_bytes_max: u64,
-    /// Bytes per piece of a snapshot. Default 256 KiB.
+    /// Bytes per chunk of a snapshot. Default 256 KiB.
     pub chunk_bytes: usize,
-    /// Pieces on their way at once. Default 8.
+    /// Unacknowledged chunks at once. Default 8.
     pub chunk_window: usize,
-    /// Pieces are sent again when nothing was acknowledged for so long. Default 4.
+    /// The time without an acknowledgement after which chunks are sent again. Default 4.
     pub chunk_resend_ticks: u64,
-    /// A transfer without any progress for so long has failed. Default 60.
+    /// The time without progress after which a transfer has failed. Default 60.
     pub transfer_ticks_max: u64,
 }
 
@@ -80,24 +82,24 @@ impl Default for Settings {
     }
 }
 
-/// A setting that would do harm.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field} is {found}, expected {expected}")]
-pub struct Harmful {
-    /// Which one.
+pub struct InvalidSetting {
+    /// The setting.
     pub field: &'static str,
-    /// What it was set to.
+    /// Its value.
     pub found: u64,
-    /// What is harmless.
+    /// The accepted values.
     pub expected: &'static str,
 }
 
 impl Settings {
-    /// Whether a group can live with them.
-    pub fn check(&self) -> Result<(), Harmful> {
+    /// Checks all settings.
+    pub fn check(&self) -> Result<(), InvalidSetting> {
         let sound = |field, found: u64, fine: bool, expected| match fine {
             true => Ok(()),
-            false => Err(Harmful {
+            false => Err(InvalidSetting {
                 field,
                 found,
                 expected,

@@ -1,4 +1,4 @@
-//! How a member stands: for whoever operates the group.
+//! A member's status, for operators.
 
 use std::collections::BTreeMap;
 
@@ -9,63 +9,63 @@ use super::membership::{GroupView, PeerView};
 use super::memory::Memory;
 use crate::log::Members;
 
-/// What a member is at the moment.
+/// The role of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Role {
-    /// It takes the leader's word. Also one that only listens.
+    /// It follows a leader. Includes learners.
     Follower,
-    /// It asks for votes, or whether it would get any.
+    /// It requests votes or pre-votes.
     Candidate,
     /// It leads.
     Leader,
 }
 
-/// Who leads in which term, as this member knows it.
+/// The leader and the term, as this member knows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RoleNow {
-    /// What this member is.
+    /// This member's role.
     pub role: Role,
-    /// Who leads, if that is known.
+    /// The leader, if known.
     pub leader: Option<u64>,
     /// The term.
     pub term: u64,
 }
 
-/// How the leader sends to a follower.
+/// The leader's replication state for a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum PeerState {
-    /// It finds out what the follower has.
+    /// The leader searches for the last matching entry.
     Probing,
-    /// Entries flow.
+    /// Entries are sent continuously.
     Replicating,
-    /// It needs a snapshot: bytes acknowledged, and of how many.
+    /// A snapshot is being sent.
     Snapshot {
-        /// Acknowledged.
+        /// Acknowledged bytes.
         sent: u64,
-        /// All.
+        /// Total bytes.
         total: u64,
     },
 }
 
-/// What the leader knows of another member.
+/// The leader's view of another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Peer {
-    /// The last entry it is known to have.
+    /// The last entry that it is known to have.
     pub matched: u64,
-    /// Entries it lacks.
+    /// The number of entries that it lacks.
     pub lag: u64,
-    /// What it knows to be committed.
+    /// Its commit index.
     pub committed: u64,
-    /// How it is sent to.
+    /// The replication state.
     pub state: PeerState,
-    /// Ticks since it was heard; none if never.
+    /// Ticks since its last message; none if there was none.
     pub silent: Option<u64>,
 }
 
-/// How a member stands.
+/// The status of a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Whose status it is.
+    /// Its number.
     pub id: u64,
     /// Its role, the leader and the term.
     pub now: RoleNow,
@@ -75,7 +75,7 @@ pub struct Status {
     pub committed: u64,
     /// The last index handed out to be applied.
     pub applied: u64,
-    /// The oldest entry that is kept.
+    /// The oldest entry in the log.
     pub first: u64,
     /// The newest entry.
     pub last: u64,
@@ -83,15 +83,15 @@ pub struct Status {
     pub snapshot: u64,
     /// Bytes of the entries in memory.
     pub log_bytes: u64,
-    /// Packets that were refused since the start.
+    /// Packets rejected since the start.
     pub refused: u64,
-    /// Ticks for which the write under way has been at the disk; 0 without one.
+    /// The duration of the write in progress in ticks; 0 without one.
     pub disk_silent: u64,
-    /// The same, if it is so long that the disk seems to hang.
+    /// The same, if the disk seems to hang.
     pub disk_hangs: Option<u64>,
-    /// To whom the leadership is being handed.
+    /// The target of a leadership transfer in progress.
     pub transferring: Option<u64>,
-    /// The others, as the leader sees them; empty elsewhere.
+    /// The leader's view of the others; empty at other members.
     pub peers: BTreeMap<u64, Peer>,
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn role_now(raft: &Raft<Memory>) -> RoleNow {
 }
 
 impl Core {
-    /// How this member stands now.
+    /// The present status.
     pub fn status(&self) -> Status {
         let raft = &self.raw.raft;
         let now = role_now(raft);
@@ -132,7 +132,7 @@ impl Core {
                     lag: last.saturating_sub(progress.matched),
                     committed: progress.committed_index,
                     state,
-                    silent: self.heard.get(id).map(|at| self.now - at),
+                    silent: self.last_received.get(id).map(|at| self.now - at),
                 };
                 peers.insert(*id, peer);
             }
@@ -165,11 +165,11 @@ impl Core {
         role_now(&self.raw.raft)
     }
 
-    /// What the checks of a change of members go by.
+    /// The input of the checks of a change of members.
     pub fn view(&self) -> GroupView {
         let raft = &self.raw.raft;
         let alive = |id: &u64| {
-            self.heard
+            self.last_received
                 .get(id)
                 .is_some_and(|at| self.now - at <= self.settings.alive_ticks)
         };

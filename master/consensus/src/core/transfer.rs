@@ -1,8 +1,10 @@
-//! A snapshot's content on its way from the leader to a follower, in pieces. Both ends are plain state machines.
+//! The transfer of a snapshot from the leader to a follower, in chunks. Both ends are pure state
+//! machines.
 //!
-//! The sender keeps a window of pieces on their way and begins again from what was acknowledged when nothing comes back or the
-//! connection was lost. The receiver takes only the piece that comes next, and says how much it has; so a transfer goes on
-//! where it was, also from another sender. What is complete is believed only if its crc32c is right.
+//! The sender keeps a window of unacknowledged chunks, and restarts from the last acknowledgement
+//! after a timeout or a lost connection. The receiver accepts only the next chunk and reports its
+//! progress; so a transfer resumes, also from another sender. A complete snapshot is accepted only
+//! if its crc32c matches.
 
 use bytes::Bytes;
 
@@ -10,9 +12,9 @@ use super::settings::Settings;
 use crate::log::Snapshot;
 use crate::wire::{Chunk, Received, SnapshotHead};
 
-/// How a transfer stands, seen from the sender.
+/// The state of a transfer, seen by the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum TransferState {
     Underway,
     Done,
     Failed,
@@ -24,13 +26,13 @@ pub(crate) struct Sender {
     head: SnapshotHead,
     data: Bytes,
     acknowledged: u64,
-    /// The furthest that was acknowledged since the follower began.
+    /// The highest acknowledgement since the follower began.
     best: u64,
     sent: u64,
     began: bool,
     last_sent: u64,
     last_progress: u64,
-    /// Nothing is sent before this.
+    /// The earliest tick for the next chunk.
     not_before: u64,
 }
 
@@ -50,7 +52,7 @@ impl Sender {
         }
     }
 
-    /// The pieces to be sent now.
+    /// The chunks to send now.
     pub fn pump(&mut self, now: u64, settings: &Settings) -> Vec<Chunk> {
         if now < self.not_before {
             return Vec::new();
@@ -78,34 +80,35 @@ impl Sender {
         chunks
     }
 
-    /// A piece could not be sent: what was on its way is taken as lost, and sent again at the next tick. At once would be again and again, and
-    /// nothing else any more, for as long as there is no way to the follower.
+    /// A chunk could not be sent. All unacknowledged chunks are sent again at the next tick; an
+    /// immediate retry would loop while the follower is unreachable.
     pub fn unsent(&mut self, now: u64) {
         self.rewind();
         self.not_before = now + 1;
     }
 
-    /// What was on its way is taken as lost.
+    /// Treats the unacknowledged chunks as lost.
     fn rewind(&mut self) {
         self.sent = self.acknowledged;
         self.began = false;
     }
 
-    /// The follower said how much it has.
-    pub fn heard(&mut self, received: &Received, now: u64) -> Standing {
+    /// Handles the follower's progress.
+    pub fn handle(&mut self, received: &Received, now: u64) -> TransferState {
         if (received.index, received.term, received.crc)
             != (self.head.index, self.head.term, self.head.crc)
         {
-            return Standing::Underway;
+            return TransferState::Underway;
         }
         if received.refused || received.bytes > self.head.total {
-            return Standing::Failed;
+            return TransferState::Failed;
         }
         if received.bytes == self.head.total {
-            return Standing::Done;
+            return TransferState::Done;
         }
         if received.bytes < self.acknowledged {
-            // It was started again and has lost what it had; or this is an old word, and the next one sets it right.
+            // The follower restarted and lost its data; or this report is old, and the next one
+            // corrects it.
             (self.sent, self.best) = (received.bytes, received.bytes);
         }
         self.acknowledged = received.bytes;
@@ -114,21 +117,21 @@ impl Sender {
             self.best = received.bytes;
             self.last_progress = now;
         }
-        Standing::Underway
+        TransferState::Underway
     }
 
-    /// Whether it has stood still for too long.
+    /// Whether there was no progress for too long.
     pub fn stalled(&self, now: u64, settings: &Settings) -> bool {
         now.saturating_sub(self.last_progress) >= settings.transfer_ticks_max
     }
 
-    /// Bytes acknowledged, and of how many.
+    /// The acknowledged and the total bytes.
     pub fn progress(&self) -> (u64, u64) {
         (self.acknowledged, self.head.total)
     }
 }
 
-/// What names a snapshot.
+/// Identifies a snapshot.
 pub(crate) fn head(snapshot: &Snapshot) -> SnapshotHead {
     SnapshotHead {
         index: snapshot.index,
@@ -139,7 +142,7 @@ pub(crate) fn head(snapshot: &Snapshot) -> SnapshotHead {
     }
 }
 
-/// What a follower has of the one snapshot it is taking.
+/// The snapshot that a follower is receiving.
 #[derive(Default)]
 pub(crate) struct Receiver {
     part: Option<Part>,
@@ -153,7 +156,7 @@ struct Part {
 }
 
 impl Receiver {
-    /// Takes a piece: what to say to its sender, and the whole when it is whole.
+    /// Handles a chunk. Returns the answer to its sender, and the snapshot once it is complete.
     pub fn take(
         &mut self,
         chunk: Chunk,
@@ -191,30 +194,30 @@ impl Receiver {
         }
         let bytes = part.data.len() as u64;
         if bytes < part.head.total {
-            let said = answer(&part.head, bytes, false);
+            let received = answer(&part.head, bytes, false);
             self.part = Some(part);
-            return (said, None);
+            return (received, None);
         }
         if crc32c::crc32c(&part.data) != part.head.crc {
             return (answer(&part.head, 0, true), None);
         }
-        let said = answer(&part.head, bytes, false);
+        let received = answer(&part.head, bytes, false);
         let whole = Snapshot {
             index: part.head.index,
             term: part.head.term,
             members: part.head.members,
             data: part.data.into(),
         };
-        (said, Some(whole))
+        (received, Some(whole))
     }
 
-    /// Forgets a transfer that nobody has gone on with, for its memory.
+    /// Discards an abandoned transfer, to free its memory.
     pub fn tick(&mut self, now: u64, settings: &Settings) {
-        let patience = settings.transfer_ticks_max.saturating_mul(4);
+        let limit = settings.transfer_ticks_max.saturating_mul(4);
         if self
             .part
             .as_ref()
-            .is_some_and(|part| now.saturating_sub(part.last_progress) >= patience)
+            .is_some_and(|part| now.saturating_sub(part.last_progress) >= limit)
         {
             self.part = None;
         }
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_sent_by_the_window_and_what_arrives_is_what_was_sent() {
+    fn chunks_are_sent_by_window() {
         for bytes in [0, 1, 10, 29, 30, 31, 95] {
             let whole = snapshot(bytes);
             let (mut sender, mut receiver) = (Sender::new(&whole, 3, 0), Receiver::default());
@@ -267,13 +270,13 @@ mod tests {
             for now in 0..20 {
                 let chunks = sender.pump(now, &settings());
                 assert!(chunks.len() <= 3);
-                let mut standing = Standing::Underway;
+                let mut state = TransferState::Underway;
                 for chunk in chunks {
-                    let (said, complete) = receiver.take(chunk, now, &settings());
-                    standing = sender.heard(&said, now);
+                    let (received, complete) = receiver.take(chunk, now, &settings());
+                    state = sender.handle(&received, now);
                     arrived = complete.or(arrived);
                 }
-                if standing == Standing::Done {
+                if state == TransferState::Done {
                     break;
                 }
             }
@@ -282,20 +285,20 @@ mod tests {
     }
 
     #[test]
-    fn only_the_piece_that_comes_next_is_taken_and_a_gap_says_what_is_there() {
+    fn only_the_next_chunk_is_accepted() {
         let whole = snapshot(40);
         let mut receiver = Receiver::default();
         let chunks = Sender::new(&whole, 3, 0).pump(0, &settings());
-        let (said, _) = receiver.take(chunks[1].clone(), 0, &settings());
-        assert_eq!((said.bytes, receiver.held()), (0, 0));
+        let (received, _) = receiver.take(chunks[1].clone(), 0, &settings());
+        assert_eq!((received.bytes, receiver.held()), (0, 0));
         for _ in 0..2 {
-            let (said, _) = receiver.take(chunks[0].clone(), 0, &settings());
-            assert_eq!((said.bytes, receiver.held()), (10, 10));
+            let (received, _) = receiver.take(chunks[0].clone(), 0, &settings());
+            assert_eq!((received.bytes, receiver.held()), (10, 10));
         }
     }
 
     #[test]
-    fn damaged_content_is_refused_and_too_large_content_is_not_even_begun() {
+    fn damaged_or_oversized_content_is_refused() {
         let settings = Settings {
             snapshot_bytes_max: 50,
             ..settings()
@@ -304,8 +307,8 @@ mod tests {
         let mut chunks = Sender::new(&snapshot(20), 3, 0).pump(0, &settings);
         chunks[1].data[3] ^= 1;
         assert!(!receiver.take(chunks[0].clone(), 0, &settings).0.refused);
-        let (said, whole) = receiver.take(chunks[1].clone(), 0, &settings);
-        assert!(said.refused && whole.is_none());
+        let (received, whole) = receiver.take(chunks[1].clone(), 0, &settings);
+        assert!(received.refused && whole.is_none());
         assert_eq!(receiver.held(), 0);
         let large = Sender::new(&snapshot(51), 3, 0).pump(0, &settings);
         assert!(receiver.take(large[0].clone(), 0, &settings).0.refused);
@@ -313,12 +316,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_sent_again_from_what_was_acknowledged_and_silence_is_given_up() {
+    fn lost_chunks_are_resent_and_silence_fails() {
         let whole = snapshot(100);
         let (mut sender, mut receiver) = (Sender::new(&whole, 3, 0), Receiver::default());
         let first = sender.pump(0, &settings());
-        let (said, _) = receiver.take(first[0].clone(), 0, &settings());
-        sender.heard(&said, 1);
+        let (received, _) = receiver.take(first[0].clone(), 0, &settings());
+        sender.handle(&received, 1);
         let resend = settings().chunk_resend_ticks;
         assert_eq!(
             sender.pump(1, &settings()).len(),
@@ -337,13 +340,13 @@ mod tests {
             10,
             "a lost connection: at the next tick"
         );
-        let patience = settings().transfer_ticks_max;
-        assert!(!sender.stalled(patience, &settings()));
-        assert!(sender.stalled(1 + patience, &settings()));
+        let limit = settings().transfer_ticks_max;
+        assert!(!sender.stalled(limit, &settings()));
+        assert!(sender.stalled(1 + limit, &settings()));
     }
 
     #[test]
-    fn a_part_that_nobody_goes_on_with_is_forgotten() {
+    fn abandoned_transfer_is_discarded() {
         let mut receiver = Receiver::default();
         let chunk = Sender::new(&snapshot(40), 3, 0)
             .pump(0, &settings())

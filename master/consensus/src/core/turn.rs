@@ -1,7 +1,8 @@
-//! A turn: what a driver has to do, and in which order.
+//! A turn: the driver's next work, in order.
 //!
-//! There are turns while a write is under way as well: what depends on nothing that is not on the disk leaves at once, so that a slow disk
-//! silences nobody, and a leader's entries are on their way to the followers while its own disk works on them.
+//! Turns continue while a write is in progress: output that does not depend on unsynced data leaves
+//! at once. So a slow disk delays no heartbeat, and a leader's entries reach the followers while
+//! its own disk writes them.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry as RaftEntry, Message as RaftMessage, MessageType};
@@ -13,57 +14,59 @@ use super::{convert, convert::is_membership};
 use crate::log::{HardState, Members, Snapshot, Write};
 use crate::wire::{MessageKind, Packet};
 
-/// What is to be done, in the order of the fields.
+/// The work of one turn, in the order of the fields.
 #[derive(Debug, Default)]
 pub struct Turn {
-    /// Known by this when it is persisted.
+    /// The argument of [`Core::persisted`].
     pub number: u64,
-    /// For a peer each; may leave at once, in this order. What has to wait for a write comes in a turn after it.
+    /// Packets by receiver; they may be sent at once, in this order. Packets that wait for a write
+    /// come in a turn after it.
     pub packets: Vec<(u64, Packet)>,
-    /// To be written and synced, and then told to [`Core::persisted`]. Until then no other turn has one. If it fails, stop.
+    /// The data to write and sync; then call [`Core::persisted`]. No other turn has a write before
+    /// that. If it fails, stop.
     pub write: Option<Write>,
-    /// The state machine begins again from this. It is on the disk.
+    /// The state machine must be replaced by this snapshot, which is synced.
     pub restore: Option<Snapshot>,
-    /// To be applied in this order. They are on the disks of a majority, and on this one.
+    /// Entries to apply in this order. Synced by a majority and by this member.
     pub committed: Vec<Committed>,
-    /// Reads that were answered: to be carried out when the index is applied; or refused.
+    /// Reads to run once the index is applied, or rejections.
     pub reads: Vec<(ReadId, Result<u64, Rejected>)>,
-    /// Operations, by their context, that had been taken in and never came into the log.
+    /// Accepted operations that never reached the log, by their contexts.
     pub dropped: Vec<(Vec<u8>, Rejected)>,
-    /// Who leads has changed.
+    /// The role and leader, if they changed.
     pub role: Option<RoleNow>,
-    /// A peer needs a snapshot that is newer than the one that is here: take one now, whatever the rule says.
+    /// A peer needs a snapshot newer than the present one: take one now, whatever the policy.
     pub snapshot_wanted: bool,
 }
 
-/// An entry that is committed.
+/// A committed entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Committed {
     /// An operation for the state machine.
     Operation {
-        /// Its place.
+        /// Its index.
         index: u64,
         /// The leader's term.
         term: u64,
-        /// What its proposer knows it by.
+        /// The proposer's context.
         context: Bytes,
-        /// What was proposed.
+        /// The proposed data.
         data: Bytes,
     },
     /// The members have changed.
     Members {
-        /// Its place.
+        /// Its index.
         index: u64,
         /// The leader's term.
         term: u64,
-        /// What its proposer knows it by; empty when a joint change has ended by itself.
+        /// The proposer's context; empty when a joint change has ended by itself.
         context: Vec<u8>,
-        /// The members from here on.
+        /// The new members.
         members: Members,
     },
-    /// Nothing: a new leader's first entry, or a change that was none.
+    /// No effect: a new leader's first entry, or an invalid change of members.
     Nothing {
-        /// Its place.
+        /// Its index.
         index: u64,
         /// The leader's term.
         term: u64,
@@ -71,8 +74,8 @@ pub enum Committed {
 }
 
 impl Committed {
-    /// Where it stands in the log, and in which term.
-    pub fn place(&self) -> (u64, u64) {
+    /// Its index and term.
+    pub fn position(&self) -> (u64, u64) {
         match self {
             Self::Operation { index, term, .. }
             | Self::Members { index, term, .. }
@@ -81,7 +84,7 @@ impl Committed {
     }
 }
 
-/// What is kept between turns.
+/// State kept between turns.
 #[derive(Default)]
 pub(crate) struct Stash {
     pub packets: Vec<(u64, Packet)>,
@@ -90,17 +93,17 @@ pub(crate) struct Stash {
     pub committed: Vec<Committed>,
     pub restore: Option<Snapshot>,
     pub seen: Option<RoleNow>,
-    /// Index and term of what was handed out last, and the members there.
+    /// Index and term of the last entry that was handed out, and the members there.
     pub handed: (u64, u64),
     pub handed_members: Members,
     number: u64,
-    /// Written now, and the number of its turn.
+    /// The write in progress and the number of its turn.
     outstanding: Option<(u64, Unsynced)>,
-    /// Since when, in ticks.
+    /// The tick at which it began.
     written_at: u64,
     /// The next write.
     gathered: Option<Unsynced>,
-    /// The promises that are on the disk.
+    /// The synced term, vote and commit index.
     durable: HardState,
 }
 
@@ -119,39 +122,39 @@ impl Stash {
         outstanding.chain(&self.gathered)
     }
 
-    /// The snapshot that will replace the log, where a write on its way to the disk has one.
+    /// The index of an unsynced snapshot that will replace the log.
     pub fn coming_snapshot(&self) -> Option<u64> {
         let snapshots = self.unsynced().filter_map(|write| write.snapshot.as_ref());
         snapshots.map(|snapshot| snapshot.index).max()
     }
 
-    /// Whether no write on its way changes the log.
+    /// Whether no unsynced write changes the log.
     pub fn log_is_on_disk(&self) -> bool {
         self.unsynced().all(|write| !write.changes_log)
     }
 
-    /// Whether a write is under way.
+    /// Whether a write is in progress.
     pub fn is_writing(&self) -> bool {
         self.outstanding.is_some()
     }
 
-    /// Since when the write that is under way is.
+    /// The tick at which the write in progress began.
     pub fn written_at(&self) -> Option<u64> {
         self.is_writing().then_some(self.written_at)
     }
 
-    /// Entries that wait for the write under way, and their bytes.
+    /// The number and bytes of the entries that wait for the write in progress.
     pub fn waiting(&self) -> (usize, usize) {
         self.gathered.as_ref().map_or((0, 0), Unsynced::waiting)
     }
 
-    /// The last write on its way; what waits for it waits for all.
+    /// The newest unsynced write. Output that depends on it depends on all of them.
     fn last_write(&mut self) -> Option<&mut Unsynced> {
         let outstanding = self.outstanding.as_mut().map(|(_, write)| write);
         self.gathered.as_mut().or(outstanding)
     }
 
-    /// Where committed entries wait already: those that follow them must as well.
+    /// The committed entries that wait for a write: later ones must queue behind them.
     fn deferred(&mut self) -> Option<&mut Vec<RaftEntry>> {
         let outstanding = self.outstanding.as_mut().map(|(_, write)| write);
         let last_first = [self.gathered.as_mut(), outstanding];
@@ -164,7 +167,7 @@ impl Stash {
 }
 
 impl Core {
-    /// What is to be done now; `None` if nothing is.
+    /// The next work, if any.
     pub fn turn(&mut self) -> Option<Turn> {
         if self.may_feed() {
             self.feed();
@@ -174,7 +177,7 @@ impl Core {
         turn.packets.append(&mut self.stash.packets);
         if self.raw.has_ready() {
             self.take_ready(&mut turn);
-            self.look();
+            self.follow_role();
         }
         for (peer, sender) in &mut self.senders {
             let chunks = sender.pump(self.now, &self.settings).into_iter();
@@ -183,8 +186,8 @@ impl Core {
         }
         self.unstash(&mut turn);
         let now = status::role_now(&self.raw.raft);
-        if self.told != Some(now) {
-            self.told = Some(now);
+        if self.reported_role != Some(now) {
+            self.reported_role = Some(now);
             turn.role = Some(now);
         }
         turn.snapshot_wanted = self.raw.store().take_wanted();
@@ -215,7 +218,7 @@ impl Core {
         }
         turn.committed = std::mem::take(&mut self.stash.committed);
         for committed in &turn.committed {
-            self.stash.handed = committed.place();
+            self.stash.handed = committed.position();
             if let Committed::Members { members, .. } = committed {
                 self.stash.handed_members = members.clone();
             }
@@ -253,7 +256,8 @@ impl Core {
         let entries = ready.take_entries();
         self.raw.mut_store().append(&entries);
         let (must, number) = (ready.must_sync(), ready.number());
-        // Everything raft wants kept is in memory, so it may go on at once; only what it says had to be synced waits.
+        // All data of the ready is in memory, so raft may continue; only output that depends on
+        // `must_sync` waits.
         self.raw.advance_append_async(ready);
         debug_assert!(!leads || snapshot.is_none(), "a leader takes no snapshot");
         let unknown =
@@ -263,7 +267,8 @@ impl Core {
             let gathered = self.stash.gathered.get_or_insert_default();
             gathered.add(number, snapshot, entries);
             if defer {
-                // Behind what waits for the write under way: that is on the disk earlier.
+                // Queue behind the entries that wait for the write in progress, which is synced
+                // earlier.
                 gathered.deferred.extend(committed);
             } else {
                 self.apply_in_order(committed);
@@ -278,7 +283,8 @@ impl Core {
             turn.packets.extend(packets);
             return;
         };
-        // A leader's word needs no disk but for the vote that made it one. A follower may say that it lives, and ask.
+        // A leader's packets need no sync except that of its own vote. A follower may send
+        // heartbeat answers and requests.
         let known = (hard.term, hard.vote) == (durable.term, durable.vote);
         for (to, packet) in packets {
             match known && (leads || promises_nothing(&packet)) {
@@ -295,7 +301,7 @@ impl Core {
         }
     }
 
-    /// The write of this turn is on the disk.
+    /// The write of this turn is synced.
     pub fn persisted(&mut self, turn: u64) {
         let Some((_, done)) = self
             .stash
@@ -314,10 +320,10 @@ impl Core {
             self.stash.restore = Some(snapshot);
         }
         self.apply(done.deferred);
-        self.look();
+        self.follow_role();
     }
 
-    /// In our words, and for whom. Snapshots become transfers.
+    /// Converts messages and groups them by receiver. Snapshots become transfers.
     fn pack(&mut self, messages: Vec<RaftMessage>) -> Vec<(u64, Packet)> {
         let mut packed = Vec::with_capacity(messages.len());
         for message in messages {
@@ -339,7 +345,8 @@ impl Core {
     }
 }
 
-/// Whether a follower may say this whatever is on its disk: the term aside, it speaks of nothing that could be forgotten.
+/// Whether a follower may send this before its disk is synced: apart from the term it contains no
+/// state that could be lost.
 fn promises_nothing(packet: &Packet) -> bool {
     let Packet::Raft(message) = packet else {
         return true;

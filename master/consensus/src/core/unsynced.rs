@@ -1,7 +1,8 @@
-//! What raft wants kept, on its way to the disk: several of its readies become one write.
+//! Unsynced output of raft: several of its readies become one write.
 //!
-//! One write is under way at a time. What raft has ready meanwhile gathers here and is the next one. A member that falls in between is as if
-//! it had fallen before all of it, since nothing left that promised any of it. Never sends, never applies: it only says what waited.
+//! One write is in progress at a time. Later readies gather here and form the next one. A crash in
+//! between is equivalent to a crash before all of them, because no output that depends on them was
+//! sent. Never sends or applies.
 
 use raft::eraftpb::Entry as RaftEntry;
 
@@ -9,34 +10,35 @@ use super::convert;
 use crate::log::{HardState, Snapshot, Write};
 use crate::wire::Packet;
 
-/// A write that waits for the disk or is under way, and what waits for it.
+/// A write that waits or is in progress, and the output that waits for it.
 #[derive(Default)]
 pub(crate) struct Unsynced {
-    /// The last of raft's readies that is in it.
+    /// The number of the last ready that it contains.
     pub ready: u64,
-    /// Replaces everything up to its index.
+    /// Replaces the log.
     pub snapshot: Option<Snapshot>,
     entries: Vec<RaftEntry>,
     bytes: usize,
-    /// The promises it makes.
+    /// The term, vote and commit index to write.
     pub hard: HardState,
-    /// May leave only when it is on the disk.
+    /// Packets to send after the sync.
     pub packets: Vec<(u64, Packet)>,
-    /// Committed, and to be applied only when the disk knows that they are: a member that forgot a change of members could
-    /// count votes by the old ones.
+    /// Committed entries to apply only after the commit index is synced: a member that forgot a
+    /// change of members could count votes by the old ones.
     pub deferred: Vec<RaftEntry>,
-    /// Whether it changes the log. It goes on to say so when the entries have been handed out.
+    /// Whether it changes the log. Remains set after the entries were handed out.
     pub changes_log: bool,
 }
 
 impl Unsynced {
-    /// One more of raft's readies. Entries replace whatever was here from the first one's index on, a snapshot all of it.
+    /// Adds a ready. Its entries replace those from the first one's index on; its snapshot replaces
+    /// everything.
     pub fn add(&mut self, ready: u64, snapshot: Option<Snapshot>, entries: Vec<RaftEntry>) {
         self.ready = ready;
         if snapshot.is_some() {
             self.entries.clear();
             self.bytes = 0;
-            // They are in it.
+            // The snapshot contains them.
             self.deferred.clear();
             self.snapshot = snapshot;
             self.changes_log = true;
@@ -53,12 +55,12 @@ impl Unsynced {
         self.changes_log = true;
     }
 
-    /// Entries that wait, and their bytes.
+    /// The number and bytes of the waiting entries.
     pub fn waiting(&self) -> (usize, usize) {
         (self.entries.len(), self.bytes)
     }
 
-    /// What is to be written, now that its turn has come; with the promises, if they have changed.
+    /// The write, with the hard state if it has changed.
     pub fn write(&mut self, hard: HardState, hard_changed: bool) -> Write {
         self.hard = hard;
         self.bytes = 0;
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_later_replaces_what_was_gathered_from_its_first_index_on() {
+    fn later_entries_replace_gathered_ones() {
         let mut unsynced = Unsynced::default();
         unsynced.add(1, None, entries(1, 5..=8));
         unsynced.add(2, None, Vec::new());
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_replaces_all_that_was_gathered_and_entries_follow_it() {
+    fn snapshot_replaces_gathered_entries() {
         let mut unsynced = Unsynced::default();
         unsynced.add(1, None, entries(1, 5..=8));
         unsynced.deferred = entries(1, 4..=4);

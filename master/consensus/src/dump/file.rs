@@ -1,7 +1,9 @@
-//! The file of a dump: a header that says what it is and how long, then names, content, and a checksum over everything.
+//! The dump file: a header with type and lengths, then names, content, and a checksum over
+//! everything.
 //!
-//! Written under another name, synced, and renamed, so that a dump's name never stands for half of one. Reading checks the
-//! header before it believes a length, and the file's length before it reads the rest. It never overwrites a file unless told to.
+//! Written under a temporary name, synced, and renamed, so that a file with the final name is
+//! complete. Reading checks the header before it uses a length, and the file's length before it
+//! reads the rest.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,20 +14,21 @@ use bytes::Bytes;
 
 use super::{Dump, DumpError, FileFault, disk};
 
-/// The most bytes of content in a dump: 4 GiB.
+/// The largest content of a dump: 4 GiB.
 pub const CONTENT_BYTES_MAX: u64 = 4 << 30;
-/// The most bytes of names in a dump: 1 MiB.
+/// The largest names of a dump: 1 MiB.
 pub const NAMES_BYTES_MAX: u64 = 1 << 20;
 
 const MAGIC: [u8; 8] = *b"meros\x00rd";
 /// The version that is written, and the newest one that is read.
 const VERSION: u16 = 1;
-/// Magic, version, group, index, term, length of the names, length of the content, checksum of all these.
+/// Magic, version, group, index, term, length of the names, length of the content, and the checksum
+/// of all these.
 const HEADER_BYTES: usize = 8 + 2 + 3 * 8 + 4 + 8 + 4;
 /// The checksum at the end.
 const TRAILER_BYTES: u64 = 4;
 
-/// Writes this dump into a new file. When it returns, the file survives a loss of power.
+/// Writes this dump into a new file, synced when it returns.
 pub fn write_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
     check_sizes(dump)?;
     if fs::symlink_metadata(path).is_ok() {
@@ -38,7 +41,7 @@ pub fn write_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
     replace_file(path, dump)
 }
 
-/// The same, in place of a file that may be there: until the new one is whole, the old one stands.
+/// As [`write_file`], but replaces an existing file, atomically.
 pub fn replace_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
     check_sizes(dump)?;
     let partial = partial(path)?;
@@ -46,14 +49,14 @@ pub fn replace_file(path: &Path, dump: &Dump) -> Result<(), DumpError> {
         .and_then(|()| fs::rename(&partial, path))
         .map_err(|error| disk(path, &error));
     if written.is_err() {
-        // What is left of it is in nobody's way; the error that counts is the first one.
+        // A leftover temporary file is harmless; report the first error.
         let _ = fs::remove_file(&partial);
     }
     written?;
     sync_parent(path)
 }
 
-/// Reads a dump, or says what is wrong with it.
+/// Reads and validates a dump.
 pub fn read_file(path: &Path) -> Result<Dump, DumpError> {
     let mut file = File::open(path).map_err(|error| disk(path, &error))?;
     let length = file.metadata().map_err(|error| disk(path, &error))?.len();
@@ -67,7 +70,7 @@ pub fn read_file(path: &Path) -> Result<Dump, DumpError> {
     }
 }
 
-/// Makes the name of this file or directory survive a loss of power.
+/// Syncs the directory entry of this file or directory.
 pub(super) fn sync_parent(path: &Path) -> Result<(), DumpError> {
     let parent = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -128,17 +131,17 @@ fn write(file: &mut impl Write, dump: &Dump) -> io::Result<()> {
 
 /// Appends the bytes of a dump's file.
 pub(crate) fn write_bytes(bytes: &mut Vec<u8>, dump: &Dump) {
-    let _ = write(bytes, dump); // memory takes what it is given
+    let _ = write(bytes, dump); // writing to memory never fails
 }
 
-/// The dump in the bytes of a file.
+/// Decodes the bytes of a dump file.
 pub(crate) fn read_bytes(mut bytes: &[u8]) -> Result<Dump, FileFault> {
     let length = bytes.len() as u64;
-    // What reads memory has no errors of its own; were there one, nothing would have been read.
+    // Reading from memory never fails.
     read(&mut bytes, length).unwrap_or(Err(FileFault::Foreign))
 }
 
-/// Sets both checksums in these bytes to what stands before them.
+/// Corrects both checksums in these bytes.
 pub(crate) fn mend(bytes: &mut [u8]) {
     if let Some((fields, sum)) = bytes
         .get_mut(..HEADER_BYTES)
@@ -153,7 +156,7 @@ pub(crate) fn mend(bytes: &mut [u8]) {
     }
 }
 
-/// The dump in this many bytes, or what is wrong with them.
+/// Decodes and validates a dump of this length.
 fn read(source: &mut impl Read, length: u64) -> io::Result<Result<Dump, FileFault>> {
     let mut head = Vec::with_capacity(HEADER_BYTES);
     source.take(HEADER_BYTES as u64).read_to_end(&mut head)?;
@@ -181,13 +184,13 @@ fn read(source: &mut impl Read, length: u64) -> io::Result<Result<Dump, FileFaul
     }
     bytes.truncate(bytes.len() - TRAILER_BYTES as usize);
     let mut bytes = Bytes::from(bytes);
-    // Not above the whole body's length, which is in memory.
+    // At most the body's length, which is in memory.
     dump.names = bytes.split_to(names as usize);
     dump.content = bytes;
     Ok(Ok(dump))
 }
 
-/// What a header tells: a dump that is still empty, and the lengths of its names and its content.
+/// Decodes a header: a dump still without content, and the lengths of its names and its content.
 fn parse_header(head: &[u8]) -> Result<(Dump, u64, u64), FileFault> {
     if !head.starts_with(&MAGIC) {
         return Err(FileFault::Foreign);
@@ -239,7 +242,7 @@ fn parse_header(head: &[u8]) -> Result<(Dump, u64, u64), FileFault> {
     Ok((dump, names, content))
 }
 
-/// The name under which it stands until it is whole.
+/// The temporary name of the file.
 fn partial(path: &Path) -> Result<PathBuf, DumpError> {
     match path.file_name() {
         Some(name) => {
@@ -301,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_read_and_nothing_else_is_left_beside_it() {
+    fn written_dump_is_read_back() {
         let (dir, path, _) = written(&dump());
         assert_eq!(read_file(&path).unwrap(), dump());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -315,10 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_that_name_is_only_overwritten_when_that_is_meant() {
+    fn existing_file_is_only_replaced_on_request() {
         let (_dir, path, bytes) = written(&dump());
         let error = write_file(&path, &dump()).unwrap_err().to_string();
-        let expected = "holds something already (a file): expected no file of this name";
+        let expected = "already exists (a file): expected no file of this name";
         assert!(error.ends_with(expected), "{error}");
         assert_eq!(fs::read(&path).unwrap(), bytes);
         let other = Dump {
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_earlier_attempt_left_is_no_hindrance() {
+    fn leftover_temporary_file_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("registry.dump");
         fs::write(dir.path().join("registry.dump.partial"), vec![1; 5000]).unwrap();
@@ -355,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_cut_or_grew_is_refused() {
+    fn file_of_wrong_length_is_refused() {
         let (_dir, _, mut bytes) = written(&dump());
         for length in 0..bytes.len() {
             let fault = fault_of(&bytes[..length]);
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_version_and_a_length_beyond_the_bound_are_refused_by_name() {
+    fn newer_version_or_oversized_length_is_refused() {
         let (_dir, _, bytes) = written(&dump());
         let sealed = |at: usize, value: &[u8]| {
             let mut bytes = bytes.clone();

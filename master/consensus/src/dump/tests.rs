@@ -1,4 +1,4 @@
-//! What a dump carries over, and where it refuses to.
+//! The content of dumps, and refusals.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::log::{EntryKind, Loaded};
 use crate::store::forgetful::{ForgetfulLog, ForgetfulLogDisk};
 
-/// A state machine that counts: an operation names a key, and its content is the counts.
+/// A state machine that counts: an operation names a key, and the content is the counts.
 #[derive(Default)]
 struct Counts(BTreeMap<u8, u8>);
 
@@ -67,7 +67,8 @@ fn write(first: u64, commit: u64, operations: &[&str]) -> Write {
     }
 }
 
-/// One of three members: `a`, `b` and a member's change are in its snapshot, two more are committed, one is not.
+/// The log of one of three members: `a`, `b` and a membership change are in its snapshot, two more
+/// are committed, one is not.
 fn survive(log: &mut impl LogStore) {
     log.claim(Identity { id: 3, group: 0xa }).unwrap();
     log.write(&write(1, 0, &["a", "b", ""])).unwrap();
@@ -125,7 +126,7 @@ fn check_restored(loaded: &Loaded) {
 }
 
 #[test]
-fn a_dump_holds_the_snapshot_and_what_was_committed_after_it() {
+fn dump_has_the_snapshot_and_later_commits() {
     let taken = take(&mut survivor(), Reach::Committed, replay).unwrap();
     let dump = Dump {
         group: 0xa,
@@ -138,7 +139,7 @@ fn a_dump_holds_the_snapshot_and_what_was_committed_after_it() {
 }
 
 #[test]
-fn a_dump_of_the_whole_log_holds_what_may_have_been_acknowledged_as_well() {
+fn whole_dump_has_uncommitted_entries() {
     let taken = take(&mut survivor(), Reach::Whole, replay).unwrap();
     assert_eq!((taken.dump.index, taken.uncertain), (6, 1));
     assert_eq!(taken.dump.content, &b"\x61\x02\x62\x01\x63\x01\x64\x01"[..]);
@@ -153,14 +154,14 @@ fn taking_a_dump_changes_nothing() {
 }
 
 #[test]
-fn where_no_member_was_there_is_nothing_to_take() {
+fn unclaimed_log_has_no_dump() {
     let mut empty = ForgetfulLogDisk::new().open().unwrap();
     let error = take(&mut empty, Reach::Committed, replay).unwrap_err();
-    assert!(matches!(error, DumpError::Nobody));
+    assert!(matches!(error, DumpError::NoLog));
 }
 
 #[test]
-fn a_state_machine_that_cannot_read_its_snapshot_says_why() {
+fn replay_error_is_reported() {
     let mut log = survivor();
     let bad = |_: &Snapshot, _: &[Entry]| Err("half a pair".to_owned());
     let error = take(&mut log, Reach::Committed, bad).unwrap_err();
@@ -168,7 +169,7 @@ fn a_state_machine_that_cannot_read_its_snapshot_says_why() {
 }
 
 #[test]
-fn with_the_majority_lost_one_directory_becomes_a_new_group() {
+fn one_survivor_becomes_a_new_group() {
     let root = tempfile::tempdir().unwrap();
     let at = |name: &str| root.path().join(name);
     let mut log = StoredLog::open(at("survivor")).unwrap();
@@ -182,7 +183,7 @@ fn with_the_majority_lost_one_directory_becomes_a_new_group() {
     restore(&at("new"), &read, new_member()).unwrap();
     let mut restored = StoredLog::open(at("new")).unwrap();
     check_restored(&restored.load().unwrap());
-    // It goes on as the first member of its group.
+    // It continues as the first member of its group.
     let mut next = write(6, 5, &["e"]);
     next.hard = None;
     restored.write(&next).unwrap();
@@ -195,7 +196,7 @@ fn with_the_majority_lost_one_directory_becomes_a_new_group() {
 }
 
 #[test]
-fn a_group_that_never_decided_anything_is_restored_empty() {
+fn unused_group_is_restored_empty() {
     let mut log = ForgetfulLogDisk::new().open().unwrap();
     log.claim(Identity { id: 1, group: 0xa }).unwrap();
     let dump = take(&mut log, Reach::Committed, replay).unwrap().dump;
@@ -207,15 +208,14 @@ fn a_group_that_never_decided_anything_is_restored_empty() {
 }
 
 #[test]
-fn a_directory_that_holds_anything_is_not_restored_into() {
+fn restore_refuses_a_used_directory() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("log");
     let refused = |expected: &str| {
         let error = restore(&dir, &dump(), new_member())
             .unwrap_err()
             .to_string();
-        let tail =
-            format!("holds something already ({expected}): expected an empty directory, or none");
+        let tail = format!("already exists ({expected}): expected an empty directory, or none");
         assert!(error.ends_with(&tail), "{error}");
     };
     fs::write(&dir, "a file").unwrap();
@@ -240,7 +240,7 @@ fn a_directory_that_holds_anything_is_not_restored_into() {
 }
 
 #[test]
-fn what_an_interrupted_restore_left_is_cleared_away() {
+fn interrupted_restore_is_cleaned_up() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("log");
     let making = root.path().join("log.restoring");
@@ -260,13 +260,13 @@ fn what_an_interrupted_restore_left_is_cleared_away() {
 }
 
 #[test]
-fn a_log_that_holds_anything_is_not_filled() {
+fn fill_refuses_a_used_log() {
     let error = fill(&mut survivor(), &dump(), new_member()).unwrap_err();
     assert!(error.to_string().contains("a member's log"), "{error}");
 }
 
 #[test]
-fn a_new_group_has_a_new_identity() {
+fn new_group_needs_a_new_identity() {
     let check = |id, group, expected: &str| {
         let mut log = ForgetfulLogDisk::new().open().unwrap();
         let error = fill(&mut log, &dump(), Identity { id, group }).unwrap_err();
@@ -286,7 +286,7 @@ fn a_new_group_has_a_new_identity() {
 }
 
 #[test]
-fn what_is_too_large_for_a_dump_is_refused_before_anything_is_written() {
+fn oversized_dump_is_refused_before_writing() {
     let root = tempfile::tempdir().unwrap();
     let mut large = dump();
     large.names = Bytes::from(vec![0; NAMES_BYTES_MAX as usize + 1]);

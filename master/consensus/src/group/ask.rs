@@ -1,9 +1,9 @@
-//! What the tests want of a group.
+//! Requests of the tests to a group.
 
 use super::*;
 
 impl Group {
-    /// Those who are members now, by the leader's word.
+    /// The members according to the leader.
     pub(super) fn belonging(&self) -> Vec<u64> {
         let Some(leader) = self.leader() else {
             return Vec::new();
@@ -18,7 +18,7 @@ impl Group {
             .collect()
     }
 
-    /// The write that hangs comes back, and those after it do at once.
+    /// Ends the hanging write; later ones are immediate.
     pub(super) fn until_disk_answers(&mut self, id: u64) {
         self.slow.remove(&id);
         if let Some((at, _)) = &mut self.members.get_mut(&id).unwrap().writing {
@@ -32,7 +32,7 @@ impl Group {
         self.leader().unwrap()
     }
 
-    /// Proposes a new value at this member, which may not lead.
+    /// Proposes a new value at this member, which may not be the leader.
     pub(super) fn propose(&mut self, id: u64) -> Result<(Ticket, u64), Rejected> {
         self.propose_large(id, 0)
     }
@@ -51,18 +51,18 @@ impl Group {
 
     pub(super) fn read(&mut self, id: u64) {
         let acknowledged = self.acknowledged.clone();
-        let life = self.members[&id].lives;
+        let run = self.members[&id].incarnations;
         if let Ok(read) = self.replica(id).read() {
             self.asked.push(Asked {
                 member: id,
-                life,
+                run,
                 id: read,
                 acknowledged,
             });
         }
     }
 
-    /// So many new values, each acknowledged.
+    /// Commits this many new values.
     pub(super) fn commit(&mut self, count: usize) {
         for _ in 0..count {
             self.commit_one();

@@ -1,4 +1,4 @@
-//! Carries out what members want done: packets, writes, answers; and compares what all have applied.
+//! Carries out the steps of the members, and compares their applied state.
 
 use super::*;
 
@@ -8,17 +8,17 @@ impl Group {
             if self.fell(from) {
                 return;
             }
-            // What cannot be encoded and read again would not survive a real wire.
+            // Round trip through the codec: an unencodable packet would not survive a real wire.
             let bytes = runtime::codec::encode(&packet).unwrap();
             let packet: Packet = runtime::codec::decode(&bytes).unwrap();
-            let copies = 1 + u32::from(self.rng.random_range(0..100) < self.weather.twice);
+            let copies = 1 + u32::from(self.rng.random_range(0..100) < self.faults.twice);
             for _ in 0..copies {
                 if self.cut.contains(&(from, to))
-                    || self.rng.random_range(0..100) < self.weather.loss
+                    || self.rng.random_range(0..100) < self.faults.loss
                 {
                     continue;
                 }
-                let at = self.now + self.rng.random_range(0..=self.weather.delay);
+                let at = self.now + self.rng.random_range(0..=self.faults.delay);
                 self.order += 1;
                 self.flights.push(Flight {
                     at,
@@ -31,22 +31,22 @@ impl Group {
         }
     }
 
-    /// One of a member's small actions is done; whether it has fallen by it.
+    /// Counts one small action of a member. Returns whether it crashed.
     pub(super) fn fell(&mut self, id: u64) -> bool {
-        if let Some((who, left)) = &mut self.fuse
+        if let Some((who, left)) = &mut self.crash_countdown
             && *who == id
         {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                self.fuse = None;
-                self.fall(id);
+                self.crash_countdown = None;
+                self.power_off(id);
                 return true;
             }
         }
         false
     }
 
-    /// Everything this member can do now.
+    /// Everything that this member can do now.
     pub(super) fn pump(&mut self, id: u64) {
         loop {
             if !self.is_up(id) {
@@ -60,7 +60,7 @@ impl Group {
                 }
                 let member = self.members.get_mut(&id).unwrap();
                 member.writing = None;
-                member.twin.sync();
+                member.memory_log.sync();
                 if self.fell(id) {
                     return;
                 }
@@ -84,11 +84,11 @@ impl Group {
         if let Some(write) = step.write {
             let ticks = match self.slow.get(&id) {
                 Some(ticks) => *ticks,
-                None => self.rng.random_range(0..=self.weather.disk),
+                None => self.rng.random_range(0..=self.faults.disk),
             };
             let at = self.now + ticks;
             let member = self.members.get_mut(&id).unwrap();
-            member.twin.buffer(write);
+            member.memory_log.buffer(write);
             member.writing = Some((at, step.number));
         }
         for (ticket, end) in step.answers {
@@ -123,9 +123,9 @@ impl Group {
         }
         if let Some(compaction) = step.compaction {
             let member = self.members.get_mut(&id).unwrap();
-            // Where a write is on its way this comes before it, as it would in a disk's queue.
+            // Before a write in progress, as in a disk's queue.
             member
-                .twin
+                .memory_log
                 .compact(&compaction.snapshot, compaction.keep_from)
                 .unwrap();
             self.replica(id).compacted(compaction);
@@ -133,7 +133,7 @@ impl Group {
         self.compare(id);
     }
 
-    /// What a member has applied is the beginning of what all have.
+    /// A member's applied values are a prefix of everyone's.
     fn compare(&mut self, id: u64) {
         let values = &self.members[&id].replica.as_ref().unwrap().machine().values;
         let common = values.len().min(self.truth.len());
@@ -169,7 +169,7 @@ impl Group {
                 continue;
             }
             self.delivered += 1;
-            // What is refused here is of use to nobody; a contradiction would be a fault of ours.
+            // Useless packets are normal; a contradiction would be a bug.
             let refused = self.replica(flight.to).step(flight.from, flight.packet);
             if let Err(error) = refused {
                 assert!(

@@ -1,25 +1,26 @@
-//! One fault at one moment: the leader falls at every step of an operation, links that carry one way, a flapping follower.
+//! Single faults: a crash of the leader at every step of an operation, one-way links, a flapping
+//! follower.
 
 use super::*;
 
-/// The leader falls after so many of its small actions: a turn begins, a write is synced, packets are sent. Returns whether it
-/// fell at all while the operation was under way.
+/// Crashes the leader after this many small actions: a turn, a sync, a packet. Returns whether it
+/// crashed during the operation.
 fn falls_after(actions: u64, disk: u64) -> bool {
     let mut group = Group::new(100 + actions, 3);
-    group.weather.disk = disk;
+    group.faults.disk = disk;
     group.commit(3);
     group.ticks(20);
     let leader = group.leader().unwrap();
-    group.fuse = Some((leader, actions));
+    group.crash_countdown = Some((leader, actions));
     let (ticket, value) = group.propose(leader).unwrap();
     group.pump(leader);
     group.until("its fall, or the end of the operation", 60, |group| {
         !group.is_up(leader) || group.ends.contains_key(&ticket)
     });
     let fell = !group.is_up(leader);
-    group.fuse = None;
+    group.crash_countdown = None;
     group.ticks(60);
-    // Whoever proposed asks the new leader, under the same ticket: it is applied once, wherever the first attempt got.
+    // The proposer repeats it at the new leader under the same ticket: it is applied exactly once.
     let next = group.elect();
     if group
         .replica(next)
@@ -42,7 +43,7 @@ fn falls_after(actions: u64, disk: u64) -> bool {
 }
 
 #[test]
-fn a_leader_that_falls_at_any_step_of_an_operation_neither_loses_nor_doubles_it() {
+fn leader_crash_at_any_step_applies_once() {
     for disk in [0, 3] {
         let fell = (1..15)
             .filter(|actions| falls_after(*actions, disk))
@@ -55,14 +56,14 @@ fn a_leader_that_falls_at_any_step_of_an_operation_neither_loses_nor_doubles_it(
 }
 
 #[test]
-fn a_write_that_was_not_synced_is_gone_and_its_vote_was_never_sent() {
+fn unsynced_votes_are_never_sent() {
     for seed in 0..20 {
         let mut group = Group::new(200 + seed, 3);
-        group.weather.disk = 4;
+        group.faults.disk = 4;
         for round in 0..12 {
             group.ticks(7 + round % 5);
             let one = 1 + (seed + round) % 3;
-            // It forgets what was on its way, and takes part again at once.
+            // It forgets unsynced data and restarts at once.
             group.restart(one);
         }
         group.settle();
@@ -70,7 +71,7 @@ fn a_write_that_was_not_synced_is_gone_and_its_vote_was_never_sent() {
 }
 
 #[test]
-fn a_leader_that_hears_nobody_steps_down_though_all_hear_it() {
+fn leader_without_incoming_packets_steps_down() {
     let mut group = Group::new(21, 3);
     let leader = group.elect();
     group.ticks(5);
@@ -84,7 +85,7 @@ fn a_leader_that_hears_nobody_steps_down_though_all_hear_it() {
 }
 
 #[test]
-fn a_follower_the_leader_never_receives_starts_no_election() {
+fn follower_with_broken_uplink_starts_no_election() {
     for seed in 90..95 {
         let mut group = Group::new(seed, 3);
         group.commit(1);
@@ -106,7 +107,7 @@ fn a_follower_the_leader_never_receives_starts_no_election() {
 }
 
 #[test]
-fn a_follower_that_comes_and_goes_does_not_unseat_the_leader() {
+fn flapping_follower_does_not_unseat_the_leader() {
     let mut group = Group::new(22, 3);
     group.commit(1);
     group.ticks(5);
@@ -129,8 +130,8 @@ fn a_follower_that_comes_and_goes_does_not_unseat_the_leader() {
 }
 
 #[test]
-fn a_rejection_that_was_overtaken_does_not_set_the_leader_back() {
-    // raft 0.7.0 lets `next` fall to or below what is known to match, when an old rejection comes late.
+fn late_rejection_does_not_set_the_leader_back() {
+    // raft 0.7.0 moves `next` to or below the matched index on a late rejection.
     let mut group = Group::new(23, 3);
     group.commit(30);
     group.ticks(5);
@@ -166,14 +167,14 @@ fn a_rejection_that_was_overtaken_does_not_set_the_leader_back() {
 }
 
 #[test]
-fn a_restart_with_an_old_snapshot_catches_up() {
+fn restart_with_an_old_snapshot_catches_up() {
     let mut group = Group::new(24, 3);
     group.commit(50);
     group.ticks(10);
     let leader = group.leader().unwrap();
     let follower = if leader == 1 { 2 } else { 1 };
-    group.fall(follower);
-    let snapshot = group.members[&follower].twin.disk().snapshot.index;
+    group.power_off(follower);
+    let snapshot = group.members[&follower].memory_log.disk().snapshot.index;
     group.commit(150);
     group.start(follower);
     group.ticks(60);

@@ -1,17 +1,17 @@
-//! Peers that say anything, at any time, and logs that hold anything: a member refuses, and never falls.
+//! Arbitrary packets at any time, and arbitrary logs: a member rejects them and never panics.
 
+mod packets;
 mod victim;
-mod words;
 
 use proptest::prelude::*;
 
+use self::packets::{Event, event, loaded};
 use self::victim::{Victim, plain};
-use self::words::{Event, event, loaded};
 use crate::log::Loaded;
 use crate::wire::{Message, MessageKind, Packet};
 
 #[test]
-fn a_follower_that_claims_more_than_the_leader_has_is_refused() {
+fn acknowledgement_beyond_the_log_is_refused() {
     let mut victim = Victim::new(vec![1, 2, 3], Vec::new());
     victim.happen(Event::Ticks(20));
     victim.happen(Event::Elect);
@@ -30,8 +30,8 @@ fn a_follower_that_claims_more_than_the_leader_has_is_refused() {
 }
 
 #[test]
-fn a_leader_that_finds_in_its_log_that_it_was_removed_steps_down() {
-    // As the codec writes it: one step, of the third kind, for member 1, and no context.
+fn leader_steps_down_on_its_own_removal() {
+    // As encoded: one step, of the third kind, for member 1, and no context.
     for remove in [vec![1, 2, 1, 0], vec![2, 2, 1, 1, 4, 0]] {
         let mut victim = Victim::new(vec![1, 2, 3], Vec::new());
         victim.happen(Event::Follow(2, 0, remove));
@@ -55,7 +55,7 @@ fn a_leader_that_finds_in_its_log_that_it_was_removed_steps_down() {
 }
 
 #[test]
-fn a_single_voter_does_not_lead_with_what_is_not_on_its_disk() {
+fn single_voter_does_not_lead_with_an_unsynced_log() {
     let mut victim = Victim::new(vec![1], Vec::new());
     victim.happen(Event::Follow(3, 1, Vec::new()));
     victim.happen(Event::HandOver(3));
@@ -77,7 +77,7 @@ proptest! {
     #![proptest_config(cases(300))]
 
     #[test]
-    fn whatever_peers_say_a_voter_does_not_fall(size in 1..4u64, events in prop::collection::vec(event(), 1..80)) {
+    fn voter_survives_any_packets(size in 1..4u64, events in prop::collection::vec(event(), 1..80)) {
         let mut victim = Victim::new((1..=size).collect(), Vec::new());
         for event in events {
             victim.happen(event);
@@ -86,7 +86,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_peers_say_a_learner_does_not_fall(events in prop::collection::vec(event(), 1..80)) {
+    fn learner_survives_any_packets(events in prop::collection::vec(event(), 1..80)) {
         let mut victim = Victim::new(vec![2, 3], vec![1]);
         for event in events {
             victim.happen(event);
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_peers_say_a_newcomer_does_not_fall(events in prop::collection::vec(event(), 1..80)) {
+    fn newcomer_survives_any_packets(events in prop::collection::vec(event(), 1..80)) {
         let mut victim = Victim::loaded(Loaded::default()).unwrap();
         for event in events {
             victim.happen(event);
@@ -104,7 +104,7 @@ proptest! {
     }
 
     #[test]
-    fn a_log_that_contradicts_itself_is_refused_and_any_other_can_be_lived_with(loaded in loaded(), events in prop::collection::vec(event(), 0..40)) {
+    fn any_log_is_refused_or_usable(loaded in loaded(), events in prop::collection::vec(event(), 0..40)) {
         if let Some(mut victim) = Victim::loaded(loaded) {
             for event in events {
                 victim.happen(event);

@@ -1,9 +1,9 @@
-//! Reads from a lease: a leader that nobody hears any more answers none once another may lead. What a read must see is checked where it is
-//! answered.
+//! Lease reads: an isolated leader answers none once another may lead. Reads are checked where they
+//! are answered.
 
 use super::*;
 
-/// Three members that read from leases, and the leader has one; then so many ticks pass, with reads that keep it.
+/// Three members with lease reads and a leader with a lease, after this many ticks of reads.
 fn leased(seed: u64, ticks: u64) -> (Group, u64) {
     let settings = Settings {
         lease_reads: true,
@@ -20,12 +20,16 @@ fn leased(seed: u64, ticks: u64) -> (Group, u64) {
     (group, leader)
 }
 
-/// The old leader is asked all the time, while any other commits what it can. How many reads the old one answered, and how many
-/// commits there were before it led no more.
+/// Reads at the old leader continuously while others commit. Returns the number of reads that it
+/// answered, and the number of commits while it still led.
 fn ask_the_old_one(group: &mut Group, old: u64) -> (usize, usize) {
     let (mut reads, mut commits) = (0, 0);
     for _ in 0..40 {
-        let others: Vec<u64> = group.up().into_iter().filter(|id| *id != old).collect();
+        let others: Vec<u64> = group
+            .running()
+            .into_iter()
+            .filter(|id| *id != old)
+            .collect();
         for other in others {
             if group.status(other).now.role == Role::Leader {
                 let _ = group.propose(other);
@@ -45,7 +49,7 @@ fn ask_the_old_one(group: &mut Group, old: u64) -> (usize, usize) {
 }
 
 #[test]
-fn whenever_a_leader_is_cut_off_its_lease_is_over_before_another_leads() {
+fn isolated_leaders_lease_ends_before_another_leads() {
     let (mut reads, mut raced) = (0, 0);
     for seed in 0..60 {
         let (mut group, old) = leased(300 + seed, seed % 20);
@@ -63,14 +67,15 @@ fn whenever_a_leader_is_cut_off_its_lease_is_over_before_another_leads() {
     );
 }
 
-/// What it had promised the leader was in its memory only.
+/// The member's promise to the leader was only in its memory.
 #[test]
-fn a_member_that_starts_again_does_not_elect_another_before_the_lease_is_over() {
+fn restarted_member_respects_the_lease() {
     let mut reads = 0;
     for seed in 0..60 {
         let (mut group, old) = leased(400 + seed, 3);
         let others: Vec<u64> = [1, 2, 3].into_iter().filter(|id| *id != old).collect();
-        // One hears the leader no more, wants to lead, and gets no vote of the other.
+        // One member is disconnected from the leader, starts elections, and does not get the
+        // other's vote.
         group.cut.insert((old, others[0]));
         group.cut.insert((others[0], old));
         for _ in 0..15 + seed % 15 {
@@ -87,7 +92,7 @@ fn a_member_that_starts_again_does_not_elect_another_before_the_lease_is_over() 
 }
 
 #[test]
-fn a_leader_that_hands_over_answers_nothing_from_a_lease() {
+fn leader_in_handover_has_no_lease() {
     for seed in 0..20 {
         let (mut group, old) = leased(500 + seed, 3);
         let to = if old == 1 { 2 } else { 1 };

@@ -1,64 +1,64 @@
-//! The state machine of the tests: it remembers every operation it applied, in order. It is of any version:
-//! each form of operations says a value in its own way.
+//! The state machine of the tests: records every applied operation in order. Each operation format
+//! encodes a value differently, so that it can play any version.
 
 use bytes::BytesMut;
 use runtime::codec::Garbled;
 
-use crate::machine::{CannotRestore, FIRST_FORM, StateMachine, Untranslatable};
+use crate::machine::{CannotRestore, FIRST_FORMAT, StateMachine, Untranslatable};
 
-/// All values in the order of application, and ballast so that a snapshot can be made large.
+/// All values in order of application, and padding to enlarge snapshots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ledger {
     pub values: Vec<u64>,
     pub ballast: usize,
-    newest_form: u16,
+    newest_format: u16,
 }
 
 impl Default for Ledger {
     fn default() -> Self {
-        Self::reading(FIRST_FORM)
+        Self::reading(FIRST_FORMAT)
     }
 }
 
 impl Ledger {
-    /// Of the version that reads forms up to this one.
-    pub fn reading(newest_form: u16) -> Self {
+    /// A ledger of the version that reads formats up to this one.
+    pub fn reading(newest_format: u16) -> Self {
         Self {
             values: Vec::new(),
             ballast: 0,
-            newest_form,
+            newest_format,
         }
     }
 }
 
-/// By so many bits each value is turned in this form.
-fn turn(form: u16) -> u32 {
-    8 * u32::from(form - FIRST_FORM)
+/// The rotation of values in this format, in bits.
+fn turn(format: u16) -> u32 {
+    8 * u32::from(format - FIRST_FORMAT)
 }
 
 impl StateMachine for Ledger {
     type Operation = (u64, Vec<u8>);
     type Answer = usize;
 
-    fn newest_form(&self) -> u16 {
-        self.newest_form
+    fn newest_format(&self) -> u16 {
+        self.newest_format
     }
 
     fn encode(
         &self,
         (value, filler): &Self::Operation,
-        form: u16,
+        format: u16,
     ) -> Result<Vec<u8>, Untranslatable> {
-        assert!(form <= self.newest_form);
-        let said = runtime::codec::encode(&(value.rotate_left(turn(form)), filler));
-        said.map_err(|error| Untranslatable::new(form, error))
+        assert!(format <= self.newest_format);
+        let encoded = runtime::codec::encode(&(value.rotate_left(turn(format)), filler));
+        encoded.map_err(|error| Untranslatable::new(format, error))
     }
 
-    fn decode(&self, bytes: &[u8], form: u16) -> Result<Self::Operation, Untranslatable> {
-        assert!(form <= self.newest_form);
+    fn decode(&self, bytes: &[u8], format: u16) -> Result<Self::Operation, Untranslatable> {
+        assert!(format <= self.newest_format);
         let (value, filler): Self::Operation =
-            runtime::codec::decode(bytes).map_err(|error| Untranslatable::new(form, error))?;
-        Ok((value.rotate_right(turn(form)), filler))
+            runtime::codec::decode(bytes).map_err(|error| Untranslatable::new(format, error))?;
+        Ok((value.rotate_right(turn(format)), filler))
     }
 
     fn apply(&mut self, _: u64, (value, filler): (u64, Vec<u8>)) -> usize {

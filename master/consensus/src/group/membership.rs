@@ -1,10 +1,10 @@
-//! Members come and go, one change at a time, and never so that the group would not survive it.
+//! Membership changes: one at a time, and never an unsafe one.
 
 use super::*;
 use crate::core::Unsafe;
 
 impl Group {
-    /// A new member with an empty directory, added as a learner and promoted.
+    /// Adds a new member with an empty directory and promotes it.
     fn grow(&mut self, id: u64) {
         self.put(id);
         self.start(id);
@@ -15,11 +15,11 @@ impl Group {
     fn shrink(&mut self, id: u64) {
         if self.elect() == id {
             let to = self
-                .up()
+                .running()
                 .into_iter()
                 .find(|other| *other != id && self.status(id).members.voters.contains(other))
                 .unwrap();
-            // The word to the next leader may be lost: whoever wants another leader says so again.
+            // The message to the next leader may be lost, so repeat the transfer.
             self.until("another leader", 100, |group| {
                 if group.leader() == Some(id) {
                     let _ = group.replica(id).transfer(to);
@@ -47,11 +47,11 @@ impl Group {
 }
 
 #[test]
-fn a_group_grows_from_one_to_five_and_shrinks_to_three_under_load() {
+fn group_grows_and_shrinks_under_load() {
     for seed in 50..54 {
         let mut group = Group::new(seed, 1);
         if seed > 51 {
-            group.weather = Weather {
+            group.faults = Faults {
                 loss: 10,
                 twice: 5,
                 delay: 2,
@@ -69,9 +69,9 @@ fn a_group_grows_from_one_to_five_and_shrinks_to_three_under_load() {
         }
         group.commit(10);
         assert_eq!(group.voters(), [2, 3, 5]);
-        // They still know who they are after all were down.
+        // Membership survives a restart of all.
         for id in [2, 3, 5] {
-            group.fall(id);
+            group.power_off(id);
         }
         group.settle();
         assert_eq!(group.voters(), [2, 3, 5]);
@@ -79,7 +79,7 @@ fn a_group_grows_from_one_to_five_and_shrinks_to_three_under_load() {
 }
 
 #[test]
-fn one_change_swaps_two_members_for_two_others() {
+fn one_change_swaps_two_members() {
     let mut group = Group::new(55, 3);
     group.commit(60);
     let leader = group.elect();
@@ -108,13 +108,13 @@ fn one_change_swaps_two_members_for_two_others() {
 }
 
 #[test]
-fn a_change_that_would_lose_the_quorum_is_refused() {
+fn change_that_loses_the_quorum_is_refused() {
     let mut group = Group::new(56, 1);
     group.commit(1);
     assert_eq!(group.refusal(MembershipChange::Remove(1)), Unsafe::Leads(1));
     assert_eq!(
         group.refusal(MembershipChange::Remove(2)),
-        Unsafe::Stranger(2)
+        Unsafe::NotMember(2)
     );
     assert_eq!(
         group.refusal(MembershipChange::AddLearner(0)),
@@ -126,7 +126,7 @@ fn a_change_that_would_lose_the_quorum_is_refused() {
     );
     assert_eq!(
         group.refusal(MembershipChange::Promote(2)),
-        Unsafe::NoLearner(2)
+        Unsafe::NotLearner(2)
     );
 
     let mut group = Group::new(57, 3);
@@ -134,7 +134,7 @@ fn a_change_that_would_lose_the_quorum_is_refused() {
     group.ticks(5);
     let leader = group.elect();
     let others: Vec<u64> = [1, 2, 3].into_iter().filter(|id| *id != leader).collect();
-    group.fall(others[0]);
+    group.power_off(others[0]);
     group.ticks(30);
     let reason = group.refusal(MembershipChange::Remove(others[1]));
     assert_eq!(
@@ -145,14 +145,14 @@ fn a_change_that_would_lose_the_quorum_is_refused() {
             needed: 2
         }
     );
-    // The one that is down may go.
+    // The stopped one may be removed.
     group.change(MembershipChange::Remove(others[0]));
     group.members.remove(&others[0]);
     group.settle();
 }
 
 #[test]
-fn a_learner_that_lags_or_is_silent_is_not_promoted() {
+fn lagging_or_silent_learner_is_not_promoted() {
     let settings = Settings {
         promote_lag_max: 5,
         ..Settings::default()
@@ -210,19 +210,19 @@ fn a_second_change_waits_for_the_first() {
 }
 
 #[test]
-fn a_wiped_member_does_not_vote_as_its_old_self_and_comes_back_under_a_new_id() {
+fn wiped_member_returns_under_a_new_id() {
     let mut group = Group::new(60, 3);
     group.commit(30);
     group.ticks(5);
     let leader = group.elect();
     let wiped = if leader == 1 { 2 } else { 1 };
     group.members.remove(&wiped);
-    // Its directory is empty and the group has a new id for it: it is nobody until it was added, and never a candidate.
+    // Its directory is empty and it has a new id: it is no candidate before it is added.
     group.put(9);
     group.start(9);
     group.ticks(100);
     assert_eq!(group.status(9).now.role, Role::Follower);
-    assert_eq!(group.status(9).now.term, 0, "nobody asked it");
+    assert_eq!(group.status(9).now.term, 0, "it started no election");
     group.change(MembershipChange::AddLearner(9));
     group.change(MembershipChange::Remove(wiped));
     group.change(MembershipChange::Promote(9));
@@ -233,13 +233,13 @@ fn a_wiped_member_does_not_vote_as_its_old_self_and_comes_back_under_a_new_id() 
 }
 
 #[test]
-fn a_member_that_was_removed_while_it_was_down_disturbs_nobody() {
+fn member_removed_while_down_disturbs_no_one() {
     let mut group = Group::new(61, 3);
     group.commit(5);
     group.ticks(5);
     let leader = group.elect();
     let gone = if leader == 1 { 2 } else { 1 };
-    group.fall(gone);
+    group.power_off(gone);
     group.ticks(30);
     group.change(MembershipChange::Remove(gone));
     let term = group.status(leader).now.term;
@@ -255,8 +255,8 @@ fn a_member_that_was_removed_while_it_was_down_disturbs_nobody() {
 }
 
 #[test]
-fn a_member_that_forgot_what_was_committed_still_knows_the_members_it_had_applied() {
-    // Every fall loses the commit index that was not written; a change of members is never among what is lost.
+fn applied_members_survive_a_lost_commit_index() {
+    // A crash loses an unwritten commit index, but never a change of members.
     for seed in 70..90 {
         let mut group = Group::new(seed, 3);
         group.commit(5);
@@ -266,11 +266,11 @@ fn a_member_that_forgot_what_was_committed_still_knows_the_members_it_had_applie
         group.change(MembershipChange::Promote(4));
         group.ticks(seed % 4);
         let knew: Vec<(u64, Members)> = group
-            .up()
+            .running()
             .into_iter()
             .map(|id| (id, group.status(id).members))
             .collect();
-        for id in group.up() {
+        for id in group.running() {
             group.restart(id);
             group.pump(id);
         }

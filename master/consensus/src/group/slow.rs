@@ -1,11 +1,12 @@
-//! Disks that are slower than an election: they cost answers, and not the leadership, unless they hang.
+//! Disks slower than an election: they delay answers but do not end the leadership, unless they
+//! hang.
 
 use super::*;
 
-/// Ticks of one write: three elections and more.
+/// Ticks of one write: more than three election timeouts.
 const SLOW: u64 = 70;
 
-/// A group with a leader that all have heard, and its followers.
+/// A group with an established leader, and its followers.
 fn led(seed: u64) -> (Group, u64, Vec<u64>) {
     let mut group = Group::new(seed, 3);
     group.commit(3);
@@ -15,7 +16,7 @@ fn led(seed: u64) -> (Group, u64, Vec<u64>) {
     (group, leader, followers)
 }
 
-/// Every tick something is proposed, and the leader of this term hears all others and is heard by them.
+/// Proposes every tick, and checks that the leader exchanges messages with all others.
 fn nobody_is_silent(group: &mut Group, leader: u64, ticks: u64) {
     let term = group.status(leader).now.term;
     for _ in 0..ticks {
@@ -32,26 +33,26 @@ fn nobody_is_silent(group: &mut Group, leader: u64, ticks: u64) {
 }
 
 #[test]
-fn a_leader_with_a_very_slow_disk_keeps_its_leadership_and_its_followers_hear_it() {
+fn leader_with_a_slow_disk_keeps_leading() {
     for seed in 50..55 {
         let (mut group, leader, followers) = led(seed);
         group.slow.insert(leader, SLOW);
         nobody_is_silent(&mut group, leader, 10 * SLOW);
         let done = group.ends.values().filter(|end| end.is_ok()).count() as u64;
         assert!(done > 7 * SLOW, "{done} of {} were answered", 10 * SLOW);
-        // What it put up is with them before it is on its own disk.
+        // Entries reach the followers before the leader's own disk.
         let last = group.status(leader).last;
-        let of_its_own = group.members[&leader].twin.last();
+        let of_its_own = group.members[&leader].memory_log.last();
         assert!(of_its_own + 10 < last);
         for follower in followers {
-            assert!(group.members[&follower].twin.last() + 3 > last);
+            assert!(group.members[&follower].memory_log.last() + 3 > last);
         }
         group.settle();
     }
 }
 
 #[test]
-fn a_follower_with_a_very_slow_disk_does_not_campaign_and_is_not_waited_for() {
+fn follower_with_a_slow_disk_delays_no_commit() {
     for seed in 60..65 {
         let (mut group, leader, followers) = led(seed);
         group.slow.insert(followers[0], SLOW);
@@ -64,21 +65,21 @@ fn a_follower_with_a_very_slow_disk_does_not_campaign_and_is_not_waited_for() {
 }
 
 #[test]
-fn all_disks_may_be_slow_and_a_write_takes_all_that_came_meanwhile() {
+fn slow_disks_batch_more_per_write() {
     let (mut group, leader, _) = led(70);
     for id in 1..=3 {
         group.slow.insert(id, SLOW);
     }
-    let writes = group.members[&leader].twin.writes;
+    let writes = group.members[&leader].memory_log.writes;
     nobody_is_silent(&mut group, leader, 10 * SLOW);
-    assert!(group.members[&leader].twin.writes - writes <= 11);
+    assert!(group.members[&leader].memory_log.writes - writes <= 11);
     let done = group.ends.values().filter(|end| end.is_ok()).count() as u64;
     assert!(done > 6 * SLOW, "{done} of {} were answered", 10 * SLOW);
     group.settle();
 }
 
 #[test]
-fn whoever_has_a_slow_disk_falls_at_any_moment_and_nothing_acknowledged_is_lost() {
+fn crashes_with_slow_disks_lose_nothing() {
     for seed in 80..110 {
         let (mut group, leader, followers) = led(seed);
         for id in 1..=3 {
@@ -106,10 +107,10 @@ fn whoever_has_a_slow_disk_falls_at_any_moment_and_nothing_acknowledged_is_lost(
     }
 }
 
-/// Longer than a story.
+/// Longer than a test.
 const HANGS: u64 = 100_000;
 
-/// Tries to commit something at whoever leads, for so many ticks; who leads then.
+/// Proposes at the present leader for this many ticks. Returns the leader afterwards.
 fn go_on(group: &mut Group, ticks: u64) -> Option<u64> {
     for _ in 0..ticks {
         if let Some(leader) = group.leader() {
@@ -122,7 +123,7 @@ fn go_on(group: &mut Group, ticks: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_hands_over_and_comes_back_as_a_follower() {
+fn leader_with_a_hung_disk_hands_over() {
     for seed in 130..140 {
         let (mut group, old, _) = led(seed);
         let hangs = 10 * group.settings.election_ticks as u64;
@@ -132,10 +133,10 @@ fn a_leader_whose_disk_hangs_hands_over_and_comes_back_as_a_follower() {
         let before = group.acknowledged.len();
         let next = go_on(&mut group, 15).unwrap();
         assert_ne!(next, old);
-        assert_eq!(group.status(next).now.term, term + 1, "nobody else tried");
+        assert_eq!(group.status(next).now.term, term + 1, "no other candidate");
         go_on(&mut group, 50);
         assert!(group.acknowledged.len() >= before + 40);
-        // It neither acknowledges nor campaigns, however long it hears nothing.
+        // It neither acknowledges nor campaigns while isolated.
         group.isolate(&[old]);
         go_on(&mut group, 100);
         group.cut.clear();
@@ -150,7 +151,7 @@ fn a_leader_whose_disk_hangs_hands_over_and_comes_back_as_a_follower() {
 }
 
 #[test]
-fn reads_at_a_disk_that_hangs_are_refused_with_that_reason() {
+fn reads_report_a_hung_disk() {
     let (mut group, old, _) = led(141);
     group.slow.insert(old, HANGS);
     let _ = group.propose(old);
@@ -169,7 +170,7 @@ fn reads_at_a_disk_that_hangs_are_refused_with_that_reason() {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_keeps_its_leadership_where_no_majority_has_more() {
+fn no_handover_without_a_majority_ahead() {
     let (mut group, old, followers) = led(150);
     let term = group.status(old).now.term;
     group.slow.insert(old, HANGS);
@@ -183,8 +184,8 @@ fn a_leader_whose_disk_hangs_keeps_its_leadership_where_no_majority_has_more() {
     group.settle();
 }
 
-/// Five members whose leader's disk has hung for nearly as long as it waits. All others have all that there is; gives the leader and who is first
-/// in its line of successors.
+/// Five members whose leader's disk has hung for almost the limit. The others have the whole log.
+/// Returns the leader and its first successor.
 fn about_to_hand_over(seed: u64) -> (Group, u64, u64) {
     let mut group = Group::new(seed, 5);
     group.commit(3);
@@ -197,10 +198,10 @@ fn about_to_hand_over(seed: u64) -> (Group, u64, u64) {
 }
 
 #[test]
-fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
+fn successor_with_a_hung_disk_is_skipped() {
     for seed in 160..170 {
         let (mut group, old, first) = about_to_hand_over(seed);
-        // It cannot write down its vote for itself.
+        // It cannot sync the vote for itself.
         group.slow.insert(first, HANGS);
         group.ticks(60);
         let next = group.leader().unwrap();
@@ -214,10 +215,10 @@ fn a_successor_whose_disk_hangs_as_well_is_followed_by_another() {
 }
 
 #[test]
-fn a_successor_that_does_not_hear_of_it_is_followed_by_another_at_the_next_election() {
+fn unreachable_successor_is_skipped() {
     for seed in 170..180 {
         let (mut group, old, first) = about_to_hand_over(seed);
-        // It is heard, and hears nothing of its leader.
+        // Only its uplink works.
         group.cut.insert((old, first));
         group.ticks(60);
         let next = group.leader().unwrap();
@@ -227,9 +228,10 @@ fn a_successor_that_does_not_hear_of_it_is_followed_by_another_at_the_next_elect
     }
 }
 
-/// What a follower does not acknowledge is bounded: it gets no more until it does, and costs the others nothing.
+/// The unacknowledged messages to a follower are bounded: it gets no more, and the others are not
+/// delayed.
 #[test]
-fn a_follower_that_acknowledges_nothing_is_sent_no_more_than_may_be_on_its_way() {
+fn unacknowledged_messages_are_bounded() {
     let settings = Settings {
         inflight_max: 4,
         ..Settings::default()
@@ -239,7 +241,7 @@ fn a_follower_that_acknowledges_nothing_is_sent_no_more_than_may_be_on_its_way()
     group.ticks(20);
     let leader = group.leader().unwrap();
     let slow = if leader == 1 { 2 } else { 1 };
-    let before = group.members[&slow].twin.last();
+    let before = group.members[&slow].memory_log.last();
     group.cut.insert((slow, leader));
     for _ in 0..20 {
         group.commit(1);
@@ -247,6 +249,6 @@ fn a_follower_that_acknowledges_nothing_is_sent_no_more_than_may_be_on_its_way()
     group.ticks(20);
     assert_eq!(group.leader(), Some(leader));
     assert!(group.status(leader).last >= before + 20);
-    assert_eq!(group.members[&slow].twin.last(), before + 4);
+    assert_eq!(group.members[&slow].memory_log.last(), before + 4);
     group.settle();
 }

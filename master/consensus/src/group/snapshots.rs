@@ -1,9 +1,9 @@
-//! A follower that is too far behind gets the state itself.
+//! Snapshots for followers that lag too far.
 
 use super::*;
 use crate::core::PeerState;
 
-/// A follower that slept through what was compacted, and a state of about a megabyte.
+/// A follower that was down during a compaction, and a state of about a megabyte.
 fn far_behind(seed: u64) -> (Group, u64, u64) {
     let settings = Settings {
         chunk_bytes: 8 << 10,
@@ -19,7 +19,7 @@ fn far_behind(seed: u64) -> (Group, u64, u64) {
     let leader = group.elect();
     group.ticks(5);
     let follower = if leader == 1 { 2 } else { 1 };
-    group.fall(follower);
+    group.power_off(follower);
     for _ in 0..100 {
         let (ticket, _) = group.propose_large(leader, 10 << 10).unwrap();
         group.pump(leader);
@@ -29,11 +29,11 @@ fn far_behind(seed: u64) -> (Group, u64, u64) {
     (group, leader, follower)
 }
 
-/// The same when so many ticks have at most passed and the follower has more than so many bytes of it.
+/// The same, once the follower has more than this many bytes of the snapshot, within `ticks`.
 fn under_way(seed: u64, bytes: u64, ticks: u64) -> (Group, u64, u64) {
     let (mut group, leader, follower) = far_behind(seed);
     group.start(follower);
-    group.weather.delay = 2;
+    group.faults.delay = 2;
     group.until("a part of it", ticks, |group| {
         sent(group, leader, follower).is_some_and(|sent| sent > bytes)
     });
@@ -48,17 +48,17 @@ fn sent(group: &Group, leader: u64, follower: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_follower_far_behind_gets_a_snapshot_in_pieces() {
+fn lagging_follower_gets_a_snapshot_in_chunks() {
     let (mut group, _, follower) = under_way(31, 100_000, 60);
     group.until("all of it", 400, |group| {
         group.status(follower).applied >= 100
     });
     group.settle();
-    assert!(group.members[&follower].twin.disk().snapshot.index > 50);
+    assert!(group.members[&follower].memory_log.disk().snapshot.index > 50);
 }
 
 #[test]
-fn a_lost_connection_in_the_middle_of_a_snapshot_costs_only_what_was_on_its_way() {
+fn lost_connection_resumes_the_snapshot() {
     let (mut group, leader, follower) = under_way(32, 500_000, 400);
     let before = sent(&group, leader, follower).unwrap();
     group.isolate(&[follower]);
@@ -75,9 +75,10 @@ fn a_lost_connection_in_the_middle_of_a_snapshot_costs_only_what_was_on_its_way(
     group.settle();
 }
 
-/// Found by a rehearsal of a group (seed 263): a leader that had no way to the follower took its next turn at once, and never another.
+/// Regression (simulation seed 263): a leader without a link to the follower took turns in an
+/// endless loop.
 #[test]
-fn a_follower_that_cannot_be_reached_is_sent_to_once_a_tick() {
+fn unreachable_follower_gets_one_attempt_per_tick() {
     let (mut group, leader, _) = under_way(45, 100_000, 60);
     let replica = group.replica(leader);
     for _ in 0..3 {
@@ -94,9 +95,9 @@ fn a_follower_that_cannot_be_reached_is_sent_to_once_a_tick() {
 }
 
 #[test]
-fn a_snapshot_that_stands_still_is_given_up_and_goes_on_where_it_was() {
+fn stalled_snapshot_resumes_where_it_was() {
     let (mut group, leader, follower) = under_way(33, 500_000, 400);
-    // Longer than the transfer's patience: raft is told that it failed, and does not wait for ever.
+    // Longer than the transfer's time limit: raft learns of the failure and does not wait forever.
     group.isolate(&[follower]);
     group.ticks(group.settings.transfer_ticks_max + 10);
     assert_eq!(
@@ -116,20 +117,20 @@ fn a_snapshot_that_stands_still_is_given_up_and_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_new_leader_goes_on_with_the_same_snapshot_or_sends_its_own() {
+fn new_leader_continues_the_snapshot() {
     for seed in 34..44 {
         let (mut group, leader, _) = under_way(seed, 300_000, 400);
-        group.fall(leader);
+        group.power_off(leader);
         group.ticks(100);
         group.settle();
     }
 }
 
 #[test]
-fn a_follower_that_falls_while_it_takes_a_snapshot_begins_again() {
+fn crashed_follower_restarts_the_snapshot() {
     let (mut group, leader, follower) = far_behind(45);
     group.start(follower);
-    group.weather.delay = 2;
+    group.faults.delay = 2;
     for bytes in [100_000, 300_000, 600_000] {
         group.until("a part of it", 600, |group| {
             sent(group, leader, follower).is_some_and(|sent| sent > bytes)
@@ -140,9 +141,9 @@ fn a_follower_that_falls_while_it_takes_a_snapshot_begins_again() {
 }
 
 #[test]
-fn a_lossy_network_delivers_a_snapshot_all_the_same() {
+fn snapshot_survives_a_lossy_network() {
     let (mut group, leader, follower) = far_behind(46);
-    group.weather = Weather {
+    group.faults = Faults {
         loss: 20,
         twice: 20,
         delay: 4,

@@ -1,7 +1,7 @@
-//! A member's disk: one piece of work at a time, away from its thread.
+//! A member's disk: one operation at a time, off the actor's thread.
 //!
-//! The store itself travels with the work and comes back with the result, so that two pieces at once cannot be written by mistake. Any
-//! error ends the member.
+//! The store moves with the operation and returns with its result, so that two cannot run at once.
+//! Any error ends the member.
 
 use runtime::prelude::*;
 
@@ -9,7 +9,7 @@ use super::{Member, Phase, Replicated};
 use crate::log::{LogError, LogStore};
 
 impl<M: Replicated> Member<M> {
-    /// Does this with the log and goes on with what came of it. The log must be here.
+    /// Runs an operation on the log, then continues with its result. The store must be present.
     pub(super) fn on_disk<T: Send + 'static>(
         &mut self,
         ctx: &mut Context<Self>,
@@ -17,9 +17,9 @@ impl<M: Replicated> Member<M> {
         then: impl FnOnce(&mut Self, T, &mut Context<Self>) + 'static,
     ) {
         let Some(mut store) = self.store.take() else {
-            return self.fail("the log was written twice at once", ctx);
+            return self.fail("two operations on the log at once", ctx);
         };
-        // To ask costs as much as a small write.
+        // Measuring costs as much as a small write, so once a tick.
         let measure = std::mem::replace(&mut self.disk_measured, self.ticks) != self.ticks;
         let worked = ctx.node().blocking(move || {
             let result = work(&mut *store);
@@ -27,8 +27,8 @@ impl<M: Replicated> Member<M> {
             (store, result, bytes)
         });
         ctx.then(worked, move |member, worked, ctx| match worked {
-            // Its log is closed with it.
-            _ if matches!(member.phase, Phase::Over) => {}
+            // The member has ended; dropping the store closes its log.
+            _ if matches!(member.phase, Phase::Ended) => {}
             Ok((store, Ok(value), bytes)) => {
                 member.store = Some(store);
                 member.disk_bytes = bytes.unwrap_or(member.disk_bytes);

@@ -1,8 +1,9 @@
-//! What a group's machine holds, for an operator who keeps it in a file: `meros registry dump | restore`.
+//! Dumps of a group's state, for `meros registry dump | restore`.
 //!
-//! Heard from operators only. A member that runs keeps what it held when it was asked ([`TakeDump`]) for as long as that is read piece by
-//! piece ([`ReadDump`]); one at a time, and not for long. Of a master that is stopped, [`replayed`] makes the same of its log. A dump
-//! holds the machine alone, not the seats and votes of the group it was taken from: [`beginning`] adds those of a group of one.
+//! Accepted from operators only. A running member takes a copy ([`TakeDump`]) and holds it while it
+//! is read in chunks ([`ReadDump`]): one copy at a time, with a time limit. For a stopped master,
+//! [`replayed`] makes the same from its log. A dump contains the machine alone, not the addresses
+//! and votes of its group; [`beginning`] adds those of a group of one.
 
 use std::collections::BTreeMap;
 
@@ -13,67 +14,68 @@ use runtime::prelude::*;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
-use super::charter::Chartered;
+use super::address_book::AddressBook;
 use super::handle::{MemberHandle, ProposeError};
-use super::roster::Roster;
-use super::settings::Wish;
+use super::metadata::GroupMachine;
+use super::settings::AdminRequest;
 use super::{Member, Replicated};
 use crate::dump::Replayed;
 use crate::log::{Entry, Snapshot};
 use crate::machine::{CannotRestore, StateMachine};
 use crate::replica;
 
-/// Bytes in one piece at most.
+/// The largest chunk in bytes.
 pub const PIECE_BYTES: usize = 1 << 20;
-/// A dump that nobody has read for so many ticks is let go.
-const KEEP_TICKS: u64 = 1_000;
+/// Ticks without a read after which a dump is discarded.
+const RETENTION_TICKS: u64 = 1_000;
 
-/// Keep what you hold now, so that it can be read.
+/// Takes a copy of the machine's present state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeDump {
-    /// As it is at this member, which may lack what the others have decided. Otherwise nothing is missing that anybody was told of before.
+    /// Whether the local state is enough, which may lack committed operations. Otherwise the dump
+    /// includes everything acknowledged before this request.
     pub stale: bool,
 }
 
-/// What is kept.
+/// The dump that was taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpTaken {
-    /// What it is asked for by.
+    /// Its number for [`ReadDump`].
     pub number: u64,
     /// The group.
     pub group: u64,
-    /// The last index that is in it.
+    /// The last index that it contains.
     pub index: u64,
     /// The member's term.
     pub term: u64,
-    /// The masters, for people to read.
+    /// The masters, in readable format.
     pub names: String,
-    /// The content's length.
+    /// The content's length in bytes.
     pub bytes: u64,
 }
 
-/// A piece of the dump, please.
+/// Requests a chunk of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadDump {
-    /// Which: see [`DumpTaken`].
+    /// The number from [`DumpTaken`].
     pub number: u64,
-    /// From which byte on.
+    /// The first byte.
     pub offset: u64,
 }
 
-/// A piece of the dump.
+/// A chunk of a dump.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpPiece {
-    /// At most [`PIECE_BYTES`]; none behind the end.
+    /// At most [`PIECE_BYTES`]; empty at the end.
     #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 
-/// Why there is no dump, or no piece of it. Ask another member, or this one again.
+/// Why there is no dump or no chunk. Ask another member, or this one again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct NoDump {
-    /// For people to read.
+    /// In readable format.
     pub reason: String,
 }
 
@@ -82,62 +84,63 @@ remote! {
     ReadDump = "consensus/read_dump" v1 -> Result<DumpPiece, NoDump>
 }
 
-/// What a member keeps to be read.
-pub(super) struct Kept {
+/// The copy that a member holds for reading.
+pub(super) struct RetainedDump {
     number: u64,
     content: Bytes,
-    /// The tick at which it is let go.
+    /// The tick at which it is discarded.
     until: u64,
 }
 
-impl Kept {
+impl RetainedDump {
     pub fn is_stale(&self, ticks: u64) -> bool {
         ticks >= self.until
     }
 }
 
-/// The masters of a roster, as a dump names them.
-fn names(roster: &Roster) -> String {
-    let seats = roster.seats.iter();
-    let names: Vec<String> = seats
-        .map(|(id, seat)| format!("{id}={}", seat.address))
+/// The masters of an address book, in readable format.
+fn names(address_book: &AddressBook) -> String {
+    let entries = address_book.entries.iter();
+    let names: Vec<String> = entries
+        .map(|(id, member)| format!("{id}={}", member.address))
         .collect();
     names.join(" ")
 }
 
-/// What a member's log holds; the machine is as it begins. For [`dump::take`](crate::dump::take).
+/// Replays a stopped member's log on a machine in its initial state. For
+/// [`dump::take`](crate::dump::take).
 pub fn replayed<M: StateMachine>(
     machine: M,
     snapshot: &Snapshot,
     entries: &[Entry],
 ) -> Result<Replayed, String> {
-    let chartered = Chartered::new(Roster::default(), machine);
-    let chartered =
-        replica::replay(chartered, snapshot, entries).map_err(|error| error.to_string())?;
-    let content = chartered.machine.snapshot();
+    let group = GroupMachine::new(AddressBook::default(), machine);
+    let group = replica::replay(group, snapshot, entries).map_err(|error| error.to_string())?;
+    let content = group.machine.snapshot();
     Ok(Replayed {
         content: content.map_err(|garbled| garbled.to_string())?,
-        names: names(&chartered.roster).into(),
+        names: names(&group.address_book).into(),
     })
 }
 
-/// What the only member of a new group begins with: this content, and no seat yet, for the member takes its own when it leads. The
-/// machine is as it begins. For [`dump::restore`](crate::dump::restore).
+/// The initial snapshot of the only member of a new group: this content and no address, because the
+/// member registers its own as leader. The machine is in its initial state. For
+/// [`dump::restore`](crate::dump::restore).
 pub fn beginning<M: StateMachine>(
     mut machine: M,
     content: &[u8],
     id: u64,
 ) -> Result<Bytes, CannotRestore> {
     machine.restore(content)?;
-    let roster = Roster {
+    let address_book = AddressBook {
         highest: id,
-        seats: BTreeMap::new(),
+        entries: BTreeMap::new(),
     };
-    let content = replica::content(&Chartered::new(roster, machine));
+    let content = replica::content(&GroupMachine::new(address_book, machine));
     content.map_err(|Garbled { reason }| CannotRestore { reason })
 }
 
-/// The content, and what is said of it; its number is drawn later.
+/// Takes the copy. The caller assigns its number.
 async fn take<M: Replicated>(
     member: MemberHandle<M>,
     stale: bool,
@@ -145,16 +148,16 @@ async fn take<M: Replicated>(
     if !stale {
         member.read(|_| ()).await?;
     }
-    // What is looked at after the read is as new or newer.
-    let (index, content) = member.peek(StateMachine::snapshot).await?;
+    // The state after the read is at least as new as the read.
+    let (index, content) = member.read_local(StateMachine::snapshot).await?;
     let content = content.map_err(|Garbled { reason }| ProposeError::Refused { reason })?;
     let status = member.status().await?;
     let taken = DumpTaken {
         number: 0,
         group: status.identity.map_or(0, |identity| identity.group),
         index,
-        term: status.now().map_or(0, |now| now.term),
-        names: names(&status.roster),
+        term: status.role_now().map_or(0, |now| now.term),
+        names: names(&status.address_book),
         bytes: content.len() as u64,
     };
     Ok((taken, content))
@@ -165,7 +168,7 @@ impl<M: Replicated> Handler<TakeDump> for Member<M> {
 
     fn handle(&mut self, TakeDump { stale }: TakeDump, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        if let Err(reason) = self.may(Wish::Read, ctx) {
+        if let Err(reason) = self.authorize(AdminRequest::ReadContent, ctx) {
             promise.answer(Err(NoDump { reason }));
             return reply;
         }
@@ -189,9 +192,9 @@ impl<M: Replicated> Handler<ReadDump> for Member<M> {
     type Result = Result<DumpPiece, NoDump>;
 
     fn handle(&mut self, wanted: ReadDump, ctx: &mut Context<Self>) -> Self::Result {
-        let may = self.may(Wish::Read, ctx);
-        may.map_err(|reason| NoDump { reason })?;
-        let until = self.ticks + KEEP_TICKS;
+        let authorized = self.authorize(AdminRequest::ReadContent, ctx);
+        authorized.map_err(|reason| NoDump { reason })?;
+        let until = self.ticks + RETENTION_TICKS;
         let kept = self.dump.as_mut();
         let Some(kept) = kept.filter(|kept| kept.number == wanted.number) else {
             let reason = "this dump is not kept any more: another one was taken, or it was not read for too long".to_owned();
@@ -209,8 +212,8 @@ impl<M: Replicated> Handler<ReadDump> for Member<M> {
 impl<M: Replicated> Member<M> {
     fn keep(&mut self, taken: DumpTaken, content: Bytes) -> DumpTaken {
         let number = self.rng.random();
-        let until = self.ticks + KEEP_TICKS;
-        self.dump = Some(Kept {
+        let until = self.ticks + RETENTION_TICKS;
+        self.dump = Some(RetainedDump {
             number,
             content,
             until,

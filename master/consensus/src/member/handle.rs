@@ -1,7 +1,8 @@
-//! What a member's own node says to it: propose, read, change the group, watch who leads.
+//! The handle by which a member's own node uses it: propose, read, change the group, watch the
+//! leadership.
 //!
-//! A [`Member`](super::Member) is only ever reached through its [`MemberHandle`], which any number of actors may hold. Every question
-//! gets an end: the replica gives one to each proposal and read that it took in, and one that fell with the actor ends with it.
+//! Any number of actors may hold a [`MemberHandle`]. Every request ends: the replica ends each
+//! accepted proposal and read, and the end of the actor ends the rest.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -10,71 +11,74 @@ use std::sync::{Arc, OnceLock};
 use runtime::NodeId;
 use runtime::prelude::*;
 
-use super::roster::{Roster, RosterChange, is_member};
+use super::address_book::{AddressBook, AddressChange, is_member};
 use super::{Member, Replicated};
 use crate::core::{self, MembershipChange, RoleNow};
 use crate::log::{Identity, Members};
 
-/// Who leads, as far as it is known here.
+/// The leader, as far as this member knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Its raft id.
     pub id: u64,
-    /// Where it is reached.
+    /// Its address.
     pub address: Option<String>,
-    /// The node it lives on, once this one is linked to it.
+    /// Its node, once this one is linked to it.
     pub node: Option<NodeId>,
 }
 
-/// Who leads in which term, and what this member is. Whoever is told that this member leads must [`read`](MemberHandle::read) before it
-/// acts: the read waits until everything of earlier terms is applied here.
+/// The leader, the term, and this member's role. A member that becomes leader must
+/// [`read`](MemberHandle::read) before it acts: the read waits until all entries of earlier terms
+/// are applied here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leadership {
-    /// What this member is.
+    /// This member's role.
     pub role: core::Role,
     /// The term.
     pub term: u64,
-    /// Who leads.
+    /// The leader.
     pub leader: Option<Leader>,
-    /// Set once this member has ended: why. Nothing follows after that.
+    /// Why this member has ended, if it has. It is the last notification.
     pub ended: Option<String>,
 }
 
 impl Leadership {
-    /// Whether this member leads.
+    /// Whether this member is the leader.
     pub fn leads(&self) -> bool {
         self.role == core::Role::Leader && self.ended.is_none()
     }
 }
 
-/// Why there is no answer. Each is another thing to do.
+/// Why a request failed. Each variant asks for another reaction of the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProposeError {
-    /// Another member leads, or none does: ask there, or later. Nothing was done.
+    /// Another member leads, or none: ask that one, or retry later. Nothing was done.
     #[error("this master does not lead; {}", match leader {
         Some(leader) => format!("master {} does{}", leader.id, leader.address.as_ref().map_or(String::new(), |at| format!(", at {at}"))),
         None => "no leader is known".to_owned(),
     })]
     NotLeader {
-        /// Who does.
+        /// The leader, if known.
         leader: Option<Leader>,
     },
-    /// Not just now: try again after a while. Nothing was done.
+    /// Temporarily impossible: retry later. Nothing was done.
     #[error("{reason}")]
     Busy {
-        /// What it waits for.
+        /// The cause.
         reason: String,
     },
-    /// It will never be done as it is. Nothing was done.
+    /// Rejected permanently. Nothing was done.
     #[error("{reason}")]
     Refused {
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// Leadership was lost before it was committed, and it never will be. Nothing was done.
+    /// Leadership was lost before the commit, and the entry will never be committed. Nothing was
+    /// done.
     #[error("leadership was lost, and the proposal with it")]
     Lost,
-    /// Leadership was lost or the disk failed, and it may have been done or may still be: read the state where the next leader is.
+    /// Leadership was lost or the disk failed, and the operation may still be committed: read the
+    /// state at the next leader.
     #[error("it is not known whether it was done")]
     Unknown,
     /// This member has ended. Nothing was done.
@@ -85,130 +89,130 @@ pub enum ProposeError {
     },
 }
 
-/// What a member has done since it started.
+/// Counters of a member since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Proposals that were taken in.
+    /// Accepted proposals.
     pub proposals: u64,
-    /// Proposals that were not, for whatever reason.
+    /// Rejected proposals.
     pub refused: u64,
-    /// Synced writes of the log: proposals that share one are a group commit.
+    /// Synced writes of the log. Several proposals in one write are a group commit.
     pub writes: u64,
-    /// Snapshots of its own that were kept.
+    /// Own snapshots that were stored.
     pub snapshots: u64,
     /// Packets sent to peers.
     pub sent: u64,
-    /// Packets that were dropped since the peer is not linked or its link is full.
+    /// Packets that were dropped because the peer was not linked or its link was full.
     pub dropped: u64,
-    /// Packets heard that were not believed.
-    pub unbelieved: u64,
+    /// Received packets that failed validation.
+    pub rejected_packets: u64,
 }
 
-/// How a member stands, for whoever operates the group.
+/// A member's status, for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// Whose directory it is; none while it has no seat.
+    /// The identity of its directory; none before its admission.
     pub identity: Option<Identity>,
-    /// What it waits for: while it has no seat for one, and with a seat for its disk, if that hangs.
+    /// The reason why it waits: before its admission, or while its disk hangs.
     pub waiting: Option<String>,
-    /// Raft's view; none while it has no seat.
-    pub seat: Option<core::Status>,
-    /// Who sits where.
-    pub roster: Roster,
-    /// The form in which operations are proposed; 0 while it has no seat.
-    pub form: u16,
+    /// Raft's status; none before its admission.
+    pub raft: Option<core::Status>,
+    /// The members' addresses.
+    pub address_book: AddressBook,
+    /// The format in which operations are proposed; 0 before its admission.
+    pub format: u16,
     /// Bytes on the disk.
     pub disk_bytes: u64,
-    /// What it has done.
+    /// Its counters.
     pub counts: Counts,
 }
 
 impl MemberStatus {
-    /// Its role, the leader and the term; none while it has no seat.
-    pub fn now(&self) -> Option<RoleNow> {
-        self.seat.as_ref().map(|raft| raft.now)
+    /// Its role, the leader and the term; none before its admission.
+    pub fn role_now(&self) -> Option<RoleNow> {
+        self.raft.as_ref().map(|raft| raft.now)
     }
 
-    /// Where the other members are reached, also those that only listen.
+    /// The addresses of the other members, learners included.
     pub fn others(&self) -> BTreeSet<String> {
-        let Some(raft) = &self.seat else {
+        let Some(raft) = &self.raft else {
             return BTreeSet::new();
         };
         let all = raft.members.voters.iter().chain(&raft.members.learners);
         let others = all.filter(|id| **id != raft.id);
-        let addresses = others.filter_map(|id| self.roster.address(*id));
+        let addresses = others.filter_map(|id| self.address_book.address(*id));
         addresses.map(str::to_owned).collect()
     }
 }
 
-/// Apply this once a majority has it.
+/// Proposes an operation.
 pub(super) struct Propose<M: Replicated>(pub M::Operation);
 
 impl<M: Replicated> Message for Propose<M> {
     type Result = Result<M::Answer, ProposeError>;
 }
 
-pub(super) type Look<M, R> = Box<dyn FnOnce(&M) -> R + Send>;
+pub(super) type ReadFn<M, R> = Box<dyn FnOnce(&M) -> R + Send>;
 
-/// Look at the machine once it is as new as this question.
-pub(super) struct Read<M, R>(pub Look<M, R>);
+/// Reads the machine once it contains everything committed before this request.
+pub(super) struct Read<M, R>(pub ReadFn<M, R>);
 
 impl<M: 'static, R: 'static> Message for Read<M, R> {
     type Result = Result<R, ProposeError>;
 }
 
-/// Look at the machine as it is.
-pub(super) struct Peek<M, R>(pub Look<M, R>);
+/// Reads the machine in its present state.
+pub(super) struct ReadLocal<M, R>(pub ReadFn<M, R>);
 
-impl<M: 'static, R: 'static> Message for Peek<M, R> {
+impl<M: 'static, R: 'static> Message for ReadLocal<M, R> {
     type Result = Result<(u64, R), ProposeError>;
 }
 
-/// Change the members.
+/// Changes the members.
 pub(super) struct Change(pub MembershipChange);
 
 impl Message for Change {
     type Result = Result<Members, ProposeError>;
 }
 
-/// Change the seats.
-pub(super) struct Reseat(pub RosterChange);
+/// Changes the address book.
+pub(super) struct ChangeAddress(pub AddressChange);
 
-impl Message for Reseat {
+impl Message for ChangeAddress {
     type Result = Result<u64, ProposeError>;
 }
 
-/// Let this one lead.
+/// Transfers the leadership to this member.
 pub(super) struct Transfer(pub u64);
 
 impl Message for Transfer {
     type Result = Result<(), ProposeError>;
 }
 
-/// How do you stand?
-pub(super) struct Standing;
+/// Requests the status.
+pub(super) struct GetStatus;
 
-impl Message for Standing {
+impl Message for GetStatus {
     type Result = MemberStatus;
 }
 
 pub(super) type Watcher = Box<dyn FnMut(&Leadership) -> bool + Send>;
 
-/// Tell of every change of leadership.
+/// Subscribes to changes of leadership.
 pub(super) struct Watch(pub Watcher);
 
 impl Message for Watch {
     type Result = ();
 }
 
-/// Hand over the leadership and end.
+/// Hands over the leadership and ends.
 pub(super) struct Retire;
 
 impl Message for Retire {
     type Result = ();
 }
 
-/// Reaches a member from its own node. Clones reach the same one.
+/// Reaches a member from its own node. Clones reach the same member.
 pub struct MemberHandle<M: Replicated> {
     pub(super) member: Handle<Member<M>>,
     pub(super) ended: Arc<OnceLock<String>>,
@@ -224,8 +228,9 @@ impl<M: Replicated> Clone for MemberHandle<M> {
 }
 
 impl<M: Replicated> MemberHandle<M> {
-    /// Proposes an operation, and answers what the machine said once it is on the disks of a majority and applied here. Proposals take
-    /// effect in the order of these calls. Dropping the future does not take it back.
+    /// Proposes an operation. Returns the machine's answer once the operation is synced by a
+    /// majority and applied here. Operations take effect in the order of these calls. Dropping the
+    /// future does not cancel the proposal.
     pub fn propose(
         &self,
         operation: M::Operation,
@@ -233,28 +238,30 @@ impl<M: Replicated> MemberHandle<M> {
         self.ask(Propose(operation))
     }
 
-    /// Looks at the machine once everything is applied that anybody was told of before now: a linearizable read, also at a follower.
+    /// Reads the machine once everything is applied that was acknowledged to any client before this
+    /// call: a linearizable read, also at a follower.
     pub fn read<R, L>(
         &self,
-        look: L,
+        read: L,
     ) -> impl Future<Output = Result<R, ProposeError>> + Send + use<M, R, L>
     where
         R: Send + 'static,
         L: FnOnce(&M) -> R + Send + 'static,
     {
-        self.ask(Read(Box::new(look)))
+        self.ask(Read(Box::new(read)))
     }
 
-    /// Looks at the machine as it is here, which may be old, and says which index was applied last.
-    pub fn peek<R, L>(
+    /// Reads the machine's present local state, which may be old. Returns the last applied index
+    /// with it.
+    pub fn read_local<R, L>(
         &self,
-        look: L,
+        read: L,
     ) -> impl Future<Output = Result<(u64, R), ProposeError>> + Send + use<M, R, L>
     where
         R: Send + 'static,
         L: FnOnce(&M) -> R + Send + 'static,
     {
-        self.ask(Peek(Box::new(look)))
+        self.ask(ReadLocal(Box::new(read)))
     }
 
     /// Makes one change of the members, by their numbers.
@@ -265,17 +272,18 @@ impl<M: Replicated> MemberHandle<M> {
         self.ask(Change(change))
     }
 
-    /// Gives a number to whoever starts at this address with an empty directory, as a member that listens. It may be said again. The
-    /// directory takes its seat when it asks; promote it when it has caught up.
+    /// Adds a learner: reserves a number for the master that starts at this address with an empty
+    /// directory. Idempotent. The directory takes the number when it asks for admission; promote it
+    /// once it has caught up.
     pub fn add(
         &self,
         address: &str,
     ) -> impl Future<Output = Result<u64, ProposeError>> + Send + use<M> {
         let (address, handle) = (address.to_owned(), self.clone());
-        let seat = self.ask(Reseat(RosterChange::Reserve { address }));
+        let reserved = self.ask(ChangeAddress(AddressChange::Reserve { address }));
         async move {
-            let id = seat.await?;
-            let members = handle.status().await?.seat.map(|raft| raft.members);
+            let id = reserved.await?;
+            let members = handle.status().await?.raft.map(|raft| raft.members);
             if members.is_some_and(|members| members.learners.contains(&id)) {
                 return Ok(id);
             }
@@ -284,8 +292,8 @@ impl<M: Replicated> MemberHandle<M> {
         }
     }
 
-    /// A member belongs to the group no more, and neither does its seat. Its number is never given again. A seat that was only reserved
-    /// is given up.
+    /// Removes a member and its address. Its number is never reused. A reservation that no
+    /// directory has taken is cancelled.
     pub fn remove(
         &self,
         id: u64,
@@ -293,13 +301,14 @@ impl<M: Replicated> MemberHandle<M> {
         let handle = self.clone();
         async move {
             let status = handle.status().await?;
-            let members = status.seat.map(|raft| raft.members).unwrap_or_default();
-            let reserved = status.roster.seats.contains_key(&id) && !is_member(&members, id);
+            let members = status.raft.map(|raft| raft.members).unwrap_or_default();
+            let reserved =
+                status.address_book.entries.contains_key(&id) && !is_member(&members, id);
             if !reserved {
                 handle.change(MembershipChange::Remove(id)).await?;
             }
-            // The leader clears what a member leaves behind in any case; this is only sooner.
-            let cleared = handle.ask(Reseat(RosterChange::Clear { id })).await;
+            // The leader clears addresses of removed members anyway; this is only sooner.
+            let cleared = handle.ask(ChangeAddress(AddressChange::Clear { id })).await;
             match reserved {
                 true => cleared.map(drop),
                 false => Ok(()),
@@ -307,7 +316,7 @@ impl<M: Replicated> MemberHandle<M> {
         }
     }
 
-    /// Lets a learner vote in the place of a voter, who is a member no more: both or neither.
+    /// Makes a learner a voter and removes a voter, in one atomic change.
     ///
     /// # Errors
     /// As [`change`](Self::change).
@@ -321,13 +330,17 @@ impl<M: Replicated> MemberHandle<M> {
             let (promote, remove) = (vec![new], vec![old]);
             let swap = MembershipChange::Swap { promote, remove };
             handle.change(swap).await?;
-            // As after a removal; while the change still goes on it is refused, and the leader does it.
-            let _ = handle.ask(Reseat(RosterChange::Clear { id: old })).await;
+            // As after a removal. It is refused while the change is in progress; the leader does it
+            // later.
+            let _ = handle
+                .ask(ChangeAddress(AddressChange::Clear { id: old }))
+                .await;
             Ok(())
         }
     }
 
-    /// Hands the leadership to this member. `Ok` says that it has begun; [`watch`](Self::watch) tells how it went.
+    /// Starts to hand the leadership to this member. `Ok` means started; [`watch`](Self::watch)
+    /// reports the result.
     pub fn transfer(
         &self,
         to: u64,
@@ -335,32 +348,34 @@ impl<M: Replicated> MemberHandle<M> {
         self.ask(Transfer(to))
     }
 
-    /// How this member stands.
+    /// The status of this member.
     pub fn status(
         &self,
     ) -> impl Future<Output = Result<MemberStatus, ProposeError>> + Send + use<M> {
-        let (asked, ended) = (self.start(Standing), self.ended.clone());
-        async move { asked?.await.map_err(|_| gone(&ended)) }
+        let (asked, ended) = (self.start(GetStatus), self.ended.clone());
+        async move { asked?.await.map_err(|_| ended_error(&ended)) }
     }
 
-    /// Tells who leads now, and again whenever that changes, until it answers no. It runs inside the member: it should only pass it on.
+    /// Calls the watcher with the present leadership and after every change, until it returns
+    /// false. It runs inside the member's actor and should only forward the value.
     pub fn watch(&self, watcher: impl FnMut(&Leadership) -> bool + Send + 'static) {
-        // Whoever comes too late is told of the end.
+        // A member that has ended calls the watcher at once, with the reason.
         let mut watcher = Box::new(watcher);
         if let Some(reason) = self.ended.get() {
-            watcher(&over(reason.clone()));
+            watcher(&end_of_leadership(reason.clone()));
         } else if let Err(error) = self.member.tell(Watch(watcher)) {
-            tracing::warn!(%error, "nobody is told who leads");
+            tracing::warn!(%error, "watching the leadership failed");
         }
     }
 
-    /// Hands the leadership over if it is here, waits for what is under way, and ends. Ready when it has.
+    /// Hands over the leadership if this member has it, waits for pending requests, and ends. Ready
+    /// once it has ended.
     pub fn retire(&self) -> impl Future<Output = ()> + Send + use<M> {
         let retired = self.member.ask(Retire, Patience::WhileLinked);
         async move { drop(retired.await) }
     }
 
-    /// Why it has ended; none while it lives.
+    /// Why the member has ended; none while it runs.
     pub fn ended(&self) -> Option<String> {
         self.ended.get().cloned()
     }
@@ -398,24 +413,24 @@ impl<M: Replicated> MemberHandle<M> {
             match asked?.await {
                 Ok(answer) => answer,
                 Err(AskError::Full) => Err(ProposeError::Busy {
-                    reason: "too many questions wait for this master's log".to_owned(),
+                    reason: "too many requests wait for this master's log".to_owned(),
                 }),
-                // It fell, or was stopped, with the question in its hands.
+                // The actor panicked or was stopped with the request in its mailbox.
                 Err(_) => Err(ProposeError::Unknown),
             }
         }
     }
 }
 
-fn gone(ended: &OnceLock<String>) -> ProposeError {
+fn ended_error(ended: &OnceLock<String>) -> ProposeError {
     let reason = ended.get().cloned();
     ProposeError::Broken {
-        reason: reason.unwrap_or_else(|| "its actor is gone".to_owned()),
+        reason: reason.unwrap_or_else(|| "its actor has ended".to_owned()),
     }
 }
 
-/// What watchers are told last.
-pub(super) fn over(reason: String) -> Leadership {
+/// The last notification of the watchers.
+pub(super) fn end_of_leadership(reason: String) -> Leadership {
     Leadership {
         role: core::Role::Follower,
         term: 0,

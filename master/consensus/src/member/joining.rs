@@ -1,7 +1,8 @@
-//! A member on its way to a seat: it reads its directory, asks the others if that is empty, and begins.
+//! Startup of a member: reads its directory, asks peers for admission if it is empty, and starts.
 //!
-//! What the answers mean is decided in [`founding`](super::founding); here the questions are asked, again and again, and the verdict
-//! is carried out. What is written first is written before the directory is claimed, so that one whose writing was cut short still
+//! [`bootstrap`](super::bootstrap) interprets the answers; this module repeats the questions and
+//! carries out the decision. The initial state is written before the directory is claimed, so that
+//! an interrupted write leaves the directory empty.
 //! counts as empty.
 
 use std::collections::BTreeSet;
@@ -11,32 +12,32 @@ use rand::{Rng, SeedableRng};
 use runtime::Timestamp;
 use runtime::prelude::*;
 
-use super::charter::Chartered;
-use super::founding::{Acquaint, Acquaintance, Acquainted, First, Verdict};
-use super::turning::Running;
+use super::bootstrap::{BootstrapDecision, InitialState, Introduce, Introduced, Introductions};
+use super::metadata::GroupMachine;
+use super::turns::Running;
 use super::{Member, NAME, Part, Phase, Replicated};
 use crate::log::{Identity, Loaded, LogError, LogStore, Write};
 use crate::replica::{Replica, bootstrap};
 
-/// The others are asked again after so many ticks.
-const AGAIN_TICKS: u64 = 10;
+/// The pause between two rounds of questions, in ticks.
+const RETRY_TICKS: u64 = 10;
 
-/// A member without a seat.
+/// A member that is not admitted yet.
 pub(super) struct Joining<M> {
-    machine: Chartered<M>,
-    pub acquaintance: Acquaintance,
-    /// Drawn for this directory, as long as it is empty.
+    machine: GroupMachine<M>,
+    pub introductions: Introductions,
+    /// Random; identifies this directory while it is empty.
     mark: u64,
     asking: BTreeSet<String>,
     next: u64,
-    /// What is written now is the beginning.
+    /// The initial state is being written.
     begun: bool,
     pub waits_for: String,
 }
 
 impl<M: Replicated> Member<M> {
     pub(super) fn opened(&mut self, loaded: Loaded, ctx: &mut Context<Self>) {
-        let machine = match std::mem::replace(&mut self.phase, Phase::Over) {
+        let machine = match std::mem::replace(&mut self.phase, Phase::Ended) {
             Phase::Opening(machine) => machine,
             Phase::Joining(joining) => joining.machine,
             other => {
@@ -50,25 +51,25 @@ impl<M: Replicated> Member<M> {
                               of the group that this one was added to";
                 return self.fail(reason, ctx);
             }
-            let acquaintance = Acquaintance::new(&self.settings.address, &self.settings.initial);
+            let introductions = Introductions::new(&self.settings.address, &self.settings.initial);
             self.phase = Phase::Joining(Joining {
                 machine,
-                acquaintance,
+                introductions,
                 mark: self.rng.random_range(2..=u64::MAX),
                 asking: BTreeSet::new(),
                 next: 0,
                 begun: false,
-                waits_for: "nobody has answered yet".to_owned(),
+                waits_for: "no master has answered yet".to_owned(),
             });
-            self.ask_around(ctx);
-            return self.judge(ctx);
+            self.ask_peers(ctx);
+            return self.decide(ctx);
         };
-        let life = ctx.clock().wall();
-        match self.replica(identity, loaded, machine, life) {
+        let started = ctx.clock().wall();
+        match self.replica(identity, loaded, machine, started) {
             Ok(replica) => {
-                tracing::info!(id = identity.id, group = %format!("{:016x}", identity.group), "a member of the group");
+                tracing::info!(id = identity.id, group = %format!("{:016x}", identity.group), "starting as a member of the group");
                 self.phase = Phase::Running(Box::new(Running::new(identity, replica)));
-                self.tell_leadership(ctx);
+                self.publish_leadership(ctx);
                 self.wake(ctx);
             }
             Err(reason) => self.fail(&reason, ctx),
@@ -79,41 +80,41 @@ impl<M: Replicated> Member<M> {
         &mut self,
         identity: Identity,
         loaded: Loaded,
-        machine: Chartered<M>,
-        life: Timestamp,
+        machine: GroupMachine<M>,
+        started: Timestamp,
     ) -> Result<Part<M>, String> {
-        // Tickets of two lives must differ, also of two nodes with one seed, as rehearsals build them.
+        // Tickets of two runs must differ, also on two nodes with one seed, as in simulations.
         let last = loaded.entries.last().map_or(0, |entry| entry.index);
-        let own = life.as_nanos() ^ loaded.hard.term.rotate_left(48) ^ last.rotate_left(32);
+        let own = started.as_nanos() ^ loaded.hard.term.rotate_left(48) ^ last.rotate_left(32);
         let rng = SmallRng::seed_from_u64(self.rng.random::<u64>() ^ own);
         let (raft, policy) = (self.settings.raft.clone(), self.settings.policy.clone());
         Replica::new(raft, policy, identity, loaded, rng, machine)
             .map_err(|error| error.to_string())
     }
 
-    /// Asks everybody who may know, unless they were asked lately.
-    pub(super) fn ask_around(&mut self, ctx: &mut Context<Self>) {
+    /// Asks all candidate addresses, unless they were asked recently.
+    pub(super) fn ask_peers(&mut self, ctx: &mut Context<Self>) {
         let Phase::Joining(joining) = &mut self.phase else {
             return;
         };
         if joining.begun || self.ticks < joining.next {
             return;
         }
-        joining.next = self.ticks + AGAIN_TICKS;
-        let patience = self.settings.find_patience;
-        let asked = joining.acquaintance.to_ask();
+        joining.next = self.ticks + RETRY_TICKS;
+        let timeout = self.settings.find_timeout;
+        let asked = joining.introductions.addresses_to_ask();
         for address in asked {
             if !joining.asking.insert(address.clone()) {
                 continue;
             }
-            let question = Acquaint {
+            let question = Introduce {
                 address: self.settings.address.clone(),
                 mark: joining.mark,
             };
             let (node, at) = (ctx.node().clone(), address.clone());
             let answer = async move {
-                let pid = node.find(&at, NAME, patience).await?;
-                node.ask(&pid, question, patience).await
+                let pid = node.find(&at, NAME, timeout).await?;
+                node.ask(&pid, question, timeout).await
             };
             ctx.then(answer, move |member, answer, ctx| {
                 member.answered(address, answer, ctx);
@@ -124,7 +125,7 @@ impl<M: Replicated> Member<M> {
     fn answered(
         &mut self,
         address: String,
-        answer: Result<Acquainted, AskError>,
+        answer: Result<Introduced, AskError>,
         ctx: &mut Context<Self>,
     ) {
         let Phase::Joining(joining) = &mut self.phase else {
@@ -132,32 +133,32 @@ impl<M: Replicated> Member<M> {
         };
         joining.asking.remove(&address);
         if let Ok(answer) = answer {
-            joining.acquaintance.heard(address, answer);
-            self.judge(ctx);
+            joining.introductions.answered(address, answer);
+            self.decide(ctx);
         }
     }
 
-    fn judge(&mut self, ctx: &mut Context<Self>) {
+    fn decide(&mut self, ctx: &mut Context<Self>) {
         let Phase::Joining(joining) = &mut self.phase else {
             return;
         };
         if joining.begun {
             return;
         }
-        match joining.acquaintance.verdict() {
-            Verdict::Wait { reason } => {
+        match joining.introductions.decision() {
+            BootstrapDecision::Wait { reason } => {
                 if joining.waits_for != reason {
-                    tracing::info!(%reason, "this master has no seat in a group yet");
+                    tracing::info!(%reason, "waiting for admission to a group");
                     joining.waits_for = reason;
                 }
             }
-            Verdict::Refuse { reason } => self.fail(&reason, ctx),
-            Verdict::Begin { identity, first } => {
+            BootstrapDecision::Refuse { reason } => self.fail(&reason, ctx),
+            BootstrapDecision::Begin { identity, first } => {
                 joining.begun = true;
                 let write = match first {
-                    First::Vote(write) => Ok(write),
-                    First::Founding(members, roster) => {
-                        joining.machine.roster = roster;
+                    InitialState::Vote(write) => Ok(write),
+                    InitialState::Founding(members, address_book) => {
+                        joining.machine.address_book = address_book;
                         bootstrap(members, &joining.machine)
                     }
                 };

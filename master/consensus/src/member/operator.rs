@@ -1,159 +1,161 @@
-//! What an operator asks a member, and has it change: `meros masters list | add | remove | promote | transfer`.
+//! Operators' requests to a member: `meros masters list | add | remove | promote | transfer`.
 //!
-//! Heard from operators only. Each master tells how it stands itself, and the leader what it knows of the others; whoever lists a group asks
-//! every address of [`MasterStatus::seats`]. Changes go to the leader: another member says who that is. What the group would not survive
-//! is refused in the words of [`Unsafe`](crate::core::Unsafe), and what this operator may not do in those of the service's
-//! [`Permits`](super::Permits). The answer to a change comes when it is committed.
+//! Accepted from operators only. Each master reports its own status, and the leader also its view
+//! of the others; a client that lists a group asks every address of [`MasterStatus::members`].
+//! Changes go to the leader; another member answers with the leader's address. Unsafe changes are
+//! refused with the text of [`Unsafe`](crate::core::Unsafe), unauthorized ones with that of the
+//! service's [`Permits`](super::Permits). A change is answered once it is committed.
 
 use runtime::prelude::*;
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
 use super::handle::{MemberHandle, MemberStatus, ProposeError};
-use super::settings::{Settings, Wish};
+use super::settings::{AdminRequest, Settings};
 use super::{Member, Replicated};
 use crate::core::{self, MembershipChange};
 
-/// How do you stand?
+/// Requests the status of a master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewMaster;
 
-/// How one master stands, in its own words.
+/// The status of one master, as it reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MasterStatus {
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// Its number and its group; none while it has no seat.
+    /// Its number and its group; none before its admission.
     pub identity: Option<(u64, u64)>,
-    /// What it waits for: while it has no seat for one, and with a seat for its disk, if that hangs.
+    /// The reason why it waits: before its admission, or while its disk hangs.
     pub waiting: Option<String>,
-    /// How its log stands; none while it has no seat.
+    /// The status of its log; none before its admission.
     pub log: Option<LogStatus>,
-    /// Everybody's seat, as applied here, by number.
-    pub seats: Vec<MasterSeat>,
+    /// All members, as applied here, by number.
+    pub members: Vec<MasterEntry>,
     /// Bytes on its disk.
     pub disk_bytes: u64,
 }
 
-/// Who asks may not know how the master stands.
+/// The operator may not see the status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
 pub struct NotShown {
-    /// Why not.
+    /// The reason.
     pub reason: String,
 }
 
-/// How a master's log stands.
+/// The status of a master's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStatus {
-    /// What it is.
+    /// Its Raft role.
     pub role: core::Role,
     /// The term.
     pub term: u64,
-    /// Who leads, by number.
+    /// The leader's number.
     pub leader: Option<u64>,
     /// The last index known to be committed.
     pub committed: u64,
     /// The last index applied.
     pub applied: u64,
-    /// The oldest entry that is kept.
+    /// The oldest entry in the log.
     pub first: u64,
     /// The newest entry.
     pub last: u64,
     /// The newest snapshot's index.
     pub snapshot: u64,
-    /// To whom the leadership is being handed.
+    /// The target of a leadership transfer in progress.
     pub transferring: Option<u64>,
 }
 
-/// One master's place in the group.
+/// One member of the group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MasterSeat {
+pub struct MasterEntry {
     /// Its number.
     pub id: u64,
-    /// Where it is reached.
+    /// Its address.
     pub address: Option<String>,
-    /// Its voice.
-    pub voice: Voice,
-    /// What the leader knows of it; told by the leader alone, of the others.
+    /// Its vote.
+    pub vote: VoteRole,
+    /// The leader's view of it; only reported by the leader, for the other members.
     pub peer: Option<core::Peer>,
 }
 
-/// What a member's word counts for.
+/// Whether a member votes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Voice {
+pub enum VoteRole {
     /// It votes.
     Voter,
-    /// It listens, and may be promoted.
+    /// It does not vote, and may be promoted.
     Learner,
-    /// It votes until a change that is under way ends.
+    /// It votes until the change in progress ends.
     Outgoing,
-    /// The seat is reserved, and nobody is a member there.
+    /// The number is reserved, and not yet a member.
     None,
 }
 
-/// Change the group.
+/// Requests a change of the group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ChangeMasters {
-    /// A master that starts at this address becomes one that listens.
+    /// Adds the master that starts at this address, as a learner.
     Add {
-        /// Where it will be.
+        /// Its address.
         address: String,
     },
-    /// A master belongs to the group no more.
+    /// Removes a member.
     Remove {
         /// Its number.
         id: u64,
     },
-    /// A master that listens and has caught up votes from now on.
+    /// Makes a learner that has caught up a voter.
     Promote {
         /// Its number.
         id: u64,
     },
-    /// This master shall lead.
+    /// Transfers the leadership to this master.
     Transfer {
         /// Its number.
         id: u64,
     },
-    /// A master that listens and has caught up votes from now on in the place of one that is a member no more: one joint change, for which
-    /// a majority of those who voted and of those who will must be alive, and no fewer have to be lost before the group stops.
+    /// Makes a learner that has caught up a voter in place of a voter, which is removed. A joint
+    /// change: needs majorities of the old and of the new voters, and the fault tolerance never
+    /// drops.
     Replace {
-        /// The number of the one that leaves.
+        /// The number of the removed voter.
         old: u64,
-        /// The number of the one that votes.
+        /// The number of the new voter.
         new: u64,
     },
 }
 
-/// It is committed; of a transfer: it has begun.
+/// The change is committed; a transfer has started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MastersChanged {
-    /// Which master it was about.
+    /// The number of the master concerned.
     pub id: u64,
 }
 
 /// Why the group was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum ChangeRefused {
-    /// Ask the leader.
+    /// Ask the leader instead.
     #[error("this master does not lead; {}", leader.as_ref().map_or("no leader is known".to_owned(), |at| format!("the leader is at {at}")))]
     NotLeader {
-        /// Where it is.
+        /// Its address, if known.
         leader: Option<String>,
     },
-    /// Try again after a while.
+    /// Temporarily impossible: retry later.
     #[error("not now: {reason}")]
     NotNow {
-        /// What it waits for.
+        /// The cause.
         reason: String,
     },
-    /// It will not be done.
+    /// Rejected permanently.
     #[error("{reason}")]
     Refused {
-        /// Why not.
+        /// The cause.
         reason: String,
     },
-    /// List the masters to see whether it was done.
+    /// The result is unknown. List the masters to find out.
     #[error("it is not known whether it was done: leadership changed meanwhile")]
     Unknown,
 }
@@ -163,9 +165,9 @@ remote! {
     ChangeMasters = "consensus/change" v1 -> Result<MastersChanged, ChangeRefused>
 }
 
-/// The same for a wire.
+/// Converts the status to its wire format.
 fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
-    let log = status.seat.as_ref().map(|raft| LogStatus {
+    let log = status.raft.as_ref().map(|raft| LogStatus {
         role: raft.now.role,
         term: raft.now.term,
         leader: raft.now.leader,
@@ -179,26 +181,26 @@ fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
     MasterStatus {
         address: settings.address.clone(),
         identity: status.identity.map(|own| (own.id, own.group)),
-        seats: seats(&status),
+        members: members(&status),
         waiting: status.waiting,
         log,
         disk_bytes: status.disk_bytes,
     }
 }
 
-fn seats(status: &MemberStatus) -> Vec<MasterSeat> {
-    let (members, peers) = match &status.seat {
+fn members(status: &MemberStatus) -> Vec<MasterEntry> {
+    let (members, peers) = match &status.raft {
         Some(raft) => (raft.members.clone(), raft.peers.clone()),
         None => Default::default(),
     };
-    let voice = |id: &u64| match id {
-        id if members.voters.contains(id) => Voice::Voter,
-        id if members.voters_outgoing.contains(id) => Voice::Outgoing,
-        id if members.learners.contains(id) => Voice::Learner,
-        _ => Voice::None,
+    let vote = |id: &u64| match id {
+        id if members.voters.contains(id) => VoteRole::Voter,
+        id if members.voters_outgoing.contains(id) => VoteRole::Outgoing,
+        id if members.learners.contains(id) => VoteRole::Learner,
+        _ => VoteRole::None,
     };
-    let seated = status.roster.seats.keys();
-    let mut ids: Vec<u64> = seated
+    let listed = status.address_book.entries.keys();
+    let mut ids: Vec<u64> = listed
         .chain(&members.voters)
         .chain(&members.learners)
         .chain(&members.voters_outgoing)
@@ -206,13 +208,13 @@ fn seats(status: &MemberStatus) -> Vec<MasterSeat> {
         .collect();
     ids.sort_unstable();
     ids.dedup();
-    let seat = |id: u64| MasterSeat {
+    let member = |id: u64| MasterEntry {
         id,
-        address: status.roster.address(id).map(str::to_owned),
-        voice: voice(&id),
+        address: status.address_book.address(id).map(str::to_owned),
+        vote: vote(&id),
         peer: peers.get(&id).copied(),
     };
-    ids.into_iter().map(seat).collect()
+    ids.into_iter().map(member).collect()
 }
 
 fn refused(error: ProposeError) -> ChangeRefused {
@@ -259,8 +261,8 @@ impl<M: Replicated> Handler<ViewMaster> for Member<M> {
     type Result = Result<MasterStatus, NotShown>;
 
     fn handle(&mut self, _: ViewMaster, ctx: &mut Context<Self>) -> Self::Result {
-        let may = self.may(Wish::Look, ctx);
-        may.map_err(|reason| NotShown { reason })?;
+        let authorized = self.authorize(AdminRequest::ViewStatus, ctx);
+        authorized.map_err(|reason| NotShown { reason })?;
         Ok(status(&self.settings, self.status()))
     }
 }
@@ -270,7 +272,7 @@ impl<M: Replicated> Handler<ChangeMasters> for Member<M> {
 
     fn handle(&mut self, wanted: ChangeMasters, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
-        if let Err(reason) = self.may(Wish::Change, ctx) {
+        if let Err(reason) = self.authorize(AdminRequest::ChangeMembers, ctx) {
             promise.answer(Err(ChangeRefused::Refused { reason }));
             return reply;
         }
@@ -278,7 +280,7 @@ impl<M: Replicated> Handler<ChangeMasters> for Member<M> {
             member: ctx.handle(),
             ended: self.ended.clone(),
         };
-        tracing::info!(?wanted, "an operator changes the group");
+        tracing::info!(?wanted, "changing the group for an operator");
         ctx.then(change(member, wanted), |_, changed, _| {
             promise.answer(changed.map_err(refused));
         });
@@ -287,9 +289,16 @@ impl<M: Replicated> Handler<ChangeMasters> for Member<M> {
 }
 
 impl<M: Replicated> Member<M> {
-    /// Whether who asks, if from another node, may have this wish.
-    pub(super) fn may(&self, wish: Wish, ctx: &Context<Self>) -> Result<(), String> {
+    /// Whether the sender may make this request. Requests of this node's own actors are always
+    /// allowed.
+    pub(super) fn authorize(
+        &self,
+        request: AdminRequest,
+        ctx: &Context<Self>,
+    ) -> Result<(), String> {
         let sender = ctx.sender().map(|sender| sender.peer.node.name());
-        sender.map_or(Ok(()), |name| self.settings.permits.may(name, wish))
+        sender.map_or(Ok(()), |name| {
+            self.settings.permits.authorize(name, request)
+        })
     }
 }

@@ -1,37 +1,37 @@
-//! Where the other members are, and how they are reached now.
+//! Addresses and links of the other members.
 //!
-//! Remembers an address and a pid for each, and when one that could not be reached is looked for again: soon at first, then more
-//! and more rarely, and never all at the same moment. Pure: time is counted in ticks, chance is handed in, and whoever calls it does
-//! the looking.
+//! Holds an address and a pid for each peer, and the time of the next search for an unreachable
+//! one: exponential backoff with jitter. Pure: time is in ticks, randomness is an argument, and the
+//! caller does the search.
 
 use std::collections::BTreeMap;
 
 use rand::Rng;
 use runtime::Pid;
 
-use super::roster::Roster;
+use super::address_book::AddressBook;
 use super::settings::is_address;
 use crate::wire::MEMBERS_MAX;
 
-/// The longest pause between two attempts, in ticks.
+/// The longest pause between two searches, in ticks.
 const PAUSE_MAX: u64 = 20;
-/// Members, and those that were some.
+/// Members, and former members.
 const PEERS_MAX: usize = 4 * MEMBERS_MAX;
 
 #[derive(Debug)]
 struct Peer {
-    /// From where it says it speaks.
-    heard: Option<String>,
-    way: Way,
+    /// The address in its newest packet.
+    last_address: Option<String>,
+    link: PeerLink,
     wanted: bool,
     attempts: u32,
-    /// The newest form of operations that it reads, as it said since it was last lost.
+    /// The newest operation format that it reads, as reported since its last disconnection.
     reads: Option<u16>,
 }
 
 #[derive(Debug, PartialEq)]
-enum Way {
-    /// Not before this tick.
+enum PeerLink {
+    /// Not linked; searched for from this tick on.
     Lost(u64),
     Looking,
     Found(Pid),
@@ -49,48 +49,49 @@ impl Peers {
             return None;
         }
         Some(self.table.entry(id).or_insert(Peer {
-            heard: None,
-            way: Way::Lost(0),
+            last_address: None,
+            link: PeerLink::Lost(0),
             wanted: false,
             attempts: 0,
             reads: None,
         }))
     }
 
-    /// It spoke, from this address. One that was given up for now is looked for at once.
-    pub fn heard(&mut self, id: u64, address: &str) {
+    /// Records a packet from this address. A peer in backoff is searched for at once.
+    pub fn packet_received(&mut self, id: u64, address: &str) {
         let Some(peer) = self.peer(id).filter(|_| is_address(address)) else {
             return;
         };
-        if peer.heard.as_deref() != Some(address) {
-            peer.heard = Some(address.to_owned());
+        if peer.last_address.as_deref() != Some(address) {
+            peer.last_address = Some(address.to_owned());
         }
-        if let Way::Lost(at) = &mut peer.way {
+        if let PeerLink::Lost(at) = &mut peer.link {
             *at = 0;
         }
     }
 
-    /// From where it spoke last.
-    pub fn heard_at(&self, id: u64) -> Option<&str> {
-        self.table.get(&id)?.heard.as_deref()
+    /// The address of its newest packet.
+    pub fn sent_from(&self, id: u64) -> Option<&str> {
+        self.table.get(&id)?.last_address.as_deref()
     }
 
-    /// It reads forms of operations up to this one.
-    pub fn reads(&mut self, id: u64, form: u16) {
+    /// Records the newest operation format that it reads.
+    pub fn reads(&mut self, id: u64, format: u16) {
         if let Some(peer) = self.peer(id) {
-            peer.reads = Some(form);
+            peer.reads = Some(format);
         }
     }
 
-    /// What those read that are here, each as it said.
-    pub fn forms(&self) -> BTreeMap<u64, u16> {
+    /// The newest format of each linked peer, as reported.
+    pub fn formats(&self) -> BTreeMap<u64, u16> {
         let peers = self.table.iter();
-        let here = peers.filter(|(_, peer)| matches!(peer.way, Way::Found(_)));
+        let here = peers.filter(|(_, peer)| matches!(peer.link, PeerLink::Found(_)));
         here.filter_map(|(id, peer)| Some((*id, peer.reads?)))
             .collect()
     }
 
-    /// These are looked for, before there is anything to say: a vote that waits for a link comes too late.
+    /// Marks peers to search for before there are packets for them: a vote that waits for a link
+    /// comes too late.
     pub fn want(&mut self, ids: impl Iterator<Item = u64>) {
         for id in ids {
             if let Some(peer) = self.peer(id) {
@@ -99,79 +100,83 @@ impl Peers {
         }
     }
 
-    /// How it is reached now. If it is not, it will be looked for.
-    pub fn way_to(&mut self, id: u64) -> Option<Pid> {
+    /// The pid of a linked peer. A peer that is not linked will be searched for.
+    pub fn pid_to_send(&mut self, id: u64) -> Option<Pid> {
         let peer = self.peer(id)?;
         peer.wanted = true;
-        match &peer.way {
-            Way::Found(pid) => Some(pid.clone()),
+        match &peer.link {
+            PeerLink::Found(pid) => Some(pid.clone()),
             _ => None,
         }
     }
 
-    /// How it is reached now.
+    /// The pid of a linked peer.
     pub fn pid(&self, id: u64) -> Option<&Pid> {
-        match &self.table.get(&id)?.way {
-            Way::Found(pid) => Some(pid),
+        match &self.table.get(&id)?.link {
+            PeerLink::Found(pid) => Some(pid),
             _ => None,
         }
     }
 
-    /// Who is to be looked for now, and where.
-    pub fn due(&mut self, now: u64, roster: &Roster) -> Vec<(u64, String)> {
+    /// The peers to search for now, with their addresses.
+    pub fn due(&mut self, now: u64, address_book: &AddressBook) -> Vec<(u64, String)> {
         let mut due = Vec::new();
         for (id, peer) in &mut self.table {
-            // Where it speaks from is newer than where it was said to be.
-            let address = peer.heard.as_deref().or_else(|| roster.address(*id));
-            if let (true, Way::Lost(at), Some(address)) = (peer.wanted, &peer.way, address)
+            // The address of its own packets is newer than the one in the address book.
+            let address = peer
+                .last_address
+                .as_deref()
+                .or_else(|| address_book.address(*id));
+            if let (true, PeerLink::Lost(at), Some(address)) = (peer.wanted, &peer.link, address)
                 && *at <= now
             {
                 due.push((*id, address.to_owned()));
-                peer.way = Way::Looking;
+                peer.link = PeerLink::Looking;
             }
         }
         due
     }
 
-    /// It is here.
+    /// Records a found peer.
     pub fn found(&mut self, id: u64, pid: Pid) {
         if let Some(peer) = self.peer(id) {
-            peer.way = Way::Found(pid);
+            peer.link = PeerLink::Found(pid);
         }
     }
 
-    /// It was not found. What it said of its address may be old: the roster's counts again.
+    /// Records a failed search. The reported address may be old, so the next search uses the
+    /// address book's.
     pub fn missed(&mut self, id: u64, now: u64, rng: &mut impl Rng) {
         if let Some(peer) = self.table.get_mut(&id) {
             peer.attempts = peer.attempts.saturating_add(1);
-            peer.heard = None;
+            peer.last_address = None;
             peer.wanted = false;
-            peer.way = Way::Lost(now + pause(peer.attempts, rng));
+            peer.link = PeerLink::Lost(now + pause(peer.attempts, rng));
         }
     }
 
-    /// Whoever had this pid is gone: which member that was.
+    /// Records the end of this pid. Returns the member's id.
     pub fn lost(&mut self, pid: &Pid, now: u64, rng: &mut impl Rng) -> Option<u64> {
         let (id, peer) = self
             .table
             .iter_mut()
-            .find(|(_, peer)| matches!(&peer.way, Way::Found(known) if known == pid))?;
+            .find(|(_, peer)| matches!(&peer.link, PeerLink::Found(known) if known == pid))?;
         peer.attempts = 1;
-        peer.way = Way::Lost(now + pause(1, rng));
-        // It may come back as another version.
+        peer.link = PeerLink::Lost(now + pause(1, rng));
+        // It may return with another version.
         peer.reads = None;
         Some(*id)
     }
 
-    /// What was said was taken: it is well.
-    pub fn told(&mut self, id: u64) {
+    /// Records a successful send: resets the backoff.
+    pub fn sent_ok(&mut self, id: u64) {
         if let Some(peer) = self.table.get_mut(&id) {
             peer.attempts = 0;
         }
     }
 }
 
-/// So many ticks, half of them by chance.
+/// The pause in ticks; half of it is jitter.
 fn pause(attempts: u32, rng: &mut impl Rng) -> u64 {
     let longest = (2_u64 << attempts.min(10)).min(PAUSE_MAX);
     rng.random_range(longest / 2..=longest)
@@ -184,21 +189,21 @@ mod tests {
 
     use super::*;
 
-    fn roster() -> Roster {
-        Roster::founding(&["a".to_owned(), "b".to_owned()])
+    fn address_book() -> AddressBook {
+        AddressBook::founding(&["a".to_owned(), "b".to_owned()])
     }
 
     #[test]
-    fn one_is_looked_for_when_it_is_wanted_and_by_one_at_a_time() {
+    fn wanted_peer_has_one_search_at_a_time() {
         let mut peers = Peers::default();
-        assert!(peers.due(1, &roster()).is_empty());
-        assert_eq!(peers.way_to(2), None);
-        assert_eq!(peers.due(1, &roster()), [(2, "b".to_owned())]);
-        assert!(peers.due(1, &roster()).is_empty());
+        assert!(peers.due(1, &address_book()).is_empty());
+        assert_eq!(peers.pid_to_send(2), None);
+        assert_eq!(peers.due(1, &address_book()), [(2, "b".to_owned())]);
+        assert!(peers.due(1, &address_book()).is_empty());
     }
 
     #[test]
-    fn pauses_grow_to_their_bound_and_a_word_from_the_peer_ends_them() {
+    fn packet_ends_the_backoff() {
         let mut rng = SmallRng::seed_from_u64(1);
         for attempts in 1..100 {
             let pause = pause(attempts, &mut rng);
@@ -206,14 +211,14 @@ mod tests {
             assert!(attempts < 5 || pause >= PAUSE_MAX / 2);
         }
         let mut peers = Peers::default();
-        peers.way_to(2);
-        peers.due(1, &roster());
+        peers.pid_to_send(2);
+        peers.due(1, &address_book());
         for _ in 0..10 {
             peers.missed(2, 1, &mut rng);
         }
-        peers.way_to(2);
-        assert!(peers.due(2, &roster()).is_empty());
-        peers.heard(2, "b2");
-        assert_eq!(peers.due(2, &roster()), [(2, "b2".to_owned())]);
+        peers.pid_to_send(2);
+        assert!(peers.due(2, &address_book()).is_empty());
+        peers.packet_received(2, "b2");
+        assert_eq!(peers.due(2, &address_book()), [(2, "b2".to_owned())]);
     }
 }

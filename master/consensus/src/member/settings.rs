@@ -1,4 +1,4 @@
-//! How a member behaves: read and checked once, when it starts.
+//! Settings of a member, read and checked once at its start.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,54 +11,61 @@ use crate::wire::MEMBERS_MAX;
 /// The longest address, in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 256;
 
-/// What a member is told when it starts. The price of each choice is beside it.
+/// The settings of a member, each with its cost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where the other members reach this one.
+    /// The address at which other members reach this one.
     pub address: String,
-    /// `--initial_masters`: the addresses of the first members, the same list on each of them, in any order. Only an empty directory
-    /// looks at it. If this member's own address is not in it, the list says whom to ask for a seat in a group that lives.
+    /// `--initial_masters`: the addresses of the first members, the same list on each of them, in
+    /// any order. Only read with an empty directory. If it lacks this member's own address, it
+    /// lists the masters to ask for admission.
     pub initial: Vec<String>,
-    /// How long a tick is; all times of [`core::Settings`] count in it. Default 30 ms, so that a leader is missed after 0.3 to 0.6 s.
-    /// Less: a loaded machine causes elections. More: a longer gap.
+    /// The length of a tick, the unit of all times in [`core::Settings`]. Default 30 ms: elections
+    /// start 0.3 to 0.6 s after a leader fails. Less: a loaded machine causes elections. More: a
+    /// longer gap.
     pub tick: Duration,
-    /// How long finding a peer at its address may take. Default 2 s.
-    pub find_patience: Duration,
-    /// Raft's own.
+    /// The time limit for finding a peer at its address. Default 2 s.
+    pub find_timeout: Duration,
+    /// Raft's settings.
     pub raft: core::Settings,
-    /// When snapshots are taken, and how patient proposers are.
+    /// When snapshots are taken, and time limits of proposals.
     pub policy: Policy,
-    /// Which operators may do what. Default all everything.
+    /// The permissions of operators. Default: everything is allowed.
     pub permits: Permits,
 }
 
-/// What an operator wants of a member.
+/// A kind of request by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    /// To have what the machine holds.
-    Read,
-    /// To see how the masters stand.
-    Look,
-    /// To change who is a master, or who leads.
-    Change,
+pub enum AdminRequest {
+    /// To read the content of the machine.
+    ReadContent,
+    /// To see the status of the masters.
+    ViewStatus,
+    /// To change the members or the leader.
+    ChangeMembers,
 }
 
-/// Why the operator of this name, which its certificate has proved, may not do that, if it may not.
-type Refuses = dyn Fn(&str, Wish) -> Result<(), String> + Send + Sync;
+/// Returns why the operator of this name, from its certificate, may not make the request; `Ok` if
+/// it may.
+type Authorize = dyn Fn(&str, AdminRequest) -> Result<(), String> + Send + Sync;
 
-/// Which operators may do what.
+/// The permissions of operators.
 #[derive(Clone, Default)]
-pub struct Permits(Option<Arc<Refuses>>);
+pub struct Permits(Option<Arc<Authorize>>);
 
 impl Permits {
-    /// What this lets them.
-    pub fn asking(may: impl Fn(&str, Wish) -> Result<(), String> + Send + Sync + 'static) -> Self {
-        Self(Some(Arc::new(may)))
+    /// Permissions decided by this function.
+    pub fn new(
+        authorize: impl Fn(&str, AdminRequest) -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        Self(Some(Arc::new(authorize)))
     }
 
-    /// Whether this one may do that.
-    pub(super) fn may(&self, name: &str, wish: Wish) -> Result<(), String> {
-        self.0.as_ref().map_or(Ok(()), |may| may(name, wish))
+    /// Whether this operator may make this request.
+    pub(super) fn authorize(&self, name: &str, request: AdminRequest) -> Result<(), String> {
+        self.0
+            .as_ref()
+            .map_or(Ok(()), |authorize| authorize(name, request))
     }
 }
 
@@ -68,7 +75,7 @@ impl fmt::Debug for Permits {
     }
 }
 
-/// Two are the same if they are one.
+/// Two are equal if they share one function.
 impl PartialEq for Permits {
     fn eq(&self, other: &Self) -> bool {
         match (&self.0, &other.0) {
@@ -81,58 +88,59 @@ impl PartialEq for Permits {
 
 impl Eq for Permits {}
 
-/// A setting that cannot be used.
+/// An invalid setting.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
-    /// Of raft.
+pub enum SettingsError {
+    /// A setting of Raft.
     #[error(transparent)]
-    Raft(#[from] core::Harmful),
-    /// Of a member.
+    Raft(#[from] core::InvalidSetting),
+    /// A setting of a member.
     #[error("{field} is {found}, expected {expected}")]
     Field {
-        /// Which.
+        /// The field.
         field: &'static str,
-        /// What it holds.
+        /// Its value.
         found: String,
-        /// What would do.
+        /// The accepted values.
         expected: &'static str,
     },
 }
 
 impl Settings {
-    /// A member at this address whose group begins with these, and everything else as usual.
+    /// Settings for this address and this initial group; default values otherwise.
     pub fn new(address: impl Into<String>, initial: &[&str]) -> Self {
         Self {
             address: address.into(),
             initial: initial.iter().map(|&one| one.to_owned()).collect(),
             tick: Duration::from_millis(30),
-            find_patience: Duration::from_secs(2),
+            find_timeout: Duration::from_secs(2),
             raft: core::Settings::default(),
             policy: Policy::default(),
             permits: Permits::default(),
         }
     }
 
-    /// With ticks of this length, and elections after so many without a word of the leader.
+    /// Sets the tick length, and the number of ticks without a leader's message before an election.
     #[must_use]
-    pub fn electing(mut self, tick: Duration, election_ticks: usize) -> Self {
+    pub fn with_elections(mut self, tick: Duration, election_ticks: usize) -> Self {
         self.tick = tick;
         self.raft.election_ticks = election_ticks;
         self
     }
 
-    /// With reads answered from the leader's lease or not; see the assumption at `lease_reads` of the raft settings.
+    /// Sets whether reads are answered from the leader's lease. See the assumption at `lease_reads`
+    /// of the Raft settings.
     #[must_use]
-    pub fn reading(mut self, from_lease: bool) -> Self {
+    pub fn with_lease_reads(mut self, from_lease: bool) -> Self {
         self.raft.lease_reads = from_lease;
         self
     }
 
-    /// Whether a member can live with them.
-    pub fn check(&self) -> Result<(), Unusable> {
+    /// Checks all settings.
+    pub fn check(&self) -> Result<(), SettingsError> {
         self.raft.check()?;
         let unusable = |field, found: String, expected| {
-            Err(Unusable::Field {
+            Err(SettingsError::Field {
                 field,
                 found,
                 expected,
@@ -142,9 +150,9 @@ impl Settings {
         if self.tick < least || self.tick > most {
             return unusable("tick", format!("{:?}", self.tick), "from 1 ms to 10 s");
         }
-        if self.find_patience < self.tick {
-            let found = format!("{:?}", self.find_patience);
-            return unusable("find_patience", found, "at least a tick");
+        if self.find_timeout < self.tick {
+            let found = format!("{:?}", self.find_timeout);
+            return unusable("find_timeout", found, "at least a tick");
         }
         for address in self.initial.iter().chain([&self.address]) {
             if !is_address(address) {
@@ -167,7 +175,7 @@ impl Settings {
     }
 }
 
-/// Whether this may be an address: the transport knows what it means.
+/// Whether the length is valid for an address. The transport interprets the content.
 pub(crate) fn is_address(text: &str) -> bool {
     (1..=ADDRESS_BYTES_MAX).contains(&text.len())
 }
@@ -177,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_used_is_named_with_what_was_expected() {
+    fn invalid_settings_are_named() {
         let good = Settings::new("a:1", &["a:1", "b:1"]);
         assert_eq!(good.check(), Ok(()));
         let check = |change: fn(&mut Settings), expected: &str| {
@@ -198,7 +206,7 @@ mod tests {
             "address is \"\", expected an address of 1 to 256 bytes",
         );
         check(
-            |settings| *settings = settings.clone().electing(settings.tick, 2),
+            |settings| *settings = settings.clone().with_elections(settings.tick, 2),
             "election_ticks is 2, expected more than heartbeat_ticks, at most 10,000",
         );
         check(

@@ -1,19 +1,19 @@
-//! The stories of members on a network in memory, with disks that forget, in paused time.
+//! Tests of members on a network in memory, with crashing disks, in paused time.
 
 mod commits;
 mod failures;
-mod forms;
+mod formats;
+mod joining;
+mod network_faults;
 mod operator;
 mod real;
-mod seats;
-mod weather;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use runtime::memory::Network;
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 
 use super::*;
 use crate::core::Role as RaftRole;
@@ -21,12 +21,12 @@ use crate::group::Ledger;
 use crate::store::StoredLog;
 use crate::store::forgetful::ForgetfulLogDisk;
 
-/// All masters of a story: their disks outlive their nodes.
+/// All masters of a test. Their disks outlive their nodes.
 struct Cluster {
     network: Network,
     initial: Vec<String>,
     disks: BTreeMap<String, ForgetfulLogDisk>,
-    /// Who is of another version than the first: the newest form of operations that it reads.
+    /// The newest operation format of members of another version.
     versions: BTreeMap<String, u16>,
     nodes: BTreeMap<String, Node>,
     members: BTreeMap<String, MemberHandle<Ledger>>,
@@ -34,7 +34,7 @@ struct Cluster {
 }
 
 impl Cluster {
-    /// Founders, none of them started.
+    /// Founders, not started.
     fn of(network: Network, names: &[&str]) -> Self {
         let clock = network
             .node("spectator", Role::Operator, &[])
@@ -51,7 +51,7 @@ impl Cluster {
         }
     }
 
-    /// A group of three that has a leader.
+    /// A group of three with a leader.
     async fn three(network: Network) -> (Self, String) {
         let mut cluster = Self::of(network, &["a", "b", "c"]);
         for name in ["a", "b", "c"] {
@@ -77,13 +77,13 @@ impl Cluster {
             .node(&name, Role::Master, &[Role::Master, Role::Operator]);
         let disk = self.disks.entry(name.clone()).or_default();
         let log = Box::new(disk.open().unwrap());
-        let form = self.versions.get(&name).copied().unwrap_or(FIRST_FORM);
-        let member = start(&node, settings, log, Ledger::reading(form)).unwrap();
+        let format = self.versions.get(&name).copied().unwrap_or(FIRST_FORMAT);
+        let member = start(&node, settings, log, Ledger::reading(format)).unwrap();
         self.nodes.insert(name.clone(), node);
         self.members.insert(name, member);
     }
 
-    /// The machine loses power.
+    /// A power failure of the machine.
     async fn fall(&mut self, name: &str) {
         self.network.leave(name);
         let member = self.members.remove(name).unwrap();
@@ -105,14 +105,16 @@ impl Cluster {
         self.members[name].status().await.unwrap()
     }
 
-    /// The leader that most members know of, once it has committed something in its term.
+    /// The leader that most members know, once it has committed an entry in its term.
     async fn leader(&self) -> String {
         for _ in 0..100 {
             for name in self.members.keys() {
                 let Ok(status) = self.members[name].status().await else {
                     continue;
                 };
-                let leads = status.now().is_some_and(|now| now.role == RaftRole::Leader);
+                let leads = status
+                    .role_now()
+                    .is_some_and(|now| now.role == RaftRole::Leader);
                 if leads && self.members[name].read(|_| ()).await.is_ok() {
                     return name.clone();
                 }
@@ -135,10 +137,10 @@ impl Cluster {
         read.await.unwrap()
     }
 
-    /// As this member has it itself.
+    /// The locally applied values of this member.
     async fn applied(&self, name: &str) -> Vec<u64> {
-        let peek = self.members[name].peek(|ledger| ledger.values.clone());
-        peek.await.unwrap().1
+        let read = self.members[name].read_local(|ledger| ledger.values.clone());
+        read.await.unwrap().1
     }
 
     fn others(&self, name: &str) -> Vec<String> {
@@ -146,7 +148,7 @@ impl Cluster {
         others.cloned().collect()
     }
 
-    /// Nobody reaches this one, and it reaches nobody.
+    /// Disconnects this member from all others.
     fn isolate(&self, name: &str) {
         for other in self.others(name) {
             self.network.sever(name, &other);

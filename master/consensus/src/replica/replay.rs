@@ -1,6 +1,6 @@
-//! A log read without a member: the machine as it is after it, and a snapshot's content with which a new group begins.
+//! Replays a log without a member, and builds the content of a new group's first snapshot.
 //!
-//! Pure. It applies what a [`Replica`](super::Replica) would apply, in the same way; what the entries say of members is not looked at.
+//! Pure. Applies operations exactly as a [`Replica`](super::Replica); ignores changes of members.
 
 use bytes::Bytes;
 use runtime::codec::Garbled;
@@ -11,7 +11,8 @@ use super::{Stop, restore};
 use crate::log::{Entry, EntryKind, Snapshot};
 use crate::machine::StateMachine;
 
-/// The machine after a snapshot (index 0 if there is none) and the entries behind it; it is handed in as it begins.
+/// Applies a snapshot (index 0 for none) and the entries after it to a machine in its initial
+/// state.
 pub fn replay<M: StateMachine>(
     mut machine: M,
     snapshot: &Snapshot,
@@ -25,7 +26,7 @@ pub fn replay<M: StateMachine>(
         let nothing = entry.data.is_empty() && entry.context.is_empty();
         let stamp = Stamp::from_context(&entry.context);
         let ticket = stamp.map(|stamp| stamp.ticket);
-        let again = ticket.is_some_and(|ticket| seen.place(&ticket).is_some());
+        let again = ticket.is_some_and(|ticket| seen.position(&ticket).is_some());
         if entry.kind != EntryKind::Operation || nothing || again {
             continue;
         }
@@ -38,7 +39,7 @@ pub fn replay<M: StateMachine>(
     Ok(machine)
 }
 
-/// A snapshot's content that holds this machine, of which no proposal was seen yet.
+/// A snapshot's content with this machine and without any applied proposals.
 pub fn content<M: StateMachine>(machine: &M) -> Result<Bytes, Garbled> {
     seen::pack(&Seen::default(), |into| machine.snapshot_into(into))
 }
@@ -49,7 +50,7 @@ mod tests {
 
     use super::super::Ticket;
     use super::*;
-    use crate::machine::{CannotRestore, FIRST_FORM};
+    use crate::machine::{CannotRestore, FIRST_FORMAT};
 
     /// Remembers what was applied.
     #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,7 +80,7 @@ mod tests {
     fn entry(index: u64, kind: EntryKind, data: Vec<u8>, sequence: Option<u64>) -> Entry {
         let ticket = |sequence| Ticket {
             member: 1,
-            life: 7,
+            incarnation: 7,
             sequence,
         };
         Entry {
@@ -88,14 +89,14 @@ mod tests {
             kind,
             data,
             context: sequence.map_or(Vec::new(), |sequence| {
-                let (ticket, form) = (ticket(sequence), FIRST_FORM);
-                Stamp { ticket, form }.to_context()
+                let (ticket, format) = (ticket(sequence), FIRST_FORMAT);
+                Stamp { ticket, format }.to_context()
             }),
         }
     }
 
     #[test]
-    fn what_was_proposed_again_is_applied_once_and_only_operations_are() {
+    fn replay_applies_each_operation_once() {
         let snapshot = Snapshot {
             index: 3,
             data: content(&Applied(vec![10])).unwrap(),

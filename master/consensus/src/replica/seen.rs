@@ -1,4 +1,5 @@
-//! Which proposals were applied lately. It is part of the replicated state, so that all members agree on what is a repetition.
+//! Recently applied proposals, to recognize duplicates. Part of the replicated state, so that all
+//! members agree.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -6,21 +7,21 @@ use bytes::{Bytes, BytesMut};
 use runtime::codec::Garbled;
 use serde::{Deserialize, Serialize};
 
-/// So many proposals are remembered. It must be the same on all members, so it is no setting.
+/// The number of remembered proposals. Constant, because it must be the same on all members.
 pub const SEEN_MAX: usize = 16_384;
 
-/// What a proposal is known by, on every member and for ever.
+/// Identifies a proposal, globally and forever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Ticket {
-    /// Who proposed it.
+    /// The proposer's raft id.
     pub member: u64,
-    /// Drawn when that member started, so that two of its lives never mix.
-    pub life: u64,
-    /// Counted within that life.
+    /// A random number of that member's run, so that two runs never mix.
+    pub incarnation: u64,
+    /// A counter within that run.
     pub sequence: u64,
 }
 
-/// The latest proposals that were applied, oldest first, and where.
+/// The recently applied proposals, oldest first, with their indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     order: VecDeque<Ticket>,
@@ -28,12 +29,12 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Where it was applied, if it was.
-    pub fn place(&self, ticket: &Ticket) -> Option<u64> {
+    /// The index at which a proposal was applied, if it was.
+    pub fn position(&self, ticket: &Ticket) -> Option<u64> {
         self.places.get(ticket).copied()
     }
 
-    /// It is applied at this index, and the oldest is forgotten.
+    /// Adds a proposal applied at this index, and forgets the oldest.
     pub fn add(&mut self, ticket: Ticket, index: u64) {
         if self.places.insert(ticket, index).is_none() {
             self.order.push_back(ticket);
@@ -44,11 +45,11 @@ impl Seen {
         }
     }
 
-    /// As it lies in a snapshot.
+    /// The format in a snapshot.
     pub fn list(&self) -> Vec<(Ticket, u64)> {
         self.order
             .iter()
-            .filter_map(|ticket| Some((*ticket, self.place(ticket)?)))
+            .filter_map(|ticket| Some((*ticket, self.position(ticket)?)))
             .collect()
     }
 
@@ -61,10 +62,10 @@ impl Seen {
     }
 }
 
-/// What opens a snapshot of this form.
+/// The magic bytes of this snapshot format.
 const MARK: &[u8; 8] = b"meros r1";
 
-/// A snapshot: what was seen, and then the machine's own bytes, which `machine` appends.
+/// Packs a snapshot: the recent proposals, then the bytes that `machine` appends.
 pub(crate) fn pack(
     seen: &Seen,
     machine: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
@@ -77,18 +78,18 @@ pub(crate) fn pack(
     Ok(packed.freeze())
 }
 
-/// What [`pack`] put together.
+/// Splits the output of [`pack`].
 pub(crate) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
     let rest = packed
         .strip_prefix(MARK)
-        .ok_or("it does not begin like one")?;
+        .ok_or("it does not begin as a snapshot does")?;
     let (length, rest) = rest
         .split_first_chunk::<8>()
         .ok_or("it ends within its head")?;
     let length = u64::from_be_bytes(*length) as usize;
     let (list, machine) = rest
         .split_at_checked(length)
-        .ok_or("it ends within the proposals that were seen")?;
+        .ok_or("it ends within the recent proposals")?;
     let list = runtime::codec::decode(list).map_err(|error| error.to_string())?;
     Ok((Seen::from_list(list), machine))
 }
@@ -100,7 +101,7 @@ mod tests {
     fn ticket(sequence: u64) -> Ticket {
         Ticket {
             member: 1,
-            life: u64::MAX,
+            incarnation: u64::MAX,
             sequence,
         }
     }
@@ -114,13 +115,13 @@ mod tests {
     }
 
     #[test]
-    fn only_the_latest_are_remembered_and_a_snapshot_remembers_the_same() {
+    fn snapshot_keeps_the_recent_proposals() {
         let mut seen = Seen::default();
         for nth in 1..=SEEN_MAX as u64 + 5 {
             seen.add(ticket(nth), nth + 100);
         }
         assert_eq!(
-            (seen.place(&ticket(5)), seen.place(&ticket(6))),
+            (seen.position(&ticket(5)), seen.position(&ticket(6))),
             (None, Some(106))
         );
         assert_eq!((seen.order.len(), seen.places.len()), (SEEN_MAX, SEEN_MAX));

@@ -1,43 +1,45 @@
-//! What an entry of the log carries beside its operation: whose proposal it is, and in which form it is written.
+//! The context of a log entry: the ticket of its proposal, and the format of its operation.
 
 use super::seen::Ticket;
 use super::{StateMachine, Stop};
-use crate::machine::FIRST_FORM;
+use crate::machine::FIRST_FORMAT;
 
 /// An entry's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
-    /// What the proposal is known by.
+    /// Identifies the proposal.
     pub ticket: Ticket,
-    /// In which form its operation is written.
-    pub form: u16,
+    /// The format of the operation.
+    pub format: u16,
 }
 
 impl Stamp {
-    /// As an entry carries it: the ticket, and the form unless it is the first, which was there before forms had numbers.
+    /// Encodes the context: the ticket, then the format unless it is the first, which predates
+    /// format numbers.
     pub fn to_context(self) -> Vec<u8> {
         let Ticket {
             member,
-            life,
+            incarnation,
             sequence,
         } = self.ticket;
-        let ticket = [member, life, sequence].map(u64::to_be_bytes).concat();
-        let form = Some(self.form).filter(|form| *form != FIRST_FORM);
-        let form = form.map(u16::to_be_bytes);
+        let ticket = [member, incarnation, sequence]
+            .map(u64::to_be_bytes)
+            .concat();
+        let format = Some(self.format).filter(|format| *format != FIRST_FORMAT);
+        let format = format.map(u16::to_be_bytes);
         ticket
             .into_iter()
-            .chain(form.into_iter().flatten())
+            .chain(format.into_iter().flatten())
             .collect()
     }
 
-    /// From an entry; none if it carries something else.
+    /// Decodes a context; none for other content.
     pub fn from_context(context: &[u8]) -> Option<Self> {
-        let (ticket, form) = context.split_first_chunk::<24>()?;
-        let form = match form {
-            [] => FIRST_FORM,
-            form => {
-                Some(u16::from_be_bytes(form.try_into().ok()?)).filter(|form| *form > FIRST_FORM)?
-            }
+        let (ticket, format) = context.split_first_chunk::<24>()?;
+        let format = match format {
+            [] => FIRST_FORMAT,
+            format => Some(u16::from_be_bytes(format.try_into().ok()?))
+                .filter(|format| *format > FIRST_FORMAT)?,
         };
         let part = |nth: usize| {
             let bytes = ticket[8 * nth..8 * nth + 8].iter();
@@ -45,28 +47,30 @@ impl Stamp {
         };
         let ticket = Ticket {
             member: part(0),
-            life: part(1),
+            incarnation: part(1),
             sequence: part(2),
         };
-        Some(Self { ticket, form })
+        Some(Self { ticket, format })
     }
 }
 
-/// The operation of an entry, in the form that its stamp names; an entry without a stamp is of the first.
+/// Decodes the operation of an entry in the format of its stamp; in the first format if it has
+/// none.
 pub(super) fn operation<M: StateMachine>(
     machine: &M,
     index: u64,
     stamp: Option<Stamp>,
     data: &[u8],
 ) -> Result<M::Operation, Stop> {
-    let form = stamp.map_or(FIRST_FORM, |stamp| stamp.form);
-    let newest = machine.newest_form();
-    if form > newest {
-        let reason =
-            format!("it is written in form {form}, and this version reads forms up to {newest}");
+    let format = stamp.map_or(FIRST_FORMAT, |stamp| stamp.format);
+    let newest = machine.newest_format();
+    if format > newest {
+        let reason = format!(
+            "it is written in format {format}, and this version reads formats up to {newest}"
+        );
         return Err(Stop::Operation { index, reason });
     }
-    let operation = machine.decode(data, form);
+    let operation = machine.decode(data, format);
     operation.map_err(|error| Stop::Operation {
         index,
         reason: error.to_string(),
@@ -78,14 +82,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stamp_is_read_as_it_was_written_and_the_first_form_takes_no_room() {
+    fn stamp_round_trips() {
         let ticket = Ticket {
             member: 3,
-            life: 0x0102_0304_0506_0708,
+            incarnation: 0x0102_0304_0506_0708,
             sequence: u64::MAX,
         };
-        for (form, length) in [(FIRST_FORM, 24), (2, 26), (u16::MAX, 26)] {
-            let stamp = Stamp { ticket, form };
+        for (format, length) in [(FIRST_FORMAT, 24), (2, 26), (u16::MAX, 26)] {
+            let stamp = Stamp { ticket, format };
             let context = stamp.to_context();
             assert_eq!(context.len(), length);
             assert_eq!(Stamp::from_context(&context), Some(stamp));
@@ -97,9 +101,9 @@ mod tests {
         for length in [0, 23, 25, 27] {
             assert_eq!(Stamp::from_context(&vec![9; length]), None, "{length}");
         }
-        for form in [0, FIRST_FORM] {
-            let said_twice = [&[9; 24][..], &form.to_be_bytes()].concat();
-            assert_eq!(Stamp::from_context(&said_twice), None, "{form}");
+        for format in [0, FIRST_FORMAT] {
+            let said_twice = [&[9; 24][..], &format.to_be_bytes()].concat();
+            assert_eq!(Stamp::from_context(&said_twice), None, "{format}");
         }
     }
 }

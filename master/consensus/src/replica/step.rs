@@ -1,4 +1,4 @@
-//! What a replica tells its driver: what is to be done, what became of proposals, and why it cannot go on.
+//! The output of a replica for its driver: work, results of proposals, and fatal errors.
 
 use runtime::codec::Garbled;
 
@@ -8,18 +8,19 @@ use crate::log::{LogError, Members, Snapshot, Write};
 use crate::machine::CannotRestore;
 use crate::wire::Packet;
 
-/// When snapshots are taken, and how patient proposers are.
+/// When snapshots are taken, and time limits of proposals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// A snapshot is taken after so many entries, on some members up to three eighths earlier. Default 20,000. Fewer: more writing. More: a
-    /// longer start.
+    /// The number of entries between snapshots, on some members up to three eighths fewer. Default
+    /// 20,000. Fewer: more writes. More: a longer start.
     pub snapshot_entries: u64,
-    /// Or after so many bytes of operations, and as much earlier. Default 64 MiB.
+    /// The bytes of operations between snapshots, with the same reduction. Default 64 MiB.
     pub snapshot_bytes: u64,
-    /// So many entries before the snapshot are kept for followers that are a little behind. Default 5,000; up to four times
-    /// as many for one that is alive and needs them.
+    /// The number of entries retained before the snapshot for followers that lag a little. Default
+    /// 5,000; up to four times as many for a live follower that needs them.
     pub keep_entries: u64,
-    /// A proposal that was neither applied nor lost after so many ticks is answered with [`Failed::Unknown`]. Default 200.
+    /// The time limit of a proposal in ticks; afterwards it ends with [`Failed::Unknown`]. Default
+    /// 200.
     pub answer_ticks_max: u64,
 }
 
@@ -35,7 +36,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// The same for this member: neighbours take their snapshots at different times, so that not all disks are busy with one at once.
+    /// The policy of this member: members take snapshots at different times, so that not all disks
+    /// are busy at once.
     pub(super) fn of_member(mut self, id: u64) -> Self {
         let earlier = |most: u64| most - most / 8 * (id % 4);
         self.snapshot_entries = earlier(self.snapshot_entries);
@@ -44,96 +46,101 @@ impl Policy {
     }
 }
 
-/// What became of a proposal.
+/// The result of a proposal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Done<A> {
-    /// It was applied now.
+    /// Applied now.
     Applied {
-        /// Its place in the log.
+        /// Its index in the log.
         index: u64,
-        /// What the state machine said.
+        /// The state machine's answer.
         answer: A,
     },
-    /// It had been applied before; it was proposed more than once.
+    /// Applied before; it was proposed more than once.
     Before {
-        /// Where it was applied.
+        /// The index at which it was applied.
         index: u64,
     },
-    /// The members are these now.
+    /// The members changed.
     Members {
-        /// Its place in the log.
+        /// Its index in the log.
         index: u64,
-        /// All of them.
+        /// The new members.
         members: Members,
     },
 }
 
-/// Why a proposal has no answer.
+/// Why a proposal has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failed {
-    /// It was not applied and never will be: it may be proposed again, here or elsewhere.
+    /// Not applied, and never will be: it may be proposed again, here or elsewhere.
     #[error("it was lost when the leadership changed")]
     Lost,
-    /// It may have been applied, or may still be: ask the state, or propose it again under the same ticket.
+    /// It may have been applied, or may be later: read the state, or propose it again under the
+    /// same ticket.
     #[error("it is not known whether it was applied")]
     Unknown,
-    /// It never came into the log.
+    /// It was not added to the log.
     #[error(transparent)]
     Rejected(#[from] Rejected),
 }
 
-/// This member cannot go on.
+/// A fatal error of this member.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
-    /// What was kept is not as it was written.
+    /// The stored log is damaged or not readable.
     #[error(transparent)]
     Log(#[from] LogError),
-    /// A snapshot is of a kind this version does not know.
+    /// A snapshot has an unknown format.
     #[error(transparent)]
     Restore(#[from] CannotRestore),
-    /// An operation is of a kind this version does not know: members of a newer version lead. To go on without it would be to
-    /// differ from them.
+    /// An operation has an unknown format, because members of a newer version lead. Skipping it
+    /// would make this member's state diverge.
     #[error(
         "operation {index} of the log is not understood, is this master older than its peers? {reason}"
     )]
     Operation {
-        /// Its place.
+        /// Its index.
         index: u64,
-        /// What is wrong with it.
+        /// The cause.
         reason: String,
     },
 }
 
-/// A snapshot to be kept: give both to [`LogStore::compact`](crate::log::LogStore::compact), and then to [`Replica::compacted`](super::Replica::compacted).
+/// A snapshot to store. Pass both to [`LogStore::compact`](crate::log::LogStore::compact), then to
+/// [`Replica::compacted`](super::Replica::compacted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// The state.
     pub snapshot: Snapshot,
-    /// The oldest entry to be kept.
+    /// The oldest entry to retain.
     pub keep_from: u64,
 }
 
-/// What is to be done: send `packets`, then write and sync, and tell [`Replica::persisted`](super::Replica::persisted). The rest may be told at any time.
+/// The driver's next work: send `packets`, write and sync, then call
+/// [`Replica::persisted`](super::Replica::persisted). The other parts may be handled at any time.
 #[derive(Debug)]
 pub struct Step<A> {
-    /// Known by this when it is persisted.
+    /// The argument of `persisted`.
     pub number: u64,
-    /// For a peer each; may leave at once.
+    /// Packets by receiver; they may be sent at once.
     pub packets: Vec<(u64, Packet)>,
-    /// To be written and synced; no other step has one until it is. If it fails, stop.
+    /// The data to write and sync. No other step has a write before this one is synced. If it
+    /// fails, stop.
     pub write: Option<Write>,
-    /// What became of proposals.
+    /// The results of proposals.
     pub answers: Vec<(Ticket, Result<Done<A>, Failed>)>,
-    /// Reads that may be carried out on the machine now, or are refused.
+    /// Reads that may run on the machine now, or are rejected.
     pub reads: Vec<(ReadId, Result<u64, Rejected>)>,
-    /// The machine has begun again from a leader's snapshot.
+    /// Whether the machine was replaced by a leader's snapshot.
     pub restored: bool,
-    /// The members have changed.
+    /// The members, if they changed.
     pub members: Option<Members>,
-    /// Who leads has changed.
+    /// The role and leader, if they changed.
     pub role: Option<RoleNow>,
-    /// A snapshot to be kept, before the write of any later step.
+    /// A snapshot to store before the write of any later step.
     pub compaction: Option<Compaction>,
-    /// A snapshot was due, and the machine could not be written. The log goes on growing.
-    pub not_kept: Option<Garbled>,
+    /// The error, if a snapshot was due and the machine could not be encoded. The log keeps
+    /// growing.
+    pub snapshot_error: Option<Garbled>,
 }

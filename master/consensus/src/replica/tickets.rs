@@ -1,4 +1,4 @@
-//! Who waits for which answer at this member.
+//! The pending proposals of this member.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,17 @@ use super::seen::Ticket;
 use super::{Done, Failed};
 
 struct Pending {
-    /// The term in which it was proposed last.
+    /// The term of the latest proposal.
     term: u64,
-    /// Context and data, to propose it again; none for a change of members.
+    /// Context and data, to propose again; none for a change of members.
     entry: Option<(Vec<u8>, Vec<u8>)>,
     since: u64,
 }
 
-/// The proposals of this member's life that have no end yet.
+/// The proposals of this run that have not ended.
 pub(super) struct Tickets {
     member: u64,
-    life: u64,
+    incarnation: u64,
     next: u64,
     now: u64,
     pending: BTreeMap<Ticket, Pending>,
@@ -24,10 +24,10 @@ pub(super) struct Tickets {
 }
 
 impl Tickets {
-    pub fn new(member: u64, life: u64) -> Self {
+    pub fn new(member: u64, incarnation: u64) -> Self {
         Self {
             member,
-            life,
+            incarnation,
             next: 1,
             now: 0,
             pending: BTreeMap::new(),
@@ -35,12 +35,12 @@ impl Tickets {
         }
     }
 
-    pub fn draw(&mut self) -> Ticket {
+    pub fn issue(&mut self) -> Ticket {
         let sequence = self.next;
         self.next += 1;
         Ticket {
             member: self.member,
-            life: self.life,
+            incarnation: self.incarnation,
             sequence,
         }
     }
@@ -50,7 +50,7 @@ impl Tickets {
         self.pending.insert(ticket, Pending { term, entry, since });
     }
 
-    /// It has its end; whether it was waiting for one.
+    /// Removes a ticket that has ended. Returns whether it was pending.
     pub fn forget(&mut self, ticket: &Ticket) -> bool {
         self.pending.remove(ticket).is_some()
     }
@@ -59,15 +59,15 @@ impl Tickets {
         self.pending.get(ticket)?.entry.clone()
     }
 
-    /// It was proposed again.
-    pub fn again(&mut self, ticket: &Ticket, term: u64) {
+    /// Records that it was proposed again.
+    pub fn proposed_again(&mut self, ticket: &Ticket, term: u64) {
         if let Some(pending) = self.pending.get_mut(ticket) {
             pending.term = term;
         }
     }
 
-    /// Those that were proposed before this term.
-    pub fn before(&self, term: u64) -> Vec<Ticket> {
+    /// The tickets proposed before this term.
+    pub fn proposed_before(&self, term: u64) -> Vec<Ticket> {
         self.pending
             .iter()
             .filter(|(_, pending)| pending.term < term)
@@ -90,7 +90,7 @@ impl Tickets {
         !self.late.is_empty()
     }
 
-    /// Those that nobody can answer for.
+    /// Ends the tickets whose time limit has passed.
     pub fn take_late<A>(&mut self, answers: &mut Vec<(Ticket, Result<Done<A>, Failed>)>) {
         answers.extend(
             self.late

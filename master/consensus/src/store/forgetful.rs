@@ -1,18 +1,18 @@
-//! The log's twin for tests: in memory, and a crash takes from it what was not synced.
+//! A log in memory for tests, whose crash loses unsynced data.
 //!
-//! A [`ForgetfulLogDisk`] outlives the processes that use it; a [`ForgetfulLog`] is one process' opened log on it. The test
-//! holds the disk, makes it fail on purpose, crashes it, and opens it again. It keeps every rule of the real log and is as
-//! plain as can be: no chunk, no key, no bytes. It never delays: time is not its business.
+//! A [`ForgetfulLogDisk`] outlives the processes that use it; a [`ForgetfulLog`] is one process'
+//! open log on it. The test holds the disk, injects failures, crashes it, and opens it again. Obeys
+//! every rule of the real log, without chunks, keys or encodings. Never delays.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use storage::forgetful::Failure;
+use storage::simulated::Failure;
 
-use super::rules::{self, Standing, refused};
+use super::rules::{self, LogBounds, refused};
 use crate::log::{Entry, HardState, Identity, Loaded, LogError, LogStore, Snapshot, Write};
 
-/// A disk in memory with one log on it. Clones are the same disk.
+/// A disk in memory with one log. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ForgetfulLogDisk {
     state: Arc<Mutex<State>>,
@@ -20,22 +20,22 @@ pub struct ForgetfulLogDisk {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What survives a crash.
+    /// The content that survives a crash.
     synced: Log,
-    /// What a reader sees.
+    /// The content that a reader sees.
     seen: Log,
-    /// What was written and not synced, oldest first.
+    /// The unsynced changes, oldest first.
     unsynced: Vec<Change>,
     failures: VecDeque<Failure>,
-    /// Says that it synced, and did not.
+    /// Whether it acknowledges syncs without syncing.
     pretends: bool,
-    /// Which opening the disk listens to; an older log is closed.
+    /// The valid opening; a log of an older one is closed.
     incarnation: u64,
     open: bool,
     syncs: u64,
 }
 
-/// One call's change.
+/// The change of one call.
 #[derive(Clone, Debug)]
 enum Change {
     Claim(Identity),
@@ -48,7 +48,7 @@ struct Log {
     identity: Option<Identity>,
     hard: HardState,
     snapshot: Snapshot,
-    /// Without a gap.
+    /// Without gaps.
     entries: VecDeque<Entry>,
 }
 
@@ -58,7 +58,7 @@ impl ForgetfulLogDisk {
         Self::default()
     }
 
-    /// Opens the log, and syncs what is found; refused while an earlier opening lives and was not crashed.
+    /// Opens the log and syncs it. An error while an earlier opening exists that did not crash.
     pub fn open(&self) -> Result<ForgetfulLog, LogError> {
         let mut state = self.state();
         if state.open {
@@ -76,7 +76,7 @@ impl ForgetfulLogDisk {
         })
     }
 
-    /// Another disk with all that is synced on this one, as a backup of it would be.
+    /// A copy of the synced content, like a backup.
     pub fn copy(&self) -> Self {
         let synced = self.state().synced.clone();
         let copied = State {
@@ -89,22 +89,23 @@ impl ForgetfulLogDisk {
         }
     }
 
-    /// The next write that would succeed meets this failure. Several are met one after the other.
+    /// Makes the next write fail in this way. Several failures are used in order.
     pub fn fail_next(&self, failure: Failure) {
         self.state().failures.push_back(failure);
     }
 
-    /// From now on a write says that it is synced and is not, or the truth again.
-    pub fn pretend_to_sync(&self, pretends: bool) {
+    /// Sets whether writes acknowledge syncs without syncing.
+    pub fn fake_syncs(&self, pretends: bool) {
         self.state().pretends = pretends;
     }
 
-    /// The process ends and the machine loses power: its log is closed, and what was not synced is gone.
+    /// A power failure: the log is closed, and unsynced data is lost.
     pub fn crash(&self) {
         self.crash_keeping(0);
     }
 
-    /// The same, but the oldest `writes` of those that were not synced had reached the disk by chance.
+    /// As [`crash`](Self::crash), but the oldest `writes` unsynced ones had reached the disk by
+    /// chance.
     pub fn crash_keeping(&self, writes: usize) {
         let mut state = self.state();
         state.open = false;
@@ -116,23 +117,23 @@ impl ForgetfulLogDisk {
         state.seen = state.synced.clone();
     }
 
-    /// How many writes were not synced?
+    /// The number of unsynced writes.
     pub fn unsynced(&self) -> usize {
         self.state().unsynced.len()
     }
 
-    /// How often was the disk really synced?
+    /// The number of real syncs.
     pub fn syncs(&self) -> u64 {
         self.state().syncs
     }
 
-    /// A test that failed while it held the state has not spoiled it for the others.
+    /// A test that panicked while it held the lock does not break the others.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// One process' opened log on a [`ForgetfulLogDisk`].
+/// One process' open log on a [`ForgetfulLogDisk`].
 #[derive(Debug)]
 pub struct ForgetfulLog {
     disk: ForgetfulLogDisk,
@@ -171,7 +172,7 @@ impl LogStore for ForgetfulLog {
     fn claim(&mut self, identity: Identity) -> Result<(), LogError> {
         match self.open()?.seen.identity {
             Some(found) if found == identity => return Ok(()),
-            Some(found) => return Err(LogError::Stranger { found }),
+            Some(found) => return Err(LogError::NotOwner { found }),
             None if identity.id == 0 => {
                 return Err(refused(
                     "a member's raft id is at least 1, and 0 was given".to_owned(),
@@ -183,16 +184,16 @@ impl LogStore for ForgetfulLog {
     }
 
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
-        let standing = self.open()?.seen.standing();
-        let next = rules::after(standing, write)?;
-        if write.snapshot.is_none() && write.entries.is_empty() && next == standing {
+        let bounds = self.open()?.seen.bounds();
+        let next = rules::after(bounds, write)?;
+        if write.snapshot.is_none() && write.entries.is_empty() && next == bounds {
             return Ok(());
         }
         self.change(Change::Write(write.clone(), next.hard))
     }
 
     fn compact(&mut self, snapshot: &Snapshot, keep_from: u64) -> Result<(), LogError> {
-        let next = rules::compacted(self.open()?.seen.standing(), snapshot)?;
+        let next = rules::compacted(self.open()?.seen.bounds(), snapshot)?;
         let keep_from = keep_from.min(snapshot.index.saturating_add(1));
         self.change(Change::Compact(snapshot.clone(), keep_from, next.hard))
     }
@@ -215,7 +216,7 @@ impl Drop for ForgetfulLog {
 }
 
 impl State {
-    /// Makes this change or fails at it, and says whether the log is closed now.
+    /// Applies this change or fails. Returns whether the log is now closed.
     fn change(&mut self, change: Change) -> (Result<(), LogError>, bool) {
         match self.failures.pop_front() {
             Some(Failure::Refuse(reason)) => return (Err(refused(reason)), false),
@@ -235,7 +236,7 @@ impl State {
         (Ok(()), false)
     }
 
-    /// One sync covers all that was written before it.
+    /// Syncs all changes.
     fn sync(&mut self) {
         for change in std::mem::take(&mut self.unsynced) {
             self.synced.apply(change);
@@ -245,12 +246,12 @@ impl State {
 }
 
 impl Log {
-    fn standing(&self) -> Standing {
+    fn bounds(&self) -> LogBounds {
         let last = self
             .entries
             .back()
             .map_or(self.snapshot.index, |entry| entry.index);
-        Standing {
+        LogBounds {
             snapshot: self.snapshot.index,
             last,
             hard: self.hard,
@@ -328,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_whose_sync_failed_is_in_doubt_and_closes_the_log() {
+    fn failed_sync_closes_the_log() {
         for (kept, expected) in [(0, vec![(1, 1)]), (1, vec![(1, 1), (2, 1)])] {
             let disk = ForgetfulLogDisk::new();
             let mut log = disk.open().unwrap();
@@ -342,11 +343,11 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_only_pretends_to_sync_forgets_what_it_acknowledged() {
+    fn pretended_syncs_lose_data() {
         let disk = ForgetfulLogDisk::new();
         let mut log = disk.open().unwrap();
         log.write(&append(1, 1)).unwrap();
-        disk.pretend_to_sync(true);
+        disk.fake_syncs(true);
         log.write(&append(2, 1)).unwrap();
         assert_eq!((disk.unsynced(), disk.syncs()), (1, 1));
         disk.crash();

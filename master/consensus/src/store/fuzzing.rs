@@ -1,33 +1,33 @@
-//! What [`crate::fuzzing`] needs of the forms in which the log is kept.
+//! Access to the log's encodings for [`crate::fuzzing`].
 
-use super::form::{self, Chunk, Form, Meta};
 use super::keys;
+use super::record::{self, Chunk, Meta, RecordType};
 
-/// The body as it is stored under this key; `None` if no record of a log stands under such a key.
+/// The stored form of this body under this key; `None` if the key is not a log's.
 pub(crate) fn seal(key: &[u8], body: &[u8]) -> Option<Vec<u8>> {
-    let form = if key == keys::META {
-        Form::Meta
+    let record_type = if key == keys::META {
+        RecordType::Meta
     } else if keys::chunk_first(key).is_some() {
-        Form::Chunk
+        RecordType::Chunk
     } else {
-        keys::part_of(key).map(|_| Form::Part)?
+        keys::part_of(key).map(|_| RecordType::Part)?
     };
-    (body.len() <= form::PART_BYTES_MAX).then(|| form::seal(key, form, body))
+    (body.len() <= record::PART_BYTES_MAX).then(|| record::seal(key, record_type, body))
 }
 
-/// Reads the record of a turn, entries and all, and gives the bytes of what was read; `None` if it is none.
+/// Decodes a turn's record with its entries and encodes it again; `None` if it is invalid.
 pub fn reread_chunk(body: &[u8]) -> Option<Vec<u8>> {
     let (chunk, inline) = Chunk::decode(body)?;
     if chunk.parts.count > 0 {
         return Some(chunk.encode(&[]));
     }
     let mut entries = Vec::new();
-    form::decode_entries(chunk.first, chunk.count, inline, &mut entries)?;
-    let inline = form::encode_entries(&entries).ok()?;
+    record::decode_entries(chunk.first, chunk.count, inline, &mut entries)?;
+    let inline = record::encode_entries(&entries).ok()?;
     Some(chunk.encode(&inline))
 }
 
-/// Reads the member's own record, and gives the bytes of what was read; `None` if it is none.
+/// Decodes the metadata record and encodes it again; `None` if it is invalid.
 pub fn reread_meta(body: &[u8]) -> Option<Vec<u8>> {
     Meta::decode(body).map(|meta| meta.encode())
 }

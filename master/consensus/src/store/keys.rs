@@ -1,32 +1,32 @@
-//! Under which keys the log's records stand, and how an error names them.
+//! The keys of the log's records, and their names in errors.
 //!
-//! Pure functions. The order of the keys is chosen for sled, whose leaves hold neighbours and are written anew every few
-//! puts: the entries come last, so that the leaf which every turn touches holds nothing but other turns.
+//! Pure functions. The order suits sled, whose leaves hold adjacent keys and are rewritten every
+//! few puts: the chunks come last, so that the leaf of the current turns holds only turns.
 
-/// What the member knows of itself.
+/// The metadata record.
 pub(super) const META: &[u8] = b"a";
-/// Parts of what is too long for one value.
+/// Parts of content too long for one value.
 pub(super) const PARTS: &[u8] = b"b";
 /// The turns, by their first index.
 pub(super) const CHUNKS: &[u8] = b"e";
 
-/// The key of the chunk that begins at this index.
+/// The key of the chunk with this first index.
 pub(super) fn chunk(first: u64) -> Vec<u8> {
     [CHUNKS, &first.to_be_bytes()].concat()
 }
 
-/// The index in a chunk's key.
+/// The first index in a chunk's key.
 pub(super) fn chunk_first(key: &[u8]) -> Option<u64> {
     let first = key.strip_prefix(CHUNKS)?.try_into().ok()?;
     Some(u64::from_be_bytes(first))
 }
 
-/// The key of one part of what has this number.
+/// The key of one part of this number.
 pub(super) fn part(number: u64, part: u32) -> Vec<u8> {
     [PARTS, &number.to_be_bytes(), &part.to_be_bytes()].concat()
 }
 
-/// The number and the place in a part's key.
+/// The number and the position in a part's key.
 pub(super) fn part_of(key: &[u8]) -> Option<(u64, u32)> {
     let (number, part) = key.strip_prefix(PARTS)?.split_first_chunk::<8>()?;
     let part = u32::from_be_bytes(part.try_into().ok()?);
@@ -47,7 +47,7 @@ pub(super) fn name(key: &[u8]) -> String {
     }
 }
 
-/// The same for a key that a store has written down escaped.
+/// The same for a key that the store has escaped.
 pub(super) fn name_of_text(text: &str) -> String {
     match unescaped(text.as_bytes()) {
         Some(key) => name(&key),
@@ -55,7 +55,7 @@ pub(super) fn name_of_text(text: &str) -> String {
     }
 }
 
-/// Undoes `escape_ascii`.
+/// Reverses `escape_ascii`.
 fn unescaped(mut text: &[u8]) -> Option<Vec<u8>> {
     let mut key = Vec::with_capacity(text.len());
     while let [first, rest @ ..] = text {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_stand_in_the_order_of_what_they_name_and_are_read_back() {
+    fn keys_keep_order_and_round_trip() {
         let keys = [
             META.to_vec(),
             part(1, 255),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_a_store_wrote_down_is_named_as_well() {
+    fn escaped_keys_are_named() {
         for first in (0..=255).map(|byte| byte << 8 | 7) {
             let key = chunk(first);
             assert_eq!(name_of_text(&key.escape_ascii().to_string()), name(&key));

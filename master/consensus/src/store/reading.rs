@@ -1,45 +1,46 @@
-//! How a log is found again: which chunks count, that none is missing between them, and what is left over.
+//! Reading of a stored log: which chunks are valid, checks for gaps, and leftovers.
 //!
-//! Reads a store and changes nothing in it. The chunks are walked in the order of their indexes. A chunk counts if its
-//! number is above that of every one before it; it then replaces whatever those hold from its first index on. It names
-//! the one before it, so that a lost record is noticed. What counts no more is handed back to be swept.
+//! Changes nothing in the store. Chunks are read in the order of their indexes. A chunk is valid if
+//! its number is higher than those of all before it; it replaces their entries from its first index
+//! on. It names its predecessor, so a lost record is noticed. Stale records are returned for the
+//! sweep.
 //!
-//! Torn can only be what was never acknowledged: parts whose chunk or pointer was not written yet. They are left over.
-//! Everything else that does not fit was acknowledged once, and is damage.
+//! Only unacknowledged data can be incomplete: parts whose chunk or pointer was not written yet.
+//! They are leftovers. Any other mismatch concerns acknowledged data, and is damage.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use storage::{Store, StoreError};
 
-use super::form::{self, Chunk, Form, Meta, Parts};
 use super::keys;
-use super::rules::Standing;
+use super::record::{self, Chunk, Meta, Parts, RecordType};
+use super::rules::LogBounds;
 use crate::log::{Loaded, LogError, Snapshot};
 
-/// Records read at once: some 6 MiB at the most.
+/// Records read at once: about 6 MiB at most.
 const PAGE: usize = 64;
 
-/// A chunk that counts, as the store remembers it.
+/// A valid chunk, as the store remembers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub number: u64,
-    /// The index after its last entry that counts.
+    /// The index after its last valid entry.
     pub end: u64,
-    /// How many parts it has beside its own record.
+    /// The number of its parts.
     pub parts: u32,
 }
 
-/// A log as it was found.
+/// A log as it was read.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub meta: Meta,
-    pub standing: Standing,
-    /// The highest number of any record, whether it counts or not.
+    pub bounds: LogBounds,
+    /// The highest number of any record, valid or not.
     pub number: u64,
-    /// The chunks that count, by their first index.
+    /// The valid chunks, by their first index.
     pub chunks: BTreeMap<u64, Held>,
-    /// Keys of what counts no more.
+    /// Keys of stale records.
     pub stale: BTreeSet<Vec<u8>>,
     pub loaded: Loaded,
 }
@@ -48,30 +49,30 @@ pub(super) struct Found {
 pub(super) fn read(store: &impl Store) -> Result<Found, LogError> {
     let mut found = Found::default();
     if let Some(bytes) = store.get(keys::META).map_err(fault)? {
-        let body = form::open(keys::META, Form::Meta, &bytes)?;
+        let body = record::open(keys::META, RecordType::Meta, &bytes)?;
         found.meta = Meta::decode(body)
-            .ok_or_else(|| form::damaged(keys::META, "its fields do not fit its length"))?;
+            .ok_or_else(|| record::damaged(keys::META, "its fields do not fit its length"))?;
     }
     found.number = found.meta.number;
     found.loaded.identity = found.meta.identity;
     found.loaded.snapshot = snapshot(store, &found.meta)?;
     let index = found.loaded.snapshot.index;
-    found.standing = Standing {
+    found.bounds = LogBounds {
         snapshot: index,
         last: index,
         hard: found.meta.hard,
     };
     read_chunks(store, &mut found)?;
-    if found.standing.hard.commit > found.standing.last {
-        return Err(form::damaged(
-            &keys::chunk(found.standing.last.saturating_add(1)),
+    if found.bounds.hard.commit > found.bounds.last {
+        return Err(record::damaged(
+            &keys::chunk(found.bounds.last.saturating_add(1)),
             format!(
                 "it is missing, and the log was committed up to {}",
-                found.standing.hard.commit
+                found.bounds.hard.commit
             ),
         ));
     }
-    found.loaded.hard = found.standing.hard;
+    found.loaded.hard = found.bounds.hard;
     find_leftovers(store, &mut found)?;
     Ok(found)
 }
@@ -96,41 +97,44 @@ fn read_chunks(store: &impl Store, found: &mut Found) -> Result<(), LogError> {
             .page(keys::CHUNKS, after.as_deref(), PAGE)
             .map_err(fault)?;
         for record in &page {
-            let body = form::open(&record.key, Form::Chunk, &record.value)?;
+            let body = record::open(&record.key, RecordType::Chunk, &record.value)?;
             let (chunk, inline) = Chunk::decode(body)
-                .ok_or_else(|| form::damaged(&record.key, "its fields do not fit its length"))?;
+                .ok_or_else(|| record::damaged(&record.key, "its fields do not fit its length"))?;
             if keys::chunk_first(&record.key) != Some(chunk.first) {
-                return Err(form::damaged(&record.key, "it stands under another's key"));
+                return Err(record::damaged(
+                    &record.key,
+                    "it stands under another's key",
+                ));
             }
             found.number = found.number.max(chunk.number);
             if chunk.number < found.meta.floor || chunk.number <= newest {
-                // Its parts are found among those that nothing speaks of.
+                // Its parts are found among the unreferenced ones.
                 found.stale.insert(record.key.clone());
                 continue;
             }
             check_chain(&chunk, newest, found)
-                .map_err(|reason| form::damaged(&record.key, reason))?;
+                .map_err(|reason| record::damaged(&record.key, reason))?;
             newest = chunk.number;
             let bytes = match chunk.parts.count {
                 0 => inline,
                 _ => &whole(store, chunk.number, &chunk.parts)?,
             };
             take(chunk, bytes, found)
-                .ok_or_else(|| form::damaged(&record.key, "its entries cannot be read"))?;
+                .ok_or_else(|| record::damaged(&record.key, "its entries cannot be read"))?;
         }
         match page.last() {
             Some(last) if page.len() == PAGE => after = Some(last.key.clone()),
             _ => break,
         }
     }
-    // Every record tells the promises of its time; the newest record's are the ones that hold.
+    // Every record contains the hard state of its time; the newest record's is valid.
     if newest < found.meta.number {
-        found.standing.hard = found.meta.hard;
+        found.bounds.hard = found.meta.hard;
     }
     Ok(())
 }
 
-/// Does this chunk follow what was read, with none missing between?
+/// Checks that this chunk follows the previous one without a gap.
 fn check_chain(chunk: &Chunk, newest: u64, found: &Found) -> Result<(), String> {
     let follows = match newest {
         0 => chunk.previous == 0 || chunk.previous < found.meta.floor,
@@ -144,7 +148,7 @@ fn check_chain(chunk: &Chunk, newest: u64, found: &Found) -> Result<(), String> 
     }
     let end = match found.chunks.last_key_value() {
         Some((_, held)) => held.end,
-        None => found.standing.snapshot.saturating_add(1),
+        None => found.bounds.snapshot.saturating_add(1),
     };
     if chunk.first > end {
         return Err(format!("the entries from {end} on are missing before it"));
@@ -152,13 +156,13 @@ fn check_chain(chunk: &Chunk, newest: u64, found: &Found) -> Result<(), String> 
     Ok(())
 }
 
-/// Lets this chunk count, and replace what stands from its first index on.
+/// Adds a chunk, which replaces the entries from its first index on.
 fn take(chunk: Chunk, bytes: &[u8], found: &mut Found) -> Option<()> {
     let entries = &mut found.loaded.entries;
     let start = entries.first().map_or(chunk.first, |entry| entry.index);
     let kept = usize::try_from(chunk.first.checked_sub(start)?).ok()?;
     entries.truncate(kept);
-    form::decode_entries(chunk.first, chunk.count, bytes, entries)?;
+    record::decode_entries(chunk.first, chunk.count, bytes, entries)?;
     if let Some(mut before) = found.chunks.last_entry() {
         before.get_mut().end = before.get().end.min(chunk.first);
     }
@@ -168,12 +172,12 @@ fn take(chunk: Chunk, bytes: &[u8], found: &mut Found) -> Option<()> {
         parts: chunk.parts.count,
     };
     found.chunks.insert(chunk.first, held);
-    found.standing.last = chunk.end() - 1;
-    found.standing.hard = chunk.hard;
+    found.bounds.last = chunk.end() - 1;
+    found.bounds.hard = chunk.hard;
     Some(())
 }
 
-/// Finds the parts that nothing speaks of: of a write that never ended, or of one that is replaced.
+/// Finds unreferenced parts: of an interrupted write, or of a replaced one.
 fn find_leftovers(store: &impl Store, found: &mut Found) -> Result<(), LogError> {
     let mut spoken: BTreeSet<u64> = (found.chunks.values())
         .filter(|held| held.parts > 0)
@@ -181,14 +185,14 @@ fn find_leftovers(store: &impl Store, found: &mut Found) -> Result<(), LogError>
         .collect();
     spoken.extend(found.meta.snapshot.as_ref().map(|pointer| pointer.number));
     let mut after: Option<Vec<u8>> = None;
-    // Ends: each turn begins after the last one's key.
+    // Ends, because each iteration starts after the last key.
     while let Some(record) = store
         .page(keys::PARTS, after.as_deref(), 1)
         .map_err(fault)?
         .pop()
     {
         let Some((number, _)) = keys::part_of(&record.key) else {
-            return Err(form::damaged(&record.key, "its key is not a part's"));
+            return Err(record::damaged(&record.key, "its key is not a part's"));
         };
         found.number = found.number.max(number);
         after = Some(match spoken.contains(&number) {
@@ -202,7 +206,7 @@ fn find_leftovers(store: &impl Store, found: &mut Found) -> Result<(), LogError>
     Ok(())
 }
 
-/// The content that stands in these parts.
+/// The content of these parts.
 fn whole(store: &impl Store, number: u64, parts: &Parts) -> Result<Vec<u8>, LogError> {
     let mut content = Vec::new();
     for part in 0..parts.count {
@@ -210,8 +214,8 @@ fn whole(store: &impl Store, number: u64, parts: &Parts) -> Result<Vec<u8>, LogE
         let bytes = store
             .get(&key)
             .map_err(fault)?
-            .ok_or_else(|| form::damaged(&key, "it is missing"))?;
-        content.extend_from_slice(form::open(&key, Form::Part, &bytes)?);
+            .ok_or_else(|| record::damaged(&key, "it is missing"))?;
+        content.extend_from_slice(record::open(&key, RecordType::Part, &bytes)?);
     }
     let crc = crc32c::crc32c(&content);
     if content.len() as u64 != parts.length || crc != parts.crc {
@@ -221,7 +225,7 @@ fn whole(store: &impl Store, number: u64, parts: &Parts) -> Result<Vec<u8>, LogE
             parts.length,
             parts.crc
         );
-        return Err(form::damaged(&keys::part(number, 0), reason));
+        return Err(record::damaged(&keys::part(number, 0), reason));
     }
     Ok(content)
 }
@@ -232,7 +236,7 @@ pub(super) fn keys_of(first: u64, number: u64, parts: u32) -> impl Iterator<Item
     std::iter::once(keys::chunk(first)).chain(parts)
 }
 
-/// What a fault of the store means for the log.
+/// Converts an error of the store.
 pub(super) fn fault(error: StoreError) -> LogError {
     match error {
         StoreError::Damaged { key, reason } => LogError::Damaged {

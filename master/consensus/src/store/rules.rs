@@ -1,29 +1,29 @@
-//! What may be written after what: the rules that raft keeps anyway, and that no log is worth anything without.
+//! The valid transitions of a log. Raft obeys these rules anyway.
 //!
-//! Pure functions over where the log stands. A write that breaks one is refused before anything is touched. It never
-//! corrects a write, with one exception: what was once known to be committed stays committed, and so does what is in a
+//! Pure functions over the log's bounds. An invalid write is rejected before any change. Writes are
+//! never corrected, with one exception: the commit index never decreases, and includes the
 //! snapshot.
 
 use crate::log::{HardState, LogError, Members, Snapshot, Write};
 
-/// Where a log stands.
+/// The bounds of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct LogBounds {
     /// The newest snapshot's index; 0 if there is none.
     pub snapshot: u64,
     /// The last entry's index; the snapshot's if there is no entry after it.
     pub last: u64,
-    /// The promises.
+    /// The term, vote and commit index.
     pub hard: HardState,
 }
 
-/// Where the log stands after this write, or why it is refused.
-pub(super) fn after(standing: Standing, write: &Write) -> Result<Standing, LogError> {
-    let before = standing.hard;
-    let mut next = standing;
+/// The bounds after this write, or why it is rejected.
+pub(super) fn after(bounds: LogBounds, write: &Write) -> Result<LogBounds, LogError> {
+    let before = bounds.hard;
+    let mut next = bounds;
     if let Some(snapshot) = &write.snapshot {
         check_members(&snapshot.members)?;
-        let oldest = before.commit.max(standing.snapshot).max(1);
+        let oldest = before.commit.max(bounds.snapshot).max(1);
         if snapshot.index < oldest || snapshot.index == u64::MAX {
             return Err(refused(format!(
                 "the snapshot sent is of index {}, and one from {oldest} on was expected",
@@ -47,26 +47,26 @@ pub(super) fn after(standing: Standing, write: &Write) -> Result<Standing, LogEr
     Ok(next)
 }
 
-/// Where the log stands after this snapshot of its own, or why it is refused.
-pub(super) fn compacted(standing: Standing, snapshot: &Snapshot) -> Result<Standing, LogError> {
+/// The bounds after this compaction, or why it is rejected.
+pub(super) fn compacted(bounds: LogBounds, snapshot: &Snapshot) -> Result<LogBounds, LogError> {
     check_members(&snapshot.members)?;
-    let (index, oldest) = (snapshot.index, standing.snapshot.max(1));
-    if index < oldest || index > standing.last {
+    let (index, oldest) = (snapshot.index, bounds.snapshot.max(1));
+    if index < oldest || index > bounds.last {
         return Err(refused(format!(
             "a snapshot of index {index} cannot be kept: expected one from {oldest} to {}",
-            standing.last
+            bounds.last
         )));
     }
-    let mut next = standing;
+    let mut next = bounds;
     next.snapshot = index;
     next.hard.commit = next.hard.commit.max(index);
     Ok(next)
 }
 
-/// The last index after these entries, which must follow each other and what was kept.
-fn last_of(standing: Standing, first: u64, write: &Write) -> Result<u64, LogError> {
-    let oldest = (standing.hard.commit.max(standing.snapshot)).saturating_add(1);
-    let newest = standing.last.saturating_add(1);
+/// The last index after these entries, which must be contiguous and follow the stored ones.
+fn last_of(bounds: LogBounds, first: u64, write: &Write) -> Result<u64, LogError> {
+    let oldest = (bounds.hard.commit.max(bounds.snapshot)).saturating_add(1);
+    let newest = bounds.last.saturating_add(1);
     if first < oldest || first > newest {
         return Err(refused(format!(
             "the first entry's index is {first}, and one from {oldest} to {newest} was expected"
@@ -85,8 +85,7 @@ fn last_of(standing: Standing, first: u64, write: &Write) -> Result<u64, LogErro
     Ok(expected - 1)
 }
 
-/// The new promises, if they take none of the old ones back. What was committed stays so, whoever wrote it later than he
-/// learnt it.
+/// The new hard state, unless it contradicts the old one. The commit index never decreases.
 fn kept(before: HardState, now: HardState) -> Result<HardState, LogError> {
     let revoted = now.term == before.term && before.vote != 0 && now.vote != before.vote;
     if now.term < before.term || revoted {
@@ -99,7 +98,7 @@ fn kept(before: HardState, now: HardState) -> Result<HardState, LogError> {
     Ok(HardState { commit, ..now })
 }
 
-/// Members are few: more than a thousand of a kind is a mistake, and would not fit beside each other in a record.
+/// The limit of members per list. More would be a mistake, and would not fit into a record.
 fn check_members(members: &Members) -> Result<(), LogError> {
     const MEMBERS_MAX: usize = 1000;
     let lists = [
@@ -117,7 +116,7 @@ fn check_members(members: &Members) -> Result<(), LogError> {
     }
 }
 
-/// The error for a write that must not be made.
+/// The error for an invalid write.
 pub(super) fn refused(reason: String) -> LogError {
     LogError::Disk { reason }
 }
@@ -129,13 +128,13 @@ mod tests {
     use super::*;
     use crate::log::{Entry, EntryKind};
 
-    fn standing() -> Standing {
+    fn bounds() -> LogBounds {
         let hard = HardState {
             term: 3,
             vote: 2,
             commit: 7,
         };
-        Standing {
+        LogBounds {
             snapshot: 5,
             last: 9,
             hard,
@@ -161,7 +160,7 @@ mod tests {
     }
 
     fn check(write: Write, expected: &str) {
-        let found = match after(standing(), &write) {
+        let found = match after(bounds(), &write) {
             Ok(next) => format!("last {} commit {}", next.last, next.hard.commit),
             Err(error) => error.to_string(),
         };
@@ -192,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_follow_what_is_kept_and_replace_only_what_is_not_committed() {
+    fn entries_replace_only_uncommitted_ones() {
         check(append(&[10, 11]), "last 11 commit 7");
         check(append(&[8]), "last 8 commit 7");
         let expected = "and one from 8 to 10 was expected";
@@ -225,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_raises_the_promise_and_never_goes_back() {
+    fn snapshot_raises_the_commit_index() {
         check(install(20), "last 20 commit 20");
         check(install(8), "last 8 commit 8");
         check(
@@ -238,10 +237,10 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_of_ones_own_is_of_an_index_in_the_log() {
-        let of = |index| compacted(standing(), &install(index).snapshot.unwrap());
+    fn own_snapshot_has_an_index_of_the_log() {
+        let of = |index| compacted(bounds(), &install(index).snapshot.unwrap());
         assert_eq!(of(9).unwrap().hard.commit, 9);
-        assert_eq!(of(5).unwrap(), standing());
+        assert_eq!(of(5).unwrap(), bounds());
         let text = "the log cannot be written: a snapshot of index 10 cannot be kept: expected one from 5 to 9";
         assert_eq!(of(10).unwrap_err().to_string(), text);
         assert!(of(4).is_err());

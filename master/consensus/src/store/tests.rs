@@ -1,16 +1,16 @@
-//! What the log on a disk promises: in order, in a crash, on a full disk and after damage.
+//! The guarantees of the stored log: order, crashes, full disks and damage.
 
 mod crash;
 mod damage;
 mod model;
 
 use bytes::Bytes;
-use storage::forgetful::ForgetfulDisk;
+use storage::simulated::SimulatedDisk;
 
 use super::*;
 use crate::log::{EntryKind, Members};
 
-/// Bytes of an entry of which two do not fit into one record, but take three parts.
+/// The bytes of an entry; two do not fit into one record, but take three parts.
 pub(super) const LONG: usize = 20_000;
 
 pub(super) fn entries(first: u64, term: u64, lengths: &[usize]) -> Vec<Entry> {
@@ -63,8 +63,8 @@ pub(super) fn both(mut first: Write, second: Write) -> Write {
     first
 }
 
-/// What is the log's content, told in a line?
-pub(super) fn told(loaded: &Loaded) -> String {
+/// A log's content in one line.
+pub(super) fn summary(loaded: &Loaded) -> String {
     let mut line = format!(
         "t{} v{} c{}",
         loaded.hard.term, loaded.hard.vote, loaded.hard.commit
@@ -78,28 +78,28 @@ pub(super) fn told(loaded: &Loaded) -> String {
     line
 }
 
-fn opened(disk: &ForgetfulDisk) -> StoredLog<storage::forgetful::ForgetfulStore> {
-    StoredLog::over(disk.open().unwrap())
+fn opened(disk: &SimulatedDisk) -> StoredLog<storage::simulated::SimulatedStore> {
+    StoredLog::new(disk.open().unwrap())
 }
 
-/// Makes these writes, and reads the log after each in a process of its own.
+/// Makes these writes, and reads the log in a new process after each.
 fn check(steps: &[(Write, &str)]) {
-    let disk = ForgetfulDisk::new();
+    let disk = SimulatedDisk::new();
     for (write, expected) in steps {
         opened(&disk).write(write).unwrap();
-        assert_eq!(told(&opened(&disk).load().unwrap()), *expected);
+        assert_eq!(summary(&opened(&disk).load().unwrap()), *expected);
     }
-    // And once more in one process.
-    let mut log = opened(&ForgetfulDisk::new());
+    // The same in one process.
+    let mut log = opened(&SimulatedDisk::new());
     for (write, _) in steps {
         log.write(write).unwrap();
     }
     let (_, last) = steps.last().unwrap();
-    assert_eq!(told(&log.load().unwrap()), *last);
+    assert_eq!(summary(&log.load().unwrap()), *last);
 }
 
 #[test]
-fn turns_are_found_as_they_were_written() {
+fn turns_are_read_as_written() {
     check(&[
         (promise(1, 1, 0), "t1 v1 c0"),
         (
@@ -113,7 +113,7 @@ fn turns_are_found_as_they_were_written() {
 }
 
 #[test]
-fn entries_replace_what_stands_from_their_first_index_on() {
+fn entries_replace_later_ones() {
     check(&[
         (append(1, 1, &[1, 1, 1, 1]), "t0 v0 c0 1/1 2/1 3/1 4/1"),
         (append(5, 1, &[1]), "t0 v0 c0 1/1 2/1 3/1 4/1 5/1"),
@@ -126,7 +126,7 @@ fn entries_replace_what_stands_from_their_first_index_on() {
 }
 
 #[test]
-fn a_turn_too_long_for_one_value_is_replaced_like_any_other() {
+fn long_turn_is_replaced_like_any_other() {
     check(&[
         (append(1, 1, &[LONG, LONG, 1]), "t0 v0 c0 1/1 2/1 3/1"),
         (append(4, 1, &[5 * LONG]), "t0 v0 c0 1/1 2/1 3/1 4/1"),
@@ -136,7 +136,7 @@ fn a_turn_too_long_for_one_value_is_replaced_like_any_other() {
 }
 
 #[test]
-fn a_snapshot_sent_replaces_the_log_and_raises_the_promises() {
+fn received_snapshot_replaces_the_log() {
     check(&[
         (append(1, 1, &[1, 1]), "t0 v0 c0 1/1 2/1"),
         (
@@ -152,8 +152,8 @@ fn a_snapshot_sent_replaces_the_log_and_raises_the_promises() {
     ]);
 }
 
-/// A log of five turns of two entries each, all committed, in this disk.
-fn ten(disk: &ForgetfulDisk) -> StoredLog<storage::forgetful::ForgetfulStore> {
+/// A log of five turns with two entries each, all committed.
+fn ten(disk: &SimulatedDisk) -> StoredLog<storage::simulated::SimulatedStore> {
     let mut log = opened(disk);
     for first in [1, 3, 5, 7, 9] {
         let commit = first + 1;
@@ -164,7 +164,7 @@ fn ten(disk: &ForgetfulDisk) -> StoredLog<storage::forgetful::ForgetfulStore> {
 }
 
 #[test]
-fn compaction_forgets_whole_turns_before_what_shall_be_kept() {
+fn compaction_removes_whole_turns() {
     let cases = [
         (6, 1, "1/1 2/1 3/1 4/1 5/1 6/1 7/1 8/1 9/1 10/1"),
         (6, 4, "3/1 4/1 5/1 6/1 7/1 8/1 9/1 10/1"),
@@ -173,38 +173,38 @@ fn compaction_forgets_whole_turns_before_what_shall_be_kept() {
         (9, 10, "9/1 10/1"),
     ];
     for (index, keep_from, entries) in cases {
-        let disk = ForgetfulDisk::new();
+        let disk = SimulatedDisk::new();
         let mut log = ten(&disk);
         let before = log.disk_bytes();
         log.compact(&snapshot(index, 1, 10), keep_from).unwrap();
         let expected = format!("t1 v1 c10 snapshot {index} {entries}");
-        assert_eq!(told(&log.load().unwrap()), expected);
+        assert_eq!(summary(&log.load().unwrap()), expected);
         drop(log);
         let mut log = opened(&disk);
         let loaded = log.load().unwrap();
-        assert_eq!(told(&loaded), expected);
+        assert_eq!(summary(&loaded), expected);
         assert_eq!(loaded.snapshot, snapshot(index, 1, 10));
         assert!(keep_from < 3 || log.disk_bytes() < before);
     }
 }
 
 #[test]
-fn a_log_compacted_to_nothing_goes_on() {
-    let disk = ForgetfulDisk::new();
+fn fully_compacted_log_accepts_entries() {
+    let disk = SimulatedDisk::new();
     let mut log = ten(&disk);
     log.compact(&snapshot(10, 1, 60_000), 11).unwrap();
-    assert_eq!(told(&log.load().unwrap()), "t1 v1 c10 snapshot 10");
+    assert_eq!(summary(&log.load().unwrap()), "t1 v1 c10 snapshot 10");
     log.write(&append(11, 2, &[1])).unwrap();
     drop(log);
     let mut log = opened(&disk);
-    assert_eq!(told(&log.load().unwrap()), "t1 v1 c10 snapshot 10 11/2");
-    // Only what counts is kept: own record, snapshot of four parts, one turn.
+    assert_eq!(summary(&log.load().unwrap()), "t1 v1 c10 snapshot 10 11/2");
+    // Only valid records remain: metadata, snapshot of four parts, one turn.
     assert_eq!(log.store.scan(b"").unwrap().len(), 6);
 }
 
 #[test]
 fn compactions_keep_the_disk_and_the_memory_bounded() {
-    let disk = ForgetfulDisk::new();
+    let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     let mut most = (0, 0);
     for turn in 0..500 {
@@ -222,8 +222,8 @@ fn compactions_keep_the_disk_and_the_memory_bounded() {
 }
 
 #[test]
-fn entries_that_are_replaced_again_and_again_are_swept_without_a_compaction() {
-    let mut log = opened(&ForgetfulDisk::new());
+fn replaced_entries_are_swept_without_compaction() {
+    let mut log = opened(&SimulatedDisk::new());
     for term in 1..30 {
         for index in 1..60 {
             log.write(&append(index, term, &[10])).unwrap();
@@ -234,24 +234,24 @@ fn entries_that_are_replaced_again_and_again_are_swept_without_a_compaction() {
 }
 
 #[test]
-fn what_a_write_that_never_ended_has_left_is_swept_by_the_next_one() {
-    let disk = ForgetfulDisk::new();
+fn leftovers_are_swept_by_the_next_write() {
+    let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     log.write(&append(1, 1, &[1])).unwrap();
-    disk.fail_next(storage::forgetful::Failure::Full);
+    disk.fail_next(storage::simulated::Failure::Full);
     assert!(log.write(&append(2, 1, &[LONG, LONG])).is_err());
     drop(log);
     let mut log = opened(&disk);
-    assert_eq!(told(&log.load().unwrap()), "t0 v0 c0 1/1");
+    assert_eq!(summary(&log.load().unwrap()), "t0 v0 c0 1/1");
     assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 3);
     log.write(&append(2, 1, &[LONG, LONG])).unwrap();
     assert_eq!(log.store.scan(keys::PARTS).unwrap().len(), 3);
-    assert_eq!(told(&log.load().unwrap()), "t0 v0 c0 1/1 2/1 3/1");
+    assert_eq!(summary(&log.load().unwrap()), "t0 v0 c0 1/1 2/1 3/1");
 }
 
 #[test]
-fn a_directory_belongs_to_one_member_of_one_group() {
-    let disk = ForgetfulDisk::new();
+fn directory_belongs_to_one_member() {
+    let disk = SimulatedDisk::new();
     let own = Identity { id: 2, group: 7 };
     let mut log = opened(&disk);
     log.write(&promise(4, 2, 0)).unwrap();
@@ -263,19 +263,19 @@ fn a_directory_belongs_to_one_member_of_one_group() {
     log.write(&append(1, 4, &[1])).unwrap();
     drop(log);
     let mut log = opened(&disk);
-    let stranger = log.claim(Identity { id: 3, group: 7 }).unwrap_err();
+    let foreign = log.claim(Identity { id: 3, group: 7 }).unwrap_err();
     assert_eq!(
-        stranger.to_string(),
+        foreign.to_string(),
         "the log belongs to member 2 of group 0000000000000007"
     );
     let loaded = log.load().unwrap();
     assert_eq!(loaded.identity, Some(own));
-    assert_eq!(told(&loaded), "t4 v2 c0 1/4");
+    assert_eq!(summary(&loaded), "t4 v2 c0 1/4");
 }
 
 #[test]
-fn a_turn_costs_one_sync_and_one_that_changes_nothing_costs_none() {
-    let disk = ForgetfulDisk::new();
+fn turn_costs_one_sync_at_most() {
+    let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     let mut cost = |write: &Write| {
         let before = disk.syncs();
@@ -292,8 +292,8 @@ fn a_turn_costs_one_sync_and_one_that_changes_nothing_costs_none() {
 }
 
 #[test]
-fn what_must_not_be_written_is_refused_and_the_log_goes_on() {
-    let disk = ForgetfulDisk::new();
+fn invalid_writes_are_refused() {
+    let disk = SimulatedDisk::new();
     let mut log = ten(&disk);
     let wrong = [
         append(12, 1, &[1]),
@@ -302,10 +302,10 @@ fn what_must_not_be_written_is_refused_and_the_log_goes_on() {
         promise(1, 1, 11),
         install(9, 1, 10),
     ];
-    let expected = told(&log.load().unwrap());
+    let expected = summary(&log.load().unwrap());
     for write in wrong {
         assert!(matches!(log.write(&write), Err(LogError::Disk { .. })));
-        assert_eq!(told(&log.load().unwrap()), expected);
+        assert_eq!(summary(&log.load().unwrap()), expected);
     }
     assert!(log.compact(&snapshot(11, 1, 1), 1).is_err());
     log.write(&append(11, 1, &[1])).unwrap();

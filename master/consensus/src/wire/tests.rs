@@ -1,4 +1,4 @@
-//! A peer's words: what is said is what is heard, and what cannot be is refused by name.
+//! Packets round-trip, and invalid fields are rejected by name.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn refused(message: Message) -> &'static str {
 }
 
 #[test]
-fn a_sound_packet_is_believed_and_survives_the_wire() {
+fn valid_packets_survive_the_wire() {
     let received = Received {
         index: 9,
         term: 4,
@@ -76,7 +76,7 @@ fn a_sound_packet_is_believed_and_survives_the_wire() {
 }
 
 #[test]
-fn nobody_speaks_for_another_or_to_another() {
+fn sender_and_receiver_must_match() {
     assert!(Packet::Raft(append()).check(3, 1).is_err());
     assert!(Packet::Raft(append()).check(2, 3).is_err());
     assert!(
@@ -87,7 +87,7 @@ fn nobody_speaks_for_another_or_to_another() {
 }
 
 #[test]
-fn what_cannot_be_in_a_message_is_refused_by_the_name_of_its_field() {
+fn invalid_fields_are_refused_by_name() {
     let with = |change: fn(&mut Message)| {
         let mut message = append();
         change(&mut message);
@@ -130,7 +130,7 @@ fn what_cannot_be_in_a_message_is_refused_by_the_name_of_its_field() {
 }
 
 #[test]
-fn members_that_no_group_can_have_are_refused() {
+fn invalid_member_lists_are_refused() {
     let members = |voters: &[u64], learners: &[u64], outgoing: &[u64], next: &[u64], auto_leave| {
         check_members(&Members {
             voters: voters.to_vec(),
@@ -156,7 +156,7 @@ fn members_that_no_group_can_have_are_refused() {
 }
 
 #[test]
-fn a_piece_that_does_not_fit_is_refused() {
+fn invalid_chunks_are_refused() {
     let with = |change: fn(&mut Chunk)| {
         let mut piece = chunk();
         change(&mut piece);

@@ -1,9 +1,9 @@
-//! Calls: what the framework wants of the master, and how it is made to arrive (S132, W17).
+//! Calls to the master, and their reliable delivery.
 //!
-//! All calls go through one courier, in order. What a master has not said that it handled is said again to the next one, once the
-//! driver is subscribed there; what cannot be delivered comes back to the scheduler. Two kinds do not wait for a master: tasks
-//! launched without one are lost, since their offers are void, and so are declines and bytes for executors. Remembers nothing
-//! itself; never decides what a framework wants.
+//! All calls go through one courier, in order. Unconfirmed ones are repeated to the next master
+//! after the subscription; undeliverable ones are reported to the scheduler. Some calls need a
+//! master: without one, launched tasks are lost because their offers are void, and declines and
+//! data for executors are dropped. Has no state of its own.
 
 use protocol::message::scheduler::{
     AcceptInverseOffers, DeclineInverseOffers, ReconcileOperations,
@@ -13,16 +13,16 @@ use runtime::delivery::{DeliveryError, Receipt};
 use super::*;
 use crate::scheduler::Undelivered;
 
-/// How long a tear-down may take to reach a master, connected or not, before the driver gives up and ends.
+/// Time limit of a tear-down, with or without a master. Then the driver ends anyway.
 pub(super) const TEAR_DOWN_PATIENCE: Duration = Duration::from_secs(10);
-/// How long a driver that is stopped waits until the master has heard what was said before.
+/// Time limit for the delivery of earlier calls when the driver is stopped.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A call could not be delivered, or tasks not launched: the scheduler is to be told, by way of the mailbox, so that one that
-/// says it again at once does not keep the driver from finding a master.
+/// An undelivered call or launch to report to the scheduler. It goes through the mailbox, so a
+/// scheduler that repeats the call at once cannot block the driver's search for a master.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) enum Failed {
+pub(super) enum CallFailed {
     Call(Undelivered),
     Launch {
         tasks: Vec<(TaskId, AgentId)>,
@@ -32,22 +32,22 @@ pub(super) enum Failed {
 }
 
 impl<S: Scheduler> Driver<S> {
-    /// Gives a call to the courier. It is taken also while there is no master, but not before the framework has an id.
+    /// Passes a call to the courier, also without a master. Fails before the framework has an id.
     fn call_master<M: Remote<Result = ()>>(
         &self,
         message: impl FnOnce(FrameworkId) -> M,
     ) -> Result<Receipt, DeliveryError> {
-        let (Some(courier), Some(id)) = (&self.courier, &self.plan.framework.id) else {
-            let reason = "the framework has not been subscribed yet".to_owned();
+        let (Some(courier), Some(id)) = (&self.reliable_sender, &self.plan.framework.id) else {
+            let reason = "framework not subscribed yet".to_owned();
             return Err(DeliveryError::Refused { reason });
         };
         courier.send(message(id.clone()))
     }
 
-    /// Says something of which nobody needs to know how it ends: if it fails, it is in the log and in the node's counters.
-    pub(super) fn say<M: Remote<Result = ()>>(&self, message: impl FnOnce(FrameworkId) -> M) {
+    /// Sends a call without a report to the scheduler: a failure is logged and counted by the node.
+    pub(super) fn send_call<M: Remote<Result = ()>>(&self, message: impl FnOnce(FrameworkId) -> M) {
         if let Err(error) = self.call_master(message) {
-            debug!(message = M::NAME, %error, "the master is not told");
+            debug!(message = M::NAME, %error, "call not sent");
         }
     }
 
@@ -55,51 +55,51 @@ impl<S: Scheduler> Driver<S> {
         matches!(self.phase, Phase::Subscribed { .. })
     }
 
-    pub(super) fn perform(&mut self, verb: Verb, ctx: &mut Context<Self>) {
+    pub(super) fn perform(&mut self, call: Call, ctx: &mut Context<Self>) {
         if self.leaving || matches!(self.phase, Phase::Ending) {
-            return; // It has said its last word.
+            return;
         }
-        if self.waits_for_its_turn() {
-            return self.perform_standing_by(verb, ctx);
+        if self.is_standby() {
+            return self.perform_as_standby(call, ctx);
         }
-        match verb {
-            Verb::Accept {
+        match call {
+            Call::Accept {
                 offers,
                 operations,
                 filters,
             } => self.accept(offers, operations, filters, ctx),
-            Verb::Decline {
+            Call::Decline {
                 offers: offer_ids,
                 filters,
-            } if self.is_subscribed() => self.say(|framework_id| DeclineOffers {
+            } if self.is_subscribed() => self.send_call(|framework_id| DeclineOffers {
                 framework_id,
                 offer_ids,
                 filters,
             }),
-            Verb::AcceptInverse {
+            Call::AcceptInverse {
                 offers: inverse_offer_ids,
                 filters,
-            } if self.is_subscribed() => self.say(|framework_id| AcceptInverseOffers {
+            } if self.is_subscribed() => self.send_call(|framework_id| AcceptInverseOffers {
                 framework_id,
                 inverse_offer_ids,
                 filters,
             }),
-            Verb::DeclineInverse {
+            Call::DeclineInverse {
                 offers: inverse_offer_ids,
                 filters,
-            } if self.is_subscribed() => self.say(|framework_id| DeclineInverseOffers {
+            } if self.is_subscribed() => self.send_call(|framework_id| DeclineInverseOffers {
                 framework_id,
                 inverse_offer_ids,
                 filters,
             }),
-            Verb::Decline { .. } | Verb::AcceptInverse { .. } | Verb::DeclineInverse { .. } => {
-                debug!("offers of a lost master are void anyway");
+            Call::Decline { .. } | Call::AcceptInverse { .. } | Call::DeclineInverse { .. } => {
+                debug!("dropping an answer to void offers");
             }
-            Verb::Kill { task, policy } => {
-                self.ledger.kill(&task, policy);
+            Call::Kill { task, policy } => {
+                self.tasks.kill(&task, policy);
                 self.kill(task, policy, ctx);
             }
-            Verb::Revive { roles } => {
+            Call::Revive { roles } => {
                 match roles.is_empty() {
                     true => self.plan.wants.suppressed_roles.clear(),
                     false => self
@@ -108,12 +108,12 @@ impl<S: Scheduler> Driver<S> {
                         .suppressed_roles
                         .retain(|role| !roles.contains(role)),
                 }
-                self.say(|framework_id| ReviveOffers {
+                self.send_call(|framework_id| ReviveOffers {
                     framework_id,
                     roles,
                 });
             }
-            Verb::Suppress { roles } => {
+            Call::Suppress { roles } => {
                 let named = if roles.is_empty() {
                     &self.plan.framework.roles
                 } else {
@@ -123,35 +123,35 @@ impl<S: Scheduler> Driver<S> {
                     .wants
                     .suppressed_roles
                     .extend(named.iter().cloned());
-                self.say(|framework_id| SuppressOffers {
+                self.send_call(|framework_id| SuppressOffers {
                     framework_id,
                     roles,
                 });
             }
-            Verb::Update { framework, wants } => self.update(*framework, *wants, ctx),
-            Verb::Reconcile { tasks } => {
-                self.ledger.asked_by_scheduler(&tasks);
-                self.say(|framework_id| ReconcileTasks {
+            Call::Update { framework, wants } => self.update(*framework, *wants, ctx),
+            Call::Reconcile { tasks } => {
+                self.tasks.requested_by_scheduler(&tasks);
+                self.send_call(|framework_id| ReconcileTasks {
                     framework_id,
                     tasks,
                 });
             }
-            Verb::ReconcileOperations { operations } => {
-                self.say(|framework_id| ReconcileOperations {
+            Call::ReconcileOperations { operations } => {
+                self.send_call(|framework_id| ReconcileOperations {
                     framework_id,
                     operations,
                 })
             }
-            Verb::Acknowledge { status } => self.acknowledge(&status),
-            Verb::AcknowledgeOperation { status } => self.acknowledge_operation(&status),
-            Verb::Message {
+            Call::Acknowledge { status } => self.acknowledge(&status),
+            Call::AcknowledgeOperation { status } => self.acknowledge_operation(&status),
+            Call::Message {
                 agent,
                 executor,
                 data,
             } => self.message(agent, executor, data),
-            Verb::State(call) => self.state(call, None, ctx),
-            Verb::TearDown | Verb::Stop { failover: false } => self.tear_down(ctx),
-            Verb::Stop { failover: true } => self.stop_for_failover(ctx),
+            Call::State(call) => self.state(call, None, ctx),
+            Call::TearDown | Call::Stop { failover: false } => self.tear_down(ctx),
+            Call::Stop { failover: true } => self.stop_for_failover(ctx),
         }
     }
 
@@ -167,7 +167,7 @@ impl<S: Scheduler> Driver<S> {
             .map(|task| (task.task_id.clone(), task.agent_id.clone()))
             .collect();
         let named = operations::named(&operations);
-        let failed = |tasks, operations, reason| Failed::Launch {
+        let failed = |tasks, operations, reason| CallFailed::Launch {
             tasks,
             operations,
             reason,
@@ -189,19 +189,19 @@ impl<S: Scheduler> Driver<S> {
             }
         };
         for (task, agent) in &tasks {
-            self.ledger.launched(task, agent);
+            self.tasks.launched(task, agent);
         }
         ctx.then(receipt, move |driver: &mut Self, end, ctx| {
             for (task, _) in &tasks {
-                driver.ledger.launch_settled(task);
+                driver.tasks.launch_settled(task);
             }
             match end {
                 Ok(()) => {}
                 Err(DeliveryError::Refused { reason }) => {
                     ctx.notify(failed(tasks, named, reason));
                 }
-                // It may have been heard: what became of the tasks comes out when the driver asks (W17).
-                Err(error) => ctx.notify(Failed::Call(Undelivered {
+                // It may have been delivered: reconciliation finds out the states of the tasks.
+                Err(error) => ctx.notify(CallFailed::Call(Undelivered {
                     call: "accept",
                     tasks: tasks.into_iter().map(|(task, _)| task).collect(),
                     error,
@@ -210,16 +210,16 @@ impl<S: Scheduler> Driver<S> {
         });
     }
 
-    /// Says that a task shall end.
+    /// Sends a kill.
     fn kill(&mut self, task: TaskId, policy: Option<KillPolicy>, ctx: &mut Context<Self>) {
         let failed = |task, error| {
-            Failed::Call(Undelivered {
+            CallFailed::Call(Undelivered {
                 call: "kill",
                 tasks: vec![task],
                 error,
             })
         };
-        let agent_id = self.ledger.agent_of(&task).cloned();
+        let agent_id = self.tasks.agent_of(&task).cloned();
         let sent = self.call_master(|framework_id| KillTask {
             framework_id,
             task_id: task.clone(),
@@ -228,9 +228,9 @@ impl<S: Scheduler> Driver<S> {
         });
         match sent {
             Ok(receipt) => {
-                self.ledger.kill_sent(&task);
+                self.tasks.kill_sent(&task);
                 ctx.then(receipt, move |driver: &mut Self, end, ctx| {
-                    driver.ledger.kill_settled(&task);
+                    driver.tasks.kill_settled(&task);
                     if let Err(error) = end {
                         ctx.notify(failed(task, error));
                     }
@@ -240,15 +240,16 @@ impl<S: Scheduler> Driver<S> {
         }
     }
 
-    /// Says again what an earlier master has heard of and may not have passed on. What none has heard, the courier says.
-    pub(super) fn kill_again(&mut self, ctx: &mut Context<Self>) {
-        for (task, policy) in self.ledger.kills_heard() {
+    /// Repeats kills that an earlier master confirmed but may not have passed on. The courier
+    /// repeats the others.
+    pub(super) fn resend_kills(&mut self, ctx: &mut Context<Self>) {
+        for (task, policy) in self.tasks.kills_to_resend() {
             self.kill(task, policy, ctx);
         }
     }
 
     fn message(&self, agent_id: AgentId, executor_id: ExecutorId, data: Vec<u8>) {
-        let (Some(courier), Some(id)) = (&self.courier, &self.plan.framework.id) else {
+        let (Some(courier), Some(id)) = (&self.reliable_sender, &self.plan.framework.id) else {
             return;
         };
         if self.is_subscribed() {
@@ -258,7 +259,7 @@ impl<S: Scheduler> Driver<S> {
                 executor_id,
                 data,
             };
-            // Best effort, in order with the other calls. If it fails, that is in the log.
+            // Best effort, in order with the other calls. Failures are only logged.
             let _ = courier.send_once(message);
         }
     }
@@ -269,8 +270,8 @@ impl<S: Scheduler> Driver<S> {
         };
         self.updates.acknowledge(uuid);
         let task_id = status.task_id.clone();
-        // If it fails, the agent sends the status again, and it is acknowledged again.
-        self.say(|framework_id| AcknowledgeStatus {
+        // If this is lost, the agent repeats the status, and the driver the acknowledgement.
+        self.send_call(|framework_id| AcknowledgeStatus {
             framework_id,
             agent_id,
             task_id,
@@ -278,32 +279,35 @@ impl<S: Scheduler> Driver<S> {
         });
     }
 
-    /// Has the framework removed. Without a master it looks for one at once, and for as long as the patience lasts.
+    /// Ends the framework. Without a master it searches at once, up to the time limit.
     fn tear_down(&mut self, ctx: &mut Context<Self>) {
         self.leaving = true;
         let Ok(receipt) = self.call_master(|framework_id| TearDown { framework_id }) else {
             return self.end(Ended::TornDown { confirmed: false }, ctx);
         };
         let clock = ctx.clock().clone();
-        let heard = async move { clock.timeout(TEAR_DOWN_PATIENCE, receipt).await };
-        ctx.then(heard, |driver: &mut Self, heard, ctx| {
-            let confirmed = matches!(heard, Ok(Ok(())));
+        let delivered = async move { clock.timeout(TEAR_DOWN_PATIENCE, receipt).await };
+        ctx.then(delivered, |driver: &mut Self, delivered, ctx| {
+            let confirmed = matches!(delivered, Ok(Ok(())));
             if !confirmed {
-                warn!(?heard, "no master has confirmed the tear-down");
+                warn!(?delivered, "tear-down not confirmed by a master");
             }
             driver.end(Ended::TornDown { confirmed }, ctx);
         });
-        if matches!(self.phase, Phase::Seeking) {
+        if matches!(self.phase, Phase::Searching) {
             self.rounds = 0;
-            self.seek(0, ctx);
+            self.find_master(0, ctx);
         }
     }
 
-    /// Leaves the framework to a later driver, when the master has heard what was said before.
+    /// Leaves the framework to a later driver once the master has confirmed the earlier calls.
     fn stop_for_failover(&mut self, ctx: &mut Context<Self>) {
         self.leaving = true;
-        let courier = self.courier.as_ref().filter(|_| self.is_subscribed());
-        let Some(settled) = courier.map(Courier::settled) else {
+        let courier = self
+            .reliable_sender
+            .as_ref()
+            .filter(|_| self.is_subscribed());
+        let Some(settled) = courier.map(ReliableSender::settled) else {
             return self.end(Ended::LeftForFailover, ctx);
         };
         let clock = ctx.clock().clone();
@@ -313,28 +317,29 @@ impl<S: Scheduler> Driver<S> {
         });
     }
 
-    /// These tasks were not launched: told as the master would tell it.
+    /// Reports tasks that were not launched, with the status that the master would send.
     fn not_launched(
         &mut self,
         tasks: Vec<(TaskId, AgentId)>,
         reason: &str,
         ctx: &mut Context<Self>,
     ) {
-        let state = TaskState::Dropped.as_told(self.plan.framework.can(Capability::PartitionAware));
+        let state =
+            TaskState::Dropped.for_framework(self.plan.framework.can(Capability::PartitionAware));
         for (task, agent) in tasks {
             let status = TaskStatus::new(task, state, Source::Master, ctx.clock().wall())
-                .because(Reason::MasterDisconnected, reason)
+                .with_reason(Reason::MasterDisconnected, reason)
                 .on(&agent);
             self.status(status, ctx);
         }
     }
 }
 
-impl<S: Scheduler> Handler<Failed> for Driver<S> {
+impl<S: Scheduler> Handler<CallFailed> for Driver<S> {
     type Result = ();
-    fn handle(&mut self, failed: Failed, ctx: &mut Context<Self>) {
+    fn handle(&mut self, failed: CallFailed, ctx: &mut Context<Self>) {
         match failed {
-            Failed::Launch {
+            CallFailed::Launch {
                 tasks,
                 operations,
                 reason,
@@ -342,9 +347,9 @@ impl<S: Scheduler> Handler<Failed> for Driver<S> {
                 self.not_launched(tasks, &reason, ctx);
                 self.not_converted(operations, &reason, ctx);
             }
-            Failed::Call(undelivered) => {
-                self.call(ctx, |scheduler, verbs| {
-                    scheduler.undelivered(verbs, &undelivered);
+            CallFailed::Call(undelivered) => {
+                self.call_back(ctx, |scheduler, calls| {
+                    scheduler.undelivered(calls, &undelivered);
                 });
             }
         }

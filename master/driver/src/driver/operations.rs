@@ -1,7 +1,7 @@
-//! Operations: how the scheduler hears what became of those that it has named, and how their statuses are acknowledged (SPEC 2.2, 2.3).
+//! Status updates of operations and their acknowledgements.
 //!
-//! Remembers the newest updates together with those of tasks, so that each comes once. It does not ask about operations by itself: only
-//! the framework knows which it has named.
+//! The newest updates are stored with those of tasks, so each is delivered once. The driver does
+//! not reconcile operations by itself: only the framework knows their ids.
 
 use protocol::message::scheduler::AcknowledgeOperation;
 use protocol::{OperationId, OperationState, OperationStatus};
@@ -10,13 +10,13 @@ use super::*;
 
 impl<S: Scheduler> Driver<S> {
     pub(super) fn operation(&mut self, status: OperationStatus, ctx: &mut Context<Self>) {
-        match status.uuid.map(|uuid| self.updates.hear(uuid)) {
-            Some(Heard::Acknowledged) => return self.acknowledge_operation(&status),
-            Some(Heard::Waiting) => return,
-            None | Some(Heard::New) => {}
+        match status.uuid.map(|uuid| self.updates.record(uuid)) {
+            Some(DeliveryState::Acknowledged) => return self.acknowledge_operation(&status),
+            Some(DeliveryState::Waiting) => return,
+            None | Some(DeliveryState::New) => {}
         }
-        self.call(ctx, |scheduler, verbs| {
-            scheduler.operation_status(verbs, &status);
+        self.call_back(ctx, |scheduler, calls| {
+            scheduler.operation_status(calls, &status);
         });
         if self.plan.acknowledgement == Acknowledgement::Implicit {
             self.acknowledge_operation(&status);
@@ -29,8 +29,8 @@ impl<S: Scheduler> Driver<S> {
         };
         self.updates.acknowledge(uuid);
         let operation_id = status.operation_id.clone();
-        // If it fails, the agent sends the status again, and it is acknowledged again.
-        self.say(|framework_id| AcknowledgeOperation {
+        // If this is lost, the agent repeats the status, and the driver the acknowledgement.
+        self.send_call(|framework_id| AcknowledgeOperation {
             framework_id,
             agent_id,
             operation_id,
@@ -38,7 +38,7 @@ impl<S: Scheduler> Driver<S> {
         });
     }
 
-    /// These operations were not asked for: told as the master would tell it.
+    /// Reports operations that were not sent, with the status that the master would send.
     pub(super) fn not_converted(
         &mut self,
         operations: Vec<OperationId>,
@@ -52,7 +52,7 @@ impl<S: Scheduler> Driver<S> {
     }
 }
 
-/// The names of these operations, as far as they have one.
+/// The ids of these operations, where given.
 pub(super) fn named(operations: &[Operation]) -> Vec<OperationId> {
     let id = |operation: &Operation| match operation {
         Operation::Convert { id, .. } => id.clone(),

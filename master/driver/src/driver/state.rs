@@ -1,7 +1,8 @@
-//! Carrying out what is asked of the framework's state: now, or as soon as a master has this scheduler.
+//! Requests for the framework's state, sent now or when there is a master.
 //!
-//! Remembers what waits for a master, bounded in number and time. A question that was lost with its master is asked again; a change
-//! is not, for it may have been made: whoever wanted it is told so.
+//! Owns the requests that wait for a master, bounded in number and time. After a lost connection a
+//! read is repeated. A change is not, because it may have been applied: its caller gets
+//! [`StateError::Unknown`].
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -10,28 +11,28 @@ use runtime::{Instant, Promise, Reply, promise};
 
 use super::*;
 use crate::state::{
-    Heard, STATE_PATIENCE, StateAnswer, StateCall, StateError, StateOutcome, change_of, heard,
+    Attempt, STATE_PATIENCE, StateAnswer, StateCall, StateError, StateOutcome, change_of, interpret,
 };
 
-/// The pause before a master that could not answer is asked again.
-const AGAIN: Duration = Duration::from_millis(500);
-/// How many calls may wait for a master; one more is refused.
-const WAITING_MAX: usize = 1_024;
+/// Pause before a request is repeated.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum number of requests that wait for a master; more are refused.
+const REQUESTS_MAX: usize = 1_024;
 
-/// A call from outside a callback.
+/// A request from outside a callback.
 pub(super) struct AskState(pub StateCall);
 
 impl Message for AskState {
     type Result = StateOutcome;
 }
 
-/// A call under way.
-pub(super) struct Question {
+/// A pending request.
+pub(super) struct StateRequest {
     call: StateCall,
-    /// When nobody waits any more.
+    /// Time limit.
     deadline: Instant,
-    /// Who is told the outcome; `None` is the scheduler.
-    asker: Option<Promise<StateOutcome>>,
+    /// Reply to the caller; `None` means the scheduler.
+    reply: Option<Promise<StateOutcome>>,
 }
 
 impl<S: Scheduler> Handler<AskState> for Driver<S> {
@@ -43,13 +44,13 @@ impl<S: Scheduler> Handler<AskState> for Driver<S> {
     }
 }
 
-/// Asks a driver from outside; a driver that ended leaves a change unknown.
+/// Sends a request to the driver. If the driver ends, a change is unknown.
 pub(super) fn ask<S: Scheduler>(
     driver: &Handle<Driver<S>>,
     call: StateCall,
 ) -> BoxFuture<'static, StateOutcome> {
     let reads = call.reads();
-    // The driver itself has the patience.
+    // The driver has its own time limit.
     let asked = driver.ask(AskState(call), Patience::WhileLinked);
     async move {
         asked.await.unwrap_or_else(|error| {
@@ -67,45 +68,45 @@ impl<S: Scheduler> Driver<S> {
     pub(super) fn state(
         &mut self,
         call: StateCall,
-        asker: Option<Promise<StateOutcome>>,
+        reply: Option<Promise<StateOutcome>>,
         ctx: &mut Context<Self>,
     ) {
         let checked = call.check();
-        let question = Question {
+        let request = StateRequest {
             call,
             deadline: ctx.clock().now() + STATE_PATIENCE,
-            asker,
+            reply,
         };
         match checked {
-            Ok(()) => self.put_question(question, ctx),
+            Ok(()) => self.send_request(request, ctx),
             Err(invalid) => {
                 let reason = invalid.to_string();
-                self.answered(question, Err(StateError::Refused { reason }), ctx);
+                self.answered(request, Err(StateError::Refused { reason }), ctx);
             }
         }
     }
 
-    fn put_question(&mut self, question: Question, ctx: &mut Context<Self>) {
-        if !question.call.reads() && self.waits_for_its_turn() {
-            let reason = "this scheduler stands by".to_owned();
-            return self.answered(question, Err(StateError::NotLeading { reason }), ctx);
+    fn send_request(&mut self, request: StateRequest, ctx: &mut Context<Self>) {
+        if !request.call.reads() && self.is_standby() {
+            let reason = "this scheduler is a standby".to_owned();
+            return self.answered(request, Err(StateError::NotLeading { reason }), ctx);
         }
-        let left = question.deadline - ctx.clock().now();
+        let left = request.deadline - ctx.clock().now();
         if left.is_zero() {
             let reason = format!("none answered within {STATE_PATIENCE:?}");
-            return self.answered(question, Err(StateError::Unavailable { reason }), ctx);
+            return self.answered(request, Err(StateError::Unavailable { reason }), ctx);
         }
         let master = match &self.phase {
             Phase::Subscribed { master } | Phase::StandingBy { master } => master.clone(),
-            Phase::Seeking | Phase::Subscribing { .. } | Phase::Ending => {
-                return self.wait_for_master(question, left, ctx);
+            Phase::Searching | Phase::Subscribing { .. } | Phase::Ending => {
+                return self.wait_for_master(request, left, ctx);
             }
         };
         let Some(framework_id) = self.plan.framework.id.clone() else {
-            return self.wait_for_master(question, left, ctx);
+            return self.wait_for_master(request, left, ctx);
         };
         let (node, scheduler) = (ctx.node().clone(), ctx.pid().clone());
-        let answer = match change_of(&question.call, framework_id.clone(), scheduler.clone()) {
+        let answer = match change_of(&request.call, framework_id.clone(), scheduler.clone()) {
             Some(change) => {
                 let asked = node.ask(&master, change, left);
                 let written = |version| StateAnswer::Written { version };
@@ -117,7 +118,7 @@ impl<S: Scheduler> Driver<S> {
                     GetState {
                         framework_id,
                         scheduler,
-                        key: question.call.key().to_owned(),
+                        key: request.call.key().to_owned(),
                     },
                     left,
                 );
@@ -126,53 +127,53 @@ impl<S: Scheduler> Driver<S> {
             }
         };
         ctx.then(answer, move |driver: &mut Self, answer, ctx| {
-            match heard(question.call.reads(), answer) {
-                Heard::Over(outcome) => driver.answered(question, outcome, ctx),
-                Heard::Again { reason } => {
-                    debug!(key = question.call.key(), %reason, "the framework's state is asked for again");
-                    ctx.after(AGAIN, move |driver, ctx| driver.put_question(question, ctx));
+            match interpret(request.call.reads(), answer) {
+                Attempt::Done(outcome) => driver.answered(request, outcome, ctx),
+                Attempt::Retry { reason } => {
+                    debug!(key = request.call.key(), %reason, "retrying a request for the framework's state");
+                    ctx.after(RETRY_PAUSE, move |driver, ctx| driver.send_request(request, ctx));
                 }
             }
         });
     }
 
-    /// Waits for a master, for as long as it has left.
-    fn wait_for_master(&mut self, question: Question, left: Duration, ctx: &mut Context<Self>) {
-        if self.questions.len() >= WAITING_MAX {
-            let reason = format!("{WAITING_MAX} calls wait for one already");
-            return self.answered(question, Err(StateError::Unavailable { reason }), ctx);
+    /// Queues a request until there is a master or its time is over.
+    fn wait_for_master(&mut self, request: StateRequest, left: Duration, ctx: &mut Context<Self>) {
+        if self.requests.len() >= REQUESTS_MAX {
+            let reason = format!("{REQUESTS_MAX} calls wait for one already");
+            return self.answered(request, Err(StateError::Unavailable { reason }), ctx);
         }
-        self.questions.push_back(question);
-        ctx.after(left, |driver, ctx| driver.put_questions(ctx));
+        self.requests.push_back(request);
+        ctx.after(left, |driver, ctx| driver.resume_requests(ctx));
     }
 
-    /// There is a master now, or some have waited for too long: all that wait are looked at again.
-    pub(super) fn put_questions(&mut self, ctx: &mut Context<Self>) {
+    /// Sends all waiting requests if there is a master, and fails the expired ones.
+    pub(super) fn resume_requests(&mut self, ctx: &mut Context<Self>) {
         let now = ctx.clock().now();
         let has_master = matches!(
             self.phase,
             Phase::Subscribed { .. } | Phase::StandingBy { .. }
         );
-        let waiting = std::mem::take(&mut self.questions);
-        for question in waiting {
-            if has_master || question.deadline <= now {
-                self.put_question(question, ctx);
+        let waiting = std::mem::take(&mut self.requests);
+        for request in waiting {
+            if has_master || request.deadline <= now {
+                self.send_request(request, ctx);
             } else {
-                self.questions.push_back(question);
+                self.requests.push_back(request);
             }
         }
     }
 
-    fn answered(&mut self, question: Question, outcome: StateOutcome, ctx: &mut Context<Self>) {
-        match question.asker {
+    fn answered(&mut self, request: StateRequest, outcome: StateOutcome, ctx: &mut Context<Self>) {
+        match request.reply {
             Some(promise) => promise.answer(outcome),
-            // By way of the mailbox: a scheduler that asks again at once must not call itself.
-            None => ctx.notify(Answered(question.call, outcome)),
+            // Through the mailbox, because the scheduler may make the next request at once.
+            None => ctx.notify(Answered(request.call, outcome)),
         }
     }
 }
 
-/// The scheduler is to be told what has become of its call.
+/// Result of a request, for the scheduler.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Answered(StateCall, StateOutcome);
@@ -180,8 +181,8 @@ struct Answered(StateCall, StateOutcome);
 impl<S: Scheduler> Handler<Answered> for Driver<S> {
     type Result = ();
     fn handle(&mut self, Answered(call, outcome): Answered, ctx: &mut Context<Self>) {
-        self.call(ctx, |scheduler, verbs| {
-            scheduler.state(verbs, &call, &outcome)
+        self.call_back(ctx, |scheduler, calls| {
+            scheduler.state(calls, &call, &outcome)
         });
     }
 }

@@ -1,20 +1,20 @@
-//! What a framework says while it has no master, or while the one it has is failing.
+//! Calls without a master, or with a failing one.
 
 use runtime::delivery::Bounds;
-use runtime::rehearsal;
+use runtime::testing;
 
 use super::*;
 
-impl Stage {
-    /// The master's machine dies.
+impl Fixture {
+    /// The master's machine fails.
     async fn lose_master(&self) {
         self.network.leave("master");
         self.pass(1).await;
     }
 
-    /// Another process takes the master's place.
+    /// Another process replaces the master.
     fn next_master(&mut self, seed: u64) {
-        let node = rehearsal::node("master").seed(seed).role(Role::Master);
+        let node = testing::node("master").seed(seed).role(Role::Master);
         self.master = node.accepts(&[Role::Framework]).build();
         self.network.join(&self.master, "master");
         self.raise(None);
@@ -23,15 +23,15 @@ impl Stage {
     fn drive_within(&self, calls: Bounds) -> DriverRef {
         SchedulerDriver::new(["master"], FrameworkInfo::new("user", "test"))
             .call_bounds(calls)
-            .start(&self.framework, Notes(self.told.clone()))
+            .start(&self.framework, RecordingScheduler(self.callbacks.clone()))
             .unwrap()
     }
 
-    /// What the master was asked since the last look, without subscriptions and the driver's own questions.
+    /// Requests since the last call, except subscriptions and the driver's own reconciliations.
     fn calls(&self) -> Vec<String> {
-        let asked = take(&self.asked).into_iter();
+        let requests = take(&self.requests).into_iter();
         let own = |line: &String| line.starts_with("subscribe") || line.starts_with("reconcile");
-        asked.filter(|line| !own(line)).collect()
+        requests.filter(|line| !own(line)).collect()
     }
 }
 
@@ -39,26 +39,26 @@ fn named(id: &str) -> TaskId {
     TaskId::new(id).unwrap()
 }
 
-/// W4: offers, ends and losses are told once, so none may be missing among those that are heard.
+/// W4: offers, ends and losses are sent once, so none may be missing among the delivered ones.
 #[test]
-fn a_scheduler_that_is_too_slow_to_hear_every_event_subscribes_anew() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let _driver = stage.drive();
-        stage.settle().await;
-        drop((take(&stage.asked), take(&stage.told)));
-        let scheduler = stage.scheduler.lock().unwrap().clone().unwrap();
+fn slow_scheduler_resubscribes() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let _driver = fixture.drive();
+        fixture.settle().await;
+        drop((take(&fixture.requests), take(&fixture.callbacks)));
+        let scheduler = fixture.scheduler.lock().unwrap().clone().unwrap();
         for number in 0..70_000 {
             let offer_id = OfferId::new(number.to_string()).unwrap();
-            let told = stage.master.tell(&scheduler, OfferRescinded { offer_id });
-            told.unwrap();
+            let callbacks = fixture.master.tell(&scheduler, OfferRescinded { offer_id });
+            callbacks.unwrap();
         }
-        stage.pass(10).await;
-        let told = take(&stage.told);
-        let lost = told
+        fixture.pass(10).await;
+        let callbacks = take(&fixture.callbacks);
+        let lost = callbacks
             .iter()
             .position(|line| line.starts_with("disconnected"));
-        let (before, after) = told.split_at(lost.unwrap());
+        let (before, after) = callbacks.split_at(lost.unwrap());
         let all = (0..before.len()).map(|number| format!("rescinded {number}"));
         assert!(
             before.iter().eq(all.collect::<Vec<_>>().iter()),
@@ -71,20 +71,20 @@ fn a_scheduler_that_is_too_slow_to_hear_every_event_subscribes_anew() {
             "rescinded early",
         ];
         assert_eq!(after, expected);
-        assert!(take(&stage.asked)[0].starts_with("subscribe \"m-0000\""));
+        assert!(take(&fixture.requests)[0].starts_with("subscribe \"m-0000\""));
     });
 }
 
 /// S132, W17.
 #[test]
-fn what_is_said_without_a_master_reaches_the_next_one_in_order_and_once() {
-    rehearse_network(|network| async move {
-        let mut stage = Stage::new(network);
-        let driver = stage.drive_with(Acknowledgement::Explicit);
-        stage.settle().await;
-        stage.update(TaskState::Running, Some(1)).await;
-        stage.lose_master().await;
-        take(&stage.asked);
+fn queued_calls_reach_the_next_master_in_order() {
+    simulate_network(|network| async move {
+        let mut fixture = Fixture::new(network);
+        let driver = fixture.drive_with(Acknowledgement::Explicit);
+        fixture.settle().await;
+        fixture.update(TaskState::Running, Some(1)).await;
+        fixture.lose_master().await;
+        take(&fixture.requests);
         driver.kill(named("one"), None).unwrap();
         let mut status = TaskStatus::new(
             named("t"),
@@ -96,14 +96,14 @@ fn what_is_said_without_a_master_reaches_the_next_one_in_order_and_once() {
         driver.acknowledge(&status).unwrap();
         driver.suppress(BTreeSet::new()).unwrap();
         driver.kill(named("two"), None).unwrap();
-        stage.pass(60).await;
-        assert!(take(&stage.asked).is_empty());
-        stage.next_master(8);
-        stage.pass(600).await;
+        fixture.pass(60).await;
+        assert!(take(&fixture.requests).is_empty());
+        fixture.next_master(8);
+        fixture.pass(600).await;
         let expected = ["kill one", "acknowledge t 1", "suppress {}", "kill two"];
-        assert_eq!(stage.calls(), expected);
+        assert_eq!(fixture.calls(), expected);
         assert!(
-            take(&stage.told)
+            take(&fixture.callbacks)
                 .iter()
                 .all(|line| !line.starts_with("undelivered"))
         );
@@ -112,178 +112,185 @@ fn what_is_said_without_a_master_reaches_the_next_one_in_order_and_once() {
 
 /// S132, W17.
 #[test]
-fn a_call_that_was_handled_but_not_acknowledged_is_not_handled_again() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
+fn handled_call_is_not_handled_again() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
         driver.kill(named("cut"), None).unwrap();
         driver.kill(named("after"), None).unwrap();
-        stage.pass(20).await;
-        // Both were in one envelope, which the master handled whole.
-        assert_eq!(stage.calls(), ["kill cut", "kill after"]);
-        stage.network.heal("master", "framework");
-        stage.pass(20).await;
-        assert!(stage.calls().is_empty(), "the same master knows them");
-        let resent = stage.master.counters()["delivery/duplicates"];
+        fixture.pass(20).await;
+        // Both were in the same envelope, which the master handled completely.
+        assert_eq!(fixture.calls(), ["kill cut", "kill after"]);
+        fixture.network.heal("master", "framework");
+        fixture.pass(20).await;
+        assert!(fixture.calls().is_empty(), "the same master knows them");
+        let resent = fixture.master.counters()["delivery/duplicates"];
         assert_eq!(resent, 2.0, "they did come again");
     });
 }
 
-/// S132: what the dead master heard but could not acknowledge, it may not have passed on.
+/// S132: the dead master may not have passed on an unacknowledged call.
 #[test]
-fn a_call_that_a_dead_master_did_not_acknowledge_is_said_to_the_next() {
-    rehearse_network(|network| async move {
-        let mut stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
+fn unacknowledged_call_reaches_the_next_master() {
+    simulate_network(|network| async move {
+        let mut fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
         driver.kill(named("cut"), None).unwrap();
-        stage.settle().await;
-        stage.lose_master().await;
-        assert_eq!(stage.calls(), ["kill cut"]);
-        stage.next_master(8);
-        stage.pass(5).await;
-        assert!(stage.calls().is_empty(), "the link is severed");
-        stage.network.heal("master", "framework");
-        stage.pass(20).await;
-        // Once to this master too, at which it loses the link again; and not a third time.
-        assert_eq!(stage.calls(), ["kill cut"]);
-        stage.network.heal("master", "framework");
-        stage.pass(20).await;
-        assert!(stage.calls().is_empty());
+        fixture.settle().await;
+        fixture.lose_master().await;
+        assert_eq!(fixture.calls(), ["kill cut"]);
+        fixture.next_master(8);
+        fixture.pass(5).await;
+        assert!(fixture.calls().is_empty(), "the link is severed");
+        fixture.network.heal("master", "framework");
+        fixture.pass(20).await;
+        // Once to this master too, which severs the link again, but not a third time.
+        assert_eq!(fixture.calls(), ["kill cut"]);
+        fixture.network.heal("master", "framework");
+        fixture.pass(20).await;
+        assert!(fixture.calls().is_empty());
     });
 }
 
-/// S132: an accept on its way to a master that dies is answered by the next, which refuses it or knows its tasks.
+/// S132: the next master refuses the accept or knows its tasks.
 #[test]
-fn an_accept_that_was_on_its_way_reaches_the_next_master_and_its_tasks_are_asked_about_later() {
-    rehearse_network(|network| async move {
-        let mut stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        take(&stage.asked);
+fn accept_in_flight_reaches_the_next_master() {
+    simulate_network(|network| async move {
+        let mut fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        take(&fixture.requests);
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
-        stage.lose_master().await;
-        assert!(take(&stage.asked).is_empty(), "the link broke before");
-        stage.next_master(8);
-        stage.pass(4).await;
-        let asked = take(&stage.asked);
-        assert_eq!(asked[1..], ["accept [OfferId(o)]", "reconcile "]);
-        stage.pass(10).await;
-        assert_eq!(take(&stage.asked), ["reconcile t"], "nobody has answered");
+        fixture.lose_master().await;
+        assert!(take(&fixture.requests).is_empty(), "the link broke before");
+        fixture.next_master(8);
+        fixture.pass(4).await;
+        let requests = take(&fixture.requests);
+        assert_eq!(requests[1..], ["accept [OfferId(o)]", "reconcile "]);
+        fixture.pass(10).await;
+        assert_eq!(
+            take(&fixture.requests),
+            ["reconcile t"],
+            "nobody has answered"
+        );
     });
 }
 
 /// S132.
 #[test]
-fn a_tear_down_without_a_master_is_heard_by_the_next_and_confirmed() {
-    rehearse_network(|network| async move {
-        let mut stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        stage.lose_master().await;
-        take(&stage.asked);
-        take(&stage.told);
+fn tear_down_reaches_the_next_master() {
+    simulate_network(|network| async move {
+        let mut fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        fixture.lose_master().await;
+        take(&fixture.requests);
+        take(&fixture.callbacks);
         driver.kill(named("t"), None).unwrap();
         driver.tear_down().unwrap();
-        stage.pass(2).await;
-        stage.next_master(8);
+        fixture.pass(2).await;
+        fixture.next_master(8);
         assert_eq!(driver.ended().await, Ended::TornDown { confirmed: true });
-        assert_eq!(stage.calls(), ["kill t", "tear down"]);
-        assert!(take(&stage.told).is_empty(), "it was done with");
+        assert_eq!(fixture.calls(), ["kill t", "tear down"]);
+        assert!(take(&fixture.callbacks).is_empty(), "it was done with");
     });
 }
 
 /// S132: failing loudly.
 #[test]
-fn a_tear_down_that_no_master_hears_within_ten_seconds_is_not_confirmed() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        stage.lose_master().await;
-        let started = stage.framework.clock().now();
+fn tear_down_without_master_is_unconfirmed() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        fixture.lose_master().await;
+        let started = fixture.framework.clock().now();
         driver.tear_down().unwrap();
         assert_eq!(driver.ended().await, Ended::TornDown { confirmed: false });
-        let waited = stage.framework.clock().now() - started;
+        let waited = fixture.framework.clock().now() - started;
         assert_eq!(waited, Duration::from_secs(10));
     });
 }
 
 /// S132: failing loudly.
 #[test]
-fn a_kill_beyond_the_bounds_is_told_to_have_failed_and_what_expired_is_said_to_the_next_master() {
-    rehearse_network(|network| async move {
-        let mut stage = Stage::new(network);
-        let driver = stage.drive_within(Bounds {
+fn kills_over_the_bounds_are_undelivered() {
+    simulate_network(|network| async move {
+        let mut fixture = Fixture::new(network);
+        let driver = fixture.drive_within(Bounds {
             messages: 2,
             age: Duration::from_secs(60),
             ..Bounds::default()
         });
-        stage.settle().await;
-        stage.lose_master().await;
-        take(&stage.told);
+        fixture.settle().await;
+        fixture.lose_master().await;
+        take(&fixture.callbacks);
         for task in ["a", "b", "c"] {
             driver.kill(named(task), None).unwrap();
         }
-        stage.settle().await;
+        fixture.settle().await;
         let full = "undelivered kill c: 2 messages of ";
-        let told = take(&stage.told);
-        assert!(told.len() == 1 && told[0].starts_with(full), "{told:?}");
-        stage.pass(60).await;
+        let callbacks = take(&fixture.callbacks);
+        assert!(
+            callbacks.len() == 1 && callbacks[0].starts_with(full),
+            "{callbacks:?}"
+        );
+        fixture.pass(60).await;
         let expired = |task| format!("undelivered kill {task}: not acknowledged within 60s");
-        assert_eq!(take(&stage.told), ["a", "b"].map(expired));
-        let counters = stage.framework.counters();
+        assert_eq!(take(&fixture.callbacks), ["a", "b"].map(expired));
+        let counters = fixture.framework.counters();
         assert_eq!(
             (counters["delivery/full"], counters["delivery/failed"]),
             (1.0, 2.0)
         );
-        take(&stage.asked);
-        stage.next_master(8);
-        stage.pass(20).await;
-        assert_eq!(stage.calls(), ["kill a", "kill b"]);
-        let told = take(&stage.told);
+        take(&fixture.requests);
+        fixture.next_master(8);
+        fixture.pass(20).await;
+        assert_eq!(fixture.calls(), ["kill a", "kill b"]);
+        let callbacks = take(&fixture.callbacks);
         assert!(
-            told.last().unwrap().starts_with(full),
-            "no room beside those: {told:?}"
+            callbacks.last().unwrap().starts_with(full),
+            "no room beside those: {callbacks:?}"
         );
     });
 }
 
-/// SPEC 2.8: a launch that was certainly not heard is lost at once.
+/// SPEC 2.8: a launch that certainly did not arrive is lost at once.
 #[test]
-fn a_launch_beyond_the_bounds_comes_back_as_lost() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive_within(Bounds {
+fn launch_over_the_bounds_is_lost() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive_within(Bounds {
             bytes: 0,
             ..Bounds::default()
         });
-        stage.settle().await;
-        take(&stage.told);
+        fixture.settle().await;
+        take(&fixture.callbacks);
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(
-            take(&stage.told),
+            take(&fixture.callbacks),
             ["t TASK_LOST REASON_MASTER_DISCONNECTED"]
         );
     });
 }
 
 #[test]
-fn a_driver_that_is_stopped_has_what_it_said_before_heard() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        take(&stage.asked);
+fn stop_waits_for_earlier_calls() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        take(&fixture.requests);
         driver.kill(named("t"), None).unwrap();
         driver.stop(true).unwrap();
         assert_eq!(driver.ended().await, Ended::LeftForFailover);
-        assert_eq!(take(&stage.asked), ["kill t"]);
+        assert_eq!(take(&fixture.requests), ["kill t"]);
     });
 }

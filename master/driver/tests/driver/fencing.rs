@@ -1,4 +1,4 @@
-//! Several masters: whose word counts, and how the driver hears of the next one.
+//! Several masters: which one the driver obeys, and how it learns of the next leader.
 
 use std::collections::VecDeque;
 
@@ -6,22 +6,22 @@ use protocol::message::registration::{AwaitLeader, LeaderAnnounced};
 
 use super::*;
 
-/// The term that somebody knows who waits for a later one.
+/// The term known to a waiting client, and its reply.
 type Waiting = (u64, Promise<LeaderAnnounced>);
 
-/// Who tells, at a master that does not lead, who does.
+/// Pending requests for the leader at a follower.
 #[derive(Clone, Default)]
-pub struct Asked(Arc<Mutex<VecDeque<Waiting>>>);
+pub struct LeaderRequests(Arc<Mutex<VecDeque<Waiting>>>);
 
-struct Office(Asked);
+struct Office(LeaderRequests);
 
 impl Actor for Office {
     type Context = Context<Self>;
 }
 
 impl Process for Office {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<AwaitLeader>(&[Role::Framework]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<AwaitLeader>(&[Role::Framework]);
     }
 }
 
@@ -34,13 +34,13 @@ impl Handler<AwaitLeader> for Office {
     }
 }
 
-impl Asked {
+impl LeaderRequests {
     pub fn terms(&self) -> Vec<u64> {
         let waiting = self.0.lock().unwrap();
         waiting.iter().map(|(term, _)| *term).collect()
     }
 
-    /// Answers the oldest question.
+    /// Answers the oldest request.
     pub fn answer(&self, address: &str, term: u64) {
         let (_, promise) = self.0.lock().unwrap().pop_front().unwrap();
         let address = address.to_owned();
@@ -48,53 +48,56 @@ impl Asked {
     }
 }
 
-/// A master besides the first: what it has heard, and what its office is asked.
-pub struct Other {
+/// Another master, with its recorded requests and its office.
+pub struct OtherMaster {
     pub node: Node,
-    pub asked: Log,
-    pub office: Asked,
+    pub requests: Log,
+    pub office: LeaderRequests,
 }
 
-impl Other {
-    /// It has an office, as every master of a group; it acts under `term`, if it does.
-    pub fn at(stage: &Stage, address: &str, term: Option<u64>) -> Self {
-        let node = stage
+impl OtherMaster {
+    /// A group member with an office; leads under `term` if set.
+    pub fn at(fixture: &Fixture, address: &str, term: Option<u64>) -> Self {
+        let node = fixture
             .network
             .node(address, Role::Master, &[Role::Framework]);
         let other = Self {
             node,
-            asked: Log::default(),
-            office: Asked::default(),
+            requests: Log::default(),
+            office: LeaderRequests::default(),
         };
         let office = Office(other.office.clone());
         other.node.spawn("office", office).unwrap();
         if let Some(term) = term {
-            other.act(stage, term);
+            other.act(fixture, term);
         }
         other
     }
 
-    pub fn act(&self, stage: &Stage, term: u64) {
+    pub fn act(&self, fixture: &Fixture, term: u64) {
         let actor = Master {
-            heard: self.asked.clone(),
-            incoming: Incoming::default(),
+            requests: self.requests.clone(),
+            incoming: DedupReceiver::default(),
             refuse: None,
             asked_later: false,
             term,
-            network: stage.network.clone(),
-            scheduler: stage.scheduler.clone(),
+            network: fixture.network.clone(),
+            scheduler: fixture.scheduler.clone(),
         };
         self.node.spawn("master", actor).unwrap();
     }
 }
 
-pub fn drive(stage: &Stage, masters: &[&str]) -> DriverRef {
+pub fn drive(fixture: &Fixture, masters: &[&str]) -> DriverRef {
     SchedulerDriver::new(masters.iter().copied(), FrameworkInfo::new("user", "test"))
-        .start(&stage.framework, Notes(stage.told.clone()))
+        .start(
+            &fixture.framework,
+            RecordingScheduler(fixture.callbacks.clone()),
+        )
         .unwrap()
 }
 
-/// How often it was subscribed at.
+/// Number of recorded subscriptions.
 pub fn subscriptions(log: &Log) -> usize {
     let lines = log.lock().unwrap();
     let asks = |line: &&String| line.starts_with("subscribe");
@@ -103,105 +106,106 @@ pub fn subscriptions(log: &Log) -> usize {
 
 /// S131.
 #[test]
-fn what_a_deposed_master_says_reaches_no_scheduler_and_it_is_told() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let old = Other::at(&stage, "old", Some(5));
-        let next = Other::at(&stage, "next", Some(6));
-        let driver = drive(&stage, &["old", "next"]);
-        stage.settle().await;
+fn deposed_master_is_ignored_and_informed() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let old = OtherMaster::at(&fixture, "old", Some(5));
+        let next = OtherMaster::at(&fixture, "next", Some(6));
+        let driver = drive(&fixture, &["old", "next"]);
+        fixture.settle().await;
         assert_eq!(next.office.terms(), [5]);
         next.office.answer("next", 6);
-        stage.pass(1).await;
-        assert_eq!(subscriptions(&next.asked), 1);
-        take(&stage.told);
+        fixture.pass(1).await;
+        assert_eq!(subscriptions(&next.requests), 1);
+        take(&fixture.callbacks);
 
-        let scheduler = stage.scheduler.lock().unwrap().clone().unwrap();
+        let scheduler = fixture.scheduler.lock().unwrap().clone().unwrap();
         let offers = || OffersMade { offers: Vec::new() };
         let failed = FrameworkFailed {
             message: "a rumour".to_owned(),
         };
         old.node.tell(&scheduler, offers()).unwrap();
         old.node.tell(&scheduler, failed).unwrap();
-        stage.settle().await;
-        assert_eq!(take(&stage.told), Vec::<String>::new());
-        let told: Vec<_> = take(&old.asked)
+        fixture.settle().await;
+        assert_eq!(take(&fixture.callbacks), Vec::<String>::new());
+        let callbacks: Vec<_> = take(&old.requests)
             .into_iter()
             .filter(|line| line.starts_with("term"))
             .collect();
-        assert_eq!(told, ["term seen 6"], "once");
+        assert_eq!(callbacks, ["term seen 6"], "once");
 
         next.node.tell(&scheduler, offers()).unwrap();
         driver.kill(TaskId::new("t").unwrap(), None).unwrap();
-        stage.settle().await;
-        assert_eq!(take(&stage.told), ["0 offers"]);
-        assert!(take(&next.asked).contains(&"kill t".to_owned()));
-        assert!(!take(&old.asked).contains(&"kill t".to_owned()));
+        fixture.settle().await;
+        assert_eq!(take(&fixture.callbacks), ["0 offers"]);
+        assert!(take(&next.requests).contains(&"kill t".to_owned()));
+        assert!(!take(&old.requests).contains(&"kill t".to_owned()));
     });
 }
 
-/// S132: what the deposed one has heard, and perhaps never passed on, is said to the next one as well.
+/// S132: the deposed master may not have passed on an acknowledged kill, so it is repeated to the
+/// next.
 #[test]
-fn a_kill_that_a_deposed_master_took_is_said_again_to_the_next_one() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let old = Other::at(&stage, "old", Some(5));
-        let next = Other::at(&stage, "next", Some(6));
-        let driver = drive(&stage, &["old", "next"]);
-        stage.settle().await;
+fn kill_taken_by_a_deposed_master_is_resent() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let old = OtherMaster::at(&fixture, "old", Some(5));
+        let next = OtherMaster::at(&fixture, "next", Some(6));
+        let driver = drive(&fixture, &["old", "next"]);
+        fixture.settle().await;
         driver
             .launch(vec![OfferId::new("o").unwrap()], vec![task()])
             .unwrap();
         driver.kill(TaskId::new("t").unwrap(), None).unwrap();
-        stage.settle().await;
-        assert!(take(&old.asked).contains(&"kill t".to_owned()));
+        fixture.settle().await;
+        assert!(take(&old.requests).contains(&"kill t".to_owned()));
         next.office.answer("next", 6);
-        stage.pass(1).await;
-        assert!(take(&next.asked).contains(&"kill t".to_owned()));
+        fixture.pass(1).await;
+        assert!(take(&next.requests).contains(&"kill t".to_owned()));
     });
 }
 
 #[test]
-fn two_others_are_asked_at_a_time_and_only_a_later_term_is_followed() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let first = Other::at(&stage, "a", Some(5));
-        let others = ["b", "c", "d"].map(|address| Other::at(&stage, address, None));
-        drive(&stage, &["a", "b", "c", "d"]);
-        stage.settle().await;
-        let asked = || Vec::from_iter(others.iter().map(|other| other.office.terms()));
-        assert_eq!(asked(), [vec![5], vec![5], vec![]]);
+fn two_watchers_follow_only_later_terms() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let first = OtherMaster::at(&fixture, "a", Some(5));
+        let others = ["b", "c", "d"].map(|address| OtherMaster::at(&fixture, address, None));
+        drive(&fixture, &["a", "b", "c", "d"]);
+        fixture.settle().await;
+        let requests = || Vec::from_iter(others.iter().map(|other| other.office.terms()));
+        assert_eq!(requests(), [vec![5], vec![5], vec![]]);
         assert!(first.office.terms().is_empty());
-        // One that has slept believes in an earlier leader.
+        // A master that was suspended names an earlier leader.
         others[0].office.answer("c", 4);
-        stage.pass(1).await;
-        assert_eq!(subscriptions(&first.asked), 1);
+        fixture.pass(1).await;
+        assert_eq!(subscriptions(&first.requests), 1);
         assert_eq!(
-            asked(),
+            requests(),
             [vec![], vec![5], vec![5]],
             "it is the next one's turn"
         );
-        others[2].act(&stage, 6);
+        others[2].act(&fixture, 6);
         others[1].office.answer("d", 6);
-        stage.pass(1).await;
-        assert_eq!(subscriptions(&others[2].asked), 1);
+        fixture.pass(1).await;
+        assert_eq!(subscriptions(&others[2].requests), 1);
     });
 }
 
-/// The master that was killed before this one may be away still.
+/// A master that was killed earlier may still be down.
 #[test]
-fn a_master_that_is_away_does_not_keep_the_driver_from_hearing_of_the_next_leader() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let _first = Other::at(&stage, "a", Some(5));
-        let next = Other::at(&stage, "c", Some(6));
-        drive(&stage, &["a", "b", "c"]);
-        stage.settle().await;
+fn absent_master_does_not_hide_the_next_leader() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let _first = OtherMaster::at(&fixture, "a", Some(5));
+        let next = OtherMaster::at(&fixture, "c", Some(6));
+        drive(&fixture, &["a", "b", "c"]);
+        fixture.settle().await;
         assert_eq!(next.office.terms(), [5]);
         next.office.answer("c", 6);
-        // A pause as when any master is lost, and no more: below half a second.
+        // At most half a second, the pause after every lost master.
         let half = Duration::from_millis(500);
-        stage.framework.clock().advance(half).await;
-        assert_eq!(subscriptions(&next.asked), 1);
+        fixture.framework.clock().advance(half).await;
+        assert_eq!(subscriptions(&next.requests), 1);
     });
 }

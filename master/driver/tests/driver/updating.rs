@@ -1,8 +1,8 @@
-//! A framework that becomes something else while it is subscribed.
+//! Updates of a subscribed framework.
 
 use super::*;
 
-/// Takes any name but `taken`; at `later` it has another answer the next time.
+/// Refuses the name `taken`, and `later` once.
 impl Handler<UpdateFramework> for Master {
     type Result = MessageResult<UpdateFramework>;
     fn handle(&mut self, message: UpdateFramework, ctx: &mut Context<Self>) -> Self::Result {
@@ -21,42 +21,42 @@ impl Handler<UpdateFramework> for Master {
 
 /// SPEC 2.2, UPDATE_FRAMEWORK.
 #[test]
-fn what_the_framework_becomes_is_asked_of_the_master_and_said_again_when_it_subscribes() {
-    rehearse_network(|network| async move {
-        let stage = Stage::new(network);
-        let driver = stage.drive();
-        stage.settle().await;
-        take(&stage.told);
-        take(&stage.asked);
+fn framework_update_survives_resubscription() {
+    simulate_network(|network| async move {
+        let fixture = Fixture::new(network);
+        let driver = fixture.drive();
+        fixture.settle().await;
+        take(&fixture.callbacks);
+        take(&fixture.requests);
         let become_named = |name: &str| {
             let info = FrameworkInfo::new("user", name);
             let roles = BTreeSet::from([format!("{name}-role")]);
-            driver.update(info, Wants::but_not(roles)).unwrap();
+            driver.update(info, Wants::suppressing(roles)).unwrap();
         };
         become_named("taken");
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(
-            take(&stage.told),
+            take(&fixture.callbacks),
             [r#"updated Err("framework.name is `taken`")"#]
         );
         become_named("later");
-        stage.pass(60).await;
-        assert_eq!(take(&stage.told), ["updated Ok(())"]);
-        assert_eq!(take(&stage.asked).len(), 3, "one was asked twice");
+        fixture.pass(60).await;
+        assert_eq!(take(&fixture.callbacks), ["updated Ok(())"]);
+        assert_eq!(take(&fixture.requests).len(), 3, "one was repeated");
         become_named("next");
         become_named("last");
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(
-            take(&stage.told),
+            take(&fixture.callbacks),
             ["updated Ok(())"],
             "only the newest counts"
         );
-        take(&stage.asked);
-        stage.network.sever("master", "framework");
-        stage.settle().await;
-        stage.network.heal("master", "framework");
-        stage.pass(60).await;
-        let again = take(&stage.asked);
+        take(&fixture.requests);
+        fixture.network.sever("master", "framework");
+        fixture.settle().await;
+        fixture.network.heal("master", "framework");
+        fixture.pass(60).await;
+        let again = take(&fixture.requests);
         assert!(
             again[0].contains(r#"suppressed ["last-role"]"#),
             "{again:?}"

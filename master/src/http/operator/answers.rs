@@ -1,4 +1,4 @@
-//! Answers to what operators ask of a master's books (SPEC 2.6).
+//! Answers of the operator API from the state.
 //!
 //! Pure.
 
@@ -14,44 +14,44 @@ use v1::schema::master::{
 use v1::schema::quota::{QuotaConfig, QuotaInfo, QuotaStatus};
 use v1::schema::{Flag, Resource, WeightInfo};
 
-use super::super::Chosen;
-use super::super::shown::{Shown, TasksShown};
-use super::words::{self, AgentInfoSeen, AgentSeen, FrameworkSeen, TaskSeen};
+use super::super::PublishedFlags;
+use super::super::visible::{VisibleState, VisibleTasks};
+use super::objects::{self, DescribeAgent, DescribeAgentInfo, DescribeFramework, DescribeTask};
 
-/// The answer to a question that the books answer.
+/// The answer to a question about the state.
 pub(super) struct Answer<'a> {
     pub kind: CallType,
-    pub shown: Shown<'a>,
-    pub chosen: &'a Chosen,
+    pub visible: VisibleState<'a>,
+    pub published: &'a PublishedFlags,
 }
 
 impl Describe<Response> for Answer<'_> {
-    /// Of a question that the books do not answer it says nothing.
+    /// Writes nothing for other questions.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, Response, O>) {
-        let shown = self.shown;
-        // An answer bears the name of its question.
+        let visible = self.visible;
+        // The answer has the name of its question.
         fields.r#type(ResponseType::by_name(self.kind.name()));
         match self.kind {
-            CallType::GetFlags => fields.get_flags(Some(flags(self.chosen))),
-            CallType::GetMaster => fields.get_master(Some(master(shown))),
-            CallType::GetState => fields.get_state(Some(State(shown))),
-            CallType::GetAgents => fields.get_agents(Some(Agents(shown))),
-            CallType::GetFrameworks => fields.get_frameworks(Some(Frameworks(shown))),
-            CallType::GetExecutors => fields.get_executors(Some(Executors(shown))),
-            CallType::GetTasks => fields.get_tasks(Some(Tasks(shown))),
-            CallType::GetRoles => fields.get_roles(Some(roles(shown))),
-            CallType::GetOperations => fields.get_operations(Some(operations(shown))),
-            CallType::GetWeights => fields.get_weights(Some(weights(shown))),
+            CallType::GetFlags => fields.get_flags(Some(flags(self.published))),
+            CallType::GetMaster => fields.get_master(Some(master(visible))),
+            CallType::GetState => fields.get_state(Some(State(visible))),
+            CallType::GetAgents => fields.get_agents(Some(Agents(visible))),
+            CallType::GetFrameworks => fields.get_frameworks(Some(Frameworks(visible))),
+            CallType::GetExecutors => fields.get_executors(Some(Executors(visible))),
+            CallType::GetTasks => fields.get_tasks(Some(Tasks(visible))),
+            CallType::GetRoles => fields.get_roles(Some(roles(visible))),
+            CallType::GetOperations => fields.get_operations(Some(operations(visible))),
+            CallType::GetWeights => fields.get_weights(Some(weights(visible))),
             CallType::GetQuota => fields.get_quota(Some(ResponseGetQuota {
-                status: quota(shown),
+                status: quota(visible),
             })),
             _ => fields,
         };
     }
 }
 
-/// All that is known of tasks, executors, frameworks and agents.
-pub(in crate::http) struct State<'a>(pub Shown<'a>);
+/// Tasks, executors, frameworks and agents.
+pub(in crate::http) struct State<'a>(pub VisibleState<'a>);
 
 impl Describe<ResponseGetState> for State<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetState, O>) {
@@ -63,31 +63,31 @@ impl Describe<ResponseGetState> for State<'_> {
     }
 }
 
-struct Agents<'a>(Shown<'a>);
+struct Agents<'a>(VisibleState<'a>);
 
 impl Describe<ResponseGetAgents> for Agents<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetAgents, O>) {
-        let shown = self.0;
-        let agents = shown.agents().map(|agent| AgentSeen(shown, agent));
-        let awaited = shown.awaited();
-        let awaited = awaited.map(|(id, info)| AgentInfoSeen(shown, id, info));
+        let visible = self.0;
+        let agents = visible.agents().map(|agent| DescribeAgent(visible, agent));
+        let awaited = visible.awaited();
+        let awaited = awaited.map(|(id, info)| DescribeAgentInfo(visible, id, info));
         fields.agents(Each(agents)).recovered_agents(Each(awaited));
     }
 }
 
-struct Frameworks<'a>(Shown<'a>);
+struct Frameworks<'a>(VisibleState<'a>);
 
 impl Describe<ResponseGetFrameworks> for Frameworks<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetFrameworks, O>) {
-        let shown = self.0;
-        let mut held = shown.held();
-        let frameworks = shown.frameworks().map(|framework| FrameworkSeen {
-            shown,
+        let visible = self.0;
+        let mut held = visible.held();
+        let frameworks = visible.frameworks().map(|framework| DescribeFramework {
+            visible,
             framework,
             held: held.remove(&framework.id).unwrap_or_default(),
         });
-        let completed = shown.completed().map(|one| FrameworkSeen {
-            shown,
+        let completed = visible.completed().map(|one| DescribeFramework {
+            visible,
             framework: &one.framework,
             held: Resources::default(),
         });
@@ -97,73 +97,77 @@ impl Describe<ResponseGetFrameworks> for Frameworks<'_> {
     }
 }
 
-struct Executors<'a>(Shown<'a>);
+struct Executors<'a>(VisibleState<'a>);
 
 impl Describe<ResponseGetExecutors> for Executors<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetExecutors, O>) {
-        fields.executors(Each(self.0.executors().map(words::executor)));
+        fields.executors(Each(self.0.executors().map(objects::executor)));
     }
 }
 
-struct Tasks<'a>(Shown<'a>);
+struct Tasks<'a>(VisibleState<'a>);
 
 impl Describe<ResponseGetTasks> for Tasks<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, ResponseGetTasks, O>) {
         let all = || self.0.all_tasks();
         fields
-            .tasks(Each(all().flat_map(TasksShown::running).map(TaskSeen)))
-            .completed_tasks(Each(all().flat_map(TasksShown::ended).map(TaskSeen)))
-            .unreachable_tasks(Each(all().flat_map(TasksShown::unreachable).map(TaskSeen)));
+            .tasks(Each(
+                all().flat_map(VisibleTasks::running).map(DescribeTask),
+            ))
+            .completed_tasks(Each(all().flat_map(VisibleTasks::ended).map(DescribeTask)))
+            .unreachable_tasks(Each(
+                all().flat_map(VisibleTasks::unreachable).map(DescribeTask),
+            ));
     }
 }
 
-fn roles(shown: Shown<'_>) -> ResponseGetRoles {
+fn roles(visible: VisibleState<'_>) -> ResponseGetRoles {
     ResponseGetRoles {
-        roles: shown.roles().iter().map(words::role).collect(),
+        roles: visible.roles().iter().map(objects::role).collect(),
     }
 }
 
-fn operations(shown: Shown<'_>) -> ResponseGetOperations {
-    let operations = shown.operations();
+fn operations(visible: VisibleState<'_>) -> ResponseGetOperations {
+    let operations = visible.operations();
     ResponseGetOperations {
         operations: operations
-            .map(|(framework, known)| words::operation(framework, known))
+            .map(|(framework, known)| objects::operation(framework, known))
             .collect(),
     }
 }
 
-fn flags(chosen: &Chosen) -> ResponseGetFlags {
+fn flags(published: &PublishedFlags) -> ResponseGetFlags {
     let flag = |(name, value): (&String, &String)| Flag {
         name: name.clone(),
         value: Some(value.clone()),
     };
     ResponseGetFlags {
-        flags: chosen.flags.iter().map(flag).collect(),
+        flags: published.flags.iter().map(flag).collect(),
     }
 }
 
-fn master(shown: Shown<'_>) -> ResponseGetMaster {
-    let books = shown.books;
+fn master(visible: VisibleState<'_>) -> ResponseGetMaster {
+    let state = visible.state;
     ResponseGetMaster {
-        master_info: Some(Box::new(master_info(&books.master))),
-        start_time: Some(books.started.as_secs_f64()),
-        elected_time: Some(books.elected.as_secs_f64()),
+        master_info: Some(Box::new(master_info(&state.master))),
+        start_time: Some(state.started.as_secs_f64()),
+        elected_time: Some(state.elected.as_secs_f64()),
     }
 }
 
-fn weights(shown: Shown<'_>) -> ResponseGetWeights {
+fn weights(visible: VisibleState<'_>) -> ResponseGetWeights {
     let weight = |(role, weight): (&String, &f64)| WeightInfo {
         weight: *weight,
         role: Some(role.clone()),
     };
     ResponseGetWeights {
-        weight_infos: shown.books.weights.iter().map(weight).collect(),
+        weight_infos: visible.state.weights.iter().map(weight).collect(),
     }
 }
 
-/// The quotas, in both forms that Mesos has for them.
-fn quota(shown: Shown<'_>) -> QuotaStatus {
-    let quotas = &shown.books.quotas;
+/// Quotas, in both forms of Mesos.
+fn quota(visible: VisibleState<'_>) -> QuotaStatus {
+    let quotas = &visible.state.quotas;
     let amount = |(name, amount): (&Name, resources::Scalar)| Resource {
         name: name.to_string(),
         scalar: Some(amount.into()),

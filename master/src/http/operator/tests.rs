@@ -1,4 +1,4 @@
-//! The stories of the operator API: each call, in both forms, and each way in which it is refused.
+//! Tests of the operator API: each call in both forms, and each kind of refusal.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use axum::http::StatusCode;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use axum::response::Response;
 use proptest::prelude::*;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 use runtime::{Node, prelude::*};
 use serde_json::{Value, json};
-use v1::describe::made;
+use v1::describe::build;
 use v1::message::Enum;
 use v1::schema::master::{CallType, Response as Answer};
 use v1::{Form, Limits};
 
-use super::super::Chosen;
-use super::super::shown::Shown;
+use super::super::PublishedFlags;
 use super::super::tests::{bare_master, master, pages};
+use super::super::visible::VisibleState;
 use super::{Pages, answer, answers, serve};
-use crate::mirror::tests::laws::{books, events, happen};
-use crate::sight::Sight;
+use crate::mirror::tests::properties::{events, happen, state};
+use crate::visibility::Visibility;
 
 fn request(body: impl Into<Body>, content_type: &str, accept: &str) -> Request {
     let request = Request::builder()
@@ -65,8 +65,8 @@ async fn staged(node: &Node) -> (Handle<crate::Master>, Pages) {
 
 /// SPEC 2.6: as in Mesos' JSON, where clients index them.
 #[test]
-fn lists_of_a_state_are_there_when_they_are_empty() {
-    rehearse(|node| async move {
+fn empty_lists_are_present_in_a_state() {
+    simulate(|node| async move {
         let (master, _allocator) = bare_master(&node).await;
         let pages = pages(&node, &master);
         let state = asked(&pages, json!({ "type": "GET_STATE" })).await;
@@ -100,8 +100,8 @@ fn lists_of_a_state_are_there_when_they_are_empty() {
 
 /// SPEC 2.6.
 #[test]
-fn each_question_is_answered_under_its_own_name_and_the_same_in_both_forms() {
-    rehearse(|node| async move {
+fn questions_have_the_same_answers_in_both_forms() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         for (kind, field) in [
             ("GET_HEALTH", "get_health"),
@@ -150,8 +150,8 @@ fn each_question_is_answered_under_its_own_name_and_the_same_in_both_forms() {
 
 /// SPEC 2.6, 2.8.
 #[test]
-fn an_answer_says_of_agents_and_frameworks_all_that_the_master_knows() {
-    rehearse(|node| async move {
+fn answer_describes_agents_and_frameworks_completely() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         let state = asked(&pages, json!({ "type": "GET_STATE" })).await;
         let agent = &state["get_state"]["get_agents"]["agents"][0];
@@ -174,8 +174,8 @@ fn an_answer_says_of_agents_and_frameworks_all_that_the_master_knows() {
 
 /// SPEC 2.6, 3.4.
 #[test]
-fn what_an_operator_changes_is_changed_with_the_statuses_that_the_pages_have() {
-    rehearse(|node| async move {
+fn operator_changes_have_the_pages_status_codes() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         let weights = json!({ "type": "UPDATE_WEIGHTS", "update_weights": { "weight_infos": [{ "role": "ops", "weight": 3.0 }] } });
         assert_eq!(post(&pages, weights).await.0, StatusCode::OK);
@@ -190,7 +190,7 @@ fn what_an_operator_changes_is_changed_with_the_statuses_that_the_pages_have() {
 
         let quota = |cpus: f64, force: bool| json!({ "type": "UPDATE_QUOTA", "update_quota": { "force": force, "quota_configs": [{ "role": "ops", "guarantees": { "cpus": { "value": cpus } } }] } });
         let (status, text) = post(&pages, quota(1000.0, false)).await;
-        let words = "guarantees of all roles for cpus would be `1000`: expected at most what the cluster has, 4";
+        let words = "guarantees of all roles for cpus would be `1000`: expected at most the cluster's total, 4";
         assert!(
             status == StatusCode::CONFLICT && text.contains(words),
             "{status} {text}"
@@ -231,8 +231,8 @@ fn what_an_operator_changes_is_changed_with_the_statuses_that_the_pages_have() {
 
 /// SPEC 3.6: the order of things is schedule, down, up.
 #[test]
-fn machines_are_scheduled_taken_down_and_brought_up_with_the_statuses_of_mesos() {
-    rehearse(|node| async move {
+fn machine_maintenance_has_mesos_status_codes() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         let machines = |kind: &str, field: &str, hostname: &str| json!({ "type": kind, field: { "machines": [{ "hostname": hostname }] } });
         let down = |hostname| machines("START_MAINTENANCE", "start_maintenance", hostname);
@@ -286,8 +286,8 @@ fn machines_are_scheduled_taken_down_and_brought_up_with_the_statuses_of_mesos()
 
 /// SPEC 3.2, 3.12.
 #[test]
-fn an_agent_is_deactivated_drained_reactivated_and_gone_with_the_statuses_of_mesos() {
-    rehearse(|node| async move {
+fn agent_orders_have_mesos_status_codes() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         let agents =
             async || asked(&pages, json!({ "type": "GET_AGENTS" })).await["get_agents"].take();
@@ -327,15 +327,18 @@ fn an_agent_is_deactivated_drained_reactivated_and_gone_with_the_statuses_of_mes
         assert_eq!(post(&pages, order("MARK_AGENT_GONE", &id)).await.0, 200);
         for kind in ["DEACTIVATE_AGENT", "REACTIVATE_AGENT", "DRAIN_AGENT"] {
             let (status, text) = post(&pages, order(kind, &id)).await;
-            assert!(status == 400 && text.contains("not gone"), "{text}");
+            assert!(
+                status == 400 && text.contains("not marked as gone"),
+                "{text}"
+            );
         }
     });
 }
 
 /// SPEC 2.1: each call that is not served, by its name.
 #[test]
-fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_reason() {
-    rehearse(|node| async move {
+fn unsupported_and_invalid_calls_are_refused_with_reasons() {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         // A rehearsal has no log that could be changed.
         let louder = json!({ "type": "SET_LOGGING_LEVEL", "set_logging_level": { "level": 1, "duration": { "nanoseconds": 1 } } });
@@ -403,12 +406,12 @@ fn what_is_not_done_here_is_refused_with_its_name_and_what_is_wrong_with_its_rea
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Whatever the books are, and whatever of them is seen.
+    /// For any state and any visibility.
     #[test]
-    fn answers_are_written_as_the_messages_that_they_are(rounds in events(), seen in 0..3_usize) {
-        let mut books = books();
+    fn answers_are_encoded_as_their_messages(rounds in events(), seen in 0..3_usize) {
+        let mut state = state();
         for (time, event) in rounds.into_iter().flatten().enumerate() {
-            happen(&mut books, event, 10 + time as u64);
+            happen(&mut state, event, 10 + time as u64);
         }
         let acls = [
             "{}",
@@ -416,8 +419,8 @@ proptest! {
             r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"type":"NONE"}}]}"#,
         ];
         let acls = Acls::parse(acls[seen]).unwrap();
-        let books = Sight::of(&acls, &Subject::named("p")).books(&Arc::new(books));
-        let (shown, chosen) = (Shown::of(&books), &Chosen::default());
+        let state = Visibility::of(&acls, &Subject::named("p")).filter(&Arc::new(state));
+        let (visible, published) = (VisibleState::of(&state), &PublishedFlags::default());
         for kind in [
             CallType::GetFlags,
             CallType::GetMaster,
@@ -431,22 +434,22 @@ proptest! {
             CallType::GetWeights,
             CallType::GetQuota,
         ] {
-            let message: Answer = made(&answers::Answer { kind, shown, chosen });
+            let message: Answer = build(&answers::Answer { kind, visible, published });
             for form in [Form::Json, Form::Protobuf] {
-                let written = answer(form, kind, shown, chosen, None);
+                let written = answer(form, kind, visible, published, None);
                 prop_assert!(written == form.write(&message), "{} {:?}", kind, form);
             }
         }
     }
 }
 
-/// Whoever adds a call to the schema says here whether it is served.
+/// A new call in the schema must be classified here as served or not.
 #[test]
 fn no_call_is_forgotten() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let (_master, pages) = staged(&node).await;
         let calls = CallType::VALUES.iter().skip(1);
-        // A stream has no end; its stories are elsewhere.
+        // A stream has no end; it is tested elsewhere.
         for (_, _, name) in calls.filter(|(kind, ..)| *kind != CallType::Subscribe) {
             let (status, text) = post(&pages, json!({ "type": name })).await;
             let right = match status.as_u16() {

@@ -1,82 +1,86 @@
-//! What operators change through the v1 API, asked of the master that acts here (SPEC 2.6).
+//! Changes by the v1 operator API, sent to the local master.
 //!
-//! Says in HTTP what it answered, as the pages do: 200 done, 202 it is being done, 400 wrong in itself, 403 who asks may not, 409 not as things are, 503 not
-//! just now. Decides nothing.
+//! Translates the answer like the pages: 200 done, 202 accepted, 400 invalid, 403 not authorized,
+//! 409 conflict, 503 not now.
 
 use authority::Action;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use protocol::message::operator::UpdateRefused;
 use runtime::prelude::*;
-use v1::convert::operator::Said;
+use v1::convert::operator::OperatorCall;
 
 use super::super::changes::{
     ask, bad, change, change_quotas, change_weights, forbidden, remove_quota, set_quota,
 };
 use super::super::maintenance;
-use super::super::operate::{operated, operated_all};
+use super::super::operate::{apply_all, operate_one};
+use crate::leadership::LocalLeader;
 use crate::master::{EndFramework, Master, NotEnded, TakeSnapshot};
-use crate::office::Front;
-use crate::permission::Asker;
+use crate::permission::Caller;
 
-/// Does what is said.
-pub(super) async fn write(front: &Front, asker: &Asker, said: Said) -> Response {
-    match said {
-        Said::UpdateQuotas(update) => change_quotas(front, asker, update).await,
-        Said::UpdateWeights(update) => change_weights(front, asker, update).await,
-        Said::SetQuota(update) => set_quota(front, asker, update).await,
-        Said::RemoveQuota(role) => remove_quota(front, asker, role).await,
-        Said::Operate(operate) => operated(front, asker, operate).await,
-        Said::OperateAll(agent_id, conversions) => {
-            operated_all(front, asker, agent_id, conversions).await
+/// Carries out a call.
+pub(super) async fn write(local: &LocalLeader, caller: &Caller, parsed: OperatorCall) -> Response {
+    match parsed {
+        OperatorCall::UpdateQuotas(update) => change_quotas(local, caller, update).await,
+        OperatorCall::UpdateWeights(update) => change_weights(local, caller, update).await,
+        OperatorCall::SetQuota(update) => set_quota(local, caller, update).await,
+        OperatorCall::RemoveQuota(role) => remove_quota(local, caller, role).await,
+        OperatorCall::Operate(operate) => operate_one(local, caller, operate).await,
+        OperatorCall::OperateAll(agent_id, conversions) => {
+            apply_all(local, caller, agent_id, conversions).await
         }
-        Said::Schedule(update) => maintenance::update(front, asker, update).await,
-        Said::StartMaintenance(start) => maintenance::start(front, asker, start).await,
-        Said::StopMaintenance(stop) => maintenance::stop(front, asker, stop).await,
-        Said::Drain(drain) => ordered(front, asker, Action::DrainAgents, drain).await,
-        Said::Deactivate(call) => ordered(front, asker, Action::DeactivateAgents, call).await,
-        Said::Reactivate(call) => ordered(front, asker, Action::ReactivateAgents, call).await,
-        Said::Gone(call) => ordered(front, asker, Action::MarkAgentsGone, call).await,
-        Said::TearDown(down) => {
+        OperatorCall::Schedule(update) => maintenance::update(local, caller, update).await,
+        OperatorCall::StartMaintenance(start) => maintenance::start(local, caller, start).await,
+        OperatorCall::StopMaintenance(stop) => maintenance::stop(local, caller, stop).await,
+        OperatorCall::Drain(drain) => ordered(local, caller, Action::DrainAgents, drain).await,
+        OperatorCall::Deactivate(call) => {
+            ordered(local, caller, Action::DeactivateAgents, call).await
+        }
+        OperatorCall::Reactivate(call) => {
+            ordered(local, caller, Action::ReactivateAgents, call).await
+        }
+        OperatorCall::Gone(call) => ordered(local, caller, Action::MarkAgentsGone, call).await,
+        OperatorCall::TearDown(down) => {
             let framework_id = down.framework_id;
-            tear_down(front, asker, EndFramework { framework_id }).await
+            tear_down(local, caller, EndFramework { framework_id }).await
         }
-        // Whoever serves questions has answered it.
-        Said::Other(kind) => {
-            let problem = format!("type is `{kind}`: expected what changes something");
+        // Questions are answered elsewhere.
+        OperatorCall::Other(kind) => {
+            let problem = format!("type is `{kind}`: expected a call that changes something");
             (StatusCode::NOT_IMPLEMENTED, problem).into_response()
         }
     }
 }
 
-/// Does what is ordered about an agent.
-async fn ordered<M>(front: &Front, asker: &Asker, action: Action, order: M) -> Response
+/// Carries out an order for an agent.
+async fn ordered<M>(local: &LocalLeader, caller: &Caller, action: Action, order: M) -> Response
 where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,
 {
-    match asker.may(action, None) {
-        Ok(()) => change(front, order).await,
+    match caller.authorize(action, None) {
+        Ok(()) => change(local, order).await,
         Err(problem) => forbidden(problem),
     }
 }
 
 /// Ends a framework.
 pub(in crate::http) async fn tear_down(
-    front: &Front,
-    asker: &Asker,
+    local: &LocalLeader,
+    caller: &Caller,
     end: EndFramework,
 ) -> Response {
-    let books = match ask(front, TakeSnapshot).await {
-        Ok(books) => books,
+    let state = match ask(local, TakeSnapshot).await {
+        Ok(state) => state,
         Err(response) => return response,
     };
-    if let Some(framework) = books.frameworks.get(&end.framework_id)
-        && let Err(problem) = asker.tear_down(&framework.info)
+    if let Some(framework) = state.frameworks.get(&end.framework_id)
+        && let Err(problem) = caller.tear_down(&framework.info)
     {
         return forbidden(problem);
     }
-    match ask(front, end).await {
+    match ask(local, end).await {
         Ok(Ok(())) => StatusCode::OK.into_response(),
         Ok(Err(unknown @ NotEnded::Unknown { .. })) => bad(unknown),
         Ok(Err(later @ NotEnded::NotNow { .. })) => super::super::changes::not_now(later),

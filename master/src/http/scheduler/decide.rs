@@ -1,4 +1,4 @@
-//! Which call is taken from whom, and what else it is told (SPEC 2.1).
+//! Decisions about calls: authorization, bounds and splitting.
 //!
 //! Plain functions: no mailbox, clock or I/O.
 
@@ -10,25 +10,25 @@ use protocol::message::scheduler::{
 };
 use protocol::{FrameworkId, FrameworkInfo, Operation};
 use resources::{Invalid, excerpt};
-use v1::convert::scheduler::{Rejected, Said, UNKNOWN_FRAMEWORK};
+use v1::convert::scheduler::{RejectedEntries, SchedulerCall, UNKNOWN_FRAMEWORK};
 use v1::schema::scheduler::Call;
 
-use super::desk::{Line, SUBSCRIBERS_MAX};
-use crate::books::Books;
+use super::subscriptions::{FrameworkStream, SUBSCRIBERS_MAX};
 use crate::master::NotUpdated;
+use crate::state::MasterState;
 
-/// So many tasks or operations are asked about at once, and so many offers declined: a master that looks for a million of them, and makes as many answers, hears nobody for
-/// seconds. Metrics count each part as a call.
+/// Maximum ids per internal RECONCILE or DECLINE part. Larger calls are split, so that the master's
+/// mailbox is never blocked for seconds. Metrics count each part as a call.
 pub(super) const ASKED_MAX: usize = 10_000;
-/// The most offers that one ACCEPT may name: they are of one agent, or it is void, so it cannot be parted.
+/// Maximum offers of one ACCEPT. It cannot be split: all offers must be of one agent.
 const OFFERS_MAX: usize = 10_000;
-/// The most tasks, and operations that have a name, in one ACCEPT: where it is void each is answered, and all answers of one turn must find room with their subscriber, which has
-/// some for 65,536.
+/// Maximum tasks, and operations with an id, of one ACCEPT. If it is rejected each is answered, and
+/// all answers of one turn must fit into the subscriber's mailbox of 65,536.
 const TASKS_MAX: usize = 50_000;
 
-/// Refuses what the master would be too long about, and nothing can be parted of.
-pub(super) fn bounded(said: &Said, rejected: &Rejected) -> Result<(), Refusal> {
-    let Said::Accept(accepted) = said else {
+/// Refuses calls that take too long and cannot be split.
+pub(super) fn bounded(call: &SchedulerCall, rejected: &RejectedEntries) -> Result<(), Refusal> {
+    let SchedulerCall::Accept(accepted) = call else {
         return Ok(());
     };
     let most = |field: &str, found: usize, most: usize| match found > most {
@@ -60,71 +60,71 @@ pub(super) fn bounded(said: &Said, rejected: &Rejected) -> Result<(), Refusal> {
     )
 }
 
-/// What is said, in parts where it asks about many, or declines many.
-pub(super) fn parts(said: Said) -> Box<dyn Iterator<Item = Said> + Send> {
-    match said {
-        Said::Reconcile(ReconcileTasks {
+/// Splits a call about many tasks, operations or offers into parts.
+pub(super) fn parts(call: SchedulerCall) -> Box<dyn Iterator<Item = SchedulerCall> + Send> {
+    match call {
+        SchedulerCall::Reconcile(ReconcileTasks {
             framework_id,
             tasks,
         }) if tasks.len() > ASKED_MAX => Box::new(chunks(tasks).map(move |tasks| {
             let framework_id = framework_id.clone();
-            Said::Reconcile(ReconcileTasks {
+            SchedulerCall::Reconcile(ReconcileTasks {
                 framework_id,
                 tasks,
             })
         })),
-        Said::ReconcileOperations(ReconcileOperations {
+        SchedulerCall::ReconcileOperations(ReconcileOperations {
             framework_id,
             operations,
         }) if operations.len() > ASKED_MAX => Box::new(chunks(operations).map(move |operations| {
             let framework_id = framework_id.clone();
-            Said::ReconcileOperations(ReconcileOperations {
+            SchedulerCall::ReconcileOperations(ReconcileOperations {
                 framework_id,
                 operations,
             })
         })),
-        // Each of them stands for itself.
-        Said::Decline(DeclineOffers {
+        // Each offer is declined independently.
+        SchedulerCall::Decline(DeclineOffers {
             framework_id,
             offer_ids,
             filters,
         }) if offer_ids.len() > ASKED_MAX => Box::new(chunks(offer_ids).map(move |offer_ids| {
             let framework_id = framework_id.clone();
-            Said::Decline(DeclineOffers {
+            SchedulerCall::Decline(DeclineOffers {
                 framework_id,
                 offer_ids,
                 filters,
             })
         })),
-        Said::AcceptInverse(AcceptInverseOffers {
+        SchedulerCall::AcceptInverse(AcceptInverseOffers {
             framework_id,
             inverse_offer_ids,
             filters,
         }) if inverse_offer_ids.len() > ASKED_MAX => {
             Box::new(chunks(inverse_offer_ids).map(move |inverse_offer_ids| {
                 let framework_id = framework_id.clone();
-                Said::AcceptInverse(AcceptInverseOffers {
+                SchedulerCall::AcceptInverse(AcceptInverseOffers {
                     framework_id,
                     inverse_offer_ids,
                     filters,
                 })
             }))
         }
-        Said::DeclineInverse(DeclineInverseOffers {
+        SchedulerCall::DeclineInverse(DeclineInverseOffers {
             framework_id,
             inverse_offer_ids,
             filters,
         }) if inverse_offer_ids.len() > ASKED_MAX => {
             Box::new(chunks(inverse_offer_ids).map(move |inverse_offer_ids| {
                 let framework_id = framework_id.clone();
-                Said::DeclineInverse(DeclineInverseOffers {
+                SchedulerCall::DeclineInverse(DeclineInverseOffers {
                     framework_id,
                     inverse_offer_ids,
                     filters,
                 })
             }))
         }
-        said => Box::new(std::iter::once(said)),
+        call => Box::new(std::iter::once(call)),
     }
 }
 
@@ -136,41 +136,42 @@ pub(super) fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
     })
 }
 
-/// Nobody acts here any more.
-pub(super) fn nobody_leads() -> Refusal {
-    Refusal::not_now("no master leads just now; try again")
+/// Without a leader.
+pub(super) fn no_leader() -> Refusal {
+    Refusal::not_now("no master leads now; try again")
 }
 
-/// What it asked about would be too much to hold back.
+/// The answers would exceed the stream's buffer.
 pub(super) fn too_slow() -> Refusal {
     Refusal::not_now(
-        "only some of what was asked about is answered, and the answers wait to be read in the framework's stream: read them, and try again",
+        "only part of the request is answered: the framework's stream has unread answers; read them and try again",
     )
 }
 
-/// There are too many.
-pub(super) fn crowded() -> Refusal {
+/// Too many subscribers.
+pub(super) fn too_many_subscribers() -> Refusal {
     Refusal::not_now(format!(
-        "{SUBSCRIBERS_MAX} schedulers are subscribed, which is all that are served; try again"
+        "too many subscribed schedulers (maximum {SUBSCRIBERS_MAX}); try again"
     ))
 }
 
-/// The framework as it may subscribe: under the principal that its asker has proved, and no other.
-pub(super) fn framed(
+/// The framework's description for a subscription, under the caller's proved principal and no
+/// other.
+pub(super) fn with_principal(
     mut framework: FrameworkInfo,
     subject: &Subject,
 ) -> Result<FrameworkInfo, Refusal> {
     has_name(subject)?;
     if let Some(proved) = &subject.principal {
-        let said = framework.principal.get_or_insert_with(|| proved.clone());
-        same_name(said, proved).map_err(|problem| {
+        let claimed = framework.principal.get_or_insert_with(|| proved.clone());
+        same_name(claimed, proved).map_err(|problem| {
             Refusal::bad(format!("Failed to validate scheduler::Call: {problem}"))
         })?;
     }
     Ok(framework)
 }
 
-/// What a framework becomes keeps the principal that it subscribed with, unless it says another.
+/// An updated description keeps the principal of the subscription, unless it names another.
 pub(super) fn same_principal(
     mut framework: FrameworkInfo,
     principal: Option<String>,
@@ -179,26 +180,27 @@ pub(super) fn same_principal(
     framework
 }
 
-/// Whose call this is.
+/// The framework of a call.
 pub(super) fn framework_of(call: &Call) -> Result<FrameworkId, Refusal> {
     let id = call.framework_id.as_ref().map_or("", |id| &id.value);
     FrameworkId::new(id).map_err(Refusal::bad)
 }
 
-/// Whether the caller may speak for this framework on this stream. The problems are in the words of Mesos, which clients compare.
+/// Whether the caller may send calls for this framework on this stream. The messages are those of
+/// Mesos, which clients compare.
 pub(super) fn may_call(
     id: &FrameworkId,
-    line: &Line,
+    stream: &FrameworkStream,
     subject: &Subject,
     stream_id: Option<&str>,
 ) -> Result<(), Refusal> {
-    let principal = line.principal.as_deref();
-    speaks(principal, subject)?;
+    let principal = stream.principal.as_deref();
+    check_principal(principal, subject)?;
     match stream_id {
         None => Err(Refusal::bad(
             "All non-subscribe calls should include the 'Mesos-Stream-Id' header",
         )),
-        Some(given) if given == line.stream_id => Ok(()),
+        Some(given) if given == stream.stream_id => Ok(()),
         Some(given) => {
             let given = excerpt(given);
             Err(Refusal::bad(format!(
@@ -208,7 +210,7 @@ pub(super) fn may_call(
     }
 }
 
-/// Whether a SUBSCRIBE names no stream: its answer will.
+/// Checks that a SUBSCRIBE names no stream: its answer will.
 pub(super) fn no_stream_yet(stream_id: Option<&str>) -> Result<(), Refusal> {
     match stream_id {
         None => Ok(()),
@@ -218,7 +220,7 @@ pub(super) fn no_stream_yet(stream_id: Option<&str>) -> Result<(), Refusal> {
     }
 }
 
-fn speaks(principal: Option<&str>, subject: &Subject) -> Result<(), Refusal> {
+fn check_principal(principal: Option<&str>, subject: &Subject) -> Result<(), Refusal> {
     has_name(subject)?;
     match &subject.principal {
         Some(proved) => same_name(principal.unwrap_or(""), proved).map_err(Refusal::bad),
@@ -226,18 +228,18 @@ fn speaks(principal: Option<&str>, subject: &Subject) -> Result<(), Refusal> {
     }
 }
 
-fn same_name(said: &str, proved: &str) -> Result<(), String> {
-    match said == proved {
+fn same_name(claimed: &str, proved: &str) -> Result<(), String> {
+    match claimed == proved {
         true => Ok(()),
         false => Err(format!(
             "Authenticated principal '{}' does not match principal '{}' set in `FrameworkInfo`",
             excerpt(proved),
-            excerpt(said)
+            excerpt(claimed)
         )),
     }
 }
 
-/// Whether a caller that is proved by a token has a name in it.
+/// Checks that a caller with a token has a name in it.
 pub(super) fn has_name(subject: &Subject) -> Result<(), Refusal> {
     match subject.principal.is_none() && !subject.claims.is_empty() {
         true => Err(Refusal::forbidden(
@@ -247,10 +249,10 @@ pub(super) fn has_name(subject: &Subject) -> Result<(), Refusal> {
     }
 }
 
-/// Why a framework that has no stream may make no call but SUBSCRIBE.
-pub(super) fn stranger(books: &Books, id: &FrameworkId) -> Refusal {
-    match books.frameworks.get(id) {
-        _ if !books.has_begun() => Refusal::not_now("Master has not finished recovery"),
+/// The refusal of calls other than SUBSCRIBE for a framework without a stream.
+pub(super) fn no_stream(state: &MasterState, id: &FrameworkId) -> Refusal {
+    match state.frameworks.get(id) {
+        _ if !state.has_begun() => Refusal::not_now("Master has not finished recovery"),
         Some(known) if known.is_connected() => {
             Refusal::forbidden("Framework is not connected via HTTP")
         }
@@ -259,24 +261,26 @@ pub(super) fn stranger(books: &Books, id: &FrameworkId) -> Refusal {
     }
 }
 
-/// What a subscription that the master did not take comes to.
+/// The outcome of a subscription that the master refused.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Turned {
-    /// The answer is no stream.
-    Away(Refusal),
-    /// The stream says why, as its only event.
-    Down(String),
+pub(super) enum SubscribeRefused {
+    /// An HTTP error.
+    HttpError(Refusal),
+    /// A stream with an ERROR event only.
+    ErrorEvent(String),
 }
 
-/// What the master's refusal comes to.
-pub(super) fn turned(refused: SubscriptionRefused) -> Turned {
+/// Translates the master's refusal.
+pub(super) fn refused_subscription(refused: SubscriptionRefused) -> SubscribeRefused {
     match refused {
-        SubscriptionRefused::NotNow { reason } => Turned::Away(Refusal::not_now(reason)),
-        SubscriptionRefused::Never { reason } => Turned::Down(reason),
+        SubscriptionRefused::NotNow { reason } => {
+            SubscribeRefused::HttpError(Refusal::not_now(reason))
+        }
+        SubscriptionRefused::Never { reason } => SubscribeRefused::ErrorEvent(reason),
     }
 }
 
-/// Why a framework stays what it was.
+/// The refusal of a framework update.
 pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
     match refused {
         NotUpdated::Overtaken(_) => Refusal::conflict(refused),
@@ -290,7 +294,7 @@ pub(super) fn not_updated(refused: NotUpdated) -> Refusal {
 mod tests {
     use protocol::message::scheduler::AcceptOffers;
     use protocol::{Filters, OfferId};
-    use v1::convert::scheduler::{Accepted, Meaningless};
+    use v1::convert::scheduler::{DecodedAccept, InvalidTask};
 
     use super::*;
 
@@ -300,13 +304,13 @@ mod tests {
 
     /// SPEC 3.3, 3.7.
     #[test]
-    fn a_framework_subscribes_under_the_principal_of_its_asker_and_no_other() {
+    fn framework_subscribes_only_under_its_callers_principal() {
         let framework = |principal: Option<&str>| FrameworkInfo {
             principal: principal.map(str::to_owned),
             ..FrameworkInfo::new("nobody", "web")
         };
-        let taken = |said, proved: &Subject| {
-            framed(framework(said), proved).map(|framework| framework.principal)
+        let taken = |claimed, proved: &Subject| {
+            with_principal(framework(claimed), proved).map(|framework| framework.principal)
         };
         let (nobody, ops) = (Subject::default(), Subject::named("ops"));
         assert_eq!(taken(None, &nobody), Ok(None));
@@ -321,25 +325,25 @@ mod tests {
         );
         let mut token = Subject::default();
         token.claims.insert("fid".to_owned(), "f".to_owned());
-        let nameless = taken(None, &token).unwrap_err();
-        assert_eq!(nameless.status.as_u16(), 403);
+        let without_id = taken(None, &token).unwrap_err();
+        assert_eq!(without_id.status.as_u16(), 403);
         assert_eq!(
-            nameless.problem,
+            without_id.problem,
             "The request's authenticated principal contains claims, but no value string. The master currently requires that principals have a value"
         );
     }
 
     #[test]
-    fn who_has_proved_a_principal_speaks_for_its_frameworks_only() {
+    fn proved_principal_acts_only_for_its_frameworks() {
         let (nobody, ops) = (Subject::default(), Subject::named("ops"));
-        assert_eq!(status(speaks(Some("ops"), &ops)), 202);
-        assert_eq!(status(speaks(Some("ops"), &nobody)), 202);
-        assert_eq!(status(speaks(Some("dev"), &ops)), 400);
-        assert_eq!(status(speaks(None, &ops)), 400);
+        assert_eq!(status(check_principal(Some("ops"), &ops)), 202);
+        assert_eq!(status(check_principal(Some("ops"), &nobody)), 202);
+        assert_eq!(status(check_principal(Some("dev"), &ops)), 400);
+        assert_eq!(status(check_principal(None, &ops)), 400);
     }
 
     #[test]
-    fn who_asks_about_many_asks_in_parts_and_who_asks_about_all_asks_once() {
+    fn large_reconciliations_are_split() {
         let framework_id = FrameworkId::new("f").unwrap();
         let task = |number: usize| (format!("t{number}").parse().unwrap(), None);
         let all: Vec<_> = (0..2 * ASKED_MAX + 1).map(task).collect();
@@ -348,13 +352,13 @@ mod tests {
             (ASKED_MAX, vec![ASKED_MAX]),
             (2 * ASKED_MAX + 1, vec![ASKED_MAX, ASKED_MAX, 1]),
         ] {
-            let said = Said::Reconcile(ReconcileTasks {
+            let call = SchedulerCall::Reconcile(ReconcileTasks {
                 framework_id: framework_id.clone(),
                 tasks: all[..many].to_vec(),
             });
             let mut asked = Vec::new();
-            let lengths = parts(said).map(|part| match part {
-                Said::Reconcile(part) => {
+            let lengths = parts(call).map(|part| match part {
+                SchedulerCall::Reconcile(part) => {
                     asked.extend(part.tasks.clone());
                     part.tasks.len()
                 }
@@ -364,15 +368,15 @@ mod tests {
             assert_eq!(asked, all[..many]);
         }
         let operation = |number: usize| (format!("o{number}").parse().unwrap(), None);
-        let said = Said::ReconcileOperations(ReconcileOperations {
+        let call = SchedulerCall::ReconcileOperations(ReconcileOperations {
             framework_id,
             operations: (0..=ASKED_MAX).map(operation).collect(),
         });
-        assert_eq!(parts(said).count(), 2);
+        assert_eq!(parts(call).count(), 2);
     }
 
     #[test]
-    fn who_declines_many_declines_in_parts_and_who_takes_too_much_at_once_is_refused() {
+    fn large_declines_are_split_and_large_accepts_refused() {
         let framework_id = FrameworkId::new("f").unwrap();
         let filters = Filters::default();
         let ids = |many: usize| -> Vec<OfferId> {
@@ -380,18 +384,18 @@ mod tests {
             (0..many).map(id).collect()
         };
         let many = 2 * ASKED_MAX + 1;
-        for said in [
-            Said::Decline(DeclineOffers {
+        for call in [
+            SchedulerCall::Decline(DeclineOffers {
                 framework_id: framework_id.clone(),
                 offer_ids: ids(many),
                 filters,
             }),
-            Said::AcceptInverse(AcceptInverseOffers {
+            SchedulerCall::AcceptInverse(AcceptInverseOffers {
                 framework_id: framework_id.clone(),
                 inverse_offer_ids: ids(many),
                 filters,
             }),
-            Said::DeclineInverse(DeclineInverseOffers {
+            SchedulerCall::DeclineInverse(DeclineInverseOffers {
                 framework_id: framework_id.clone(),
                 inverse_offer_ids: ids(many),
                 filters,
@@ -399,11 +403,11 @@ mod tests {
         ] {
             let mut all = Vec::new();
             let mut lengths = Vec::new();
-            for part in parts(said) {
+            for part in parts(call) {
                 let part = match part {
-                    Said::Decline(part) => part.offer_ids,
-                    Said::AcceptInverse(part) => part.inverse_offer_ids,
-                    Said::DeclineInverse(part) => part.inverse_offer_ids,
+                    SchedulerCall::Decline(part) => part.offer_ids,
+                    SchedulerCall::AcceptInverse(part) => part.inverse_offer_ids,
+                    SchedulerCall::DeclineInverse(part) => part.inverse_offer_ids,
                     other => panic!("{other:?}"),
                 };
                 lengths.push(part.len());
@@ -419,14 +423,14 @@ mod tests {
             },
         };
         let accept = |offers: usize, operations: usize| {
-            let said = Said::Accept(Accepted {
+            let call = SchedulerCall::Accept(DecodedAccept {
                 offers: AcceptOffers {
                     framework_id: framework_id.clone(),
                     offer_ids: ids(offers),
                     operations: vec![destroy.clone(); operations],
                     filters,
                 },
-                tasks: vec![Meaningless {
+                tasks: vec![InvalidTask {
                     task_id: "t".parse().unwrap(),
                     name: "t".to_owned(),
                     agent_id: None,
@@ -434,10 +438,10 @@ mod tests {
                     message: "no name".to_owned(),
                 }],
                 operations: Vec::new(),
-                nameless: None,
+                without_id: None,
                 invalid_offer: None,
             });
-            bounded(&said, &Rejected::default())
+            bounded(&call, &RejectedEntries::default())
         };
         assert_eq!(accept(OFFERS_MAX, TASKS_MAX - 1), Ok(()));
         let refused = accept(OFFERS_MAX + 1, 0).unwrap_err();
@@ -453,19 +457,19 @@ mod tests {
         );
     }
 
-    /// SPEC 2.1: 503 for a while, an ERROR for ever.
+    /// SPEC 2.1: temporary: 503; permanent: an ERROR event.
     #[test]
-    fn a_refusal_for_now_is_no_stream_and_one_for_ever_is_an_event() {
+    fn temporary_refusal_is_503_and_permanent_an_error_event() {
         let reason = || "why".to_owned();
-        let away = turned(SubscriptionRefused::NotNow { reason: reason() });
-        assert_eq!(away, Turned::Away(Refusal::not_now("why")));
-        let down = turned(SubscriptionRefused::Never { reason: reason() });
-        assert_eq!(down, Turned::Down(reason()));
+        let away = refused_subscription(SubscriptionRefused::NotNow { reason: reason() });
+        assert_eq!(away, SubscribeRefused::HttpError(Refusal::not_now("why")));
+        let down = refused_subscription(SubscriptionRefused::Never { reason: reason() });
+        assert_eq!(down, SubscribeRefused::ErrorEvent(reason()));
     }
 
     /// SPEC 2.1, 2.2 UPDATE_FRAMEWORK.
     #[test]
-    fn each_reason_not_to_change_a_framework_has_its_status() {
+    fn update_refusals_have_specific_status_codes() {
         for (refused, status) in [
             (NotUpdated::Forbidden("why".into()), 403),
             (NotUpdated::Overtaken("why".into()), 409),

@@ -1,12 +1,13 @@
-//! Subscriber: the scheduler of one framework that subscribed over HTTP, as the master knows it.
+//! Subscriber: the scheduler of a framework that subscribed over HTTP, as the master knows it.
 //!
-//! Hears what any scheduler hears, and writes it into its stream in the words of the v1 API. It lives as long as the stream, its reader and
-//! its master do, whichever ends first: then the master hears that it has ended, as of a driver. Makes no calls: those come over other
-//! connections. Keeps nothing back: a reader that is too slow is cut off with a reason.
+//! Receives a scheduler's messages, and writes them into its stream as v1 events. Lives as long as
+//! the stream, its reader and its master, whichever ends first; the master sees its end like a
+//! driver's. Sends no calls: those arrive over other connections. A reader that is too slow is cut
+//! off with a reason.
 
 use std::time::Duration;
 
-use ::http::api::{Bounds, Events, Refusal, Streams};
+use ::http::api::{Bounds, EventStreams, EventWriter, Refusal};
 use axum::http::HeaderValue;
 use axum::response::Response;
 use protocol::message::scheduler::{
@@ -16,71 +17,73 @@ use protocol::message::scheduler::{
 };
 use protocol::{FrameworkInfo, Uuid, Wants};
 use runtime::prelude::*;
+use v1::convert::legacy::{offer_for, operation_status_for};
 use v1::convert::master_info;
-use v1::convert::older::{offer_for, operation_status_for};
-use v1::convert::scheduler::Subject;
+use v1::convert::scheduler::RejectedEntry;
 use v1::schema::scheduler::Event;
 use v1::{Content, media};
 
 use super::SUBSCRIBE_PATIENCE;
-use super::decide::{Turned, turned};
-use super::desk::{Desk, Line, Opened, Place};
+use super::decide::{SubscribeRefused, refused_subscription};
+use super::subscriptions::{FrameworkStream, SubscriberSlot, Subscription, SubscriptionTable};
 use crate::master::{HeartbeatWritten, Master};
 
-/// How often a stream says that it lives (SPEC 2.3).
+/// Interval of heartbeats.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
-/// How much one stream may hold back: what a framework of many tasks is told when it asks how all of them are, may well be more than its reader takes at once. What all
-/// hold back together has its own bound.
+/// Maximum unread bytes of one stream: the answers to a reconciliation of many tasks may be more
+/// than its reader takes at once. All streams together have their own bound.
 const BYTES_MAX: usize = 64 << 20;
-/// While more than so much waits to be read, who asks about many tasks is told of no more: the answers to one part of what it asks take far less than what is left.
+/// While more than this is unread, questions about many tasks are paused: the answers to one part
+/// need far less than the rest of the buffer.
 const ROOM: usize = BYTES_MAX / 2;
-/// Events that overtake the answer to the subscription; more are dropped (updates are sent again, offers time out).
+/// Maximum events that arrive before the answer to the subscription; further ones are dropped
+/// (updates are sent again, offers time out).
 const HELD_MAX: usize = 10_000;
 
-/// Subscribe this framework, and give the answer with its stream.
-pub(super) struct Begin {
-    /// Who it is.
+/// Subscribes this framework; answered with the response that contains its stream.
+pub(super) struct BeginSubscription {
+    /// Its description.
     pub framework: FrameworkInfo,
-    /// Which offers it would like.
+    /// The offers that it wants.
     pub wants: Wants,
-    /// In which form it reads.
+    /// The content type of its stream.
     pub content: Content,
 }
 
-impl Message for Begin {
+impl Message for BeginSubscription {
     type Result = Result<Response, Refusal>;
 }
 
-/// The framework is this from now on, and is told what it understands.
-pub(super) struct Become(pub FrameworkInfo);
+/// The framework has this description now, which selects the form of its events.
+pub(super) struct DescriptionChanged(pub FrameworkInfo);
 
-impl Message for Become {
+impl Message for DescriptionChanged {
     type Result = ();
 }
 
-/// Write the answers to these entries of a call.
-pub(super) struct Answer(pub Vec<Subject>);
+/// Writes the answers to these entries of a call.
+pub(super) struct WriteAnswers(pub Vec<RejectedEntry>);
 
-impl Message for Answer {
+impl Message for WriteAnswers {
     type Result = ();
 }
 
-/// Answered when all that was heard before stands in the stream.
-pub(super) struct Written;
+/// Answered when all earlier messages are written to the stream.
+pub(super) struct Flushed;
 
-impl Message for Written {
+impl Message for Flushed {
     type Result = ();
 }
 
-/// Answered when the stream has room for the answers to one more part of a question, or has ended.
-pub(super) struct Room;
+/// Answered when the stream has room for the answers to one more part, or has ended.
+pub(super) struct StreamRoom;
 
-impl Message for Room {
+impl Message for StreamRoom {
     type Result = ();
 }
 
 /// A new stream, with its id.
-fn open(node: &Node, streams: &Streams, content: Content) -> (String, Events, Response) {
+fn open(node: &Node, streams: &EventStreams, content: Content) -> (String, EventWriter, Response) {
     let stream_id = Uuid(node.secret()).to_string();
     let (events, mut response) = streams.open(content, bounds());
     if let Ok(id) = HeaderValue::from_str(&stream_id) {
@@ -89,10 +92,10 @@ fn open(node: &Node, streams: &Streams, content: Content) -> (String, Events, Re
     (stream_id, events, response)
 }
 
-/// A stream whose only event is the error with this message.
+/// A stream whose only event is an error with this message.
 pub(super) fn refused_stream(
     node: &Node,
-    streams: &Streams,
+    streams: &EventStreams,
     content: Content,
     message: String,
 ) -> Response {
@@ -101,7 +104,7 @@ pub(super) fn refused_stream(
     response
 }
 
-/// What a scheduler's stream may hold back.
+/// The bounds of a scheduler's stream.
 fn bounds() -> Bounds {
     Bounds {
         bytes_max: BYTES_MAX,
@@ -109,16 +112,19 @@ fn bounds() -> Bounds {
     }
 }
 
-/// How far it is.
+/// Progress of the subscription.
 enum Phase {
-    /// The master is asked; what it tells meanwhile waits here.
-    Subscribing(Vec<Heard>),
-    /// The framework reads.
-    Open { events: Events, opened: Opened },
+    /// The master has been asked; messages that arrive meanwhile wait here.
+    Subscribing(Vec<Received>),
+    /// The stream is open.
+    Open {
+        events: EventWriter,
+        subscription: Subscription,
+    },
 }
 
-/// What a scheduler hears.
-enum Heard {
+/// A message to a scheduler.
+enum Received {
     Offers(OffersMade),
     Rescinded(OfferRescinded),
     Inverse(InverseOffersMade),
@@ -133,26 +139,31 @@ enum Heard {
 /// The actor.
 pub(super) struct Subscriber {
     master: Handle<Master>,
-    streams: Streams,
-    desk: Desk,
+    streams: EventStreams,
+    subscriptions: SubscriptionTable,
     framework: Option<FrameworkInfo>,
     phase: Phase,
-    /// A timer runs after which the reader is looked at again.
+    /// A timer to check the reader again is running.
     looks: bool,
-    _place: Place,
+    _slot: SubscriberSlot,
 }
 
 impl Subscriber {
-    /// Of this master; it takes this place while it lives.
-    pub fn new(master: Handle<Master>, streams: Streams, desk: Desk, place: Place) -> Self {
+    /// A subscriber of this master, which keeps the slot while it lives.
+    pub fn new(
+        master: Handle<Master>,
+        streams: EventStreams,
+        subscriptions: SubscriptionTable,
+        slot: SubscriberSlot,
+    ) -> Self {
         Self {
             master,
             streams,
-            desk,
+            subscriptions,
             framework: None,
             phase: Phase::Subscribing(Vec::new()),
             looks: false,
-            _place: place,
+            _slot: slot,
         }
     }
 }
@@ -162,25 +173,25 @@ impl Actor for Subscriber {
 }
 
 impl Process for Subscriber {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<OffersMade>();
-        ears.hear_local::<OfferRescinded>();
-        ears.hear_local::<InverseOffersMade>();
-        ears.hear_local::<InverseOfferRescinded>();
-        ears.hear_local::<StatusChanged>();
-        ears.hear_local::<TasksRevoked>();
-        ears.hear_local::<OperationChanged>();
-        ears.hear_local::<FrameworkMessage>();
-        ears.hear_local::<Lost>();
-        ears.hear_local::<FrameworkFailed>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<OffersMade>();
+        handlers.accept_local::<OfferRescinded>();
+        handlers.accept_local::<InverseOffersMade>();
+        handlers.accept_local::<InverseOfferRescinded>();
+        handlers.accept_local::<StatusChanged>();
+        handlers.accept_local::<TasksRevoked>();
+        handlers.accept_local::<OperationChanged>();
+        handlers.accept_local::<FrameworkMessage>();
+        handlers.accept_local::<Lost>();
+        handlers.accept_local::<FrameworkFailed>();
     }
 }
 
-impl Handler<Begin> for Subscriber {
+impl Handler<BeginSubscription> for Subscriber {
     type Result = Reply<Result<Response, Refusal>>;
 
-    fn handle(&mut self, begin: Begin, ctx: &mut Context<Self>) -> Self::Result {
-        let Begin {
+    fn handle(&mut self, begin: BeginSubscription, ctx: &mut Context<Self>) -> Self::Result {
+        let BeginSubscription {
             framework,
             wants,
             content,
@@ -217,17 +228,17 @@ impl Subscriber {
         content: Content,
         ctx: &mut Context<Self>,
     ) -> Result<Response, Refusal> {
-        match answer.map_err(turned) {
+        match answer.map_err(refused_subscription) {
             Ok(subscribed) => {
                 let (stream_id, events, response) = open(ctx.node(), &self.streams, content);
                 self.begin(subscribed, stream_id, events, ctx);
                 Ok(response)
             }
-            Err(Turned::Down(reason)) => {
+            Err(SubscribeRefused::ErrorEvent(reason)) => {
                 ctx.stop();
                 Ok(refused_stream(ctx.node(), &self.streams, content, reason))
             }
-            Err(Turned::Away(refusal)) => {
+            Err(SubscribeRefused::HttpError(refusal)) => {
                 ctx.stop();
                 Err(refusal)
             }
@@ -238,13 +249,13 @@ impl Subscriber {
         &mut self,
         subscribed: Subscribed,
         stream_id: String,
-        events: Events,
+        events: EventWriter,
         ctx: &mut Context<Self>,
     ) {
         let id = subscribed.framework_id;
         let master = master_info(&subscribed.master);
         let framework = self.framework.as_ref();
-        let line = Line {
+        let stream = FrameworkStream {
             stream_id,
             scheduler: ctx.pid().clone(),
             subscriber: ctx.handle(),
@@ -252,19 +263,22 @@ impl Subscriber {
             principal: framework.and_then(|framework| framework.principal.clone()),
             is_over: Default::default(),
         };
-        // However it ends, so does the actor.
+        // The actor ends with the stream, however that ends.
         ctx.then(events.closed(), |_, (), ctx| ctx.stop());
-        Self::heed(&events, ctx);
+        Self::watch_alarms(&events, ctx);
         let first = Event::subscribed(&id, HEARTBEAT.as_secs_f64(), master);
-        let opened = self.desk.open(id, line);
-        let open = Phase::Open { events, opened };
+        let subscription = self.subscriptions.open(id, stream);
+        let open = Phase::Open {
+            events,
+            subscription,
+        };
         let Phase::Subscribing(held) = std::mem::replace(&mut self.phase, open) else {
             return;
         };
         self.write(&first, ctx);
         self.beat(ctx);
-        for heard in held {
-            self.hear(heard, ctx);
+        for message in held {
+            self.receive(message, ctx);
         }
         ctx.every(HEARTBEAT, Self::beat);
     }
@@ -273,38 +287,38 @@ impl Subscriber {
     fn beat(&mut self, ctx: &mut Context<Self>) {
         self.write(&Event::heartbeat(), ctx);
         let scheduler = ctx.pid().clone();
-        // A count that a busy master cannot take is lost, and nothing else.
+        // If the master's mailbox is full, only the count is lost.
         let _ = self.master.tell(HeartbeatWritten { scheduler });
     }
 
-    fn hear(&mut self, heard: Heard, ctx: &mut Context<Self>) {
+    fn receive(&mut self, message: Received, ctx: &mut Context<Self>) {
         if let Phase::Subscribing(held) = &mut self.phase {
             if held.len() < HELD_MAX {
-                held.push(heard);
+                held.push(message);
             }
             return;
         }
-        if let Heard::Failed(failed) = heard {
+        if let Received::Failed(failed) = message {
             self.write(&Event::from(&failed), ctx);
             return self.end();
         }
-        if let Some(event) = self.event(&heard) {
+        if let Some(event) = self.event(&message) {
             self.write(&event, ctx);
         }
     }
 
-    /// What is heard in the words that this framework understands.
-    fn event(&self, heard: &Heard) -> Option<Event> {
-        let mut event = match heard {
-            Heard::Offers(message) => Event::from(message),
-            Heard::Rescinded(message) => Event::from(message),
-            Heard::Inverse(message) => Event::from(message),
-            Heard::InverseRescinded(message) => Event::from(message),
-            Heard::Status(message) => Event::from(&**message),
-            Heard::Operation(message) => Event::from(&**message),
-            Heard::Message(message) => Event::from(message),
-            Heard::Lost(message) => Event::from(message),
-            Heard::Failed(message) => Event::from(message),
+    /// The event in the form that this framework understands.
+    fn event(&self, message: &Received) -> Option<Event> {
+        let mut event = match message {
+            Received::Offers(message) => Event::from(message),
+            Received::Rescinded(message) => Event::from(message),
+            Received::Inverse(message) => Event::from(message),
+            Received::InverseRescinded(message) => Event::from(message),
+            Received::Status(message) => Event::from(&**message),
+            Received::Operation(message) => Event::from(&**message),
+            Received::Message(message) => Event::from(message),
+            Received::Lost(message) => Event::from(message),
+            Received::Failed(message) => Event::from(message),
         };
         let framework = self.framework.as_ref()?;
         if let Some(offers) = &mut event.offers {
@@ -319,27 +333,32 @@ impl Subscriber {
     }
 
     fn write(&mut self, event: &Event, ctx: &mut Context<Self>) {
-        let Phase::Open { events, opened } = &self.phase else {
+        let Phase::Open {
+            events,
+            subscription,
+        } = &self.phase
+        else {
             return;
         };
-        if opened.is_over() {
+        if subscription.is_over() {
             return;
         }
-        // Of a stream that has ended this actor hears by itself.
+        // The actor learns of an ended stream elsewhere.
         let _ = events.write(event);
         self.look(ctx);
     }
 
-    /// Cuts the reader off if it is too slow, now or, while all leave too much unread, soon.
+    /// Cuts the reader off if it is too slow, now or, while all streams have too many unread bytes,
+    /// soon.
     fn look(&mut self, ctx: &mut Context<Self>) {
         let Phase::Open { events, .. } = &self.phase else {
             return;
         };
         if let Some(lag) = events.lag() {
-            tracing::warn!(%lag, "a scheduler that reads its events too slowly is cut off");
+            tracing::warn!(%lag, "cutting off a scheduler that reads its events too slowly");
             events.cut(Some(&Event::error(format!("Disconnected: {lag}"))));
         } else if !self.looks
-            && let Some(wait) = events.lags_in()
+            && let Some(wait) = events.time_until_lag()
         {
             self.looks = true;
             ctx.after(wait, |this, ctx| {
@@ -349,17 +368,18 @@ impl Subscriber {
         }
     }
 
-    /// Looks at the reader each time that all leave too much unread, though there may be nothing to write to this one.
-    fn heed(events: &Events, ctx: &mut Context<Self>) {
-        ctx.then(events.crowded(), |this, (), ctx| {
+    /// Checks the reader whenever all streams have too many unread bytes, even if nothing is
+    /// written to this one.
+    fn watch_alarms(events: &EventWriter, ctx: &mut Context<Self>) {
+        ctx.then(events.next_alarm(), |this, (), ctx| {
             this.look(ctx);
             if let Phase::Open { events, .. } = &this.phase {
-                Self::heed(events, ctx);
+                Self::watch_alarms(events, ctx);
             }
         });
     }
 
-    /// Ends the stream when what was written is read.
+    /// Ends the stream after its unread events.
     fn end(&self) {
         if let Phase::Open { events, .. } = &self.phase {
             events.end();
@@ -367,16 +387,16 @@ impl Subscriber {
     }
 }
 
-impl Handler<Become> for Subscriber {
+impl Handler<DescriptionChanged> for Subscriber {
     type Result = ();
-    fn handle(&mut self, Become(framework): Become, _: &mut Context<Self>) {
+    fn handle(&mut self, DescriptionChanged(framework): DescriptionChanged, _: &mut Context<Self>) {
         self.framework = Some(framework);
     }
 }
 
-impl Handler<Answer> for Subscriber {
+impl Handler<WriteAnswers> for Subscriber {
     type Result = ();
-    fn handle(&mut self, Answer(subjects): Answer, ctx: &mut Context<Self>) {
+    fn handle(&mut self, WriteAnswers(subjects): WriteAnswers, ctx: &mut Context<Self>) {
         let now = ctx.clock().wall();
         for subject in subjects {
             self.write(&subject.event(now), ctx);
@@ -384,22 +404,22 @@ impl Handler<Answer> for Subscriber {
     }
 }
 
-impl Handler<Written> for Subscriber {
+impl Handler<Flushed> for Subscriber {
     type Result = ();
-    fn handle(&mut self, _: Written, _: &mut Context<Self>) {}
+    fn handle(&mut self, _: Flushed, _: &mut Context<Self>) {}
 }
 
-impl Handler<Room> for Subscriber {
+impl Handler<StreamRoom> for Subscriber {
     type Result = Reply<()>;
 
-    fn handle(&mut self, _: Room, ctx: &mut Context<Self>) -> Self::Result {
+    fn handle(&mut self, _: StreamRoom, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         match &self.phase {
             Phase::Open { events, .. } => {
-                let drained = events.drained(ROOM);
+                let drained = events.drained_to(ROOM);
                 ctx.then(drained, |_, (), _| promise.answer(()));
             }
-            // Nothing was asked on it yet.
+            // No call was made on it yet.
             Phase::Subscribing(_) => promise.answer(()),
         }
         reply
@@ -409,7 +429,7 @@ impl Handler<Room> for Subscriber {
 impl Handler<Exited> for Subscriber {
     type Result = ();
     fn handle(&mut self, exited: Exited, ctx: &mut Context<Self>) {
-        tracing::debug!(master = %exited.pid, reason = %exited.reason, "a stream ends with its master");
+        tracing::debug!(master = %exited.pid, reason = %exited.reason, "scheduler stream ends with its master");
         ctx.stop();
     }
 }
@@ -417,32 +437,33 @@ impl Handler<Exited> for Subscriber {
 impl Handler<TasksRevoked> for Subscriber {
     type Result = ();
 
-    /// The v1 API has no word for a task that must go, so that is told as the task's state, unchanged, with a reason.
+    /// The v1 API has no event for a revocation, so the task's unchanged state is sent with a
+    /// reason.
     fn handle(&mut self, revoked: TasksRevoked, ctx: &mut Context<Self>) {
         for status in revoked.tasks {
-            self.hear(Heard::Status(Box::new(StatusChanged { status })), ctx);
+            self.receive(Received::Status(Box::new(StatusChanged { status })), ctx);
         }
     }
 }
 
-macro_rules! hears {
-    ($($message:ty => $heard:expr),*) => {$(
+macro_rules! receives {
+    ($($message:ty => $wrap:expr),*) => {$(
         impl Handler<$message> for Subscriber {
             type Result = ();
             fn handle(&mut self, message: $message, ctx: &mut Context<Self>) {
-                self.hear($heard(message), ctx);
+                self.receive($wrap(message), ctx);
             }
         }
     )*};
 }
-hears! {
-    OffersMade => Heard::Offers,
-    OfferRescinded => Heard::Rescinded,
-    InverseOffersMade => Heard::Inverse,
-    InverseOfferRescinded => Heard::InverseRescinded,
-    StatusChanged => |changed| Heard::Status(Box::new(changed)),
-    OperationChanged => |changed| Heard::Operation(Box::new(changed)),
-    FrameworkMessage => Heard::Message,
-    Lost => Heard::Lost,
-    FrameworkFailed => Heard::Failed
+receives! {
+    OffersMade => Received::Offers,
+    OfferRescinded => Received::Rescinded,
+    InverseOffersMade => Received::Inverse,
+    InverseOfferRescinded => Received::InverseRescinded,
+    StatusChanged => |changed| Received::Status(Box::new(changed)),
+    OperationChanged => |changed| Received::Operation(Box::new(changed)),
+    FrameworkMessage => Received::Message,
+    Lost => Received::Lost,
+    FrameworkFailed => Received::Failed
 }

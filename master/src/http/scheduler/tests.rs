@@ -1,6 +1,6 @@
-//! Stories of streams and calls: a real master, whose allocator grants nothing, in virtual time.
+//! Tests of streams and calls: a real master whose allocator grants nothing, in virtual time.
 
-mod dealings;
+mod counters;
 mod forbidden;
 mod many;
 mod offers;
@@ -14,7 +14,7 @@ use authority::Subject;
 use axum::body::{Body, BodyDataStream};
 use futures_util::{FutureExt, StreamExt};
 use module_api::AllocatorRef;
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 use serde_json::{Value, json};
 use v1::recordio::Decoder;
 use v1::schema::scheduler::Event;
@@ -25,13 +25,13 @@ use crate::config::Config;
 use crate::registry::{MemoryRegistry, Registry};
 
 /// A page with its master.
-struct Stage {
-    hall: Hall,
-    front: Front,
+struct Fixture {
+    api: SchedulerApi,
+    local: LocalLeader,
     master: Handle<Master>,
 }
 
-impl Stage {
+impl Fixture {
     async fn new(node: &Node) -> Self {
         Self::with(node, Config::default()).await
     }
@@ -45,28 +45,28 @@ impl Stage {
         let allocator = AllocatorRef::new(node.refer(nobody));
         let started = crate::start(node, config, 0, allocator, registry).unwrap();
         node.clock().settle().await;
-        let hall = Hall {
+        let api = SchedulerApi {
             node: node.clone(),
-            streams: Streams::new(node),
-            desk: Desk::default(),
+            streams: EventStreams::new(node),
+            subscriptions: SubscriptionTable::default(),
         };
         Self {
-            hall,
-            front: Front::of(&started.master),
+            api,
+            local: LocalLeader::of(&started.master),
             master: started.master,
         }
     }
 
     async fn settle(&self) {
-        self.hall.node.clock().settle().await;
+        self.api.node.clock().settle().await;
     }
 
     async fn pass(&self, seconds: u64) {
-        let clock = self.hall.node.clock();
+        let clock = self.api.node.clock();
         clock.advance(Duration::from_secs(seconds)).await;
     }
 
-    /// What this body is answered, said on this stream by this subject.
+    /// The answer to this body on this stream from this caller.
     async fn post(
         &self,
         body: &Value,
@@ -90,8 +90,8 @@ impl Stage {
         let mut request = request.body(Body::from(body)).unwrap();
         request.extensions_mut().insert(subject.clone());
         page(
-            State(self.hall.clone()),
-            Extension(self.front.clone()),
+            State(self.api.clone()),
+            Extension(self.local.clone()),
             request,
         )
         .await
@@ -102,7 +102,7 @@ impl Stage {
         Stream::of(self.post(&call, None, &nobody).await.unwrap())
     }
 
-    /// What a call comes to.
+    /// The answer to a call.
     async fn answer(
         &self,
         id: &str,
@@ -126,8 +126,8 @@ impl Stage {
 
     /// Whether the master knows the framework, and holds it for connected.
     async fn connected(&self, id: &str) -> Option<bool> {
-        let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let known = books.frameworks.get(&FrameworkId::new(id).unwrap());
+        let state = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = state.frameworks.get(&FrameworkId::new(id).unwrap());
         known.map(|framework| framework.is_connected())
     }
 }
@@ -156,7 +156,7 @@ fn again(id: &str) -> Value {
     framework
 }
 
-/// A stream and what was read of it.
+/// A stream and its unread bytes.
 struct Stream {
     id: String,
     body: BodyDataStream,
@@ -174,7 +174,7 @@ impl Stream {
         }
     }
 
-    /// What can be read now, each event by its type and its text; the last is `END` where the stream has ended.
+    /// Readable events by type and text; the last is `END` if the stream has ended.
     fn read(&mut self) -> Vec<String> {
         let (events, has_ended) = self.events();
         let mut read: Vec<String> = events.iter().map(told).collect();
@@ -198,7 +198,7 @@ impl Stream {
         (events, false)
     }
 
-    /// The framework's id, which the first event says.
+    /// The framework's id from the first event.
     fn framework(&mut self) -> String {
         let first = self.read().remove(0);
         first.strip_prefix("SUBSCRIBED ").unwrap().to_owned()
@@ -218,89 +218,89 @@ fn told(event: &Event) -> String {
 
 /// SPEC 2.2 SUBSCRIBE, 2.3.
 #[test]
-fn a_stream_begins_with_subscribed_and_says_every_15_s_that_it_lives() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn stream_begins_with_subscribed_and_sends_heartbeats() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         assert_eq!(stream.id.len(), 36);
         let first = stream.read();
         assert_eq!(first[1..], ["HEARTBEAT"], "as from Mesos, one at once");
         let id = first[0].strip_prefix("SUBSCRIBED ").unwrap().to_owned();
-        assert_eq!(stage.connected(&id).await, Some(true));
-        stage.pass(15).await;
+        assert_eq!(fixture.connected(&id).await, Some(true));
+        fixture.pass(15).await;
         assert_eq!(stream.read(), ["HEARTBEAT"]);
-        stage.pass(30).await;
+        fixture.pass(30).await;
         assert_eq!(stream.read(), ["HEARTBEAT", "HEARTBEAT"]);
     });
 }
 
 /// SPEC 3.13, scheduler failover; 2.1, the id of a stream.
 #[test]
-fn the_newest_subscription_counts_and_the_one_before_hears_so() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut old = stage.subscribe(web()).await;
+fn newest_subscription_replaces_the_previous() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut old = fixture.subscribe(web()).await;
         let id = old.framework();
-        let mut new = stage.subscribe(again(&id)).await;
+        let mut new = fixture.subscribe(again(&id)).await;
         assert_eq!(new.framework(), id);
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(old.read(), ["ERROR Framework failed over", "END"]);
         let revive = || json!({"type": "REVIVE"});
-        assert_eq!(stage.call(&id, &old.id, revive()).await, 400);
-        assert_eq!(stage.call(&id, &new.id, revive()).await, 202);
-        assert_eq!(stage.connected(&id).await, Some(true));
-        stage.pass(90).await;
+        assert_eq!(fixture.call(&id, &old.id, revive()).await, 400);
+        assert_eq!(fixture.call(&id, &new.id, revive()).await, 202);
+        assert_eq!(fixture.connected(&id).await, Some(true));
+        fixture.pass(90).await;
         assert_eq!(
             new.read().len(),
             6,
             "the end of the old one changes nothing"
         );
-        assert_eq!(stage.connected(&id).await, Some(true));
+        assert_eq!(fixture.connected(&id).await, Some(true));
     });
 }
 
 /// SPEC 2.2, failover.
 #[test]
-fn a_stream_that_breaks_leaves_the_framework_its_failover_timeout() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn broken_stream_leaves_the_failover_timeout() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let (id, stream_id) = (stream.framework(), stream.id.clone());
         drop(stream);
-        stage.settle().await;
-        assert_eq!(stage.connected(&id).await, Some(false));
+        fixture.settle().await;
+        assert_eq!(fixture.connected(&id).await, Some(false));
         let revive = || json!({"type": "REVIVE"});
         let away = "Framework is not subscribed".to_owned();
-        let refused = stage.refused(&id, &stream_id, revive()).await;
+        let refused = fixture.refused(&id, &stream_id, revive()).await;
         assert_eq!(refused, (403, away));
-        let mut back = stage.subscribe(again(&id)).await;
+        let mut back = fixture.subscribe(again(&id)).await;
         assert_eq!(back.framework(), id);
         drop(back);
-        stage.pass(61).await;
-        assert_eq!(stage.connected(&id).await, None);
-        assert_eq!(stage.call(&id, &stream_id, revive()).await, 400);
-        // It may not come back; the stream says so, as Mesos has it.
-        let mut late = stage.subscribe(again(&id)).await;
+        fixture.pass(61).await;
+        assert_eq!(fixture.connected(&id).await, None);
+        assert_eq!(fixture.call(&id, &stream_id, revive()).await, 400);
+        // It may not return; the stream has Mesos' error.
+        let mut late = fixture.subscribe(again(&id)).await;
         let read = late.read();
         assert!(read[0] == "ERROR Framework has been removed", "{read:?}");
         assert_eq!(read[1..], ["END"]);
         // Nothing is left of any of them.
-        stage.settle().await;
-        assert_eq!(stage.hall.desk.places_taken(), 0);
+        fixture.settle().await;
+        assert_eq!(fixture.api.subscriptions.slots_taken(), 0);
     });
 }
 
 /// W4.
 #[test]
-fn a_scheduler_that_does_not_read_is_cut_off_with_a_reason() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn scheduler_that_does_not_read_is_cut_off() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
-        stage.pass(75).await;
-        assert_eq!(stage.connected(&id).await, Some(true));
-        stage.pass(30).await;
-        assert_eq!(stage.connected(&id).await, Some(false));
+        fixture.pass(75).await;
+        assert_eq!(fixture.connected(&id).await, Some(true));
+        fixture.pass(30).await;
+        assert_eq!(fixture.connected(&id).await, Some(false));
         assert_eq!(
             stream.read(),
             [
@@ -311,55 +311,55 @@ fn a_scheduler_that_does_not_read_is_cut_off_with_a_reason() {
     });
 }
 
-/// W4: or what a framework asks about would wait for its turn, and the answers for theirs, in mailboxes that have room for thousands.
+/// W4: otherwise requests and answers would wait in mailboxes with room for thousands.
 #[test]
-fn who_asks_about_tasks_is_answered_when_the_answers_stand_in_its_stream() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn reconciliation_is_answered_after_its_events_are_written() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let task = |number| json!({ "task_id": { "value": format!("nobody-has-this-{number}") } });
         for many in [3, 2000, 25_000] {
             let tasks: Vec<Value> = (0..many).map(task).collect();
             let call = json!({ "type": "RECONCILE", "reconcile": { "tasks": tasks } });
-            assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+            assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
             // It is not too slow because there is much for it in one moment.
             assert_eq!(stream.read(), vec!["UPDATE"; many]);
         }
-        // What is many is asked in parts, between which the master hears others.
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let metrics = crate::http::metrics(&books, node.clock().wall());
+        // Large questions are split, and the master handles other messages between the parts.
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let metrics = crate::http::metrics(&state, node.clock().wall());
         assert_eq!(metrics["master/messages_reconcile_tasks"], 5.0);
     });
 }
 
-/// SPEC 3.13, master failover: whoever reads looks for the next one.
+/// SPEC 3.13, master failover: readers look for the next master.
 #[test]
-fn streams_end_with_their_master_and_their_frameworks_stay() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn scheduler_streams_end_with_their_master() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let (id, stream_id) = (stream.framework(), stream.id.clone());
-        node.stop_now(&stage.master.pid());
-        stage.settle().await;
+        node.stop_now(&fixture.master.pid());
+        fixture.settle().await;
         assert_eq!(stream.read(), ["END"]);
         let kill = json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}});
-        assert_eq!(stage.call(&id, &stream_id, kill).await, 503);
+        assert_eq!(fixture.call(&id, &stream_id, kill).await, 503);
         let (late, nobody) = (subscribe(again(&id)), Subject::default());
-        assert_eq!(status(stage.post(&late, None, &nobody).await), 503);
+        assert_eq!(status(fixture.post(&late, None, &nobody).await), 503);
     });
 }
 
 /// SPEC 2.1.
 #[test]
-fn what_cannot_be_taken_has_its_status_and_says_why() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn unacceptable_calls_have_a_status_and_a_reason() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = json!({ "value": stream.framework() });
         let (nobody, ops) = (Subject::default(), Subject::named("ops"));
         let (own, other) = (stream.id.clone(), "not this");
-        let stranger = stage.subscribe(web()).await.id;
+        let stranger = fixture.subscribe(web()).await.id;
         let with = |mut framework: Value, field: &str, value: Value| {
             framework[field] = value;
             subscribe(framework)
@@ -452,53 +452,53 @@ fn what_cannot_be_taken_has_its_status_and_says_why() {
             ),
         ];
         for (body, stream_id, subject, status, words) in cases {
-            let refusal = stage.post(&body, stream_id, subject).await.unwrap_err();
+            let refusal = fixture.post(&body, stream_id, subject).await.unwrap_err();
             assert_eq!(refusal.status.as_u16(), status, "{body}: {refusal}");
             assert!(refusal.problem.contains(words), "{body}: {refusal}");
         }
         // None of them has disturbed it.
-        stage.pass(15).await;
+        fixture.pass(15).await;
         assert_eq!(stream.read(), ["HEARTBEAT"]);
     });
 }
 
-/// SPEC 2.2 TEARDOWN: the stream ends, and that is no error to who wanted it.
+/// SPEC 2.2 TEARDOWN: the stream ends without an error for the caller.
 #[test]
-fn a_framework_that_leaves_hears_no_error_and_changes_no_more() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn leaving_framework_gets_no_error_and_changes_nothing() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let update = |name: &str| {
             let mut framework = again(&id);
             framework["name"] = json!(name);
             json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": framework}})
         };
-        assert_eq!(stage.call(&id, &stream.id, update("new")).await, 200);
+        assert_eq!(fixture.call(&id, &stream.id, update("new")).await, 200);
         let mut other_user = update("new");
         other_user["update_framework"]["framework_info"]["user"] = json!("root");
-        assert_eq!(stage.call(&id, &stream.id, other_user).await, 400);
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+        assert_eq!(fixture.call(&id, &stream.id, other_user).await, 400);
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = state.frameworks.get(&FrameworkId::new(&id).unwrap());
         assert_eq!(known.unwrap().info.name, "new");
 
         let teardown = json!({"type": "TEARDOWN"});
-        assert_eq!(stage.call(&id, &stream.id, teardown).await, 202);
-        let raced = stage.refused(&id, &stream.id, update("newer")).await;
+        assert_eq!(fixture.call(&id, &stream.id, teardown).await, 202);
+        let raced = fixture.refused(&id, &stream.id, update("newer")).await;
         let over = format!("framework_id is `{id}`: expected one that is not being removed");
         assert_eq!(raced, (409, over));
-        stage.settle().await;
+        fixture.settle().await;
         assert_eq!(stream.read(), ["END"]);
-        assert_eq!(stage.connected(&id).await, None);
+        assert_eq!(fixture.connected(&id).await, None);
     });
 }
 
-/// SPEC 2.2: what has no meaning here, or names what is not there, is taken all the same.
+/// SPEC 2.2: unsupported calls, and calls about unknown objects, are accepted.
 #[test]
 fn requests_and_answers_to_inverse_offers_are_taken() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         for call in [
             json!({"type": "REQUEST", "request": {"requests": []}}),
@@ -506,32 +506,32 @@ fn requests_and_answers_to_inverse_offers_are_taken() {
             json!({"type": "DECLINE_INVERSE_OFFERS", "decline_inverse_offers": {"inverse_offer_ids": []}}),
         ] {
             assert_eq!(
-                stage.call(&id, &stream.id, call.clone()).await,
+                fixture.call(&id, &stream.id, call.clone()).await,
                 202,
                 "{call}"
             );
         }
-        stage.settle().await;
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        assert_eq!(books.counters.get("master/messages_resource_request"), 1);
+        fixture.settle().await;
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        assert_eq!(state.counters.get("master/messages_resource_request"), 1);
     });
 }
 
-/// Two connections of one framework are two tasks of the server; what one has read before the other comes first.
+/// Two connections of one framework are two server tasks; calls keep the order of reading.
 #[test]
-fn calls_are_applied_in_the_order_in_which_they_were_read() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn calls_are_applied_in_reading_order() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let said = (0..200).map(|number| {
             let kind = ["SUPPRESS", "REVIVE"][usize::from(number % 3 == 0)];
-            stage.call(&id, &stream.id, json!({ "type": kind }))
+            fixture.call(&id, &stream.id, json!({ "type": kind }))
         });
         let taken = futures_util::future::join_all(said).await;
         assert!(taken.iter().all(|status| *status == 202));
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = state.frameworks.get(&FrameworkId::new(&id).unwrap());
         // The last, number 199, was a SUPPRESS, the one before a REVIVE.
         assert_eq!(known.unwrap().wants.suppressed_roles.len(), 1);
     });

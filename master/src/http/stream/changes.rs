@@ -1,42 +1,52 @@
-//! What has happened between two snapshots of the books, as the events that a subscriber of the operator API hears (SPEC 2.6).
+//! The difference of two snapshots as events of the operator API.
 //!
-//! Pure. Whoever knew all of the one snapshot and hears these events knows all of the other: nothing is left out but what is named below, and
-//! nothing said twice. An agent of which something else is ordered, or that describes itself otherwise or has registered again, is told as if it had
-//! just come, since the schema has no other event for it. What it lends, and what of it is offered or in use, is left out: that changes all the time.
-//! Frameworks and agents that come are told before tasks, those that go after them. A task is told as it was placed, and then each status
-//! that its framework was told, also if it is over and forgotten by now. What stays untold is an agent that came and went within one
-//! interval, a framework that did and is forgotten by now, with its tasks, and a task that was over before whoever hears it could see it.
+//! Pure. A subscriber that knows the first snapshot and receives these events knows the second:
+//! nothing is repeated, and nothing omitted except as listed here. An agent with new orders, a new
+//! description or a new registration is sent as if it had just been added, since the schema has no
+//! other event. Its revocable, offered and used resources are left out: they change all the time.
+//! New frameworks and agents come before tasks, removed ones after. A task is sent as it was
+//! launched, and then each status that its framework was sent, even if the task is already
+//! forgotten. Omitted are agents that came and went within one interval, frameworks that did and
+//! are forgotten, with their tasks, and tasks that were over before the subscriber could see them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use protocol::{AgentInfo, FrameworkId, Source, TaskId, TaskState, TaskStatus};
 use runtime::Timestamp;
-use v1::describe::made;
+use v1::describe::build;
 use v1::schema::master::{
     Event, EventAgentAdded, EventAgentRemoved, EventFrameworkAdded, EventFrameworkRemoved,
     EventFrameworkUpdated, EventTaskAdded, EventTaskUpdated, EventType,
     ResponseGetFrameworksFramework,
 };
 
-use super::super::operator::words::{AgentSeen, FrameworkSeen, framework_info};
-use super::super::shown::Shown;
+use super::super::operator::objects::{DescribeAgent, DescribeFramework, framework_info};
+use super::super::visible::VisibleState;
 use crate::agents::Agent;
-use crate::books::Books;
 use crate::frameworks::{Completed, Framework};
 use crate::mirror::difference::compare;
-use crate::tasks::{ById, Noted, OfFramework, Task};
+use crate::state::MasterState;
+use crate::tasks::{ById, FrameworkTasks, Task, TaskNote};
 
-/// What makes `now` of `before`, it being `at` now. `noted` is what was noted of tasks since, in its order.
-pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp) -> Vec<Event> {
-    let shown = Shown::of(now);
+/// The events that turn `before` into `now`, at time `at`. `noted` are the task notes in between,
+/// in order.
+pub(super) fn changes(
+    before: &MasterState,
+    now: &MasterState,
+    noted: &[&TaskNote],
+    at: Timestamp,
+) -> Vec<Event> {
+    let visible = VisibleState::of(now);
     let (mut out, mut last) = (Vec::new(), Vec::new());
     let (old, new) = (before.agents.iter(), now.agents.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare(old, new, Arc::ptr_eq, |id, old, new| match (old, new) {
-        (None, Some(agent)) => out.push(agent_added(shown, agent)),
-        (Some(old), Some(agent)) if is_otherwise((Shown::of(before), old), (shown, agent)) => {
-            out.push(agent_added(shown, agent));
+        (None, Some(agent)) => out.push(agent_added(visible, agent)),
+        (Some(old), Some(agent))
+            if needs_update((VisibleState::of(before), old), (visible, agent)) =>
+        {
+            out.push(agent_added(visible, agent));
         }
         (_, None) => last.push(Event {
             r#type: Some(EventType::AgentRemoved),
@@ -54,25 +64,27 @@ pub(super) fn changes(before: &Books, now: &Books, noted: &[&Noted], at: Timesta
     out
 }
 
-fn agent_added(shown: Shown<'_>, agent: &Arc<Agent>) -> Event {
+fn agent_added(visible: VisibleState<'_>, agent: &Arc<Agent>) -> Event {
     Event {
         r#type: Some(EventType::AgentAdded),
         agent_added: Some(Box::new(EventAgentAdded {
-            agent: made(&AgentSeen(shown, agent)),
+            agent: build(&DescribeAgent(visible, agent)),
         })),
         ..Event::default()
     }
 }
 
-/// Whether operators have ordered something else of it, or it is active where it was not, or the other way round, or it describes itself
-/// otherwise, or has registered again, or operations have changed what it has, as far as that is seen. There is no event for that: it is told
-/// once more.
-fn is_otherwise((then, old): (Shown<'_>, &Agent), (shown, new): (Shown<'_>, &Agent)) -> bool {
+/// Whether the agent must be sent again: its orders, activation, description, registration or
+/// visible resources have changed.
+fn needs_update(
+    (then, old): (VisibleState<'_>, &Agent),
+    (visible, new): (VisibleState<'_>, &Agent),
+) -> bool {
     let is_offered = |agent: &Agent| (agent.orders, agent.is_active());
     let is_described = |old: &AgentInfo, new: &AgentInfo| {
         (&old.hostname, old.port) == (&new.hostname, new.port)
             && (&old.attributes, &old.domain) == (&new.attributes, &new.domain)
-            && then.resources(&old.resources) == shown.resources(&new.resources)
+            && then.resources(&old.resources) == visible.resources(&new.resources)
     };
     let registered = |agent: &Agent| (agent.registered, agent.reregistered, agent.address());
     is_offered(old) != is_offered(new)
@@ -80,29 +92,29 @@ fn is_otherwise((then, old): (Shown<'_>, &Agent), (shown, new): (Shown<'_>, &Age
         || !is_described(&old.info, &new.info)
 }
 
-/// Tells which frameworks are new or are something else; gives those that are no more.
+/// Appends the events of new and changed frameworks; returns the removed ones.
 fn frameworks<'a>(
-    before: &'a Books,
-    now: &'a Books,
+    before: &'a MasterState,
+    now: &'a MasterState,
     out: &mut Vec<Event>,
 ) -> Vec<&'a Arc<Framework>> {
-    let shown = Shown::of(now);
+    let visible = VisibleState::of(now);
     let mut gone = Vec::new();
     let (old, new) = (before.frameworks.iter(), now.frameworks.iter());
     let (old, new) = (old.map(|one| (&one.id, one)), new.map(|one| (&one.id, one)));
     compare(old, new, Arc::ptr_eq, |_, old, new| match (old, new) {
-        (None, Some(new)) => out.push(framework_added(shown, new)),
-        (Some(old), Some(new)) if is_other(old, new) => out.push(framework_updated(shown, new)),
+        (None, Some(new)) => out.push(framework_added(visible, new)),
+        (Some(old), Some(new)) if is_changed(old, new) => out.push(framework_updated(visible, new)),
         (Some(old), None) => gone.push(old),
         _ => {}
     });
-    // Those that came and ended in between.
+    // Frameworks that came and ended in between.
     let known: BTreeSet<&FrameworkId> = before.frameworks.completed().map(id).collect();
     for one in now.frameworks.completed() {
         let is_known =
             known.contains(&one.framework.id) || before.frameworks.get(&one.framework.id).is_some();
         if !is_known && now.frameworks.get(&one.framework.id).is_none() {
-            out.push(framework_added(shown, &one.framework));
+            out.push(framework_added(visible, &one.framework));
             gone.push(&one.framework);
         }
     }
@@ -113,37 +125,37 @@ fn id(completed: &Completed) -> &FrameworkId {
     &completed.framework.id
 }
 
-/// Whether subscribers hear of the difference: what a framework wants for the moment, but for its constraints, is none.
-fn is_other(old: &Framework, new: &Framework) -> bool {
+/// Whether the difference matters to subscribers: of a framework's wishes only its constraints do.
+fn is_changed(old: &Framework, new: &Framework) -> bool {
     let seen = |one: &Framework| (one.is_connected(), one.recovered, one.reregistered);
     old.info != new.info || seen(old) != seen(new) || old.wants.demands != new.wants.demands
 }
 
-fn framework_added(shown: Shown<'_>, framework: &Framework) -> Event {
+fn framework_added(visible: VisibleState<'_>, framework: &Framework) -> Event {
     Event {
         r#type: Some(EventType::FrameworkAdded),
         framework_added: Some(Box::new(EventFrameworkAdded {
-            framework: seen(shown, framework),
+            framework: seen(visible, framework),
         })),
         ..Event::default()
     }
 }
 
-fn framework_updated(shown: Shown<'_>, framework: &Framework) -> Event {
+fn framework_updated(visible: VisibleState<'_>, framework: &Framework) -> Event {
     Event {
         r#type: Some(EventType::FrameworkUpdated),
         framework_updated: Some(Box::new(EventFrameworkUpdated {
-            framework: seen(shown, framework),
+            framework: seen(visible, framework),
         })),
         ..Event::default()
     }
 }
 
-fn seen(shown: Shown<'_>, framework: &Framework) -> ResponseGetFrameworksFramework {
-    made(&FrameworkSeen {
-        shown,
+fn seen(visible: VisibleState<'_>, framework: &Framework) -> ResponseGetFrameworksFramework {
+    build(&DescribeFramework {
+        visible,
         framework,
-        held: shown.held_by(&framework.id),
+        held: visible.held_by(&framework.id),
     })
 }
 
@@ -157,16 +169,22 @@ fn framework_removed(framework: &Arc<Framework>) -> Event {
     }
 }
 
-fn tasks(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp, out: &mut Vec<Event>) {
-    let mut noted_of: BTreeMap<&FrameworkId, Vec<&Noted>> = BTreeMap::new();
+fn tasks(
+    before: &MasterState,
+    now: &MasterState,
+    noted: &[&TaskNote],
+    at: Timestamp,
+    out: &mut Vec<Event>,
+) {
+    let mut noted_of: BTreeMap<&FrameworkId, Vec<&TaskNote>> = BTreeMap::new();
     for one in noted {
         let of = noted_of.entry(&one.task.framework_id).or_default();
         of.push(one);
     }
-    // Those of a framework that has ended are with it, the ones that could not be reached too.
+    // The tasks of an ended framework are stored with it, including unreachable ones.
     let known: BTreeSet<*const Framework> = before.frameworks.completed().map(place).collect();
     let completed = now.frameworks.completed();
-    let mut ended: BTreeMap<&FrameworkId, &OfFramework> = completed
+    let mut ended: BTreeMap<&FrameworkId, &FrameworkTasks> = completed
         .filter(|one| !known.contains(&place(one)))
         .map(|one| (&one.framework.id, one.tasks.as_ref()))
         .collect();
@@ -182,13 +200,14 @@ fn tasks(before: &Books, now: &Books, noted: &[&Noted], at: Timestamp, out: &mut
             of_framework(None, Some(tasks), &noted, at, out);
         }
     }
-    // Of others nobody was told, as they have come and gone in between and are forgotten: nor are they of their tasks.
+    // Other frameworks came and went in between and are forgotten: neither they nor their tasks are
+    // sent.
     let completed = now.frameworks.completed().map(id);
     let told: BTreeSet<&FrameworkId> = completed
         .chain(before.frameworks.completed().map(id))
         .collect();
     for (id, noted) in noted_of {
-        let is_known = |books: &Books| books.frameworks.get(id).is_some();
+        let is_known = |state: &MasterState| state.frameworks.get(id).is_some();
         if is_known(before) || is_known(now) || told.contains(id) {
             of_framework(None, None, &noted, at, out);
         }
@@ -201,9 +220,9 @@ fn place(completed: &Completed) -> *const Framework {
 
 /// The tasks of one framework.
 fn of_framework(
-    old: Option<&OfFramework>,
-    new: Option<&OfFramework>,
-    noted: &[&Noted],
+    old: Option<&FrameworkTasks>,
+    new: Option<&FrameworkTasks>,
+    noted: &[&TaskNote],
     at: Timestamp,
     out: &mut Vec<Event>,
 ) {
@@ -212,7 +231,7 @@ fn of_framework(
         let active = of.active_by_id().get(id).cloned();
         active.or_else(|| of.unreachable().find(|task| task.id == *id).cloned())
     };
-    // What subscribers know by now; nothing of one that is over: what bears its id after that is another one.
+    // The tasks as subscribers know them; `None` once over, because another task may reuse the id.
     let mut told_of: BTreeMap<&TaskId, Option<&Arc<Task>>> = BTreeMap::new();
     for one in noted {
         let task = &one.task;
@@ -220,7 +239,7 @@ fn of_framework(
             Some(known) => known.cloned(),
             None => live(&task.id),
         };
-        told(known, task, at, out);
+        append_task_events(known, task, at, out);
         told_of.insert(&task.id, Some(task).filter(|_| !one.is_over));
     }
     let Some(new) = new else { return };
@@ -230,25 +249,30 @@ fn of_framework(
     };
     for task in new.unreachable() {
         if !new.active_by_id().contains_key(&task.id) {
-            told(known(&task.id), task, at, out);
+            append_task_events(known(&task.id), task, at, out);
         }
     }
     let empty = ById::default();
-    let active = old.map_or(&empty, OfFramework::active_by_id);
+    let active = old.map_or(&empty, FrameworkTasks::active_by_id);
     compare(
         active.iter(),
         new.active_by_id().iter(),
         Arc::ptr_eq,
         |id, _, task| {
             if let Some(task) = task {
-                told(known(id), task, at, out);
+                append_task_events(known(id), task, at, out);
             }
         },
     );
 }
 
-/// A task that subscribers know as `old` is `new`.
-fn told(old: Option<Arc<Task>>, new: &Arc<Task>, at: Timestamp, out: &mut Vec<Event>) {
+/// Appends the events that turn a task known as `old` into `new`.
+fn append_task_events(
+    old: Option<Arc<Task>>,
+    new: &Arc<Task>,
+    at: Timestamp,
+    out: &mut Vec<Event>,
+) {
     if old.as_ref().is_some_and(|old| Arc::ptr_eq(old, new)) {
         return;
     }
@@ -259,12 +283,12 @@ fn told(old: Option<Arc<Task>>, new: &Arc<Task>, at: Timestamp, out: &mut Vec<Ev
         out.push(Event {
             r#type: Some(EventType::TaskAdded),
             task_added: Some(Box::new(EventTaskAdded {
-                task: made(&placed),
+                task: build(&placed),
             })),
             ..Event::default()
         });
     }
-    let statuses = news(old.as_deref(), new);
+    let statuses = new_statuses(old.as_deref(), new);
     for status in statuses {
         out.push(task_updated(new, status));
         state = Some(new.state);
@@ -275,7 +299,7 @@ fn told(old: Option<Arc<Task>>, new: &Arc<Task>, at: Timestamp, out: &mut Vec<Ev
     }
 }
 
-/// The task as it was before all that its framework was told of it.
+/// The task before the first status to its framework.
 fn placed(task: &Task) -> Task {
     let mut placed = task.clone();
     if !placed.statuses.is_empty() {
@@ -285,8 +309,8 @@ fn placed(task: &Task) -> Task {
     placed
 }
 
-/// The statuses that have come. Of two in a row with the same state a task remembers the newer.
-fn news<'a>(old: Option<&Task>, new: &'a Task) -> &'a [TaskStatus] {
+/// The new statuses. Of consecutive ones with the same state a task keeps only the newest.
+fn new_statuses<'a>(old: Option<&Task>, new: &'a Task) -> &'a [TaskStatus] {
     let Some((old, newest)) = old.and_then(|old| Some((old, old.statuses.last()?))) else {
         return &new.statuses;
     };

@@ -1,4 +1,4 @@
-//! Events as they stand in streams: encoded once for each form, whoever reads it.
+//! Events encoded for streams: once per form for all readers.
 //!
 //! Pure.
 
@@ -8,17 +8,18 @@ use v1::describe::{Describe, Fields, Output};
 use v1::schema::master::{Event, EventSubscribed, EventType};
 use v1::{Form, recordio};
 
-use super::super::operator::StateSeen;
-use super::super::shown::Shown;
+use super::super::operator::DescribeState;
+use super::super::visible::VisibleState;
 use super::HEARTBEAT;
-use crate::books::Books;
+use crate::state::MasterState;
 
-/// A piece that is written at once has about so many bytes at most.
+/// Approximate maximum bytes of a piece that is written at once.
 const PIECE_BYTES: usize = 64 * 1024;
-/// So many pieces are told together: each stream notes them as one, and holds all of them until it has read the last.
+/// Pieces per batch: each stream queues a batch as one item, and holds it until its last piece is
+/// read.
 const PIECES_TOGETHER: usize = 16;
 
-/// One for each form.
+/// One value per form.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByForm<T> {
     json: T,
@@ -26,7 +27,7 @@ pub(super) struct ByForm<T> {
 }
 
 impl<T> ByForm<T> {
-    /// Made for each form.
+    /// Makes a value for each form.
     pub fn make(mut make: impl FnMut(Form) -> T) -> Self {
         Self {
             json: make(Form::Json),
@@ -34,7 +35,7 @@ impl<T> ByForm<T> {
         }
     }
 
-    /// That for this form.
+    /// The value for this form.
     pub fn of(&self, form: Form) -> &T {
         match form {
             Form::Json => &self.json,
@@ -43,34 +44,34 @@ impl<T> ByForm<T> {
     }
 }
 
-/// Records of these events, several in a piece.
+/// Records of these events, several per piece.
 pub(super) fn records(form: Form, events: &[Event]) -> Vec<Batch> {
     let (mut pieces, mut piece) = (Vec::new(), Vec::new());
     for event in events {
         piece.extend(recordio::encode(&form.write(event)));
         if piece.len() >= PIECE_BYTES {
-            pieces.push(exactly(std::mem::take(&mut piece)));
+            pieces.push(shrink(std::mem::take(&mut piece)));
         }
     }
     if !piece.is_empty() {
-        pieces.push(exactly(piece));
+        pieces.push(shrink(piece));
     }
     let batches = pieces.chunks(PIECES_TOGETHER);
     batches.map(|pieces| Batch::from(pieces.to_vec())).collect()
 }
 
-/// Without the room that it grew by: it may wait for long, and bounds are about bytes.
-fn exactly(piece: Vec<u8>) -> Bytes {
+/// Without spare capacity: the piece may be held for long, and bounds count bytes.
+fn shrink(piece: Vec<u8>) -> Bytes {
     piece.into_boxed_slice().into()
 }
 
-/// The first event of a stream: how all is.
-pub(super) fn subscribed(form: Form, books: &Books) -> Bytes {
-    let event = form.describe::<Event>(&First(Shown::of(books)));
+/// The first event of a stream: the whole state.
+pub(super) fn subscribed(form: Form, state: &MasterState) -> Bytes {
+    let event = form.describe::<Event>(&First(VisibleState::of(state)));
     recordio::encode(&event).into()
 }
 
-struct First<'a>(Shown<'a>);
+struct First<'a>(VisibleState<'a>);
 
 impl Describe<Event> for First<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, Event, O>) {
@@ -81,17 +82,17 @@ impl Describe<Event> for First<'_> {
     }
 }
 
-struct Subscribed<'a>(Shown<'a>);
+struct Subscribed<'a>(VisibleState<'a>);
 
 impl Describe<EventSubscribed> for Subscribed<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, EventSubscribed, O>) {
         fields
-            .get_state(Some(StateSeen(self.0)))
+            .get_state(Some(DescribeState(self.0)))
             .heartbeat_interval_seconds(Some(HEARTBEAT.as_secs_f64()));
     }
 }
 
-/// The master lives.
+/// A heartbeat event.
 pub(super) fn heartbeat() -> Event {
     Event {
         r#type: Some(EventType::Heartbeat),
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_events_are_few_batches_of_whole_records_in_no_more_memory_than_they_need() {
+    fn events_are_batched_into_whole_records() {
         let event = |number: usize| {
             let value = format!("{number}-{}", "x".repeat(40 << 10));
             Event {
@@ -136,6 +137,6 @@ mod tests {
         assert_eq!(read, events);
         let mut grown = Vec::with_capacity(100);
         grown.extend([7; 10]);
-        assert_eq!(Vec::from(exactly(grown)).capacity(), 10);
+        assert_eq!(Vec::from(shrink(grown)).capacity(), 10);
     }
 }

@@ -1,4 +1,5 @@
-//! The laws of the event stream: whoever hears a snapshot and all that follows knows what the master knows; and nobody costs it much.
+//! Properties of the event stream: a snapshot and its events reproduce the state, at a bounded
+//! cost.
 
 mod between;
 mod cuts;
@@ -12,23 +13,23 @@ use futures_util::{FutureExt, StreamExt};
 use proptest::prelude::*;
 use protocol::message::scheduler::Subscribe as SubscribeFramework;
 use protocol::{FrameworkId, FrameworkInfo, Source, TaskId, TaskStatus};
-use runtime::rehearsal::rehearse;
-use v1::describe::made;
+use runtime::testing::simulate;
+use v1::describe::build;
 use v1::recordio::Decoder;
 use v1::schema::TaskState;
 use v1::schema::master::{Event, EventType, ResponseGetAgentsAgent, ResponseGetState};
 use v1::{Form, Limits};
 
-use super::super::operator::StateSeen;
-use super::super::shown::Shown;
+use super::super::operator::DescribeState;
 use super::super::tests::master;
+use super::super::visible::VisibleState;
 use super::*;
 use crate::master::{EndFramework, Master};
-use crate::mirror::tests::laws::{Event as Random, books, events, happen};
-use crate::permission::Asker;
-use crate::tasks::{Noted, Task};
+use crate::mirror::tests::properties::{Event as Random, events, happen, state};
+use crate::permission::Caller;
+use crate::tasks::{Task, TaskNote};
 
-/// What somebody knows who hears a stream.
+/// A subscriber's knowledge.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
     /// With whether each is active, and deactivated, and how it is drained and described.
@@ -39,7 +40,7 @@ struct Known {
     tasks: BTreeMap<(String, String), TaskState>,
 }
 
-/// Which agent that is, and what of it may change while it stays.
+/// The agent's id and its changeable part.
 fn offered(agent: &ResponseGetAgentsAgent) -> (String, (bool, Option<bool>, String)) {
     let info = &agent.agent_info;
     let described = (&info.resources, &info.attributes, &info.domain);
@@ -50,12 +51,13 @@ fn offered(agent: &ResponseGetAgentsAgent) -> (String, (bool, Option<bool>, Stri
     (id, (agent.active, agent.deactivated, words))
 }
 
-/// What somebody sees who is nobody in particular.
-fn sight(acls: &str) -> Sight {
-    Sight::of(&Acls::parse(acls).unwrap(), &Subject::default())
+/// The visibility of an unnamed caller.
+fn visibility(acls: &str) -> Visibility {
+    Visibility::of(&Acls::parse(acls).unwrap(), &Subject::default())
 }
 
-/// Who sees all, not the roles of others, not the tasks of carol, not the frameworks of bob, and neither of these two.
+/// Sees everything; not the roles of others; not carol's tasks; not bob's frameworks; none of
+/// these.
 const SIGHTS: [&str; 5] = [
     "{}",
     r#"{"view_roles":[{"principals":{"type":"ANY"},"roles":{"values":["*"]}},
@@ -75,22 +77,22 @@ fn is_over(state: TaskState) -> bool {
 }
 
 impl Known {
-    /// All that these books have. Of several tasks with one id the one counts that is still there.
-    fn of(books: &Books) -> Self {
-        let state: ResponseGetState = made(&StateSeen(Shown::of(books)));
+    /// Everything in this state. Of several tasks with one id the active one counts.
+    fn of(state: &MasterState) -> Self {
+        let answer: ResponseGetState = build(&DescribeState(VisibleState::of(state)));
         let mut known = Self::default();
-        for agent in &state.get_agents.as_ref().unwrap().agents {
+        for agent in &answer.get_agents.as_ref().unwrap().agents {
             let (id, offered) = offered(agent);
             known.agents.insert(id, offered);
         }
-        for one in &state.get_frameworks.as_ref().unwrap().frameworks {
+        for one in &answer.get_frameworks.as_ref().unwrap().frameworks {
             let info = &one.framework_info;
             let id = info.id.as_ref().unwrap().value.clone();
             known
                 .frameworks
                 .insert(id, (one.connected, info.name.clone()));
         }
-        let tasks = state.get_tasks.as_ref().unwrap();
+        let tasks = answer.get_tasks.as_ref().unwrap();
         let over = tasks.completed_tasks.iter();
         for task in over.chain(&tasks.unreachable_tasks).chain(&tasks.tasks) {
             let id = (task.framework_id.value.clone(), task.task_id.value.clone());
@@ -99,8 +101,8 @@ impl Known {
         known
     }
 
-    /// One more event; what is told twice, or of something that was never told, is a fault.
-    fn hear(&mut self, event: &Event) -> Result<(), String> {
+    /// Applies an event; repeated events, and events about unknown objects, are errors.
+    fn apply(&mut self, event: &Event) -> Result<(), String> {
         let fault = |words: &str| Err(format!("{words}: {event:?}"));
         match event.r#type.unwrap() {
             EventType::AgentAdded => {
@@ -168,17 +170,18 @@ impl Known {
     }
 }
 
-/// What no master lets happen, but a random history does: a task whose namesake cannot be reached, or anything of a framework that has ended.
-/// Nor a task whose namesake is over and still remembered: when the newer one is forgotten out of reach, only the older is left of the id,
-/// and nobody can say what is true of it.
-fn is_impossible(books: &Books, (what, _, framework, task): Random) -> bool {
+/// Excludes events that a master never allows but a random history contains: a task with the id of
+/// an unreachable one, events of ended frameworks, and a task with the id of a remembered finished
+/// one (if the newer task is forgotten while unreachable, only the older one remains, and the truth
+/// is undefined).
+fn is_impossible(state: &MasterState, (what, _, framework, task): Random) -> bool {
     let framework = FrameworkId::new(format!("f{framework}")).unwrap();
-    let of = books.tasks.of_framework(&framework);
+    let of = state.tasks.of_framework(&framework);
     let is = |one: &Arc<Task>| one.id.as_str() == format!("t{task}");
     let is_namesake = of.is_some_and(|of| of.unreachable().chain(of.completed()).any(is));
     match what {
-        6 | 7 => books.frameworks.is_removed(&framework),
-        10..=13 => is_namesake || books.frameworks.is_removed(&framework),
+        6 | 7 => state.frameworks.is_removed(&framework),
+        10..=13 => is_namesake || state.frameworks.is_removed(&framework),
         _ => false,
     }
 }
@@ -186,12 +189,12 @@ fn is_impossible(books: &Books, (what, _, framework, task): Random) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
-    /// Whatever happens between two looks at the books, and whatever of them somebody may see.
+    /// For any changes between two snapshots, and any visibility.
     #[test]
-    fn a_snapshot_and_all_that_is_told_after_it_is_what_is_seen(rounds in events(), sees in 0..SIGHTS.len()) {
-        let sight = sight(SIGHTS[sees]);
-        let seen = |books: &Books| sight.books(&Arc::new(books.clone()));
-        let mut now = books();
+    fn snapshot_plus_events_equals_the_visible_state(rounds in events(), sees in 0..SIGHTS.len()) {
+        let visibility = visibility(SIGHTS[sees]);
+        let seen = |state: &MasterState| visibility.filter(&Arc::new(state.clone()));
+        let mut now = state();
         now.tasks.take_noted();
         let (mut known, mut time) = (Known::of(&seen(&now)), 10);
         for round in rounds {
@@ -203,11 +206,11 @@ proptest! {
                 }
             }
             let noted = now.tasks.take_noted().unwrap();
-            let sees = |one: &&Noted| sight.sees(&one.task, &before) || sight.sees(&one.task, &now);
-            let noted: Vec<&Noted> = noted.iter().filter(sees).collect();
+            let sees = |one: &&TaskNote| visibility.sees(&one.task, &before) || visibility.sees(&one.task, &now);
+            let noted: Vec<&TaskNote> = noted.iter().filter(sees).collect();
             let at = Timestamp::from_nanos(time);
             for event in changes::changes(&seen(&before), &seen(&now), &noted, at) {
-                if let Err(fault) = known.hear(&event) {
+                if let Err(fault) = known.apply(&event) {
                     prop_assert!(false, "{}", fault);
                 }
             }
@@ -220,24 +223,25 @@ proptest! {
                 let mut live = of.into_iter().flat_map(|of| of.active().chain(of.unreachable()));
                 live.any(|one| one.id.as_str() == task)
             };
-            for (id, state) in &truth.tasks {
+            for (id, task_state) in &truth.tasks {
                 let found = known.tasks.get(id);
-                // Tasks of a framework that nobody knows are seen by those only who see everything; when it comes some are over.
-                let was_hidden = !sight.is_whole() && found.is_none() && !is_live(id);
-                prop_assert!(found == Some(state) || was_hidden, "{:?} {:?}", id, found);
+                // Tasks of an unknown framework are visible only to viewers that see everything;
+                // some are over when it appears.
+                let was_hidden = !visibility.is_whole() && found.is_none() && !is_live(id);
+                prop_assert!(found == Some(task_state) || was_hidden, "{:?} {:?}", id, found);
             }
-            // What a master forgets had ended before it was forgotten, or could not be reached.
+            // Forgotten tasks had ended, or were unreachable.
             known
                 .tasks
-                .retain(|id, state| truth.tasks.contains_key(id) || is_over(*state));
+                .retain(|id, task_state| truth.tasks.contains_key(id) || is_over(*task_state));
         }
     }
 }
 
 /// SPEC 2.6: a task whose health changes to and fro.
 #[test]
-fn each_status_is_told_also_where_the_next_has_the_same_state() {
-    let mut now = books();
+fn each_status_is_sent_even_with_equal_states() {
+    let mut now = state();
     for event in [(6, 0, 0, 1), (0, 0, 0, 0), (10, 0, 0, 2)] {
         happen(&mut now, event, 5);
     }
@@ -246,17 +250,17 @@ fn each_status_is_told_also_where_the_next_has_the_same_state() {
     let (framework, task): (FrameworkId, TaskId) = ("f0".parse().unwrap(), "t2".parse().unwrap());
     let told = [true, false, true];
     for (second, healthy) in told.into_iter().enumerate() {
-        let (state, at) = (
+        let (task_state, at) = (
             protocol::TaskState::Running,
             Timestamp::from_nanos(second as u64),
         );
-        let mut status = TaskStatus::new(task.clone(), state, Source::Executor, at);
+        let mut status = TaskStatus::new(task.clone(), task_state, Source::Executor, at);
         status.healthy = Some(healthy);
         now.tasks
-            .update(&framework, &task, |task| task.observe(&status, state));
+            .update(&framework, &task, |task| task.observe(&status, task_state));
     }
     let noted = now.tasks.take_noted().unwrap();
-    let noted: Vec<&Noted> = noted.iter().collect();
+    let noted: Vec<&TaskNote> = noted.iter().collect();
     let events = changes::changes(&before, &now, &noted, Timestamp::from_nanos(9));
     let healthy = |event: &Event| event.task_updated.as_ref()?.status.healthy;
     assert_eq!(events.iter().filter_map(healthy).collect::<Vec<_>>(), told);
@@ -279,7 +283,7 @@ impl Reader {
         }
     }
 
-    /// What has come by now; none if the stream is at its end.
+    /// The events so far; `None` at the end of the stream.
     fn read(&mut self) -> Option<Vec<Event>> {
         let mut events = Vec::new();
         loop {
@@ -304,16 +308,27 @@ impl Reader {
 }
 
 fn open_for(node: &Node, master: &Handle<Master>, max: usize) -> EventStream {
-    open_by(node, master, max, &Shared::default())
+    open_by(node, master, max, &Reloadable::default())
 }
 
-fn open_by(node: &Node, master: &Handle<Master>, max: usize, acls: &Shared<Acls>) -> EventStream {
+fn open_by(
+    node: &Node,
+    master: &Handle<Master>,
+    max: usize,
+    acls: &Reloadable<Acls>,
+) -> EventStream {
     let config = Config {
         max_operator_event_stream_subscribers: max,
         acls: acls.clone(),
         ..Config::default()
     };
-    open(node, &Front::of(master), &config, &Streams::new(node)).unwrap()
+    open(
+        node,
+        &LocalLeader::of(master),
+        &config,
+        &EventStreams::new(node),
+    )
+    .unwrap()
 }
 
 /// How many were cut off, by reason.
@@ -331,7 +346,7 @@ async fn subscribe(stream: &EventStream, form: Form) -> Reader {
 }
 
 async fn subscribe_seeing(stream: &EventStream, form: Form, acls: &str) -> Reader {
-    let subscribed = stream.subscribe(Content::One(form), sight(acls)).await;
+    let subscribed = stream.subscribe(Content::One(form), visibility(acls)).await;
     Reader::of(subscribed.unwrap().into_body(), form)
 }
 
@@ -347,8 +362,8 @@ async fn framework(node: &Node, master: &Handle<Master>, name: &str) -> Framewor
 
 /// SPEC 2.6.
 #[test]
-fn a_subscriber_is_told_how_all_is_and_then_what_changes_in_its_own_form() {
-    rehearse(|node| async move {
+fn subscriber_gets_a_snapshot_then_changes_in_its_form() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 1000);
         let mut first = subscribe(&stream, Form::Json).await;
@@ -385,8 +400,8 @@ fn a_subscriber_is_told_how_all_is_and_then_what_changes_in_its_own_form() {
 
 /// SPEC 2.6, 3.7.
 #[test]
-fn each_is_told_what_it_may_see_and_those_who_see_the_same_share_it() {
-    rehearse(|node| async move {
+fn subscribers_with_equal_visibility_share_events() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 3);
         let blind =
@@ -407,11 +422,11 @@ fn each_is_told_what_it_may_see_and_those_who_see_the_same_share_it() {
         for reader in &mut readers {
             assert_eq!(reader.types(), Some(vec![]));
         }
-        // Whoever is one too many is the oldest of all, whatever it sees.
+        // The oldest subscriber gives way, whatever its visibility.
         readers.push(subscribe_seeing(&stream, Form::Json, blind).await);
         assert_eq!(
             all.cut_because(),
-            "Disconnected: a newer one has come, and 3 are the most"
+            "Disconnected: replaced by a newer subscriber: at most 3 are allowed"
         );
         assert_eq!(stream.subscribers(), 3);
         assert_eq!(cut_off(&stream), ["too_many 1"]);
@@ -420,36 +435,36 @@ fn each_is_told_what_it_may_see_and_those_who_see_the_same_share_it() {
 
 /// SPEC 3.7: the ACL file is read again at SIGHUP.
 #[test]
-fn who_sees_something_else_by_new_acls_is_cut_off_and_told_that_when_it_subscribes_again() {
-    rehearse(|node| async move {
+fn changed_acls_cut_off_the_subscriber() {
+    simulate(|node| async move {
         let master = master(&node).await;
-        let acls = Shared::default();
+        let acls = Reloadable::default();
         let stream = open_by(&node, &master, 9, &acls);
         let subscribe = async |name: &str| {
-            let asker = Asker::new(&acls.now(), Subject::named(name));
-            let subscribed = stream.subscribe(Content::One(Form::Json), asker).await;
+            let caller = Caller::new(&acls.current(), Subject::named(name));
+            let subscribed = stream.subscribe(Content::One(Form::Json), caller).await;
             Reader::of(subscribed.unwrap().into_body(), Form::Json)
         };
         let (mut ann, mut bob) = (subscribe("ann").await, subscribe("bob").await);
-        // One of whom only its sight is known.
+        // A subscriber without an identity.
         let mut nobody = subscribe_seeing(&stream, Form::Json, "{}").await;
         for reader in [&mut ann, &mut bob, &mut nobody] {
             assert_eq!(reader.types(), Some(vec![EventType::Subscribed]));
         }
-        // The same is said again: nobody notices.
-        acls.renew(Acls::parse("{}").unwrap());
+        // The same ACLs again have no effect.
+        acls.replace(Acls::parse("{}").unwrap());
         node.clock().advance(INTERVAL * 2).await;
         assert_eq!(stream.subscribers(), 3);
 
         let text =
             r#"{"view_frameworks":[{"principals":{"values":["bob"]},"users":{"type":"NONE"}}]}"#;
-        acls.renew(Acls::parse(text).unwrap());
+        acls.replace(Acls::parse(text).unwrap());
         framework(&node, &master, "second").await;
         node.clock().advance(INTERVAL * 2).await;
         assert!(ann.types().unwrap().contains(&EventType::FrameworkAdded));
         for reader in [&mut bob, &mut nobody] {
             let because = reader.cut_because();
-            assert_eq!(because, "Disconnected: it sees something else now");
+            assert_eq!(because, "Disconnected: its visibility has changed");
         }
         assert_eq!(stream.subscribers(), 1);
         assert_eq!(cut_off(&stream), ["other_acls 2"]);
@@ -460,10 +475,10 @@ fn who_sees_something_else_by_new_acls_is_cut_off_and_told_that_when_it_subscrib
     });
 }
 
-/// Each who joins makes the next beat a later one.
+/// Each subscription postpones the next beat.
 #[test]
-fn a_heartbeat_comes_also_while_others_join_and_leave_at_every_moment() {
-    rehearse(|node| async move {
+fn heartbeats_continue_while_subscribers_come_and_go() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 9999);
         let mut reader = subscribe(&stream, Form::Json).await;
@@ -478,10 +493,10 @@ fn a_heartbeat_comes_also_while_others_join_and_leave_at_every_moment() {
     });
 }
 
-/// W15: how often the master is asked what it knows.
+/// W15: how often the master is asked for its state.
 #[test]
-fn a_master_in_which_nothing_happens_is_not_asked() {
-    rehearse(|node| async move {
+fn idle_master_is_not_polled() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 9);
         let mut reader = subscribe(&stream, Form::Json).await;
@@ -504,10 +519,10 @@ fn a_master_in_which_nothing_happens_is_not_asked() {
     });
 }
 
-/// SPEC 2.6: a stream tells of one master's books.
+/// SPEC 2.6: a stream belongs to one master.
 #[test]
-fn streams_end_with_the_master_whose_books_they_tell_of_and_none_begins_without_one() {
-    rehearse(|node| async move {
+fn operator_streams_end_with_their_master() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 1000);
         let mut reader = subscribe(&stream, Form::Json).await;
@@ -515,24 +530,24 @@ fn streams_end_with_the_master_whose_books_they_tell_of_and_none_begins_without_
         master.stop();
         node.clock().settle().await;
         let refused = stream
-            .subscribe(Content::One(Form::Json), sight("{}"))
+            .subscribe(Content::One(Form::Json), visibility("{}"))
             .await;
         assert_eq!(refused.map(drop), Err(NotNow::Late));
-        // What a late answer told is lost: no stream goes on without it.
+        // The content of a late answer is lost: streams end.
         let because = reader.cut_because();
         assert!(because.contains("another master leads"), "{because}");
         assert_eq!(stream.subscribers(), 0);
         assert_eq!(cut_off(&stream), ["missed_changes 1"]);
 
         let none = open(
-            &runtime::rehearsal::node("other").build(),
-            &Front::default(),
+            &runtime::testing::node("other").build(),
+            &LocalLeader::default(),
             &Config::default(),
-            &Streams::new(&node),
+            &EventStreams::new(&node),
         );
         let subscribed = none.unwrap();
         let refused = subscribed
-            .subscribe(Content::One(Form::Json), sight("{}"))
+            .subscribe(Content::One(Form::Json), visibility("{}"))
             .await;
         assert_eq!(refused.map(drop), Err(NotNow::NoMaster));
     });

@@ -1,7 +1,7 @@
-//! First events, and changes, that somebody has still to read: how much memory they hold.
+//! Memory held by unread first events and unread changes.
 //!
-//! Plain data. Holds none of them itself, and what is kept for who comes next does not count: only what was given to be read, until all
-//! who were given it have read it or are gone.
+//! Plain data. Counts only bytes that were given to readers, until all of them have read the bytes
+//! or are gone; cached events are not counted.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,41 +9,41 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use http::api::Batch;
 
-/// Changes, which are made once for all who see the same. Clones count together.
+/// Changes, shared by all readers with the same visibility. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Changes(Arc<AtomicUsize>);
 
-/// A piece of them, which counts until the last who is to read it has.
-struct Noted {
+/// A piece, counted until its last reader has read it.
+struct UnreadPiece {
     piece: Bytes,
     of: Changes,
 }
 
-impl AsRef<[u8]> for Noted {
+impl AsRef<[u8]> for UnreadPiece {
     fn as_ref(&self) -> &[u8] {
         &self.piece
     }
 }
 
-impl Drop for Noted {
+impl Drop for UnreadPiece {
     fn drop(&mut self) {
         self.of.0.fetch_sub(self.piece.len(), Ordering::Relaxed);
     }
 }
 
 impl Changes {
-    /// These, the same memory, for as many as see them to read.
+    /// Counts a batch; returns the same memory for its readers.
     pub fn note(&self, batch: &Batch) -> Batch {
         let note = |piece: &Bytes| {
             self.0.fetch_add(piece.len(), Ordering::Relaxed);
             let (piece, of) = (piece.clone(), self.clone());
-            Bytes::from_owner(Noted { piece, of })
+            Bytes::from_owner(UnreadPiece { piece, of })
         };
         let pieces: Vec<Bytes> = batch.pieces().iter().map(note).collect();
         pieces.into()
     }
 
-    /// How many bytes, each once however many are to read it.
+    /// The bytes, each counted once for all its readers.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -53,31 +53,31 @@ impl Changes {
 #[derive(Default)]
 pub(super) struct Unread(Vec<Weak<Bytes>>);
 
-/// A record in the hands of who is to read it.
-struct Given(Arc<Bytes>);
+/// A record held by a reader.
+struct UnreadRecord(Arc<Bytes>);
 
-impl AsRef<[u8]> for Given {
+impl AsRef<[u8]> for UnreadRecord {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl Unread {
-    /// This record, the same memory, for somebody to read.
+    /// Counts a record; returns the same memory for a reader.
     pub fn give(&mut self, record: &Bytes) -> Bytes {
         self.0.retain(|one| one.strong_count() > 0);
         let mut given = self.0.iter().filter_map(Weak::upgrade);
-        // What is still held lies where nothing else does.
+        // A held record has a unique address.
         let given = given.find(|one| one.as_ptr() == record.as_ptr());
         let given = given.unwrap_or_else(|| {
             let given = Arc::new(record.clone());
             self.0.push(Arc::downgrade(&given));
             given
         });
-        Bytes::from_owner(Given(given))
+        Bytes::from_owner(UnreadRecord(given))
     }
 
-    /// How many bytes, each once however many are to read it.
+    /// The bytes, each counted once for all its readers.
     pub fn bytes(&self) -> usize {
         let held = self.0.iter().filter_map(Weak::upgrade);
         held.map(|record| record.len()).sum()
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_several_are_to_read_counts_once_until_the_last_of_them_has() {
+    fn shared_record_counts_once_until_its_last_reader() {
         let (mut unread, kept) = (Unread::default(), Bytes::from(vec![7; 100]));
         let other = Bytes::from(vec![8; 10]);
         let given = [unread.give(&kept), unread.give(&kept), unread.give(&other)];
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_count_once_until_the_last_who_is_to_read_them_has() {
+    fn changes_count_once_until_their_last_reader() {
         let changes = Changes::default();
         let piece = Bytes::from(vec![7; 100]);
         let noted = changes.note(&vec![piece.clone(), piece.clone()].into());

@@ -1,42 +1,42 @@
-//! Who watches events, and whether it still sees what it is told (SPEC 3.7).
+//! A subscriber's identity and visibility.
 //!
-//! Pure. Remembers by which ACLs it was judged, so that it costs next to nothing to ask again while they are the same.
+//! Pure. Remembers the ACLs it was evaluated with, so that a check against the same ACLs is cheap.
 
 use std::sync::Arc;
 
 use authority::{Acls, Subject};
 use http::Source;
 
-use crate::permission::Asker;
-use crate::sight::Sight;
+use crate::permission::Caller;
+use crate::visibility::Visibility;
 
-/// Somebody who watches.
+/// A subscriber's identity and visibility.
 #[derive(Clone, Debug)]
 pub(in crate::http) struct Viewer {
-    sight: Sight,
-    /// Who it is. None where nobody has said so: then each change of the ACLs may be about it.
+    visibility: Visibility,
+    /// The identity. `None` if unknown: then every change of the ACLs may matter.
     subject: Option<Subject>,
-    /// By which it was judged last.
+    /// The ACLs of the last evaluation.
     acls: Option<Arc<Acls>>,
-    /// Where it comes from, where that is known.
+    /// The address it connects from, if known.
     source: Option<Source>,
 }
 
-impl From<Asker> for Viewer {
-    fn from(asker: Asker) -> Self {
+impl From<Caller> for Viewer {
+    fn from(caller: Caller) -> Self {
         Self {
-            sight: asker.sight(),
-            subject: Some(asker.subject),
-            acls: Some(asker.acls),
+            visibility: caller.visibility(),
+            subject: Some(caller.subject),
+            acls: Some(caller.acls),
             source: None,
         }
     }
 }
 
-impl From<Sight> for Viewer {
-    fn from(sight: Sight) -> Self {
+impl From<Visibility> for Viewer {
+    fn from(visibility: Visibility) -> Self {
         Self {
-            sight,
+            visibility,
             subject: None,
             acls: None,
             source: None,
@@ -45,28 +45,28 @@ impl From<Sight> for Viewer {
 }
 
 impl Viewer {
-    /// The same at this address.
+    /// The same with an address.
     pub fn at(self, source: Option<Source>) -> Self {
         Self { source, ..self }
     }
 
-    /// Where it comes from.
+    /// The address it connects from.
     pub fn source(&self) -> Option<Source> {
         self.source
     }
 
-    /// What it sees, as it was judged last.
-    pub fn sight(&self) -> &Sight {
-        &self.sight
+    /// The visibility by the last evaluation.
+    pub fn visibility(&self) -> &Visibility {
+        &self.visibility
     }
 
-    /// What it is called.
+    /// The principal.
     pub fn principal(&self) -> Option<&str> {
         self.subject.as_ref()?.principal.as_deref()
     }
 
-    /// Judges it by these ACLs; gives whether it sees what it saw before.
-    pub fn judge(&mut self, acls: &Arc<Acls>) -> bool {
+    /// Evaluates these ACLs; returns whether the visibility is unchanged.
+    pub fn reevaluate(&mut self, acls: &Arc<Acls>) -> bool {
         let Some(before) = self.acls.replace(acls.clone()) else {
             return true;
         };
@@ -75,8 +75,8 @@ impl Viewer {
         }
         match &self.subject {
             Some(subject) => {
-                let now = Sight::of(acls, subject);
-                std::mem::replace(&mut self.sight, now) == self.sight
+                let now = Visibility::of(acls, subject);
+                std::mem::replace(&mut self.visibility, now) == self.visibility
             }
             None => before == *acls,
         }

@@ -1,6 +1,7 @@
-//! Who has subscribed to the operator API's events: those who see the same together, as one view.
+//! Subscribers of the operator API's events, grouped by visibility into views.
 //!
-//! Plain data over the ends that are written to. Never waits and never asks anybody: who reads too slowly, or is one too many, is cut off.
+//! Plain data over the streams' writing ends. Never waits: a reader that is too slow, or one too
+//! many, is cut off.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use authority::Acls;
 use bytes::Bytes;
 use http::Source;
-use http::api::{Batch, Events};
+use http::api::{Batch, EventWriter};
 use runtime::Promise;
 use v1::Form;
 use v1::schema::master::EventLast;
@@ -19,20 +20,20 @@ use super::encoding::{ByForm, subscribed};
 use super::unread::{Changes, Unread};
 use super::viewer::Viewer;
 use super::{NotNow, Subscribed, UNREAD_MAX};
-use crate::books::Books;
-use crate::sight::Sight;
+use crate::state::MasterState;
+use crate::visibility::Visibility;
 
-/// Somebody who has subscribed.
+/// A subscriber.
 #[derive(Debug)]
 struct Subscriber {
-    /// Rises with each that comes.
+    /// In order of subscription.
     number: u64,
     viewer: Viewer,
-    events: Events,
+    events: EventWriter,
 }
 
 impl Subscriber {
-    /// It hears this reason, and nothing more.
+    /// Ends the stream with this reason.
     fn cut(&self, cut: Cut, details: &str, cuts: &Cuts) {
         cuts.note(cut, self.number, &self.viewer, details);
         let last = EventLast::because(format!("Disconnected: {details}"));
@@ -40,93 +41,98 @@ impl Subscriber {
     }
 }
 
-/// Somebody who waits for the first event.
-type Joining = (Viewer, Events, Promise<Subscribed>);
+/// A subscriber that waits for the first event.
+type Joining = (Viewer, EventWriter, Promise<Subscribed>);
 
-/// All who see the same.
+/// All subscribers with the same visibility.
 struct View {
-    sight: Sight,
-    /// What they know; none before the first of them has been told anything.
-    books: Option<Arc<Books>>,
-    /// The first event of who subscribes while the books are so.
+    visibility: Visibility,
+    /// The state that they know; `None` before the first event.
+    state: Option<Arc<MasterState>>,
+    /// The first event of this state, for later subscribers.
     whole: ByForm<Option<Bytes>>,
     subscribers: Vec<Subscriber>,
     joining: Vec<Joining>,
-    /// How many of those that wait are served by the look that is under way.
+    /// How many of the joining subscribers the current snapshot serves.
     served: usize,
 }
 
-/// What one view needs of a look at the books.
-pub(super) struct Wanted {
-    sight: Sight,
-    before: Option<Arc<Books>>,
+/// One view's request for a snapshot.
+pub(super) struct ViewRequest {
+    visibility: Visibility,
+    before: Option<Arc<MasterState>>,
     whole: ByForm<Option<Bytes>>,
-    /// Whether somebody in it reads this form.
+    /// Whether a subscriber reads this form.
     told: ByForm<bool>,
-    /// Whether somebody who reads this form is to be told how all is.
+    /// Whether a joining subscriber reads this form.
     begun: ByForm<bool>,
 }
 
-/// What it got.
-pub(super) struct Got {
-    books: Arc<Books>,
-    /// What has changed; none if that cannot be known.
+/// The result for one view.
+pub(super) struct ViewResult {
+    state: Arc<MasterState>,
+    /// The changes; `None` if unknown.
     changed: Option<ByForm<Vec<Batch>>>,
     whole: ByForm<Option<Bytes>>,
 }
 
-impl Wanted {
-    /// What of these books is for this view, where `changes` tells the records between two books that it sees.
+impl ViewRequest {
+    /// The result for this view; `changes` computes the visible records between two states.
     pub fn of(
         self,
-        now: &Arc<Books>,
-        changes: impl FnOnce(&Sight, &Books, &Books, &ByForm<bool>) -> Option<ByForm<Vec<Batch>>>,
+        now: &Arc<MasterState>,
+        changes: impl FnOnce(
+            &Visibility,
+            &MasterState,
+            &MasterState,
+            &ByForm<bool>,
+        ) -> Option<ByForm<Vec<Batch>>>,
         is_same: bool,
-    ) -> Got {
-        let books = match &self.before {
+    ) -> ViewResult {
+        let state = match &self.before {
             Some(before) if is_same => before.clone(),
-            _ => self.sight.books(now),
+            _ => self.visibility.filter(now),
         };
-        let is_known = |before: &Arc<Books>| Arc::ptr_eq(before, &books);
+        let is_known = |before: &Arc<MasterState>| Arc::ptr_eq(before, &state);
         let known = match self.before.as_ref().is_some_and(is_known) {
             true => self.whole,
             false => ByForm::default(),
         };
         let changed = match &self.before {
-            Some(before) => changes(&self.sight, before, &books, &self.told),
+            Some(before) => changes(&self.visibility, before, &state, &self.told),
             None => None,
         };
         let whole = ByForm::make(|form| match (known.of(form), self.begun.of(form)) {
             (Some(whole), _) => Some(whole.clone()),
-            (None, true) => Some(subscribed(form, &books)),
+            (None, true) => Some(subscribed(form, &state)),
             (None, false) => None,
         });
-        Got {
-            books,
+        ViewResult {
+            state,
             changed,
             whole,
         }
     }
 }
 
-/// All of them.
+/// All views.
 pub(super) struct Views {
     all: Vec<View>,
-    /// The most subscribers.
+    /// Maximum subscribers.
     max: usize,
     next: u64,
-    /// The first events that they have still to read.
+    /// Unread first events.
     unread: Unread,
-    /// The changes that they have still to read, and the most bytes of them: each view has its own.
+    /// Unread changes, and the maximum of their bytes over all views.
     changes: Changes,
     changes_max: usize,
-    /// The most bytes of first events that are kept for who comes next: each view has its own.
+    /// Maximum bytes of first events that are cached over all views.
     kept_max: usize,
     cuts: Cuts,
 }
 
 impl Views {
-    /// None yet; so many subscribers at most. Who is cut off is noted in `cuts`.
+    /// No views; at most `max` subscribers. Cuts are recorded in `cuts`.
     pub fn new(max: usize, cuts: Cuts) -> Self {
         Self {
             all: Vec::new(),
@@ -140,34 +146,34 @@ impl Views {
         }
     }
 
-    /// How many have subscribed.
+    /// Number of subscribers.
     pub fn len(&self) -> usize {
         self.all.iter().map(|view| view.subscribers.len()).sum()
     }
 
-    /// Whether nobody has subscribed, nor waits to.
+    /// Whether there are no subscribers, joining ones included.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.is_joined()
     }
 
-    /// How many bytes of first events they have still to read.
+    /// Unread bytes of first events.
     pub fn unread(&self) -> usize {
         self.unread.bytes()
     }
 
-    /// Whether somebody waits for the first event.
+    /// Whether a subscriber waits for the first event.
     pub fn is_joined(&self) -> bool {
         self.all.iter().any(|view| !view.joining.is_empty())
     }
 
-    /// Somebody waits for the first event.
-    pub fn join(&mut self, viewer: Viewer, events: Events, promise: Promise<Subscribed>) {
-        let mut sights = self.all.iter().map(|view| &view.sight);
-        let place = sights.position(|sight| sight == viewer.sight());
+    /// Adds a subscriber that waits for the first event.
+    pub fn join(&mut self, viewer: Viewer, events: EventWriter, promise: Promise<Subscribed>) {
+        let mut sights = self.all.iter().map(|view| &view.visibility);
+        let place = sights.position(|visibility| visibility == viewer.visibility());
         let place = place.unwrap_or_else(|| {
             self.all.push(View {
-                sight: viewer.sight().clone(),
-                books: None,
+                visibility: viewer.visibility().clone(),
+                state: None,
                 whole: ByForm::default(),
                 subscribers: Vec::new(),
                 joining: Vec::new(),
@@ -178,16 +184,16 @@ impl Views {
         self.all[place].joining.push((viewer, events, promise));
     }
 
-    /// A look begins: what each view needs of it, in their order.
-    pub fn begin(&mut self) -> Vec<Wanted> {
+    /// Starts a snapshot: the requests of all views, in order.
+    pub fn begin(&mut self) -> Vec<ViewRequest> {
         let wanted = |view: &mut View| {
             view.served = view.joining.len();
             let (joining, subscribers) = (&view.joining, &view.subscribers);
             let reads = |form: Form| subscribers.iter().any(|one| one.events.form() == form);
             let begins = |form: Form| joining.iter().any(|(_, events, _)| events.form() == form);
-            Wanted {
-                sight: view.sight.clone(),
-                before: view.books.clone(),
+            ViewRequest {
+                visibility: view.visibility.clone(),
+                before: view.state.clone(),
                 whole: view.whole.clone(),
                 told: ByForm::make(reads),
                 begun: ByForm::make(begins),
@@ -196,17 +202,18 @@ impl Views {
         self.all.iter_mut().map(wanted).collect()
     }
 
-    /// The look that began last is over. Those who know the rest are told what has changed, and those who are new all of it.
-    pub fn end(&mut self, got: Vec<Got>) {
+    /// Distributes the results of the last snapshot: changes to subscribers, and the whole state to
+    /// joining ones.
+    pub fn end(&mut self, got: Vec<ViewResult>) {
         let mut room = self.kept_max;
         for (view, got) in self.all.iter_mut().zip(got) {
             match &got.changed {
                 Some(changed) => {
                     let noted = |form| changed.of(form).iter().map(|one| self.changes.note(one));
                     let changed = ByForm::make(|form| noted(form).collect());
-                    view.tell(&changed, &self.cuts);
+                    view.publish(&changed, &self.cuts);
                 }
-                // They would miss something: they subscribe again, and know all.
+                // They would miss changes: they subscribe again and get the whole state.
                 None => view.cut(&self.cuts),
             }
             let waiting = view.joining.split_off(view.served.min(view.joining.len()));
@@ -214,7 +221,7 @@ impl Views {
                 let Some(whole) = got.whole.of(events.form()) else {
                     continue;
                 };
-                // Whoever has gone meanwhile needs no answer.
+                // A subscriber that has gone needs no answer.
                 if events.write_record(self.unread.give(whole)).is_ok() {
                     let number = self.next;
                     self.next += 1;
@@ -226,7 +233,7 @@ impl Views {
                     promise.answer(Ok(()));
                 }
             }
-            (view.books, view.whole) = (Some(got.books), within(&mut room, &got.whole));
+            (view.state, view.whole) = (Some(got.state), fit(&mut room, &got.whole));
         }
         while self.len() > self.max {
             self.cut_oldest();
@@ -235,35 +242,38 @@ impl Views {
         self.all.retain(View::is_wanted);
     }
 
-    /// All who have subscribed are told these records.
-    pub fn tell(&mut self, records: &ByForm<Vec<Batch>>) {
+    /// Sends these records to all subscribers.
+    pub fn publish(&mut self, records: &ByForm<Vec<Batch>>) {
         let cuts = &self.cuts;
         self.all
             .iter_mut()
-            .for_each(|view| view.tell(records, cuts));
+            .for_each(|view| view.publish(records, cuts));
     }
 
-    /// Those that have gone are forgotten, with what was kept for them. Not while a look is under way, which knows the views by their order.
-    pub fn forget_gone(&mut self) {
+    /// Forgets closed streams, and empty views with their caches. Not during a snapshot, which
+    /// identifies views by position.
+    pub fn forget_closed(&mut self) {
         for view in &mut self.all {
             view.subscribers.retain(|one| !one.events.is_closed());
         }
         self.all.retain(View::is_wanted);
     }
 
-    /// Who has subscribed and sees something else by these ACLs is cut off: it subscribes again, and is told that.
-    pub fn judge(&mut self, acls: &Arc<Acls>) {
+    /// Cuts off subscribers whose visibility differs by these ACLs: they subscribe again.
+    pub fn reevaluate(&mut self, acls: &Arc<Acls>) {
         let cuts = &self.cuts;
-        self.all.iter_mut().for_each(|view| view.judge(acls, cuts));
+        self.all
+            .iter_mut()
+            .for_each(|view| view.reevaluate(acls, cuts));
     }
 
-    /// All who have subscribed are cut off; those that wait still do.
+    /// Cuts off all subscribers; joining ones stay.
     pub fn cut(&mut self) {
         let cuts = &self.cuts;
         self.all.iter_mut().for_each(|view| view.cut(cuts));
     }
 
-    /// Nobody can subscribe.
+    /// Refuses the joining subscribers.
     pub fn refuse(&mut self, why: &NotNow) {
         for (_, _, promise) in self.all.iter_mut().flat_map(|view| view.joining.drain(..)) {
             promise.answer(Err(why.clone()));
@@ -271,7 +281,8 @@ impl Views {
         self.all.retain(|view| !view.subscribers.is_empty());
     }
 
-    /// While all together leave too much of changes unread, who has waited longest before reading, or for the most, is cut off.
+    /// While the unread changes exceed their bound, cuts off the subscriber that has not read for
+    /// the longest time, or has the most unread.
     fn cut_slowest(&mut self) {
         let max = self.changes_max;
         if self.changes.bytes() <= max {
@@ -287,7 +298,7 @@ impl Views {
                 return;
             }
             let reason = format!(
-                "{bytes} bytes of events wait to be read by all subscribers together, which are more than {max}, and this one is the slowest"
+                "all subscribers together have {bytes} unread bytes of events, more than {max}, and this one is the slowest"
             );
             for view in &mut self.all {
                 let slowest = view.subscribers.extract_if(.., |one| one.number == number);
@@ -296,7 +307,8 @@ impl Views {
         }
     }
 
-    /// Cuts off the oldest subscriber of the address that has most of them, so a flood from one address costs no other its own.
+    /// Cuts off the oldest subscriber of the address with the most subscribers, so that a flood
+    /// from one address affects only itself.
     fn cut_oldest(&mut self) {
         let all = || self.all.iter().flat_map(|view| &view.subscribers);
         let mut counts = BTreeMap::<Option<Source>, usize>::new();
@@ -307,7 +319,10 @@ impl Views {
         let Some(number) = all().max_by_key(rank).map(|one| one.number) else {
             return;
         };
-        let most = format!("a newer one has come, and {} are the most", self.max);
+        let most = format!(
+            "replaced by a newer subscriber: at most {} are allowed",
+            self.max
+        );
         for view in &mut self.all {
             let oldest = view.subscribers.extract_if(.., |one| one.number == number);
             oldest.for_each(|one| one.cut(Cut::Oldest, &most, &self.cuts));
@@ -315,8 +330,9 @@ impl Views {
     }
 }
 
-/// Of these first events what there is room for, less than before by that much. What is not kept is made anew for who comes next.
-fn within(room: &mut usize, whole: &ByForm<Option<Bytes>>) -> ByForm<Option<Bytes>> {
+/// The first events that fit into the cache, whose room they reduce. Others are rendered again when
+/// needed.
+fn fit(room: &mut usize, whole: &ByForm<Option<Bytes>>) -> ByForm<Option<Bytes>> {
     ByForm::make(|form| {
         let whole = whole.of(form).as_ref()?;
         *room = room.checked_sub(whole.len())?;
@@ -325,16 +341,16 @@ fn within(room: &mut usize, whole: &ByForm<Option<Bytes>>) -> ByForm<Option<Byte
 }
 
 impl View {
-    /// Whether somebody has subscribed, or waits to.
+    /// Whether it has subscribers, joining ones included.
     fn is_wanted(&self) -> bool {
         !self.subscribers.is_empty() || !self.joining.is_empty()
     }
 
-    /// All are told these records; those that have gone are forgotten, and those that lag behind cut off.
-    fn tell(&mut self, records: &ByForm<Vec<Batch>>, cuts: &Cuts) {
+    /// Sends records to all; forgets closed streams and cuts off slow ones.
+    fn publish(&mut self, records: &ByForm<Vec<Batch>>, cuts: &Cuts) {
         self.subscribers.retain(|one| {
             let events = &one.events;
-            // What was unread before: nobody can have read these records yet.
+            // The bytes unread before: the new records cannot have been read yet.
             if let Some(reason) = events.lag() {
                 one.cut(Cut::Slow, &reason.to_string(), cuts);
                 return false;
@@ -344,12 +360,12 @@ impl View {
         });
     }
 
-    /// Who sees something else by these ACLs is cut off, without what it has not read yet.
-    fn judge(&mut self, acls: &Arc<Acls>, cuts: &Cuts) {
+    /// Cuts off subscribers whose visibility differs by these ACLs, discarding unread events.
+    fn reevaluate(&mut self, acls: &Arc<Acls>, cuts: &Cuts) {
         self.subscribers.retain_mut(|one| {
-            let sees_the_same = one.viewer.judge(acls);
+            let sees_the_same = one.viewer.reevaluate(acls);
             if !sees_the_same {
-                one.cut(Cut::Sight, "it sees something else now", cuts);
+                one.cut(Cut::Visibility, "its visibility has changed", cuts);
             }
             sees_the_same
         });
@@ -357,11 +373,10 @@ impl View {
 
     fn cut(&mut self, cuts: &Cuts) {
         for one in self.subscribers.drain(..) {
-            let missed =
-                "another master leads, or this one was late: what has changed is not known";
+            let missed = "another master leads, or this one was late: changes are unknown";
             one.cut(Cut::Missed, missed, cuts);
         }
-        self.books = None;
+        self.state = None;
         self.whole = ByForm::default();
     }
 }
@@ -375,45 +390,46 @@ mod tests {
 
     use axum::response::Response;
     use futures_util::{FutureExt, StreamExt};
-    use http::api::Streams;
+    use http::api::EventStreams;
     use runtime::Node;
-    use runtime::rehearsal::rehearse;
+    use runtime::testing::simulate;
     use v1::Content;
 
     use super::super::BOUNDS;
     use super::*;
-    use crate::mirror::tests::laws::books;
+    use crate::mirror::tests::properties::state;
 
-    /// Somebody joins who sees everything: the stream that it reads.
+    /// Adds a subscriber that sees everything; returns its stream.
     fn join(views: &mut Views, node: &Node) -> Response {
-        let (events, response) = Streams::new(node).open(Content::One(Form::Json), BOUNDS);
-        let sight = Sight::of(&Acls::default(), &Subject::default());
-        views.join(sight.into(), events, runtime::promise().0);
+        let (events, response) = EventStreams::new(node).open(Content::One(Form::Json), BOUNDS);
+        let visibility = Visibility::of(&Acls::default(), &Subject::default());
+        views.join(visibility.into(), events, runtime::promise().0);
         response
     }
 
-    /// Somebody joins who sees the tasks of one user, whom nobody else sees.
+    /// Adds a subscriber with a visibility of its own.
     fn join_apart(views: &mut Views, node: &Node, number: u32) -> Response {
-        let (events, response) = Streams::new(node).open(Content::One(Form::Json), BOUNDS);
+        let (events, response) = EventStreams::new(node).open(Content::One(Form::Json), BOUNDS);
         let rule = format!(
             r#"{{"view_tasks":[{{"principals":{{"type":"ANY"}},"users":{{"values":["user-{number}"]}}}}]}}"#
         );
-        let sight = Sight::of(&Acls::parse(&rule).unwrap(), &Subject::default());
-        views.join(sight.into(), events, runtime::promise().0);
+        let visibility = Visibility::of(&Acls::parse(&rule).unwrap(), &Subject::default());
+        views.join(visibility.into(), events, runtime::promise().0);
         response
     }
 
     #[test]
-    fn one_address_takes_no_others_place_among_subscribers() {
-        rehearse(|node| async move {
+    fn address_displaces_only_its_own_subscribers() {
+        simulate(|node| async move {
             let mut views = Views::new(3, Cuts::default());
-            let books = Arc::new(books());
+            let state = Arc::new(state());
             let joins = |views: &mut Views, host: u8| {
-                let (events, response) = Streams::new(&node).open(Content::One(Form::Json), BOUNDS);
-                let viewer = Viewer::from(Sight::of(&Acls::default(), &Subject::default()));
+                let (events, response) =
+                    EventStreams::new(&node).open(Content::One(Form::Json), BOUNDS);
+                let viewer = Viewer::from(Visibility::of(&Acls::default(), &Subject::default()));
                 let source = Source::from(IpAddr::from([10, 0, 0, host]));
                 views.join(viewer.at(Some(source)), events, runtime::promise().0);
-                look(views, &books, false);
+                look(views, &state, false);
                 response
             };
             let _streams = [1, 2, 2, 2, 2, 2].map(|host| joins(&mut views, host));
@@ -423,21 +439,23 @@ mod tests {
         });
     }
 
-    /// A look at these books.
-    fn look(views: &mut Views, books: &Arc<Books>, is_same: bool) {
-        let nothing = |_: &Sight, _: &Books, _: &Books, _: &ByForm<bool>| Some(ByForm::default());
+    /// Takes a snapshot of this state.
+    fn look(views: &mut Views, state: &Arc<MasterState>, is_same: bool) {
+        let nothing = |_: &Visibility, _: &MasterState, _: &MasterState, _: &ByForm<bool>| {
+            Some(ByForm::default())
+        };
         let wanted = views.begin().into_iter();
-        let got = wanted.map(|wanted| wanted.of(books, nothing, is_same));
+        let got = wanted.map(|wanted| wanted.of(state, nothing, is_same));
         let got = got.collect();
         views.end(got);
     }
 
     #[test]
-    fn what_was_read_is_not_unread_though_it_is_kept_for_who_comes_next() {
-        rehearse(|node| async move {
-            let (mut views, books) = (Views::new(9, Cuts::default()), Arc::new(books()));
+    fn cached_first_event_does_not_count_as_unread() {
+        simulate(|node| async move {
+            let (mut views, state) = (Views::new(9, Cuts::default()), Arc::new(state()));
             let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
-            look(&mut views, &books, false);
+            look(&mut views, &state, false);
             let mut one = one.into_body().into_data_stream();
             let first = one.next().await.unwrap().unwrap();
             assert_eq!(views.unread(), first.len());
@@ -447,25 +465,25 @@ mod tests {
             assert_eq!(views.unread(), 0);
 
             let late = join(&mut views, &node);
-            look(&mut views, &books, true);
+            look(&mut views, &state, true);
             let mut late = late.into_body().into_data_stream();
             let first = late.next().await.unwrap().unwrap();
             assert_eq!((first.as_ptr(), views.unread()), (place, first.len()));
         });
     }
 
-    /// W4: each sight has changes of its own, which nobody shares.
+    /// W4: each visibility has its own changes, which are not shared.
     #[test]
-    fn however_many_see_each_something_else_what_they_leave_unread_together_is_bounded() {
-        rehearse(|node| async move {
+    fn unread_changes_are_bounded_over_all_visibilities() {
+        simulate(|node| async move {
             const PIECE: usize = 100_000;
-            let (mut views, books) = (Views::new(99, Cuts::default()), Arc::new(books()));
+            let (mut views, state) = (Views::new(99, Cuts::default()), Arc::new(state()));
             views.changes_max = 45 * PIECE;
             let mut streams: Vec<_> = (0..20)
                 .map(|number| join_apart(&mut views, &node, number))
                 .map(|response| response.into_body().into_data_stream())
                 .collect();
-            look(&mut views, &books, false);
+            look(&mut views, &state, false);
             assert_eq!(views.all.len(), 20, "each sees something else");
             let mut held = 0;
             for _ in 0..10 {
@@ -474,21 +492,22 @@ mod tests {
                     piece.unwrap();
                 }
                 node.clock().sleep(Duration::from_secs(1)).await;
-                let changed = |_: &Sight, _: &Books, _: &Books, _: &ByForm<bool>| {
-                    let piece = || vec![Bytes::from(vec![b'x'; PIECE])];
-                    Some(ByForm::make(|form| match form {
-                        Form::Json => vec![piece().into()],
-                        Form::Protobuf => Vec::new(),
-                    }))
-                };
+                let changed =
+                    |_: &Visibility, _: &MasterState, _: &MasterState, _: &ByForm<bool>| {
+                        let piece = || vec![Bytes::from(vec![b'x'; PIECE])];
+                        Some(ByForm::make(|form| match form {
+                            Form::Json => vec![piece().into()],
+                            Form::Protobuf => Vec::new(),
+                        }))
+                    };
                 let wanted = views.begin().into_iter();
-                let got = wanted.map(|wanted| wanted.of(&books, changed, true));
+                let got = wanted.map(|wanted| wanted.of(&state, changed, true));
                 views.end(got.collect());
                 assert!(views.changes.bytes() <= 45 * PIECE);
                 held = views.changes.bytes().max(held);
             }
             assert!(held > 40 * PIECE, "{held}");
-            // All wait for as long: those who came first are cut off first, but who reads.
+            // All have waited equally long: the oldest are cut off first, except the reader.
             let kept: Vec<u64> = views
                 .all
                 .iter()
@@ -497,27 +516,27 @@ mod tests {
             assert_eq!(kept, [7, 16, 17, 18, 19]);
             let last = streams[0].next().await.unwrap().unwrap();
             let last = String::from_utf8_lossy(&last).into_owned();
-            assert!(last.contains("by all subscribers together"), "{last}");
+            assert!(last.contains("all subscribers together"), "{last}");
             assert!(streams[0].next().await.is_none());
             streams.clear();
-            views.forget_gone();
+            views.forget_closed();
             assert_eq!(views.changes.bytes(), 0);
         });
     }
 
-    /// W4: however many see each something else, what is kept for who comes next is bounded, and they are told all the same.
+    /// W4: the cache is bounded for any number of visibilities, and all get their events.
     #[test]
-    fn first_events_are_kept_as_far_as_there_is_room() {
-        rehearse(|node| async move {
-            let (mut views, books) = (Views::new(99, Cuts::default()), Arc::new(books()));
+    fn first_events_are_cached_within_a_bound() {
+        simulate(|node| async move {
+            let (mut views, state) = (Views::new(99, Cuts::default()), Arc::new(state()));
             let first = join_apart(&mut views, &node, 0);
-            look(&mut views, &books, false);
+            look(&mut views, &state, false);
             let length = views.unread();
             views.kept_max = 3 * length + length / 2;
             let others: Vec<_> = (1..9)
                 .map(|number| join_apart(&mut views, &node, number))
                 .collect();
-            look(&mut views, &books, true);
+            look(&mut views, &state, true);
             let kept = |view: &View| view.whole.of(Form::Json).is_some();
             assert_eq!(views.all.iter().filter(|view| kept(view)).count(), 3);
             for response in others.into_iter().chain([first]) {
@@ -528,21 +547,21 @@ mod tests {
     }
 
     #[test]
-    fn with_the_last_who_sees_the_same_goes_what_was_kept_for_them() {
-        rehearse(|node| async move {
-            let (mut views, books) = (Views::new(9, Cuts::default()), Arc::new(books()));
+    fn cache_is_dropped_with_its_last_subscriber() {
+        simulate(|node| async move {
+            let (mut views, state) = (Views::new(9, Cuts::default()), Arc::new(state()));
             let [one, other] = [join(&mut views, &node), join(&mut views, &node)];
-            look(&mut views, &books, false);
+            look(&mut views, &state, false);
             drop(one);
-            views.forget_gone();
-            assert_eq!((views.len(), Arc::strong_count(&books)), (1, 2));
+            views.forget_closed();
+            assert_eq!((views.len(), Arc::strong_count(&state)), (1, 2));
             drop(other);
-            views.forget_gone();
-            assert_eq!((views.len(), Arc::strong_count(&books)), (0, 1));
-            // Who waits is not forgotten.
+            views.forget_closed();
+            assert_eq!((views.len(), Arc::strong_count(&state)), (0, 1));
+            // A joining subscriber is not forgotten.
             let _late = join(&mut views, &node);
-            views.forget_gone();
-            look(&mut views, &books, false);
+            views.forget_closed();
+            look(&mut views, &state, false);
             assert_eq!(views.len(), 1);
         });
     }

@@ -1,11 +1,12 @@
-//! Which list of the ACLs decides each thing that somebody asks of a master over HTTP (SPEC 3.7).
+//! The ACL that decides each request to a master over HTTP (SPEC 3.7).
 //!
-//! Each request is sent twice to a cluster of its own. Where only the list of its action denies and all else is allowed it is refused, or what
-//! it is about is not shown; where only that list allows and all else is denied it is done. So a page that asks by another name fails.
+//! Each request is sent twice, to separate clusters. If only the list of its action denies and all
+//! else is allowed, it is refused or its object is hidden; if only that list allows, it succeeds.
+//! So a page that checks another action fails.
 
 use authority::{Acls, Action};
 use protocol::message::operator::{StartMaintenance, UpdateMaintenanceSchedule, UpdateQuotas};
-use protocol::message::registration::{Held, RunningExecutor, RunningTask};
+use protocol::message::registration::{AgentInventory, RunningExecutor, RunningTask};
 use protocol::{
     AgentResources, CommandInfo, ExecutorInfo, FrameworkId, MachineId, TaskInfo, TaskState, Uuid,
 };
@@ -13,9 +14,9 @@ use v1::convert::maintenance::windows;
 use v1::schema::maintenance::Schedule;
 
 use super::*;
-use crate::http::words;
+use crate::http::role_json;
 
-/// What shows that an action is asked about.
+/// How an action's check is observed.
 enum Shown {
     /// These requests.
     By(Vec<Case>),
@@ -32,11 +33,11 @@ struct Case {
     method: &'static str,
     path: &'static str,
     body: String,
-    /// What it is answered where it is allowed.
+    /// The status if allowed.
     status: u16,
-    /// What it shows where it is allowed. If nothing, it is answered 403 where it is not.
+    /// The visible text if allowed. If empty, the answer is 403 otherwise.
     shows: &'static str,
-    /// What must be allowed beside.
+    /// Other required actions.
     beside: &'static [Action],
 }
 
@@ -67,7 +68,7 @@ fn get(path: &'static str) -> Case {
     send("GET", path, "", 200)
 }
 
-/// A call of the operator API, and what it says beside its type.
+/// A call of the operator API with its content.
 fn call(kind: &str, said: Value, status: u16) -> Case {
     let mut call = json!({ "type": kind });
     if !said.is_null() {
@@ -100,7 +101,7 @@ fn machines(kind: &str, hostname: &str) -> Case {
     call(kind, json!({ "machines": [{ "hostname": hostname }] }), 200)
 }
 
-/// So much of it, reserved for `ops`.
+/// This much of it, reserved for `ops`.
 fn reserved(name: &str, amount: f64) -> Value {
     let entry = json!({ "type": "DYNAMIC", "role": "ops", "principal": "ops" });
     json!({ "name": name, "type": "SCALAR", "scalar": { "value": amount }, "reservations": [entry] })
@@ -119,23 +120,17 @@ const QUOTA: &str =
     r#"{"role":"dev","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":1}}]}"#;
 const PERMISSIONS: &str = include_str!("../../master/tests/permissions.rs");
 
-/// Whoever adds an action says here where it is asked about.
-fn shown(action: Action) -> Shown {
+/// A new action must be added here with its check.
+fn visible(action: Action) -> Shown {
     use Action::*;
     use Shown::*;
     let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     match action {
-        RegisterFrameworks => Elsewhere(
-            PERMISSIONS,
-            "a_framework_may_have_only_roles_that_its_principal_is_allowed",
-        ),
-        RunTasks => Elsewhere(
-            PERMISSIONS,
-            "a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs",
-        ),
+        RegisterFrameworks => Elsewhere(PERMISSIONS, "framework_roles_must_be_authorized"),
+        RunTasks => Elsewhere(PERMISSIONS, "task_of_a_forbidden_user_is_an_error_alone"),
         RegisterAgents => Elsewhere(
             PERMISSIONS,
-            "agents_and_operators_are_the_names_in_their_certificates",
+            "agents_and_operators_are_named_by_certificates",
         ),
         TeardownFrameworks => By(vec![
             send("POST", "/teardown", "frameworkId=<framework>", 200),
@@ -191,7 +186,7 @@ fn shown(action: Action) -> Shown {
         ViewRoles => By(vec![
             get("/roles").showing("dev"),
             get("/weights").showing("dev"),
-            // What is reserved for a role of an agent.
+            // Reservations of a role on an agent.
             get("/slaves").showing("\"ops\""),
             get("/state").showing("\"ops\""),
             question("GET_AGENTS").showing("\"ops\""),
@@ -211,7 +206,7 @@ fn shown(action: Action) -> Shown {
             get("/system/stats.json"),
             get("/help"),
             get("/__processes__"),
-            // There is no such framework, which only those are told who may ask.
+            // There is no such framework; only authorized callers are told so.
             send("GET", "/explain?framework=nobody", "", 400),
             // A rehearsal has no log that could be changed.
             send("POST", "/logging/toggle?level=1&duration=1mins", "", 501).beside(&[SetLogLevel]),
@@ -320,7 +315,7 @@ fn shown(action: Action) -> Shown {
 }
 
 /// A cluster with something of everything that ACLs are about.
-struct Stage {
+struct Fixture {
     node: Node,
     master: Handle<Master>,
     events: EventStream,
@@ -340,8 +335,8 @@ fn executor() -> ExecutorInfo {
     }
 }
 
-/// What an agent has that comes from an earlier master, with a framework's own executor and its task.
-fn held(framework_id: &FrameworkId) -> Held {
+/// An agent's report to a new master, with a framework's own executor and its task.
+fn held(framework_id: &FrameworkId) -> AgentInventory {
     let mut framework = FrameworkInfo::new("alice", "the-framework");
     framework.id = Some(framework_id.clone());
     let task = TaskInfo {
@@ -355,7 +350,7 @@ fn held(framework_id: &FrameworkId) -> Held {
         kill_policy: None,
         labels: Default::default(),
     };
-    Held {
+    AgentInventory {
         tasks: vec![RunningTask {
             framework_id: framework_id.clone(),
             info: task,
@@ -369,10 +364,10 @@ fn held(framework_id: &FrameworkId) -> Held {
     }
 }
 
-impl Stage {
+impl Fixture {
     async fn new(node: &Node) -> Self {
         let master = master(node).await;
-        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
         let total = json!([
             { "name": "cpus", "type": "SCALAR", "scalar": { "value": 8.0 } },
             reserved("cpus", 2.0),
@@ -390,7 +385,7 @@ impl Stage {
                 domain: None,
                 id: None,
             },
-            pid: books.agents.iter().next().unwrap().pid.clone(),
+            pid: state.agents.iter().next().unwrap().pid.clone(),
             version: "1".into(),
             held: held(&framework_id),
             digest_key: DigestKey::new([8; 16]),
@@ -404,7 +399,7 @@ impl Stage {
             term_seen: 0,
         };
         let registered = master.ask(agent, PATIENCE).await.unwrap().unwrap();
-        let quotas: UpdateQuotas = words::quotas(QUOTA.as_bytes()).unwrap().update;
+        let quotas: UpdateQuotas = role_json::quotas(QUOTA.as_bytes()).unwrap().update;
         master.ask(quotas, PATIENCE).await.unwrap().unwrap();
         let said = v1::json::read::<Schedule>(WINDOWS.as_bytes(), Default::default()).unwrap();
         let windows = windows(&said).unwrap();
@@ -415,35 +410,35 @@ impl Stage {
         master.ask(down, PATIENCE).await.unwrap().unwrap();
         Self {
             node: node.clone(),
-            events: event_stream(node, &Front::of(&master)),
+            events: event_stream(node, &LocalLeader::of(&master)),
             agent: registered.agent_id.to_string(),
             framework: framework_id.to_string(),
             master,
         }
     }
 
-    /// What is answered where these ACLs are chosen, to a path that begins so.
+    /// The answer with these ACLs, on a path with this prefix.
     async fn ask(&self, prefix: &str, case: &Case, acls: &str) -> (u16, String) {
-        let acls = Shared::new(Acls::parse(acls).unwrap());
+        let acls = Reloadable::new(Acls::parse(acls).unwrap());
         let config = Config {
             flags: [("the-flag".to_owned(), "set".to_owned())].into(),
             acls: acls.clone(),
             ..config()
         };
-        let (node, front) = (&self.node, Front::of(&self.master));
+        let (node, local) = (&self.node, LocalLeader::of(&self.master));
         let throttle = Throttle::default();
-        let counters = counters(&front, node, &allocator(node), &self.events, &throttle);
-        let about = ::http::About {
+        let counters = counters(&local, node, &allocator(node), &self.events, &throttle);
+        let about = ::http::ServiceInfo {
             help: crate::http::HELP,
             node: node.clone(),
             service: "master",
             version: "1",
             counters: counters.clone(),
         };
-        let streams = Streams::new(node);
-        let routes = routes(&front, node, &config, counters, &self.events, &streams)
+        let streams = EventStreams::new(node);
+        let routes = routes(&local, node, &config, counters, &self.events, &streams)
             .merge(::http::common_routes(about));
-        let guard = ::http::Guard::new("master", node).asking(Default::default(), acls);
+        let guard = ::http::Guard::new("master", node).with_access(Default::default(), acls);
         let body = case.body.replace("<agent>", &self.agent);
         let body = body.replace("<framework>", &self.framework);
         let path = format!("{prefix}{}", case.path);
@@ -451,12 +446,12 @@ impl Stage {
             true => JSON,
             false => "application/x-www-form-urlencoded",
         };
-        let asked = ::http::rehearsal::request(case.method, &path, kind, body);
-        ::http::rehearsal::said(&guard.before(routes), asked).await
+        let asked = ::http::testing::request(case.method, &path, kind, body);
+        ::http::testing::fetch(&guard.protect(routes), asked).await
     }
 }
 
-/// Lists of these actions that say this of everything, to everybody.
+/// ACLs that allow or deny these actions for everyone.
 fn lists(permissive: bool, actions: &[Action], objects: &str) -> String {
     let mut acls = json!({ "permissive": permissive });
     for action in actions {
@@ -466,10 +461,10 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> String {
     acls.to_string()
 }
 
-/// What goes another way than the list of this action says; nothing if nothing does.
+/// The deviation from the list of this action, if there is one.
 async fn wrong(node: Node, action: Action, prefix: &str, case: &Case) -> Option<String> {
-    let stage = Stage::new(&node).await;
-    let (denied, text) = stage
+    let fixture = Fixture::new(&node).await;
+    let (denied, text) = fixture
         .ask(prefix, case, &lists(true, &[action], "NONE"))
         .await;
     let words = format!("one that may {}", action.name());
@@ -481,17 +476,17 @@ async fn wrong(node: Node, action: Action, prefix: &str, case: &Case) -> Option<
         return Some(format!("though it is denied: {denied} {text}"));
     }
     let may: Vec<Action> = case.beside.iter().copied().chain([action]).collect();
-    let (status, text) = stage.ask(prefix, case, &lists(false, &may, "ANY")).await;
+    let (status, text) = fixture.ask(prefix, case, &lists(false, &may, "ANY")).await;
     let is_done = status == case.status && text.contains(case.shows);
     (!is_done).then(|| format!("though it is allowed: {status} {text}"))
 }
 
 /// SPEC 3.7.
 #[test]
-fn each_thing_that_is_asked_is_decided_by_the_list_of_its_own_name() {
+fn each_request_is_authorized_by_its_own_acl() {
     let mut found = Vec::new();
     for action in Action::ALL {
-        let cases = match shown(*action) {
+        let cases = match visible(*action) {
             Shown::By(cases) => cases,
             Shown::Elsewhere(source, test) => {
                 assert!(source.contains(&format!("fn {test}()")), "{test}");
@@ -503,7 +498,7 @@ fn each_thing_that_is_asked_is_decided_by_the_list_of_its_own_name() {
         // Below the name of the master's process, too.
         let below = |prefix| cases.iter().map(move |case| (prefix, case));
         for (prefix, case) in below("").chain(below("/master")) {
-            if let Some(wrong) = rehearse(|node| wrong(node, *action, prefix, case)) {
+            if let Some(wrong) = simulate(|node| wrong(node, *action, prefix, case)) {
                 let wrong: String = wrong.chars().take(300).collect();
                 let (name, path) = (action.name(), case.path);
                 found.push(format!("{name}: {prefix}{path} {}: {wrong}", case.body));

@@ -1,12 +1,13 @@
-//! What a master that does not lead answers, endpoint by endpoint (SPEC 2.1: 307, 503): nothing of its own but what it is asked of itself.
+//! Answers of a master that does not lead, for each endpoint (SPEC 2.1: 307, 503), except questions
+//! about itself.
 
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use v1::schema::master::CallType;
 
 use super::*;
-use crate::registry::{FickleRegistry, Whims};
+use crate::registry::{FaultPlan, FaultyRegistry};
 
-/// Each path with a method that it has; of what is asked of any master the process answers itself.
+/// Each path with a supported method; questions about any master are answered by the process.
 fn requests() -> Vec<(&'static str, String, String)> {
     let reads = [
         "/state",
@@ -56,20 +57,20 @@ fn requests() -> Vec<(&'static str, String, String)> {
 
 /// SPEC 2.1: in the header and in words.
 #[test]
-fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
-    rehearse(|node| async move {
+fn endpoints_redirect_to_the_leader_or_report_none() {
+    simulate(|node| async move {
         let own = pages(&node, &master(&node).await);
         for leader in [Some("leader:5050"), None] {
-            let front = Front::elsewhere(leader);
+            let local = LocalLeader::elsewhere(leader);
             let elsewhere = Pages {
-                front,
+                local,
                 ..own.clone()
             };
             let routes = all_routes(&node, elsewhere);
             for (method, path, body) in requests() {
                 for path in [path.clone(), format!("/master{path}")] {
-                    let asked = ::http::rehearsal::request(method, &path, JSON, body.clone());
-                    let answer = ::http::rehearsal::answer(&routes, asked).await;
+                    let asked = ::http::testing::request(method, &path, JSON, body.clone());
+                    let answer = ::http::testing::send(&routes, asked).await;
                     let (status, head) = (answer.status().as_u16(), answer.headers());
                     let wanted = match leader {
                         Some(leader) => (307, Some(format!("//{leader}{path}")), None),
@@ -83,9 +84,9 @@ fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
                     assert_eq!(found, wanted, "{method} {path} {body}");
                     let words = match leader {
                         Some(leader) => {
-                            format!("the master that leads is at {leader}: ask there\n")
+                            format!("the leading master is at {leader}\n")
                         }
-                        None => "no master leads just now; try again\n".to_owned(),
+                        None => "no master leads now; try again\n".to_owned(),
                     };
                     let text = axum::body::to_bytes(answer.into_body(), 1 << 10).await;
                     assert_eq!(text.unwrap(), words, "{method} {path} {body}");
@@ -97,8 +98,8 @@ fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
                 CallType::GetMetrics,
             ] {
                 let call = json!({ "type": kind.name() }).to_string();
-                let asked = ::http::rehearsal::request("POST", "/api/v1", JSON, call);
-                let (status, text) = ::http::rehearsal::said(&routes, asked).await;
+                let asked = ::http::testing::request("POST", "/api/v1", JSON, call);
+                let (status, text) = ::http::testing::fetch(&routes, asked).await;
                 assert_eq!(status, 200, "{kind}: {text}");
             }
         }
@@ -107,12 +108,12 @@ fn every_endpoint_sends_to_the_leader_or_says_that_there_is_none() {
 
 /// A cluster of which nothing is known yet is not an empty one.
 #[test]
-fn a_master_that_has_not_read_its_registry_shows_no_books() {
-    rehearse(|node| async move {
+fn master_without_its_registry_shows_no_state() {
+    simulate(|node| async move {
         let idle = node.spawn("allocator", Idle).unwrap();
-        let whims = Whims::none();
-        whims.delay(Duration::from_secs(3));
-        let registry = FickleRegistry::new(whims, node.clock().clone());
+        let faults = FaultPlan::none();
+        faults.delay(Duration::from_secs(3));
+        let registry = FaultyRegistry::new(faults, node.clock().clone());
         let allocator = AllocatorRef::new(idle.refer());
         let started = crate::start(&node, config(), 0, allocator, Box::new(registry)).unwrap();
         let routes = all_routes(&node, pages(&node, &started.master));

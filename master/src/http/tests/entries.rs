@@ -1,4 +1,4 @@
-//! What stands in the entries of agents and frameworks, and what does not, story by story (SPEC 3.12).
+//! Entries of agents and frameworks: present and absent keys (SPEC 3.12).
 
 use protocol::agent::Drain;
 use protocol::{AgentOrders, Demand};
@@ -8,11 +8,11 @@ use super::super::entries::{AgentEntry, FrameworkEntry};
 use super::*;
 use crate::agents::Agent;
 use crate::frameworks::Framework;
-use crate::mirror::tests::laws::{books, happen};
+use crate::mirror::tests::properties::{happen, state};
 
-/// The state page of these books.
-fn state(books: &Books) -> Value {
-    everything(books, &Chosen::default())[0].take()
+/// The state page of this state.
+fn state_page(state: &MasterState) -> Value {
+    everything(state, &PublishedFlags::default())[0].take()
 }
 
 /// Each value of these keys that is a text, wherever it is.
@@ -44,15 +44,15 @@ fn is_pid(text: &str) -> bool {
 
 /// SPEC 3.12; Mesos-DNS reads every `pid` of `/state`, and fails at all of it where one is none.
 #[test]
-fn every_pid_of_the_pages_is_a_name_at_an_address_and_a_port() {
-    let mut books = books();
+fn pids_in_pages_are_name_address_and_port() {
+    let mut state = state();
     for event in [(0, 0, 0, 1), (0, 1, 0, 1), (0, 2, 0, 1), (6, 0, 0, 1)] {
-        happen(&mut books, event, 5);
+        happen(&mut state, event, 5);
     }
-    assert!(books.frameworks.iter().all(|one| one.is_connected()));
-    let pids = |books: &Books| {
+    assert!(state.frameworks.iter().all(|one| one.is_connected()));
+    let pids = |state: &MasterState| {
         let mut pids = Vec::new();
-        let pages = everything(books, &Chosen::default());
+        let pages = everything(state, &PublishedFlags::default());
         texts(&pages, &["pid", "leader"], &mut pids);
         for pid in &pids {
             assert!(is_pid(pid), "{pid}");
@@ -62,12 +62,12 @@ fn every_pid_of_the_pages_is_a_name_at_an_address_and_a_port() {
         pids
     };
     let named = ["master@leader:5050", "slave(1)@host-0:5051"];
-    assert_eq!(pids(&books)[..2], named, "what is not known is the name");
-    books.master.address = Some([10, 0, 0, 1].into());
+    assert_eq!(pids(&state)[..2], named, "what is not known is the name");
+    state.master.address = Some([10, 0, 0, 1].into());
     for (id, ip) in [("a0", "10.0.0.7"), ("a1", "fd00::7")] {
         let ip = Some(ip.to_owned());
         let id = id.parse().unwrap();
-        books.agents.update(&id, |agent| agent.ip = ip);
+        state.agents.update(&id, |agent| agent.ip = ip);
     }
     let known = [
         "master@10.0.0.1:5050",
@@ -75,30 +75,30 @@ fn every_pid_of_the_pages_is_a_name_at_an_address_and_a_port() {
         "slave(1)@[fd00::7]:5051",
         "slave(1)@host-2:5051",
     ];
-    assert_eq!(pids(&books), known);
-    let shown = Shown::of(&books);
-    let said = shown.agents().map(|agent| {
-        let seen = operator::words::AgentSeen(shown, agent);
-        v1::describe::made::<v1::schema::master::ResponseGetAgentsAgent>(&seen).pid
+    assert_eq!(pids(&state), known);
+    let visible = VisibleState::of(&state);
+    let said = visible.agents().map(|agent| {
+        let seen = operator::objects::DescribeAgent(visible, agent);
+        v1::describe::build::<v1::schema::master::ResponseGetAgentsAgent>(&seen).pid
     });
     let said: Vec<String> = said.flatten().collect();
     assert_eq!(said, known[1..], "GET_AGENTS says the same");
-    let framework = &state(&books)["frameworks"][0];
+    let framework = &state_page(&state)["frameworks"][0];
     assert_eq!(framework.get("pid"), None, "nobody listens at an address");
 }
 
-/// SPEC 3.12: `resources`, less what is reserved.
+/// SPEC 3.12: `resources` without the reserved ones.
 #[test]
-fn what_an_agent_lends_is_part_of_what_is_unreserved() {
-    let mut books = books();
-    happen(&mut books, (0, 0, 0, 1), 5);
+fn revocable_resources_are_part_of_unreserved_ones() {
+    let mut state = state();
+    happen(&mut state, (0, 0, 0, 1), 5);
     let lent: Resources = "cpus:2".parse().unwrap();
     let lent = lent.to_revocable(Revocable::Throttleable).unwrap();
     let id = "a0".parse().unwrap();
-    books
+    state
         .agents
         .update(&id, |agent| agent.oversubscribed = lent);
-    let slaves = page(&super::super::state::Slaves(Shown::of(&books)), None);
+    let slaves = page(&super::super::state::Slaves(VisibleState::of(&state)), None);
     let slaves: Value = serde_json::from_slice(&slaves).unwrap();
     let agent = &slaves["slaves"][0];
     for key in ["resources", "unreserved_resources"] {
@@ -114,34 +114,34 @@ fn what_an_agent_lends_is_part_of_what_is_unreserved() {
 
 /// SPEC 3.12: `framework_ids` name frameworks of the same page.
 #[test]
-fn the_summary_counts_no_tasks_of_a_framework_that_has_ended_and_the_tasks_page_shows_them() {
-    let mut books = books();
+fn summary_omits_tasks_of_ended_frameworks() {
+    let mut state = state();
     for event in [(0, 0, 0, 1), (6, 0, 0, 1), (10, 0, 0, 2)] {
-        happen(&mut books, event, 5);
+        happen(&mut state, event, 5);
     }
-    let pages = |books: &Books| everything(books, &Chosen::default());
+    let pages = |state: &MasterState| everything(state, &PublishedFlags::default());
     let counted = |pages: &Value| {
         let agent = pages[1]["slaves"][0].as_object().unwrap();
         let counts = agent.iter().filter(|(key, _)| key.starts_with("TASK_"));
         counts.filter_map(|(_, count)| count.as_u64()).sum::<u64>()
     };
-    let before = pages(&books);
+    let before = pages(&state);
     assert_eq!(before[1]["slaves"][0]["framework_ids"], json!(["f0"]));
     assert_eq!(counted(&before), 1);
-    happen(&mut books, (9, 0, 0, 0), 6);
-    let after = pages(&books);
+    happen(&mut state, (9, 0, 0, 0), 6);
+    let after = pages(&state);
     assert_eq!(after[1]["frameworks"], json!([]));
     assert_eq!(after[1]["slaves"][0]["framework_ids"], json!([]));
     assert_eq!(counted(&after), 0);
     assert_eq!(after[3]["tasks"].as_array().unwrap().len(), 1);
 }
 
-/// SPEC 3.12, keys verbatim: what an agent, a framework and an executor have only now and then.
+/// SPEC 3.12, keys verbatim: optional keys of agents, frameworks and executors.
 #[test]
-fn what_is_there_only_now_and_then_has_the_keys_that_tools_read() {
-    let mut books = books();
+fn optional_entries_have_all_keys() {
+    let mut state = state();
     for event in [(5, 0, 0, 1), (0, 0, 0, 4), (6, 0, 0, 1), (21, 0, 0, 4)] {
-        happen(&mut books, event, 1_500_000_000);
+        happen(&mut state, event, 1_500_000_000);
     }
     let drain = Drain {
         max_grace_period: Some(Duration::from_secs(9)),
@@ -154,16 +154,16 @@ fn what_is_there_only_now_and_then_has_the_keys_that_tools_read() {
         drain: Some(drain),
     };
     let id = "a0".parse().unwrap();
-    books.agents.order(&id, Some(orders));
-    let framework = Framework::clone(books.frameworks.iter().next().unwrap());
+    state.agents.order(&id, Some(orders));
+    let framework = Framework::clone(state.frameworks.iter().next().unwrap());
     let mut wants = framework.wants;
     wants.demands = BTreeMap::from([("*".to_owned(), Demand::on_hosts(["host-0"]))]);
-    books
+    state
         .frameworks
         .update(&framework.id, &framework.info, &wants);
 
-    let state = state(&books);
-    let agent = &state["slaves"][0];
+    let page = state_page(&state);
+    let agent = &page["slaves"][0];
     has_keys(
         agent,
         "domain drain_info estimated_drain_start_time_seconds reregistered_time",
@@ -174,10 +174,10 @@ fn what_is_there_only_now_and_then_has_the_keys_that_tools_read() {
     has_keys(&agent["drain_info"]["config"], "max_grace_period mark_gone");
     assert_eq!(agent["drain_info"]["state"], "DRAINING");
     assert_eq!(agent["estimated_drain_start_time_seconds"], 1.5);
-    let recovered = &state["recovered_slaves"][0];
+    let recovered = &page["recovered_slaves"][0];
     has_keys(recovered, "id hostname port attributes resources");
     assert_eq!(recovered["id"], "a2");
-    let framework = &state["frameworks"][0];
+    let framework = &page["frameworks"][0];
     let constraints = &framework["offer_constraints"]["role_constraints"]["*"];
     has_keys(constraints, "groups");
     let executor = &framework["executors"][0];
@@ -188,36 +188,36 @@ fn what_is_there_only_now_and_then_has_the_keys_that_tools_read() {
     assert_eq!(executor["executor_id"], "e4");
 }
 
-/// SPEC 3.12: what is not known has no key, as in Mesos, and what is known has.
+/// SPEC 3.12: unknown values have no key, as in Mesos; known ones have.
 #[test]
-fn what_is_not_known_is_left_out_and_nothing_is_null() {
-    rehearse(|node| async move {
+fn unknown_values_are_absent_and_never_null() {
+    simulate(|node| async move {
         let master = master(&node).await;
-        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let shown = Shown::of(&books);
+        let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let visible = VisibleState::of(&state);
         let of_agent = |agent: &Agent| {
             let in_full = true;
             let entry = AgentEntry {
-                shown,
+                visible,
                 agent,
                 in_full,
             };
             serde_json::to_value(entry).unwrap()
         };
         let of_framework = |framework: &Framework| {
-            let (tasks, executors) = (shown.tasks(&framework.id), &[][..]);
+            let (tasks, executors) = (visible.tasks(&framework.id), &[][..]);
             let entry = FrameworkEntry {
-                shown,
+                visible,
                 framework,
                 tasks,
                 executors,
             };
             serde_json::from_slice::<Value>(&page(&entry, None)).unwrap()
         };
-        let mut agent = Agent::clone(shown.agents().next().unwrap());
-        let mut framework = Framework::clone(shown.frameworks().next().unwrap());
+        let mut agent = Agent::clone(visible.agents().next().unwrap());
+        let mut framework = Framework::clone(visible.frameworks().next().unwrap());
         for value in [
-            everything(&books, &Chosen::default()),
+            everything(&state, &PublishedFlags::default()),
             of_agent(&agent),
             of_framework(&framework),
         ] {

@@ -1,8 +1,9 @@
-//! Bodies that are wrong in every way, at every endpoint of a master that reads one (SPEC 2.1, 3.9). What agents are told stands in the
-//! agent's own tests, and what the listener does with them before any route in `door`.
+//! Malformed bodies at every endpoint of a master that reads one (SPEC 2.1, 3.9). The agent's are
+//! in the agent's tests, and the listener's handling before any route in `runtime/http`.
 
-use ::http::rehearsal::{
-    REFUSAL_MAX, answer, hostile, hostile_calls, request, said, takes, very_many, very_many_within,
+use ::http::testing::{
+    REFUSAL_MAX, fetch, hostile, hostile_calls, long_list, long_list_within, request, send,
+    wrong_answers,
 };
 use futures_util::StreamExt;
 
@@ -21,26 +22,26 @@ const WEIGHTS: [&str; 2] = [
     "]}}",
 ];
 
-/// All that the pages show of what this master knows.
+/// All pages of this master.
 async fn shown_of(master: &Handle<Master>) -> Value {
-    let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-    everything(&books, &Chosen::default())
+    let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+    everything(&state, &PublishedFlags::default())
 }
 
 /// SPEC 2.1.
 #[test]
-fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing() {
-    rehearse(|node| async move {
+fn hostile_requests_are_refused_and_change_nothing() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = async || shown_of(&master).await;
-        let before = books().await;
+        let state = async || shown_of(&master).await;
+        let before = state().await;
         let mut wrong = Vec::new();
         for path in ["/api/v1", "/api/v1/operator", "/master/api/v1"] {
-            wrong.extend(takes(&routes, "POST", path, hostile_calls(WEIGHTS)).await);
+            wrong.extend(wrong_answers(&routes, "POST", path, hostile_calls(WEIGHTS)).await);
         }
         for path in ["/api/v1/scheduler", "/master/api/v1/scheduler"] {
-            wrong.extend(takes(&routes, "POST", path, hostile_calls(REVIVE)).await);
+            wrong.extend(wrong_answers(&routes, "POST", path, hostile_calls(REVIVE)).await);
         }
         let quotas = [r#"{"quota_configs":["#, "]}"];
         let quota = [r#"{"role":"r","guarantee":["#, "]}"];
@@ -65,17 +66,17 @@ fn whatever_is_sent_to_whatever_endpoint_is_refused_in_words_and_changes_nothing
             ("POST", "/destroy-volumes", FORM, volumes),
             ("POST", "/reserve", JSON, ["[", "]"]),
         ] {
-            wrong.extend(takes(&routes, method, path, hostile(kind, list)).await);
+            wrong.extend(wrong_answers(&routes, method, path, hostile(kind, list)).await);
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-        assert_eq!(books().await, before);
+        assert_eq!(state().await, before);
     });
 }
 
 /// SPEC 2.1: a million entries, or as many as a body may have, of which each could be meant.
 #[test]
-fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answered_meanwhile() {
-    rehearse(|node| async move {
+fn huge_valid_entries_do_not_block_others() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         let weight = |n| format!(r#"{{"role":"r{n}","weight":1}}"#);
@@ -90,23 +91,23 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
         let role = |n| format!(r#""r{n}""#);
         let all = ["[", "]"];
         let bodies = [
-            ("POST", "/api/v1", JSON, very_many(WEIGHTS, weight)),
-            ("POST", "/api/v1/scheduler", JSON, very_many(REVIVE, role)),
-            ("PUT", "/weights", JSON, very_many(all, weight)),
+            ("POST", "/api/v1", JSON, long_list(WEIGHTS, weight)),
+            ("POST", "/api/v1/scheduler", JSON, long_list(REVIVE, role)),
+            ("PUT", "/weights", JSON, long_list(all, weight)),
             (
                 "PUT",
                 "/quota",
                 JSON,
-                very_many([r#"{"quota_configs":["#, "]}"], quota),
+                long_list([r#"{"quota_configs":["#, "]}"], quota),
             ),
             (
                 "POST",
                 "/maintenance/schedule",
                 JSON,
-                very_many([r#"{"windows":["#, "]}"], window),
+                long_list([r#"{"windows":["#, "]}"], window),
             ),
-            ("POST", "/machine/down", JSON, very_many(all, machine)),
-            ("POST", "/machine/up", JSON, very_many(all, machine)),
+            ("POST", "/machine/down", JSON, long_list(all, machine)),
+            ("POST", "/machine/up", JSON, long_list(all, machine)),
         ];
         for (method, path, kind, body) in bodies {
             let status = asked(&node, &master, &routes, request(method, path, kind, body)).await;
@@ -118,16 +119,16 @@ fn very_many_valid_entries_are_refused_in_words_or_accepted_and_others_are_answe
     });
 }
 
-/// What is answered to this: in words if it is refused, and others are answered meanwhile.
+/// The answer: with a reason if refused, while other requests are answered.
 async fn asked(node: &Node, master: &Handle<Master>, routes: &Router, asked: Request) -> u16 {
     let path = asked.uri().path().to_owned();
     let other = async {
         node.clock().settle().await;
-        said(routes, request("GET", "/state-summary", JSON, ""))
+        fetch(routes, request("GET", "/state-summary", JSON, ""))
             .await
             .0
     };
-    let ((status, text), other) = futures_util::join!(said(routes, asked), other);
+    let ((status, text), other) = futures_util::join!(fetch(routes, asked), other);
     let words: String = text.chars().take(200).collect();
     assert!(status < 400 || text.len() > 10, "{path}: {status} {words}");
     assert_eq!(other, 200, "{path}");
@@ -135,14 +136,15 @@ async fn asked(node: &Node, master: &Handle<Master>, routes: &Router, asked: Req
     status
 }
 
-/// SPEC 2.1, 3.9: the same of forms, of which each entry is a resource of its own that the agent does not have.
+/// SPEC 2.1, 3.9: the same of forms, of which each entry is a resource of its own that the agent
+/// does not have.
 #[test]
-fn very_many_valid_resources_in_a_form_are_refused_in_words_and_others_are_answered_meanwhile() {
-    rehearse(|node| async move {
+fn huge_valid_forms_do_not_block_others() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let agent = books.agents.iter().next().unwrap().id.clone();
+        let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent = state.agents.iter().next().unwrap().id.clone();
         let scalar = |n| {
             format!(
                 r#"{{"name":"r{n}","type":"SCALAR","scalar":{{"value":1}},"role":"ads","reservation":{{}}}}"#
@@ -162,7 +164,7 @@ fn very_many_valid_resources_in_a_form_are_refused_in_words_and_others_are_answe
             ] {
                 let before = format!("slaveId={agent}&{field}=[");
                 for (bytes, expected) in [(BODY_MAX - 10, [400, 409]), (BODY_MAX + 200, [413; 2])] {
-                    let body = very_many_within(bytes, [&before, "]"], entry);
+                    let body = long_list_within(bytes, [&before, "]"], entry);
                     let path = format!("{prefix}{path}");
                     let form = request("POST", &path, FORM, body);
                     let status = asked(&node, &master, &routes, form).await;
@@ -173,10 +175,10 @@ fn very_many_valid_resources_in_a_form_are_refused_in_words_and_others_are_answe
     });
 }
 
-/// SPEC 2.1, 3.9: wherever a body is read it may have so many bytes and no more, whatever they say.
+/// SPEC 2.1, 3.9: every body has the same bound, regardless of its content.
 #[test]
-fn a_body_that_is_too_long_is_refused_with_how_long_it_may_be() {
-    rehearse(|node| async move {
+fn too_long_bodies_are_refused_with_the_bound() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         for (method, path, kind) in [
@@ -190,27 +192,28 @@ fn a_body_that_is_too_long_is_refused_with_how_long_it_may_be() {
             ("POST", "/reserve", FORM),
         ] {
             let body = "[".repeat(BODY_MAX + 1);
-            let (status, text) = said(&routes, request(method, path, kind, body)).await;
+            let (status, text) = fetch(&routes, request(method, path, kind, body)).await;
             assert_eq!(status, 413, "{method} {path}: {text}");
             assert!(text.contains("more than 4194304 bytes"), "{path}: {text}");
-            // Its length is told before it comes.
+            // Its length is declared before it arrives.
             let pieces = futures_util::stream::pending::<std::io::Result<bytes::Bytes>>();
             let mut early = request(method, path, kind, axum::body::Body::from_stream(pieces));
             let length = (BODY_MAX + 1).into();
             early.headers_mut().insert("Content-Length", length);
-            assert_eq!(said(&routes, early).await.0, 413, "{method} {path}");
+            assert_eq!(fetch(&routes, early).await.0, 413, "{method} {path}");
         }
     });
 }
 
-/// SPEC 3.9: as by Mesos, a query of a page that shows something is never wrong, and any method is a GET.
+/// SPEC 3.9: as by Mesos, a query of a page that shows something is never wrong, and any method is
+/// a GET.
 #[test]
 fn pages_refuse_no_query_and_no_method() {
-    rehearse(|node| async move {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         let ask = async |method: &str, path: &str| {
-            said(&routes, request(method, path, "text/plain", "")).await
+            fetch(&routes, request(method, path, "text/plain", "")).await
         };
         for (path, same) in [
             ("/tasks?order=desc", "/tasks"),
@@ -250,10 +253,10 @@ fn pages_refuse_no_query_and_no_method() {
     });
 }
 
-/// SPEC 2.1, 3.9: in words of the house, and not in those of what reads queries and forms.
+/// SPEC 2.1, 3.9: in our own words, not in those of the query or form parser.
 #[test]
-fn a_query_or_a_form_that_is_wrong_is_refused_with_what_was_expected() {
-    rehearse(|node| async move {
+fn invalid_query_or_form_is_refused_with_the_expectation() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         for (method, path, body, words) in [
@@ -271,7 +274,7 @@ fn a_query_or_a_form_that_is_wrong_is_refused_with_what_was_expected() {
                 "expected a form with frameworkId=ID",
             ),
         ] {
-            let (status, text) = said(&routes, request(method, path, FORM, body)).await;
+            let (status, text) = fetch(&routes, request(method, path, FORM, body)).await;
             assert_eq!(status, 400, "{method} {path} {body}: {text}");
             assert!(text.contains(words), "{method} {path} {body}: {text}");
         }
@@ -280,8 +283,8 @@ fn a_query_or_a_form_that_is_wrong_is_refused_with_what_was_expected() {
 
 /// SPEC 2.1: each by the field that it has wrong.
 #[test]
-fn a_call_that_is_none_is_told_which_field_is_wrong() {
-    rehearse(|node| async move {
+fn malformed_call_is_refused_with_its_field() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         let weights = |entry: &str| WEIGHTS.join(entry);
@@ -322,7 +325,7 @@ fn a_call_that_is_none_is_told_which_field_is_wrong() {
             ),
         ] {
             let asked = request("POST", path, JSON, body.clone());
-            let (status, text) = said(&routes, asked).await;
+            let (status, text) = fetch(&routes, asked).await;
             assert!(
                 status == 400 && text.contains(words),
                 "{path} {body}: {status} {text}"
@@ -331,10 +334,10 @@ fn a_call_that_is_none_is_told_which_field_is_wrong() {
     });
 }
 
-/// SPEC 3.9: what stands behind a path may be anything too.
+/// SPEC 3.9: the rest of a path may be anything too.
 #[test]
-fn whatever_is_asked_of_a_page_is_answered_or_refused_in_words() {
-    rehearse(|node| async move {
+fn every_page_request_gets_an_answer_or_a_reason() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         let (long, many) = (format!("a={}", "x".repeat(60_000)), "a=1&".repeat(10_000));
@@ -357,24 +360,27 @@ fn whatever_is_asked_of_a_page_is_answered_or_refused_in_words() {
         for (path, _) in HELP {
             for query in &queries {
                 let asked = request("GET", &format!("{path}?{query}"), JSON, "");
-                let (status, text) = said(&routes, asked).await;
-                let shown: String = query.chars().take(80).collect();
+                let (status, text) = fetch(&routes, asked).await;
+                let visible: String = query.chars().take(80).collect();
                 // The words of a 405 are the listener's.
                 let is_told = status < 400 || status == 405 || text.len() > 10;
-                assert!(status != 500 && is_told, "{path}?{shown}: {status} {text}");
+                assert!(
+                    status != 500 && is_told,
+                    "{path}?{visible}: {status} {text}"
+                );
             }
         }
     });
 }
 
-/// SPEC 2.1, 3.9: what is no text, or says two things at once, is not taken for something that nobody has said.
+/// SPEC 2.1, 3.9: invalid text and contradictory fields are not treated as absent.
 #[test]
-fn what_is_said_in_no_text_or_twice_is_refused_by_its_name_and_changes_nothing() {
-    rehearse(|node| async move {
+fn malformed_and_repeated_fields_are_refused_without_effect() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = async || shown_of(&master).await;
-        let before = books().await;
+        let state = async || shown_of(&master).await;
+        let before = state().await;
         let resources = |role: &[u8]| {
             let begins = br#"slaveId=S&resources=[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":""#;
             [begins, role, br#"","reservation":{}}]"#].concat()
@@ -433,23 +439,23 @@ fn what_is_said_in_no_text_or_twice_is_refused_by_its_name_and_changes_nothing()
             cases.push((method, path, body.as_bytes().to_vec(), words));
         }
         for (method, path, body, words) in cases {
-            let (status, text) = said(&routes, request(method, path, FORM, body)).await;
+            let (status, text) = fetch(&routes, request(method, path, FORM, body)).await;
             assert_eq!(status, 400, "{method} {path}: {text}");
             assert!(text.contains(words), "{method} {path}: {text}");
             assert!(text.contains("expected"), "{method} {path}: {text}");
         }
         let twice = r#"{"type":"GET_HEALTH","type":"UPDATE_WEIGHTS"}"#;
-        let (status, text) = said(&routes, request("POST", "/api/v1", JSON, twice)).await;
+        let (status, text) = fetch(&routes, request("POST", "/api/v1", JSON, twice)).await;
         let words = "type is `there twice`: expected each field once\n";
         assert_eq!((status, &*text), (400, words));
-        assert_eq!(books().await, before);
+        assert_eq!(state().await, before);
     });
 }
 
-/// SPEC 2.1, 2.2: of what a framework may name in any number and at any length an answer says little.
+/// SPEC 2.1, 2.2: answers about unbounded names are short.
 #[test]
-fn a_subscription_with_very_many_or_very_long_names_is_answered_in_few_words() {
-    rehearse(|node| async move {
+fn subscription_with_huge_names_is_answered_briefly() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         let long = || "\\u0001".repeat(2 << 20);
@@ -471,7 +477,7 @@ fn a_subscription_with_very_many_or_very_long_names_is_answered_in_few_words() {
                 "contains backspace or whitespace",
             ),
             (
-                very_many([&roles(), "]}}}"], |n| format!(r#""r/../{n}""#)),
+                long_list([&roles(), "]}}}"], |n| format!(r#""r/../{n}""#)),
                 "Role 'r/../0' cannot include '..'",
             ),
             (format!("{}\"{}\":3}}}}}}}}", filters(), long()), number),
@@ -480,7 +486,7 @@ fn a_subscription_with_very_many_or_very_long_names_is_answered_in_few_words() {
                 "must contain at least one quantity",
             ),
             (
-                very_many([&filters(), "}}}}"], |n| format!(r#""r{n}":{least}"#)),
+                long_list([&filters(), "}}}}"], |n| format!(r#""r{n}":{least}"#)),
                 "is `too much`: expected",
             ),
             (format!("{}\"{}\":7}}}}}}}}", constraints(), long()), number),
@@ -489,46 +495,51 @@ fn a_subscription_with_very_many_or_very_long_names_is_answered_in_few_words() {
                 unknown,
             ),
             (
-                very_many([&constraints(), "}}}}"], |n| format!(r#""r{n}":{group}"#)),
+                long_list([&constraints(), "}}}}"], |n| format!(r#""r{n}":{group}"#)),
                 "is `too much`: expected",
             ),
             (format!("{}\"{}\"]}}}}", suppressed(), long()), unknown),
             (
-                very_many([&suppressed(), "]}}"], |n| format!(r#""r{n}""#)),
+                long_list([&suppressed(), "]}}"], |n| format!(r#""r{n}""#)),
                 unknown,
             ),
         ] {
-            let shown: String = body.chars().take(160).collect();
+            let visible: String = body.chars().take(160).collect();
             let asked = request("POST", "/api/v1/scheduler", JSON, body);
-            let response = answer(&routes, asked).await;
-            // What can be read, and is refused for ever, is told by the first event of a stream.
+            let response = send(&routes, asked).await;
+            // A readable but permanently refused subscription is answered by the stream's first
+            // event.
             let status = response.status().as_u16();
-            assert!(matches!(status, 200 | 400), "{shown}: {status}");
+            assert!(matches!(status, 200 | 400), "{visible}: {status}");
             let first = response.into_body().into_data_stream().next().await;
             let text = String::from_utf8_lossy(&first.unwrap().unwrap()).into_owned();
             assert_eq!(status == 200, text.contains(r#""type":"ERROR""#), "{text}");
-            assert!((10..=REFUSAL_MAX).contains(&text.len()), "{shown}: {text}");
-            assert!(text.contains(words), "{shown}: {text}");
+            assert!(
+                (10..=REFUSAL_MAX).contains(&text.len()),
+                "{visible}: {text}"
+            );
+            assert!(text.contains(words), "{visible}: {text}");
             let is_plain = |c: char| c == '\n' || !c.is_control();
-            assert!(text.chars().all(is_plain), "{shown}: {text}");
+            assert!(text.chars().all(is_plain), "{visible}: {text}");
         }
     });
 }
 
-/// SPEC 2.6, 3.2: the longest time that can be said is one.
+/// SPEC 2.6, 3.2: the maximum duration is valid.
 #[test]
-fn a_drain_may_take_as_long_as_can_be_said() {
-    rehearse(|node| async move {
+fn drain_accepts_the_longest_grace_period() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
-        let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let agent = books.agents.iter().next().unwrap().id.clone();
+        let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent = state.agents.iter().next().unwrap().id.clone();
         let drain = |seconds: i64| {
             let grace = json!({ "seconds": seconds });
             let drain = json!({ "agent_id": { "value": agent }, "max_grace_period": grace });
             json!({ "type": "DRAIN_AGENT", "drain_agent": drain }).to_string()
         };
-        let call = async |body: String| said(&routes, request("POST", "/api/v1", JSON, body)).await;
+        let call =
+            async |body: String| fetch(&routes, request("POST", "/api/v1", JSON, body)).await;
         let (status, text) = call(drain(-1)).await;
         let words = "drain_agent.max_grace_period.seconds is `-1`: expected";
         assert!(status == 400 && text.starts_with(words), "{status} {text}");
@@ -540,10 +551,10 @@ fn a_drain_may_take_as_long_as_can_be_said() {
     });
 }
 
-/// W15: reading a large one takes its time where it holds up nobody's page, whichever page it is for.
+/// W15: parsing a large body does not delay other pages.
 #[test]
-fn large_bodies_of_all_pages_are_read_beside_the_thread_that_serves_them() {
-    rehearse(|node| async move {
+fn large_bodies_are_parsed_off_the_server_thread() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let routes = all_routes(&node, pages(&node, &master));
         node.slow_blocking(Duration::from_secs(2));
@@ -568,7 +579,7 @@ fn large_bodies_of_all_pages_are_read_beside_the_thread_that_serves_them() {
                 };
                 let begun = node.clock().now();
                 let asked = request(method, path, FORM, format!("{body}{padding}"));
-                answers.push(said(&routes, asked).await);
+                answers.push(fetch(&routes, asked).await);
                 let taken = node.clock().now() - begun;
                 assert_eq!(taken, Duration::from_secs(seconds), "{method} {path}");
             }

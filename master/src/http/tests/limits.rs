@@ -1,32 +1,33 @@
-//! Whose turn the calls of frameworks over HTTP are, at the master's own routes behind a guard (SPEC 3.3, W29).
+//! Rate limits of frameworks' HTTP calls, at the master's own routes behind a guard (SPEC 3.3,
+//! W29).
 
-use ::http::rehearsal::{answer, request};
+use ::http::testing::{request, send};
 use authority::RateLimits;
 
 use super::*;
 
 /// W29.
 #[test]
-fn a_framework_over_http_has_the_limit_of_the_principal_that_it_declares() {
-    rehearse(|node| async move {
+fn http_framework_uses_its_declared_principals_limit() {
+    simulate(|node| async move {
         let master = master(&node).await;
-        let front = Front::of(&master);
+        let local = LocalLeader::of(&master);
         let limits = r#"{"limits":[{"principal":"noisy","qps":2,"capacity":0}]}"#;
         let throttle = Throttle::new(RateLimits::parse(limits).unwrap());
-        let (events, streams) = (event_stream(&node, &front), Streams::new(&node));
-        let counters = counters(&front, &node, &allocator(&node), &events, &throttle);
-        let routes = routes(&front, &node, &config(), counters, &events, &streams);
+        let (events, streams) = (event_stream(&node, &local), EventStreams::new(&node));
+        let counters = counters(&local, &node, &allocator(&node), &events, &throttle);
+        let routes = routes(&local, &node, &config(), counters, &events, &streams);
         let guard = ::http::Guard::new("master", &node)
-            .throttling(throttle.clone())
-            .knowing(streams.declared());
-        let routes = guard.before(routes);
+            .with_throttle(throttle.clone())
+            .with_stream_principals(streams.principals());
+        let routes = guard.protect(routes);
         let ask = async |call: Value, stream: Option<&str>| {
             let mut request = request("POST", "/api/v1/scheduler", JSON, call.to_string());
             if let Some(stream) = stream {
                 let stream = stream.parse().unwrap();
                 request.headers_mut().insert("Mesos-Stream-Id", stream);
             }
-            answer(&routes, request).await
+            send(&routes, request).await
         };
         let subscribe = async |principal: &str| {
             let info = json!({ "user": "nobody", "name": principal, "principal": principal });
@@ -37,8 +38,8 @@ fn a_framework_over_http_has_the_limit_of_the_principal_that_it_declares() {
             let subscribed = subscribe(principal).await;
             assert_eq!(subscribed.status(), 200, "{principal}");
             let stream = subscribed.headers()["Mesos-Stream-Id"].to_str().unwrap();
-            let books = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let mut known = books.frameworks.iter();
+            let state = master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let mut known = state.frameworks.iter();
             let own = known.find(|one| one.info.name == principal).unwrap();
             let revive = json!({ "type": "REVIVE", "framework_id": { "value": own.id } });
             for status in statuses {

@@ -1,4 +1,5 @@
-//! What operators make of an agent's resources over HTTP: the forms that `curl -d` sends, and the calls of `/api/v1` (SPEC 2.6, 3.9; S93).
+//! Operators' operations over HTTP: the forms that `curl -d` sends, and the calls of `/api/v1`
+//! (SPEC 2.6, 3.9; S93).
 
 use module_api::allocator::{Grant, Granted};
 use protocol::message::operation::ApplyOperation;
@@ -9,11 +10,11 @@ use resources::{Conversion, Reservation, Role};
 
 use super::*;
 
-/// An agent that writes down what it is to do, and a scheduler.
+/// An agent that records its operations, and a scheduler.
 #[derive(Default)]
 struct Applier(Vec<&'static str>);
 
-/// What was it to do?
+/// Asks for the recorded operations.
 struct Applied;
 
 impl runtime::prelude::Message for Applied {
@@ -25,9 +26,9 @@ impl Actor for Applier {
 }
 
 impl Process for Applier {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<ApplyOperation>();
-        ears.hear_local::<OffersMade>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<ApplyOperation>();
+        handlers.accept_local::<OffersMade>();
     }
 }
 
@@ -51,14 +52,14 @@ impl Handler<Applied> for Applier {
 }
 
 /// A master's routes and an agent that keeps operations.
-struct Stage {
+struct Fixture {
     master: Handle<Master>,
     routes: Router,
     applier: Handle<Applier>,
     id: String,
 }
 
-/// 64 MB that the role has reserved, or a volume of so many.
+/// 64 MB reserved for the role, or a volume of this size.
 fn disk(size: u32, is_volume: bool) -> Value {
     let mut disk = json!({
         "name": "disk", "type": "SCALAR", "scalar": { "value": size }, "role": "role1",
@@ -73,7 +74,7 @@ fn disk(size: u32, is_volume: bool) -> Value {
     disk
 }
 
-impl Stage {
+impl Fixture {
     async fn new(node: &Node) -> Self {
         let master = master(node).await;
         let applier = node.spawn("applier", Applier::default()).unwrap();
@@ -109,7 +110,7 @@ impl Stage {
         }
     }
 
-    /// As `curl -d slaveId=ID -d FIELD=JSON` says it.
+    /// A form as sent by `curl -d slaveId=ID -d FIELD=JSON`.
     async fn form(&self, path: &str, field: &str, value: &Value) -> (StatusCode, String) {
         let body = format!("slaveId={}&{field}={value}", self.id);
         answered(&self.routes, Method::POST, path, &body).await
@@ -126,14 +127,14 @@ impl Stage {
         self.applier.ask(Applied, PATIENCE).await.unwrap()
     }
 
-    /// What the page shows as reserved for the role: of each the amount, and the id if it is a volume.
+    /// Reservations of the role on the page: amounts, and ids of volumes.
     async fn reserved(&self) -> Vec<(f64, Option<String>)> {
         let (_, text) = answered(&self.routes, Method::GET, "/master/slaves", "").await;
         let page: Value = serde_json::from_str(&text).unwrap();
         let mut agents = page["slaves"].as_array().unwrap().iter();
         let agent = agents.find(|agent| agent["id"] == *self.id).unwrap();
         let of_role = agent["reserved_resources_full"]["role1"].as_array();
-        let mut shown: Vec<_> = of_role
+        let mut visible: Vec<_> = of_role
             .into_iter()
             .flatten()
             .map(|one| {
@@ -142,8 +143,8 @@ impl Stage {
                 (amount, id.map(str::to_owned))
             })
             .collect();
-        shown.sort_by(|one, other| one.partial_cmp(other).unwrap());
-        shown
+        visible.sort_by(|one, other| one.partial_cmp(other).unwrap());
+        visible
     }
 }
 
@@ -153,11 +154,11 @@ fn volume(size: f64) -> (f64, Option<String>) {
 
 /// S93; SPEC 3.9: 202, 400, 409.
 #[test]
-fn volumes_are_created_and_destroyed_by_the_forms_that_curl_sends() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn volumes_are_created_and_destroyed_by_curl_forms() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let (whole, data) = (json!([disk(64, false)]), json!([disk(40, true)]));
-        for (path, field, value, shown) in [
+        for (path, field, value, visible) in [
             ("/master/reserve", "resources", &whole, vec![(64.0, None)]),
             (
                 "/master/create-volumes",
@@ -180,13 +181,13 @@ fn volumes_are_created_and_destroyed_by_the_forms_that_curl_sends() {
             ),
             ("/unreserve", "resources", &whole, vec![]),
         ] {
-            let (status, text) = stage.form(path, field, value).await;
+            let (status, text) = fixture.form(path, field, value).await;
             assert_eq!(
                 (status, text.as_str()),
                 (StatusCode::ACCEPTED, ""),
                 "{path}"
             );
-            assert_eq!(stage.reserved().await, shown, "{path}");
+            assert_eq!(fixture.reserved().await, visible, "{path}");
         }
         let all = [
             "reserve",
@@ -196,7 +197,7 @@ fn volumes_are_created_and_destroyed_by_the_forms_that_curl_sends() {
             "destroy",
             "unreserve",
         ];
-        assert_eq!(stage.applied().await, all);
+        assert_eq!(fixture.applied().await, all);
 
         for (path, value, status, words) in [
             ("/create-volumes", &data, StatusCode::CONFLICT, "disk"),
@@ -216,30 +217,30 @@ fn volumes_are_created_and_destroyed_by_the_forms_that_curl_sends() {
                 "/destroy-volumes",
                 &json!("data"),
                 StatusCode::BAD_REQUEST,
-                "A right one: curl -d slaveId=ID -d volumes=",
+                "valid example: curl -d slaveId=ID -d volumes=",
             ),
         ] {
-            let (found, text) = stage.form(path, "volumes", value).await;
+            let (found, text) = fixture.form(path, "volumes", value).await;
             assert_eq!(found, status, "{path} {value}: {text}");
             assert!(text.contains(words), "{path} {value}: {text}");
         }
-        assert!(stage.applied().await.is_empty());
+        assert!(fixture.applied().await.is_empty());
     });
 }
 
 /// SPEC 2.6: CREATE_VOLUMES, GROW_VOLUME, SHRINK_VOLUME, DESTROY_VOLUMES.
 #[test]
 fn volumes_are_created_resized_and_destroyed_by_calls() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let reserve = json!({ "resources": [disk(64, false)] });
-        let (status, text) = stage.call("RESERVE_RESOURCES", reserve).await;
+        let (status, text) = fixture.call("RESERVE_RESOURCES", reserve).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{text}");
         let grow =
             |from: u32, by: u32| json!({ "volume": disk(from, true), "addition": disk(by, false) });
         let shrink =
             |from: u32, by: u32| json!({ "volume": disk(from, true), "subtract": { "value": by } });
-        for (name, said, shown) in [
+        for (name, said, visible) in [
             (
                 "CREATE_VOLUMES",
                 json!({ "volumes": [disk(20, true)] }),
@@ -261,9 +262,9 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
                 vec![(64.0, None)],
             ),
         ] {
-            let (status, text) = stage.call(name, said).await;
+            let (status, text) = fixture.call(name, said).await;
             assert_eq!(status, StatusCode::ACCEPTED, "{name}: {text}");
-            assert_eq!(stage.reserved().await, shown, "{name}");
+            assert_eq!(fixture.reserved().await, visible, "{name}");
         }
         let all = [
             "reserve",
@@ -272,11 +273,11 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
             "shrink_volume",
             "destroy",
         ];
-        assert_eq!(stage.applied().await, all);
+        assert_eq!(fixture.applied().await, all);
 
         let create = json!({ "volumes": [disk(40, true)] });
-        stage.call("CREATE_VOLUMES", create).await;
-        stage.applied().await;
+        fixture.call("CREATE_VOLUMES", create).await;
+        fixture.applied().await;
         for (name, said, status, words) in [
             ("GROW_VOLUME", grow(40, 25), StatusCode::CONFLICT, "disk"),
             ("GROW_VOLUME", grow(41, 5), StatusCode::CONFLICT, "disk"),
@@ -299,20 +300,20 @@ fn volumes_are_created_resized_and_destroyed_by_calls() {
                 "addition",
             ),
         ] {
-            let (found, text) = stage.call(name, said).await;
+            let (found, text) = fixture.call(name, said).await;
             assert_eq!(found, status, "{name}: {text}");
             assert!(text.contains(words), "{name}: {text}");
         }
-        assert!(stage.applied().await.is_empty());
-        assert_eq!(stage.reserved().await, [(24.0, None), volume(40.0)]);
+        assert!(fixture.applied().await.is_empty());
+        assert_eq!(fixture.reserved().await, [(24.0, None), volume(40.0)]);
     });
 }
 
 /// SPEC 2.6: RESERVE_RESOURCES with a source pops, then pushes, and does all of it or nothing.
 #[test]
-fn what_is_reserved_is_reserved_otherwise_in_one_call() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn reservation_is_changed_in_one_call() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let reserved = |size: u32, stack: &[&str]| {
             let entry = |role: &&str| json!({ "type": "DYNAMIC", "role": role });
             json!([{
@@ -322,20 +323,20 @@ fn what_is_reserved_is_reserved_otherwise_in_one_call() {
         };
         let reserve = async |source: &Value, resources: &Value| {
             let said = json!({ "source": source, "resources": resources });
-            stage.call("RESERVE_RESOURCES", said).await
+            fixture.call("RESERVE_RESOURCES", said).await
         };
         let (plain, eng) = (reserved(64, &[]), reserved(64, &["eng", "eng/web"]));
         let (status, text) = reserve(&plain, &eng).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{text}");
-        assert_eq!(stage.applied().await, ["reserve", "reserve"]);
+        assert_eq!(fixture.applied().await, ["reserve", "reserve"]);
         let role1 = reserved(64, &["role1"]);
         let (status, text) = reserve(&eng, &role1).await;
         assert_eq!(status, StatusCode::ACCEPTED, "{text}");
         let steps = ["unreserve", "unreserve", "reserve"];
-        assert_eq!(stage.applied().await, steps);
-        assert_eq!(stage.reserved().await, [(64.0, None)]);
+        assert_eq!(fixture.applied().await, steps);
+        assert_eq!(fixture.reserved().await, [(64.0, None)]);
 
-        // What could be taken off stays where the rest cannot be done.
+        // A partial operation is not applied.
         for (source, resources, status, words) in [
             (
                 role1.clone(),
@@ -365,22 +366,22 @@ fn what_is_reserved_is_reserved_otherwise_in_one_call() {
             let (found, text) = reserve(&source, &resources).await;
             assert_eq!(found, status, "{resources}: {text}");
             assert!(text.contains(words), "{resources}: {text}");
-            assert_eq!(stage.reserved().await, [(64.0, None)]);
+            assert_eq!(fixture.reserved().await, [(64.0, None)]);
         }
-        assert!(stage.applied().await.is_empty());
+        assert!(fixture.applied().await.is_empty());
     });
 }
 
 /// SPEC 2.6: a volume in the way is found before anything is changed.
 #[test]
-fn nothing_is_unreserved_where_what_comes_of_it_cannot_be_reserved() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn unreserving_is_refused_if_reserving_again_fails() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let whole = json!({ "resources": [disk(64, false)] });
-        stage.call("RESERVE_RESOURCES", whole).await;
-        stage.applied().await;
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let agent_id: AgentId = stage.id.parse().unwrap();
+        fixture.call("RESERVE_RESOURCES", whole).await;
+        fixture.applied().await;
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent_id: AgentId = fixture.id.parse().unwrap();
         let of_role = |resources: &str, role: &str| {
             let plain: Resources = resources.parse().unwrap();
             let entry = Reservation::dynamic(Role::new(role).unwrap(), Some("ops"));
@@ -394,7 +395,7 @@ fn nothing_is_unreserved_where_what_comes_of_it_cannot_be_reserved() {
                 resources: of_role("disk:101", "eng"),
             },
         ];
-        let mut changed = Books::clone(&books);
+        let mut changed = MasterState::clone(&state);
         let mut out = Vec::new();
         let refused = changed.operate_all(agent_id, conversions, &mut out);
         assert!(
@@ -402,41 +403,41 @@ fn nothing_is_unreserved_where_what_comes_of_it_cannot_be_reserved() {
             "{refused:?}"
         );
         assert_eq!(out, []);
-        let total = |books: &Books| {
-            let mut agents = books.agents.iter();
-            let agent = agents.find(|agent| agent.id.as_str() == stage.id);
+        let total = |state: &MasterState| {
+            let mut agents = state.agents.iter();
+            let agent = agents.find(|agent| agent.id.as_str() == fixture.id);
             agent.unwrap().info.resources.clone()
         };
-        assert_eq!(total(&changed), total(&books));
+        assert_eq!(total(&changed), total(&state));
     });
 }
 
 /// SPEC 2.6, GET_OPERATIONS; 3.7.
 #[test]
-fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the_roles() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn operation_content_is_visible_with_framework_and_roles() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let mut framework = FrameworkInfo::new("alice", "ads");
         framework.roles = ["ads".to_owned()].into();
         let subscribe = Subscribe {
             framework,
-            scheduler: stage.applier.pid(),
+            scheduler: fixture.applier.pid(),
             wants: Default::default(),
         };
-        let subscribed = stage.master.ask(subscribe, PATIENCE).await.unwrap();
+        let subscribed = fixture.master.ask(subscribe, PATIENCE).await.unwrap();
         let framework_id = subscribed.unwrap().framework_id;
-        let agent_id: AgentId = stage.id.parse().unwrap();
-        let books = async || stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let agent_id: AgentId = fixture.id.parse().unwrap();
+        let state = async || fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
         let ads = Role::new("ads").unwrap();
         let grant = Grant {
             framework_id: framework_id.clone(),
             role: "ads".to_owned(),
             agent_id: agent_id.clone(),
-            session: books().await.agents.get(&agent_id).unwrap().session,
+            session: state().await.agents.get(&agent_id).unwrap().session,
             resources: "cpus:4".parse::<Resources>().unwrap().allocate(&ads),
         };
         let grants = vec![grant];
-        stage
+        fixture
             .master
             .ask(Granted { grants }, PATIENCE)
             .await
@@ -448,7 +449,7 @@ fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the
         };
         let accept = AcceptOffers {
             framework_id: framework_id.clone(),
-            offer_ids: books()
+            offer_ids: state()
                 .await
                 .offers
                 .iter()
@@ -460,14 +461,14 @@ fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the
             }],
             filters: Default::default(),
         };
-        stage.master.ask(accept, PATIENCE).await.unwrap();
+        fixture.master.ask(accept, PATIENCE).await.unwrap();
 
-        let (status, text) = stage.call("GET_OPERATIONS", json!({})).await;
+        let (status, text) = fixture.call("GET_OPERATIONS", json!({})).await;
         assert_eq!(status, StatusCode::OK, "{text}");
         let answer: Value = serde_json::from_str(&text).unwrap();
         let operation = &answer["get_operations"]["operations"][0];
         assert_eq!(operation["framework_id"]["value"], framework_id.as_str());
-        assert_eq!(operation["agent_id"]["value"], *stage.id);
+        assert_eq!(operation["agent_id"]["value"], *fixture.id);
         assert_eq!(operation["latest_status"]["state"], "OPERATION_PENDING");
         let info = &operation["info"];
         assert_eq!(
@@ -478,13 +479,15 @@ fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the
         assert_eq!(reserved["reservations"][0]["role"], "ads");
         assert!(reserved.get("allocation_info").is_none(), "{reserved}");
 
-        let books = books().await;
-        let shown = |acls: &str| {
+        let state = state().await;
+        let visible = |acls: &str| {
             let acls = authority::Acls::parse(acls).unwrap();
-            let sight = crate::sight::Sight::of(&acls, &Subject::named("bob"));
-            Shown::of(&sight.books(&books)).operations().count()
+            let visibility = crate::visibility::Visibility::of(&acls, &Subject::named("bob"));
+            VisibleState::of(&visibility.filter(&state))
+                .operations()
+                .count()
         };
-        assert_eq!(shown("{}"), 1);
+        assert_eq!(visible("{}"), 1);
         for (action, object, value, count) in [
             ("view_roles", "roles", "ads", 1),
             ("view_roles", "roles", "dev", 0),
@@ -497,7 +500,7 @@ fn an_operation_is_shown_with_its_content_to_those_who_see_the_framework_and_the
             let others =
                 format!(r#"{{"principals":{{"type":"ANY"}},"{object}":{{"type":"NONE"}}}}"#);
             let acls = format!(r#"{{"{action}":[{one},{others}]}}"#);
-            assert_eq!(shown(&acls), count, "{action} {value}");
+            assert_eq!(visible(&acls), count, "{action} {value}");
         }
     });
 }

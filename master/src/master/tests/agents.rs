@@ -1,4 +1,4 @@
-//! Agents that come, fall silent, come back and leave.
+//! Agents that register, are lost, return and leave.
 
 use super::*;
 
@@ -16,49 +16,49 @@ async fn one_task(
     agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
     world.settle().await;
     world.allocator();
-    agent.heard();
-    scheduler.heard();
+    agent.received();
+    scheduler.received();
     (world, (agent, a), (scheduler, f))
 }
 
 /// SPEC 3.2: 15 s x 5, and not a second sooner.
 #[test]
-fn an_agent_that_answers_no_ping_is_lost_after_exactly_seventy_five_seconds() {
-    rehearse_network(|network| async move {
+fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
         agent.answers.store(false, Ordering::Relaxed);
         // The ping of the fifteenth second is the first that goes unanswered.
         world.pass(14).await;
         world.pass(75).await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         world.pass(1).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
         assert_eq!(world.allocator(), ["no agent S0"]);
-        assert!(world.whims.state().unreachable.contains_key(&a));
-        let books = world.books().await;
+        assert!(world.faults.state().unreachable.contains_key(&a));
+        let state = world.state().await;
         assert_eq!(
-            books.tasks.of_framework(&f).unwrap().unreachable().count(),
+            state.tasks.of_framework(&f).unwrap().unreachable().count(),
             1
         );
 
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
         world.settle().await;
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             ["register again"],
             "whoever still speaks is asked to come back"
         );
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
     });
 }
 
 /// SPEC 3.2: 15 s x 5, also for many agents whose pings are due at one instant.
 #[test]
-fn agents_that_came_at_once_are_all_pinged_at_their_times() {
-    rehearse_network(|network| async move {
+fn simultaneous_agents_are_pinged_on_time() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let mut agents = Vec::new();
         for number in 0..300 {
@@ -71,20 +71,20 @@ fn agents_that_came_at_once_are_all_pinged_at_their_times() {
         }
         world.pass(14).await;
         world.pass(75).await;
-        assert_eq!(world.whims.state().unreachable.len(), 0);
+        assert_eq!(world.faults.state().unreachable.len(), 0);
         world.pass(1).await;
-        assert_eq!(world.whims.state().unreachable.len(), agents.len());
+        assert_eq!(world.faults.state().unreachable.len(), agents.len());
     });
 }
 
 #[test]
-fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
-    rehearse_network(|network| async move {
+fn partition_aware_framework_gets_unreachable_then_running() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_UNREACHABLE REASON_SLAVE_REMOVED", "lost S0"]
         );
         let told = scheduler.statuses().pop().unwrap();
@@ -101,15 +101,15 @@ fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
         );
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_RUNNING REASON_SLAVE_REREGISTERED"]
         );
         let heard = world.allocator();
         assert_eq!(heard.last().unwrap(), "agent S0 used [0000=cpus:1]");
-        assert!(world.whims.state().unreachable.is_empty());
+        assert!(world.faults.state().unreachable.is_empty());
         world.pass(300).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             Vec::<String>::new(),
             "it is pinged and answers"
         );
@@ -117,14 +117,14 @@ fn a_partition_aware_framework_hears_unreachable_and_then_running_again() {
 }
 
 #[test]
-fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
-    rehearse_network(|network| async move {
+fn broken_link_rescinds_offers_and_keeps_tasks() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
         world.offer(&scheduler, &f, &a, "cpus:2").await;
-        scheduler.heard();
+        scheduler.received();
         world.network.sever("master", "agent-1");
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(scheduler.received(), ["rescind O1"]);
         assert_eq!(
             world.allocator(),
             ["agent S0 active false", "recovered 0000 cpus:2"]
@@ -150,24 +150,23 @@ fn a_broken_link_takes_the_agents_offers_back_and_its_tasks_wait() {
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
         assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
-        assert_eq!(agent.heard(), ["kill t"], "the kill has waited for it");
+        assert_eq!(agent.received(), ["kill t"], "the kill has waited for it");
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             Vec::<String>::new(),
             "the task never stopped, so nobody is told anything"
         );
         world.pass(300).await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
     });
 }
 
 /// W17.
 #[test]
-fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_the_task_has_ended()
-{
-    rehearse_network(|network| async move {
+fn kill_lost_with_its_link_is_repeated_until_it_works() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
-        agent.heard();
+        agent.received();
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
@@ -184,35 +183,36 @@ fn a_kill_that_a_breaking_link_lost_is_said_again_when_the_agent_is_back_until_t
             let tasks = vec![running(&f, task("t", &a, "cpus:1"), state)];
             register(&agent, Some(a.clone()), tasks).await.unwrap();
             world.settle().await;
-            agent.heard()
+            agent.received()
         };
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         assert_eq!(come_back(TaskState::Running).await, ["kill t"]);
         assert_eq!(come_back(TaskState::Killed).await, Vec::<String>::new());
     });
 }
 
-/// A launch that no agent has heard of is answered when the agent's process has ended; of one that was heard, the agent tells when it is back.
+/// An unreceived launch is answered when the agent's process ends; a received one is reported by
+/// the returning agent.
 #[test]
-fn a_launch_that_an_ended_agent_has_not_heard_is_dropped_at_once() {
+fn unconfirmed_launch_of_an_ended_agent_is_dropped() {
     for (ended, told) in [
         (true, vec!["late TASK_DROPPED REASON_SLAVE_DISCONNECTED"]),
         (false, vec![]),
     ] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
             let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
             world.allocator();
             agent.handle.tell(Hang).unwrap();
             scheduler.tell(accept(&f, &[&offer], vec![task("late", &a, "cpus:1")]));
             world.settle().await;
-            scheduler.heard();
+            scheduler.received();
             match ended {
                 true => world.network.end_process("agent-1"),
                 false => world.network.leave("agent-1"),
             }
             world.settle().await;
-            assert_eq!(scheduler.heard(), told);
+            assert_eq!(scheduler.received(), told);
             let freed: &[&str] = if ended {
                 &["recovered 0000 cpus:1"]
             } else {
@@ -226,15 +226,15 @@ fn a_launch_that_an_ended_agent_has_not_heard_is_dropped_at_once() {
 }
 
 #[test]
-fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
-    rehearse_network(|network| async move {
+fn killed_agent_is_unreachable_after_missed_pings() {
+    simulate_network(|network| async move {
         let (world, (_agent, _), (scheduler, _)) = one_task(network, |_| ()).await;
         world.network.leave("agent-1");
         world.pass(60).await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         world.pass(30).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
     });
@@ -242,14 +242,14 @@ fn a_killed_agent_is_unreachable_when_its_pings_have_gone_unanswered() {
 
 /// SPEC 3.2, Re-register.
 #[test]
-fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_disowned() {
-    rehearse_network(|network| async move {
+fn missing_tasks_are_over_and_ended_ones_disowned() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
         world.settle().await;
-        scheduler.heard();
-        agent.heard();
+        scheduler.received();
+        agent.received();
         world.allocator();
 
         let gone = FrameworkId::new("never-heard-of").unwrap();
@@ -257,38 +257,38 @@ fn tasks_that_an_agent_comes_back_without_are_over_and_ones_that_are_over_are_di
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [
                 "t TASK_DROPPED REASON_RECONCILIATION",
                 "young TASK_DROPPED REASON_RECONCILIATION"
             ]
         );
-        assert_eq!(agent.heard(), ["shut down of", "disown t young"]);
+        assert_eq!(agent.received(), ["shut down of", "disown t young"]);
         assert_eq!(world.allocator(), ["agent S0 used []"]);
 
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             ["disown t"],
             "what is over never lives again"
         );
-        // Said before the agent heard that.
+        // Sent before the agent was notified.
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
         world.settle().await;
-        assert_eq!(agent.heard(), ["acknowledge t"]);
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(agent.received(), ["acknowledge t"]);
+        assert_eq!(scheduler.received(), Vec::<String>::new());
     });
 }
 
-/// DESIGN 6: what the allocator granted before it heard of a registration, it holds for free after it.
+/// DESIGN 6: a grant made before the allocator saw a registration is free after it.
 #[test]
-fn a_grant_made_before_the_agent_registered_anew_is_no_offer() {
-    rehearse_network(|network| async move {
+fn grant_before_reregistration_is_no_offer() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
         let mut late = grant(&f, &a, "cpus:4");
-        late.session = world.books().await.agents.get(&a).unwrap().session;
+        late.session = world.state().await.agents.get(&a).unwrap().session;
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
@@ -296,7 +296,7 @@ fn a_grant_made_before_the_agent_registered_anew_is_no_offer() {
         let granted = Granted { grants: vec![late] };
         world.node.tell(&world.master.pid(), granted).unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new(), "no offer");
+        assert_eq!(scheduler.received(), Vec::<String>::new(), "no offer");
         assert_eq!(world.allocator(), Vec::<String>::new(), "nor anything free");
         world.offer(&scheduler, &f, &a, "cpus:4").await;
     });
@@ -304,47 +304,48 @@ fn a_grant_made_before_the_agent_registered_anew_is_no_offer() {
 
 /// SPEC 3.2: an agent speaks for its own tasks only.
 #[test]
-fn an_agent_can_neither_bring_back_nor_end_a_task_of_another() {
-    rehearse_network(|network| async move {
+fn agent_cannot_affect_another_agents_task() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         let (thief, b) = world.agent("agent-2").await;
         let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
         thief.tell(stolen);
         world.settle().await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         assert_eq!(
-            thief.heard(),
+            thief.received(),
             ["acknowledge t"],
             "so that it is not said again"
         );
 
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        scheduler.heard();
+        scheduler.received();
         let tasks = vec![running(&f, task("t", &b, "cpus:1"), TaskState::Running)];
         register(&thief, Some(b.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(thief.heard(), ["disown t"]);
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
-        let books = world.books().await;
-        let of = books.tasks.of_framework(&f).unwrap();
+        assert_eq!(thief.received(), ["disown t"]);
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        let state = world.state().await;
+        let of = state.tasks.of_framework(&f).unwrap();
         let unreachable: Vec<_> = of.unreachable().map(|task| task.agent_id.clone()).collect();
         assert_eq!(unreachable, [a]);
     });
 }
 
-/// SPEC 5.3: the agent tells of the end itself, after what comes before it: no framework hears that an ended task runs.
+/// SPEC 5.3: the agent reports the end itself, after earlier updates: no framework sees an ended
+/// task as running.
 #[test]
-fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgement() {
-    rehearse_network(|network| async move {
+fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        scheduler.heard();
+        scheduler.received();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         let last = world.allocator().pop();
         assert_eq!(
             last.unwrap(),
@@ -356,17 +357,17 @@ fn a_task_that_ended_while_its_agent_was_away_is_completed_by_its_acknowledgemen
         world.settle().await;
         scheduler.tell(acknowledgement(&f, &end));
         world.settle().await;
-        let books = world.books().await;
-        let of = books.tasks.of_framework(&f).unwrap();
+        let state = world.state().await;
+        let of = state.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (0, 1));
-        assert_eq!(books.tasks.unacknowledged(&f), 0);
+        assert_eq!(state.tasks.unacknowledged(&f), 0);
     });
 }
 
-/// SPEC 2.2 ACKNOWLEDGE: the agent that is named says the end again if it was meant for another.
+/// SPEC 2.2 ACKNOWLEDGE: an agent with a wrong acknowledgement resends the end.
 #[test]
-fn an_acknowledgement_that_names_another_agent_that_is_there_completes_no_task() {
-    rehearse_network(|network| async move {
+fn acknowledgement_naming_another_agent_completes_nothing() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
         let (_other, b) = world.agent("agent-2").await;
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
@@ -378,18 +379,18 @@ fn an_acknowledgement_that_names_another_agent_that_is_there_completes_no_task()
         for (said, completed) in [(wrong, 0), (right, 1)] {
             scheduler.tell(said);
             world.settle().await;
-            let books = world.books().await;
-            let of = books.tasks.of_framework(&f).unwrap();
+            let state = world.state().await;
+            let of = state.tasks.of_framework(&f).unwrap();
             let counts = (of.active().count(), of.completed().count());
             assert_eq!(counts, (1 - completed, completed));
         }
     });
 }
 
-/// SPEC 2.2: an answer is never ahead of what the agent has still to tell.
+/// SPEC 2.2: a reconciliation never overtakes an agent's updates.
 #[test]
-fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_framework_yet() {
-    rehearse_network(|network| async move {
+fn reported_ended_task_stays_until_acknowledged() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (scheduler, f) = world.framework("web", aware).await;
         let (agent, a) = world.agent("agent-1").await;
@@ -402,21 +403,24 @@ fn an_ended_task_that_a_new_master_hears_of_from_its_agent_is_not_over_for_its_f
         let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
         scheduler.tell(asked(named.clone()));
         world.settle().await;
-        assert!(scheduler.heard().is_empty(), "its agent will tell");
+        assert!(scheduler.received().is_empty(), "its agent will tell");
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
         scheduler.tell(acknowledgement(&f, &end));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_FINISHED"]);
+        assert_eq!(scheduler.received(), ["t TASK_FINISHED"]);
         scheduler.tell(asked(named));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_FINISHED REASON_RECONCILIATION"]);
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_FINISHED REASON_RECONCILIATION"]
+        );
     });
 }
 
 #[test]
-fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own() {
-    rehearse_network(|network| async move {
+fn repeated_registration_gets_one_id_and_restart_keeps_it() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         assert_eq!(
@@ -424,7 +428,7 @@ fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own(
             a,
             "the answer was lost"
         );
-        let restarted = runtime::rehearsal::node("agent-1").seed(8);
+        let restarted = runtime::testing::node("agent-1").seed(8);
         let restarted = restarted.role(Role::Agent).accepts(&[Role::Master]).build();
         world.network.join(&restarted, "agent-1");
         let again = world.member_on(restarted, "agent").await;
@@ -451,7 +455,7 @@ fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own(
         });
         world.settle().await;
         assert_eq!(
-            world.books().await.agents.iter().count(),
+            world.state().await.agents.iter().count(),
             1,
             "the old process speaks for nobody"
         );
@@ -463,11 +467,11 @@ fn an_agent_that_asks_twice_gets_one_id_and_one_that_is_restarted_keeps_its_own(
 }
 
 #[test]
-fn an_agent_that_was_started_anew_ends_its_earlier_life_and_the_tasks_of_it() {
-    rehearse_network(|network| async move {
+fn restarted_agent_ends_its_earlier_incarnation() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
         let name = agent.pid.node().name().to_owned();
-        let anew = runtime::rehearsal::node(&name).seed(8);
+        let anew = runtime::testing::node(&name).seed(8);
         let anew = anew.role(Role::Agent).accepts(&[Role::Master]).build();
         world.network.join(&anew, &name);
         let anew = world.member_on(anew, "agent").await;
@@ -475,45 +479,45 @@ fn an_agent_that_was_started_anew_ends_its_earlier_life_and_the_tasks_of_it() {
         assert_ne!(a, b, "it has forgotten its id");
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
-        let agents: Vec<_> = world.whims.state().agents.into_keys().collect();
+        let agents: Vec<_> = world.faults.state().agents.into_keys().collect();
         assert_eq!(agents, [b], "the registry has forgotten the earlier one");
         let removed = "master/slave_removals/reason_registered";
-        assert_eq!(world.books().await.counters.get(removed), 1);
+        assert_eq!(world.state().await.counters.get(removed), 1);
     });
 }
 
 #[test]
-fn an_agent_that_leaves_takes_its_tasks_with_it() {
-    rehearse_network(|network| async move {
+fn leaving_agent_takes_its_tasks_with_it() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
         agent.tell(UnregisterAgent {
             agent_id: a.clone(),
         });
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
         assert_eq!(world.allocator(), ["no agent S0"]);
-        assert!(world.whims.state().agents.is_empty());
+        assert!(world.faults.state().agents.is_empty());
     });
 }
 
-/// An agent that may come back tells all in order itself; of one that has gone, its newest word is told.
+/// An agent that may return reports everything in order; for one that has gone, its newest report
+/// counts.
 #[test]
-fn an_end_that_the_master_alone_has_heard_of_is_told_when_the_agent_leaves_and_not_when_it_is_silent()
- {
+fn end_known_only_to_the_master_is_sent_when_agent_leaves() {
     for leaves in [true, false] {
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
             let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
             late.update.latest_state = TaskState::Finished;
             agent.tell(late);
             world.settle().await;
-            assert_eq!(scheduler.heard(), ["t TASK_RUNNING"]);
+            assert_eq!(scheduler.received(), ["t TASK_RUNNING"]);
             if leaves {
                 let agent_id = a.clone();
                 agent.tell(UnregisterAgent { agent_id });
@@ -522,13 +526,13 @@ fn an_end_that_the_master_alone_has_heard_of_is_told_when_the_agent_leaves_and_n
                 agent.answers.store(false, Ordering::Relaxed);
                 world.pass(100).await;
             }
-            let (state, over) = match leaves {
+            let (expected, over) = match leaves {
                 true => ("t TASK_FINISHED REASON_SLAVE_REMOVED", (1, 0)),
                 false => ("t TASK_UNREACHABLE REASON_SLAVE_REMOVED", (0, 1)),
             };
-            assert_eq!(scheduler.heard(), [state, "lost S0"]);
-            let books = world.books().await;
-            let of = books.tasks.of_framework(&f).unwrap();
+            assert_eq!(scheduler.received(), [expected, "lost S0"]);
+            let state = world.state().await;
+            let of = state.tasks.of_framework(&f).unwrap();
             assert_eq!((of.completed().count(), of.unreachable().count()), over);
         });
     }

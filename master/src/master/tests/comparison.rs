@@ -1,9 +1,9 @@
-//! Agents that come back with a digest: what is compared, what is told, and what happens in between.
+//! Agents that return with a digest: the comparison, the report, and changes in between.
 
 mod fit;
 mod mirrored;
 
-use protocol::digest::{self, Digest, Printer, Summary};
+use protocol::digest::{self, Digest, DigestSummary, Fingerprinter};
 
 use super::*;
 
@@ -11,15 +11,20 @@ fn key() -> DigestKey {
     DigestKey::new([7; 16])
 }
 
-/// What an agent says that comes back with these.
-fn back(agent: &Member, id: &AgentId, held: &Held, theirs: Option<&[u64]>) -> ReregisterAgent {
+/// The registration of an agent that returns with these.
+fn back(
+    agent: &Member,
+    id: &AgentId,
+    held: &AgentInventory,
+    theirs: Option<&[u64]>,
+) -> ReregisterAgent {
     let whole = registration(agent, Some(id.clone()), vec![]);
     ReregisterAgent {
         agent: whole.agent,
         pid: whole.pid,
         version: whole.version,
-        summary: Printer::new(key()).summary(held),
-        report: theirs.map(|theirs| Printer::new(key()).report(held.clone(), theirs)),
+        summary: Fingerprinter::new(key()).summary(held),
+        report: theirs.map(|theirs| Fingerprinter::new(key()).report(held.clone(), theirs)),
         oversubscribed: Resources::default(),
         resources: None,
         term_seen: 0,
@@ -35,12 +40,12 @@ async fn say(
 }
 
 /// Comes back with a summary.
-async fn come_back(agent: &Member, id: &AgentId, held: &Held) -> Reregistered {
+async fn come_back(agent: &Member, id: &AgentId, held: &AgentInventory) -> Reregistered {
     say(agent, back(agent, id, held, None)).await.unwrap()
 }
 
-/// Comes back with what it has where its sums are not these.
-async fn tell(agent: &Member, id: &AgentId, held: &Held, theirs: &[u64]) -> Reregistered {
+/// Registers with a report where its sums differ from these.
+async fn tell(agent: &Member, id: &AgentId, held: &AgentInventory, theirs: &[u64]) -> Reregistered {
     say(agent, back(agent, id, held, Some(theirs)))
         .await
         .unwrap()
@@ -77,17 +82,17 @@ fn allocated(id: &str, agent: &AgentId, state: TaskState, framework: &FrameworkI
     running(framework, info, state)
 }
 
-/// A master, an agent that runs so many tasks there, and their framework.
-struct Story {
+/// A master, an agent with this many tasks, and their framework.
+struct Scenario {
     world: World,
     agent: Member,
     a: AgentId,
     scheduler: Member,
     f: FrameworkId,
-    held: Held,
+    held: AgentInventory,
 }
 
-impl Story {
+impl Scenario {
     async fn with_tasks(network: Network, tasks: u32) -> Self {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
@@ -98,9 +103,9 @@ impl Story {
         let (scheduler, f) = world.framework("web", lasting).await;
         let tasks =
             (0..tasks).map(|number| allocated(&format!("t{number}"), &a, TaskState::Running, &f));
-        let held = Held {
+        let held = AgentInventory {
             tasks: tasks.collect(),
-            ..Held::default()
+            ..AgentInventory::default()
         };
         let message = RegisterAgent {
             held: held.clone(),
@@ -108,7 +113,7 @@ impl Story {
         };
         let asked = agent.node.ask(&agent.master, message, PATIENCE);
         asked.await.unwrap().unwrap();
-        let story = Self {
+        let scenario = Self {
             world,
             agent,
             a,
@@ -116,70 +121,73 @@ impl Story {
             f,
             held,
         };
-        story.quiet().await;
-        story
+        scenario.quiet().await;
+        scenario
     }
 
-    /// Forgets what was heard so far.
+    /// Discards earlier messages.
     async fn quiet(&self) {
         self.world.settle().await;
         self.world.allocator();
-        self.agent.heard();
-        self.scheduler.heard();
+        self.agent.received();
+        self.scheduler.received();
     }
 }
 
 #[test]
-fn an_agent_that_has_what_is_known_of_it_is_registered_by_its_first_words() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 7).await;
-        let answer = come_back(&story.agent, &story.a, &story.held).await;
+fn agent_with_matching_summary_is_registered_at_once() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 7).await;
+        let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert!(is_registered(&answer), "{answer:?}");
-        story.world.settle().await;
-        assert_eq!(story.world.allocator(), ["agent S0 used [0000=cpus:7]"]);
-        assert_eq!(story.agent.heard(), Vec::<String>::new());
-        assert_eq!(story.scheduler.heard(), Vec::<String>::new());
-        let said = back(&story.agent, &story.a, &story.held, None);
+        scenario.world.settle().await;
+        assert_eq!(scenario.world.allocator(), ["agent S0 used [0000=cpus:7]"]);
+        assert_eq!(scenario.agent.received(), Vec::<String>::new());
+        assert_eq!(scenario.scheduler.received(), Vec::<String>::new());
+        let said = back(&scenario.agent, &scenario.a, &scenario.held, None);
         let bytes = runtime::codec::encode(&said).unwrap().len();
         assert!(bytes < 200, "{bytes} bytes");
     });
 }
 
-/// The books are kept by the same sums through all that happens to tasks.
+/// The state's sums follow all changes of tasks.
 #[test]
-fn what_has_happened_on_both_sides_is_no_difference() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 3).await;
-        let (world, agent, a, f) = (&story.world, &story.agent, &story.a, &story.f);
-        let offer = world.offer(&story.scheduler, f, a, "cpus:1.5").await;
+fn changes_on_both_sides_are_no_difference() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 3).await;
+        let (world, agent, a, f) = (&scenario.world, &scenario.agent, &scenario.a, &scenario.f);
+        let offer = world.offer(&scenario.scheduler, f, a, "cpus:1.5").await;
         let mut info = task("own", a, "cpus:1");
         info.command = None;
         info.executor = Some(own("e"));
         let launch = accept(f, &[&offer], vec![info.clone()]);
-        story.scheduler.tell(launch);
+        scenario.scheduler.tell(launch);
         world.settle().await;
         let star = ResourceRole::new("*").unwrap();
         info.resources = info.resources.allocate(&star);
-        story.held.tasks.push(running(f, info, TaskState::Staging));
-        story.held.executors.push(RunningExecutor {
+        scenario
+            .held
+            .tasks
+            .push(running(f, info, TaskState::Staging));
+        scenario.held.executors.push(RunningExecutor {
             framework_id: f.clone(),
             info: own("e"),
         });
         agent.tell(update(&agent.node, f, a, "own", TaskState::Running));
-        story.held.tasks[3].state = TaskState::Running;
+        scenario.held.tasks[3].state = TaskState::Running;
         let end = update(&agent.node, f, a, "t1", TaskState::Finished);
         agent.tell(end.clone());
-        story.held.tasks[1].state = TaskState::Finished;
+        scenario.held.tasks[1].state = TaskState::Finished;
         world.settle().await;
-        let answer = come_back(agent, a, &story.held).await;
+        let answer = come_back(agent, a, &scenario.held).await;
         assert!(
             is_registered(&answer),
             "before the end is acknowledged: {answer:?}"
         );
-        story.scheduler.tell(acknowledgement(f, &end));
+        scenario.scheduler.tell(acknowledgement(f, &end));
         world.settle().await;
-        story.held.tasks.remove(1);
-        let answer = come_back(agent, a, &story.held).await;
+        scenario.held.tasks.remove(1);
+        let answer = come_back(agent, a, &scenario.held).await;
         assert!(is_registered(&answer), "and after it: {answer:?}");
         world.settle().await;
         let last = world.allocator().pop();
@@ -187,16 +195,16 @@ fn what_has_happened_on_both_sides_is_no_difference() {
     });
 }
 
-/// DESIGN 5: what an agent has is offered only after it was compared.
+/// DESIGN 5: an agent is offered only after the comparison.
 #[test]
-fn nothing_is_offered_or_launched_until_the_two_agree() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 40).await;
-        let (world, agent, a, f) = (&story.world, &story.agent, &story.a, &story.f);
-        let offer = world.offer(&story.scheduler, f, a, "cpus:1").await;
-        story.scheduler.heard();
-        let lost = story.held.tasks.remove(17).info.task_id;
-        let sums = sums(come_back(agent, a, &story.held).await);
+fn nothing_is_offered_or_launched_until_the_comparison_ends() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 40).await;
+        let (world, agent, a, f) = (&scenario.world, &scenario.agent, &scenario.a, &scenario.f);
+        let offer = world.offer(&scenario.scheduler, f, a, "cpus:1").await;
+        scenario.scheduler.received();
+        let lost = scenario.held.tasks.remove(17).info.task_id;
+        let sums = sums(come_back(agent, a, &scenario.held).await);
         assert_eq!(sums.len(), 16);
         world.settle().await;
         assert_eq!(
@@ -205,16 +213,16 @@ fn nothing_is_offered_or_launched_until_the_two_agree() {
         );
         world.grant(vec![grant(f, a, "cpus:1")]).await;
         assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
-        story
+        scenario
             .scheduler
             .tell(accept(f, &[&offer], vec![task("late", a, "cpus:1")]));
         world.settle().await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["rescind O0", "late TASK_DROPPED REASON_INVALID_OFFERS"]
         );
 
-        let said = back(agent, a, &story.held, Some(&sums));
+        let said = back(agent, a, &scenario.held, Some(&sums));
         let report = said.report.as_ref().unwrap();
         assert_eq!(report.differing.len(), 1);
         assert!(
@@ -225,36 +233,36 @@ fn nothing_is_offered_or_launched_until_the_two_agree() {
         assert!(is_registered(&say(agent, said).await.unwrap()));
         world.settle().await;
         let gone = format!("{lost} TASK_DROPPED REASON_RECONCILIATION");
-        assert_eq!(story.scheduler.heard(), [gone]);
-        assert_eq!(agent.heard(), [format!("disown {lost}")]);
+        assert_eq!(scenario.scheduler.received(), [gone]);
+        assert_eq!(agent.received(), [format!("disown {lost}")]);
         assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:39]"]);
-        assert!(is_registered(&come_back(agent, a, &story.held).await));
+        assert!(is_registered(&come_back(agent, a, &scenario.held).await));
     });
 }
 
 #[test]
-fn a_state_that_differs_is_taken_over_and_a_task_nobody_knew_is_adopted() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 20).await;
-        let (world, agent, a, f) = (&story.world, &story.agent, &story.a, &story.f);
-        story.held.tasks[5].state = TaskState::Finished;
+fn differing_report_is_merged_and_unknown_tasks_adopted() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 20).await;
+        let (world, agent, a, f) = (&scenario.world, &scenario.agent, &scenario.a, &scenario.f);
+        scenario.held.tasks[5].state = TaskState::Finished;
         let unknown = allocated("unknown", a, TaskState::Running, f);
-        story.held.tasks.push(unknown);
+        scenario.held.tasks.push(unknown);
         let gone = FrameworkId::new("never-heard-of").unwrap();
         let foreign = allocated("foreign", a, TaskState::Running, &gone);
-        story.held.tasks.push(foreign);
-        let sums = sums(come_back(agent, a, &story.held).await);
-        let answer = tell(agent, a, &story.held, &sums).await;
+        scenario.held.tasks.push(foreign);
+        let sums = sums(come_back(agent, a, &scenario.held).await);
+        let answer = tell(agent, a, &scenario.held, &sums).await;
         assert!(is_registered(&answer), "{answer:?}");
         world.settle().await;
         let last = world.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:20]");
-        assert_eq!(agent.heard(), ["shut down of"]);
-        let books = world.books().await;
+        assert_eq!(agent.received(), ["shut down of"]);
+        let state = world.state().await;
         let t5 = TaskId::new("t5").unwrap();
-        assert_eq!(books.tasks.get(f, &t5).unwrap().state, TaskState::Finished);
+        assert_eq!(state.tasks.get(f, &t5).unwrap().state, TaskState::Finished);
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             Vec::<String>::new(),
             "its agent tells of it"
         );
@@ -262,44 +270,45 @@ fn a_state_that_differs_is_taken_over_and_a_task_nobody_knew_is_adopted() {
 }
 
 #[test]
-fn what_changes_in_the_books_during_a_comparison_makes_it_begin_anew() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 12).await;
-        let (world, agent, a) = (&story.world, &story.agent, &story.a);
+fn state_change_during_a_comparison_restarts_it() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 12).await;
+        let (world, agent, a) = (&scenario.world, &scenario.agent, &scenario.a);
         let (other, g) = world.framework("short", |_| ()).await;
-        story
+        scenario
             .held
             .tasks
             .push(allocated("g", a, TaskState::Running, &g));
-        let first = sums(come_back(agent, a, &story.held).await);
-        assert!(is_registered(&tell(agent, a, &story.held, &first).await));
-        story.quiet().await;
+        let first = sums(come_back(agent, a, &scenario.held).await);
+        assert!(is_registered(&tell(agent, a, &scenario.held, &first).await));
+        scenario.quiet().await;
 
-        // One that is not told in the same breath as the other framework's.
+        // One in another bucket than the other framework's.
         let bucket = |task: &RunningTask| {
-            let place = Printer::new(key()).task_place(&task.framework_id, &task.info.task_id);
+            let place =
+                Fingerprinter::new(key()).task_name_hash(&task.framework_id, &task.info.task_id);
             digest::bucket(place, 4)
         };
-        let theirs = bucket(&story.held.tasks[12]);
-        let mut others = story.held.tasks.iter_mut();
+        let theirs = bucket(&scenario.held.tasks[12]);
+        let mut others = scenario.held.tasks.iter_mut();
         let apart = others.find(|task| bucket(task) != theirs).unwrap();
         apart.state = TaskState::Killing;
-        let before = sums(come_back(agent, a, &story.held).await);
+        let before = sums(come_back(agent, a, &scenario.held).await);
         assert_eq!(before.len(), 4);
         other.say(TearDown { framework_id: g });
         world.settle().await;
-        let again = tell(agent, a, &story.held, &before).await;
+        let again = tell(agent, a, &scenario.held, &before).await;
         let after = sums(again);
         assert_ne!(before, after);
         assert_eq!(
-            world.books().await.agents.connected(a),
+            world.state().await.agents.connected(a),
             None,
             "it is not admitted by what was true before"
         );
-        assert!(is_registered(&tell(agent, a, &story.held, &after).await));
+        assert!(is_registered(&tell(agent, a, &scenario.held, &after).await));
         world.settle().await;
         assert!(
-            agent.heard().contains(&"shut down 0001".to_owned()),
+            agent.received().contains(&"shut down 0001".to_owned()),
             "the task of the framework that ended meanwhile is killed"
         );
         let last = world.allocator().pop();
@@ -307,61 +316,61 @@ fn what_changes_in_the_books_during_a_comparison_makes_it_begin_anew() {
     });
 }
 
-/// An agent counts anew for each message: what it says it has is what it has then.
+/// Each message has the sums at its time.
 #[test]
-fn a_task_that_changes_in_the_agent_during_a_comparison_is_told_as_it_is_then() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 12).await;
-        let (world, agent, a, f) = (&story.world, &story.agent, &story.a, &story.f);
-        story.held.tasks[0].state = TaskState::Killing;
-        let before = sums(come_back(agent, a, &story.held).await);
-        let mut mixed = back(agent, a, &story.held, Some(&before));
-        story.held.tasks[7].state = TaskState::Failed;
-        mixed.summary = Printer::new(key()).summary(&story.held);
+fn task_changed_during_comparison_gets_its_newest_state() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 12).await;
+        let (world, agent, a, f) = (&scenario.world, &scenario.agent, &scenario.a, &scenario.f);
+        scenario.held.tasks[0].state = TaskState::Killing;
+        let before = sums(come_back(agent, a, &scenario.held).await);
+        let mut mixed = back(agent, a, &scenario.held, Some(&before));
+        scenario.held.tasks[7].state = TaskState::Failed;
+        mixed.summary = Fingerprinter::new(key()).summary(&scenario.held);
         let after = sums(say(agent, mixed).await.unwrap());
         assert_eq!(
             before, after,
             "a report and a summary of two moments are not taken"
         );
-        assert!(is_registered(&tell(agent, a, &story.held, &after).await));
+        assert!(is_registered(&tell(agent, a, &scenario.held, &after).await));
         world.settle().await;
-        let books = world.books().await;
-        let state = |id| books.tasks.get(f, &TaskId::new(id).unwrap()).unwrap().state;
+        let state = world.state().await;
+        let state_of = |id| state.tasks.get(f, &TaskId::new(id).unwrap()).unwrap().state;
         assert_eq!(
-            (state("t0"), state("t7")),
+            (state_of("t0"), state_of("t7")),
             (TaskState::Killing, TaskState::Failed)
         );
     });
 }
 
-/// S132: a new master accounts for what executors have, too.
+/// S132: a new master accounts for executors too.
 #[test]
-fn a_master_that_knows_nothing_asks_for_all_and_accounts_for_executors() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network.clone(), 12).await;
-        story.held.tasks[0].state = TaskState::Killing;
-        let before = sums(come_back(&story.agent, &story.a, &story.held).await);
-        let second = story.world.next().await;
-        let agent = &mut story.agent;
+fn master_without_state_requests_full_reports() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network.clone(), 12).await;
+        scenario.held.tasks[0].state = TaskState::Killing;
+        let before = sums(come_back(&scenario.agent, &scenario.a, &scenario.held).await);
+        let second = scenario.world.next().await;
+        let agent = &mut scenario.agent;
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
-        let a = &story.a;
-        story.held.executors.push(RunningExecutor {
-            framework_id: story.f.clone(),
+        let a = &scenario.a;
+        scenario.held.executors.push(RunningExecutor {
+            framework_id: scenario.f.clone(),
             info: own("e"),
         });
-        let answer = tell(agent, a, &story.held, &before).await;
+        let answer = tell(agent, a, &scenario.held, &before).await;
         assert_eq!(
             answer,
             Reregistered::Unknown,
             "what the first one said is worth nothing"
         );
         assert_eq!(
-            come_back(agent, a, &story.held).await,
+            come_back(agent, a, &scenario.held).await,
             Reregistered::Unknown
         );
-        let mut held = story.held.clone();
+        let mut held = scenario.held.clone();
         held.frameworks = vec![FrameworkInfo {
-            id: Some(story.f.clone()),
+            id: Some(scenario.f.clone()),
             ..FrameworkInfo::new("nobody", "web")
         }];
         let all = RegisterAgent {
@@ -377,70 +386,70 @@ fn a_master_that_knows_nothing_asks_for_all_and_accounts_for_executors() {
         second.settle().await;
         let last = second.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:12.5]");
-        assert!(is_registered(&come_back(agent, a, &story.held).await));
+        assert!(is_registered(&come_back(agent, a, &scenario.held).await));
     });
 }
 
 #[test]
-fn an_executor_whose_end_was_lost_on_the_way_holds_nothing_any_more() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 2).await;
-        let (world, agent, a, f) = (&story.world, &story.agent, &story.a, &story.f);
-        story.held.executors.push(RunningExecutor {
+fn executor_with_a_lost_end_frees_its_resources() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 2).await;
+        let (world, agent, a, f) = (&scenario.world, &scenario.agent, &scenario.a, &scenario.f);
+        scenario.held.executors.push(RunningExecutor {
             framework_id: f.clone(),
             info: own("e"),
         });
-        let told = sums(come_back(agent, a, &story.held).await);
-        assert!(is_registered(&tell(agent, a, &story.held, &told).await));
+        let told = sums(come_back(agent, a, &scenario.held).await);
+        assert!(is_registered(&tell(agent, a, &scenario.held, &told).await));
         world.settle().await;
         let last = world.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:2.5]");
-        story.held.executors.clear();
-        let told = sums(come_back(agent, a, &story.held).await);
-        assert!(is_registered(&tell(agent, a, &story.held, &told).await));
+        scenario.held.executors.clear();
+        let told = sums(come_back(agent, a, &scenario.held).await);
+        assert!(is_registered(&tell(agent, a, &scenario.held, &told).await));
         world.settle().await;
         let last = world.allocator().pop();
         assert_eq!(last.unwrap(), "agent S0 used [0000=cpus:2]");
-        assert_eq!(story.scheduler.heard(), ["lost e"]);
+        assert_eq!(scenario.scheduler.received(), ["lost e"]);
     });
 }
 
 #[test]
-fn an_agent_that_was_out_of_reach_tells_all_and_its_tasks_are_back() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 1).await;
-        let (world, agent, a) = (&story.world, &story.agent, &story.a);
+fn unreachable_agent_returns_with_its_tasks() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 1).await;
+        let (world, agent, a) = (&scenario.world, &scenario.agent, &scenario.a);
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        story.quiet().await;
+        scenario.quiet().await;
         agent.answers.store(true, Ordering::Relaxed);
         assert_eq!(
-            come_back(agent, a, &story.held).await,
+            come_back(agent, a, &scenario.held).await,
             Reregistered::Unknown
         );
-        let tasks = story.held.tasks.clone();
+        let tasks = scenario.held.tasks.clone();
         register(agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["t0 TASK_RUNNING REASON_SLAVE_REREGISTERED"]
         );
-        assert!(is_registered(&come_back(agent, a, &story.held).await));
+        assert!(is_registered(&come_back(agent, a, &scenario.held).await));
     });
 }
 
 #[test]
-fn an_agent_that_has_nothing_and_of_which_nothing_is_known_is_registered_at_once() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 0).await;
+fn empty_unknown_agent_is_registered_at_once() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 0).await;
         assert!(is_registered(
-            &come_back(&story.agent, &story.a, &story.held).await
+            &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
-        let second = story.world.next().await;
-        let mut agent = story.agent;
+        let second = scenario.world.next().await;
+        let mut agent = scenario.agent;
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
         assert!(is_registered(
-            &come_back(&agent, &story.a, &story.held).await
+            &come_back(&agent, &scenario.a, &scenario.held).await
         ));
         second.settle().await;
         assert_eq!(second.allocator().pop().unwrap(), "agent S0 used []");
@@ -448,42 +457,42 @@ fn an_agent_that_has_nothing_and_of_which_nothing_is_known_is_registered_at_once
 }
 
 #[test]
-fn whoever_counts_differently_or_by_another_key_is_understood_all_the_same() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 5).await;
-        let (agent, a) = (&story.agent, &story.a);
-        let mut other = back(agent, a, &story.held, None);
+fn other_bucket_counts_and_keys_are_understood() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 5).await;
+        let (agent, a) = (&scenario.agent, &scenario.a);
+        let mut other = back(agent, a, &scenario.held, None);
         other.summary.form += 1;
         assert_eq!(say(agent, other).await.unwrap(), Reregistered::Unknown);
-        let mut other = back(agent, a, &story.held, None);
+        let mut other = back(agent, a, &scenario.held, None);
         let another = DigestKey::new([9; 16]);
-        other.summary = Printer::new(another).summary(&story.held);
+        other.summary = Fingerprinter::new(another).summary(&scenario.held);
         assert!(is_registered(&say(agent, other).await.unwrap()));
     });
 }
 
 /// Issue: a change of 1 task of 1,000 costs bytes in proportion.
 #[test]
-fn one_changed_task_of_a_thousand_costs_a_fraction_of_all_on_the_wire() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 1000).await;
-        let (agent, a) = (&story.agent, &story.a);
+fn small_change_costs_a_fraction_of_a_full_report() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 1000).await;
+        let (agent, a) = (&scenario.agent, &scenario.a);
         let bytes = |message: &ReregisterAgent| runtime::codec::encode(message).unwrap().len();
         let answered = |answer: &Reregistered| runtime::codec::encode(answer).unwrap().len();
-        let equal = bytes(&back(agent, a, &story.held, None));
-        let all = runtime::codec::encode(&story.held).unwrap().len();
+        let equal = bytes(&back(agent, a, &scenario.held, None));
+        let all = runtime::codec::encode(&scenario.held).unwrap().len();
         let mut cost = Vec::new();
         for changed in [1, 10, 100] {
-            for task in story.held.tasks.iter_mut().step_by(1000 / changed) {
+            for task in scenario.held.tasks.iter_mut().step_by(1000 / changed) {
                 task.state = match task.state {
                     TaskState::Running => TaskState::Killing,
                     _ => TaskState::Running,
                 };
             }
-            let first = back(agent, a, &story.held, None);
+            let first = back(agent, a, &scenario.held, None);
             let differs = say(agent, first.clone()).await.unwrap();
             let sent = bytes(&first) + answered(&differs);
-            let second = back(agent, a, &story.held, Some(&sums(differs)));
+            let second = back(agent, a, &scenario.held, Some(&sums(differs)));
             let sent = sent + bytes(&second);
             let registered = say(agent, second).await.unwrap();
             assert!(is_registered(&registered));
@@ -501,12 +510,12 @@ fn one_changed_task_of_a_thousand_costs_a_fraction_of_all_on_the_wire() {
 
 /// A summary is the same small thing for any agent.
 #[test]
-fn the_books_sum_up_what_their_agent_does() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 100).await;
-        let books = story.world.books().await;
-        let on = books.tasks.on_agent(&story.a).unwrap();
-        let own: Summary = Printer::new(key()).summary(&story.held);
+fn state_and_agent_compute_equal_sums() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 100).await;
+        let state = scenario.world.state().await;
+        let on = state.tasks.on_agent(&scenario.a).unwrap();
+        let own: DigestSummary = Fingerprinter::new(key()).summary(&scenario.held);
         assert_eq!(on.digest().summary(key()), own);
         let buckets = on.digest().buckets().len();
         assert!(buckets >= 16, "{buckets} buckets");

@@ -1,25 +1,26 @@
-//! What a framework said to a master that failed, as the next one takes it: the real driver and two masters, one after the other.
+//! Calls to a failed master, as the next one handles them: the real driver and two successive
+//! masters.
 
 use protocol::message::operator::MarkAgentGone;
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 
 use super::*;
 
-/// A scheduler that launches on each offer what it was given, and writes down what becomes of it.
+/// A scheduler that launches its tasks on each offer, and records their states.
 struct Launcher {
     log: Log,
     tasks: Vec<TaskInfo>,
 }
 
 impl Scheduler for Launcher {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for offer in offers {
             self.log.push(format!("offer {}", short(&offer.id)));
             driver.launch(vec![offer.id], std::mem::take(&mut self.tasks));
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         let reason = status.reason.map_or("", |reason| reason.name());
         let line = format!("{} {} {reason}", status.task_id, status.state);
         self.log.push(line.trim_end().to_owned());
@@ -42,8 +43,8 @@ fn drive(network: &Network, tasks: Vec<TaskInfo>) -> (DriverRef, Log) {
 impl World {
     /// The only framework there is.
     async fn only_framework(&self) -> FrameworkId {
-        let books = self.books().await;
-        let only = books.frameworks.iter().next().expect("a framework");
+        let state = self.state().await;
+        let only = state.frameworks.iter().next().expect("a framework");
         only.id.clone()
     }
 
@@ -52,16 +53,16 @@ impl World {
         self.next_after(None).await
     }
 
-    /// The same, which knows these books of the one before by its mirror.
-    pub(super) async fn next_after(&self, before: Option<Arc<Books>>) -> World {
+    /// The same with a mirror of the previous master's state.
+    pub(super) async fn next_after(&self, before: Option<Arc<MasterState>>) -> World {
         self.network.leave("master");
         self.pass(1).await;
-        let node = runtime::rehearsal::node("master").seed(8);
+        let node = runtime::testing::node("master").seed(8);
         let node = node.role(Role::Master);
         let node = node.accepts(&[Role::Agent, Role::Framework]).build();
         self.network.join(&node, "master");
-        let (network, whims) = (self.network.clone(), self.whims.clone());
-        World::after(network, node, Config::default(), 0, whims, before).await
+        let (network, faults) = (self.network.clone(), self.faults.clone());
+        World::after(network, node, Config::default(), 0, faults, before).await
     }
 }
 
@@ -73,8 +74,8 @@ async fn come_back(agent: &mut Member, id: &AgentId, tasks: Vec<RunningTask>) {
 
 /// S132, W17.
 #[test]
-fn a_kill_said_without_a_master_reaches_the_next_one_and_kills_once_though_the_agent_comes_last() {
-    rehearse_network(|network| async move {
+fn kill_without_a_master_is_applied_once_by_the_next() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (mut agent, a) = first.agent("agent-1").await;
         let (driver, log) = drive(&network, vec![task("t", &a, "cpus:1")]);
@@ -84,7 +85,7 @@ fn a_kill_said_without_a_master_reaches_the_next_one_and_kills_once_though_the_a
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
         first.settle().await;
         assert_eq!(log.take(), ["offer O0", "t TASK_RUNNING"]);
-        agent.heard();
+        agent.received();
 
         first.network.leave("master");
         first.pass(1).await;
@@ -92,22 +93,22 @@ fn a_kill_said_without_a_master_reaches_the_next_one_and_kills_once_though_the_a
         driver.kill(t.clone(), None).unwrap();
         let second = first.next().await;
         second.pass(20).await;
-        let books = second.books().await;
-        assert_eq!(books.counters.get("master/messages_kill_task"), 1);
+        let state = second.state().await;
+        assert_eq!(state.counters.get("master/messages_kill_task"), 1);
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         come_back(&mut agent, &a, tasks).await;
         second.settle().await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         second.pass(3600).await;
-        let heard = agent.heard();
+        let heard = agent.received();
         assert!(!heard.iter().any(|line| line == "kill t"), "{heard:?}");
     });
 }
 
-/// S132: a new master answers for whom nobody brings, once all agents have had their time.
+/// S132: a new master answers for unreported tasks once all agents have had their time.
 #[test]
-fn an_early_kill_of_a_task_that_no_agent_brings_is_answered_when_none_is_awaited_any_more() {
-    rehearse_network(|network| async move {
+fn early_kill_of_an_unreported_task_is_answered() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (mut agent, a) = first.agent("agent-1").await;
         let (mut silent, _) = first.agent("agent-2").await;
@@ -136,18 +137,19 @@ fn an_early_kill_of_a_task_that_no_agent_brings_is_answered_when_none_is_awaited
         });
         come_back(&mut agent, &a, vec![]).await;
         second.settle().await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         second.pass(600).await;
-        let heard = scheduler.heard();
+        let heard = scheduler.received();
         let answer = "nobody TASK_LOST REASON_RECONCILIATION".to_owned();
         assert!(heard.contains(&answer), "{heard:?}");
     });
 }
 
-/// S132: an accept that was on its way to a master that died launches nothing at the next, and its tasks are lost, once.
+/// S132: an accept that was on its way to a master that died launches nothing at the next, and its
+/// tasks are lost, once.
 #[test]
-fn an_accept_that_the_first_master_never_heard_is_lost_at_the_second() {
-    rehearse_network(|network| async move {
+fn unreceived_accept_is_lost_at_the_next_master() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (mut agent, a) = first.agent("agent-1").await;
         let (driver, log) = drive(&network, vec![]);
@@ -159,18 +161,17 @@ fn an_accept_that_the_first_master_never_heard_is_lost_at_the_second() {
             .unwrap();
         let second = first.next().await;
         come_back(&mut agent, &a, vec![]).await;
-        agent.heard();
+        agent.received();
         second.pass(60).await;
         assert_eq!(log.take(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
-        assert_eq!(agent.heard(), Vec::<String>::new());
+        assert_eq!(agent.received(), Vec::<String>::new());
     });
 }
 
-/// S132: an accept may have been carried out by the master that died before it could say so.
+/// S132: the failed master may have carried out an accept without an answer.
 #[test]
-fn an_accept_of_an_earlier_masters_offer_is_not_carried_out_and_a_task_that_runs_is_not_called_lost()
- {
-    rehearse_network(|network| async move {
+fn old_offers_accept_is_rejected_but_running_task_kept() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (mut agent, a) = first.agent("agent-1").await;
         let hour = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
@@ -188,51 +189,51 @@ fn an_accept_of_an_earlier_masters_offer_is_not_carried_out_and_a_task_that_runs
             .await
             .unwrap();
         subscribe(&scheduler, info).await.unwrap();
-        scheduler.heard();
+        scheduler.received();
         scheduler.tell(again.clone());
         second.settle().await;
         let nothing = Vec::<String>::new();
-        assert_eq!(scheduler.heard(), nothing, "the agent may bring them");
+        assert_eq!(scheduler.received(), nothing, "the agent may bring them");
 
         let tasks = vec![running(&f, task("runs", &a, "cpus:1"), TaskState::Running)];
         come_back(&mut agent, &a, tasks).await;
-        agent.heard();
+        agent.received();
         scheduler.tell(again);
         second.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [
                 "runs TASK_RUNNING REASON_RECONCILIATION",
                 "never TASK_LOST REASON_INVALID_OFFERS"
             ]
         );
-        assert_eq!(agent.heard(), nothing, "nothing is launched");
+        assert_eq!(agent.received(), nothing, "nothing is launched");
 
-        // What was on an agent that is gone for good was told so, and is told no other end.
+        // Tasks on a gone agent were reported as such, and get no other end.
         let gone = MarkAgentGone {
             agent_id: a.clone(),
         };
         second.master.ask(gone, PATIENCE).await.unwrap().unwrap();
         second.settle().await;
-        scheduler.heard();
+        scheduler.received();
         let again = accept(&f, &[&offer], vec![task("earlier", &a, "cpus:1")]);
         scheduler.tell(again);
         second.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["earlier TASK_LOST REASON_RECONCILIATION"]
         );
     });
 }
 
-/// S132: whoever is not subscribed is told to come again, so that its calls wait instead of being ignored.
+/// S132: a driver that is not subscribed must repeat its calls, so that they are not ignored.
 #[test]
-fn numbered_calls_of_who_speaks_for_no_framework_wait_until_it_does() {
+fn numbered_calls_wait_for_the_subscription() {
     use runtime::delivery::Bounds;
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
-        let courier = scheduler.node.courier(Bounds::default()).unwrap();
+        let courier = scheduler.node.reliable_sender(Bounds::default()).unwrap();
         courier.retarget(&scheduler.master);
         let revive = ReviveOffers {
             framework_id: FrameworkId::new("nobody").unwrap(),
@@ -241,7 +242,7 @@ fn numbered_calls_of_who_speaks_for_no_framework_wait_until_it_does() {
         courier.send(revive).unwrap();
         world.pass(30).await;
         assert_eq!(courier.waiting(), 1);
-        let counted = world.books().await.counters.get("master/dropped_messages");
+        let counted = world.state().await.counters.get("master/dropped_messages");
         assert_eq!(counted, 0);
     });
 }

@@ -38,8 +38,8 @@ impl World {
     }
 
     async fn orders(&self, agent: &AgentId) -> AgentOrders {
-        let books = self.books().await;
-        books.agents.get(agent).unwrap().orders
+        let state = self.state().await;
+        state.agents.get(agent).unwrap().orders
     }
 }
 
@@ -54,25 +54,25 @@ async fn one_task(network: Network) -> (World, (Member, AgentId), (Member, Frame
     agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
     world.settle().await;
     world.allocator();
-    agent.heard();
-    scheduler.heard();
+    agent.received();
+    scheduler.received();
     (world, (agent, a), (scheduler, f))
 }
 
 #[test]
-fn nothing_of_a_deactivated_agent_is_offered_until_it_is_reactivated_whoever_comes_back() {
-    rehearse_network(|network| async move {
+fn deactivated_agent_is_not_offered_until_reactivated() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.heard();
+        scheduler.received();
         let agent_id = a.clone();
         world.order(DeactivateAgent { agent_id }).await.unwrap();
-        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(scheduler.received(), ["rescind O1"]);
         assert_eq!(
             world.allocator(),
             ["recovered 0000 cpus:1", "agent S0 active false"]
         );
-        assert_eq!(agent.heard(), [""; 0], "what runs there goes on");
+        assert_eq!(agent.received(), [""; 0], "what runs there goes on");
         world.grant(vec![grant(&f, &a, "cpus:1")]).await;
         assert_eq!(
             world.allocator(),
@@ -87,18 +87,18 @@ fn nothing_of_a_deactivated_agent_is_offered_until_it_is_reactivated_whoever_com
         assert_eq!(told.last().unwrap(), "agent S0 active false", "{told:?}");
         world.reactivate(&a).await.unwrap();
         assert_eq!(world.allocator(), ["agent S0 active true"]);
-        assert!(world.whims.state().orders.is_empty());
+        assert!(world.faults.state().orders.is_empty());
         world.reactivate(&a).await.unwrap();
         assert_eq!(world.allocator(), [""; 0]);
     });
 }
 
 #[test]
-fn nothing_of_a_suspended_agent_is_offered_until_it_resumes() {
-    rehearse_network(|network| async move {
+fn suspended_agent_is_not_offered_until_it_resumes() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.heard();
+        scheduler.received();
         let suspend = || AgentSuspended {
             agent_id: a.clone(),
             reason: "the disk is full".to_owned(),
@@ -108,16 +108,16 @@ fn nothing_of_a_suspended_agent_is_offered_until_it_resumes() {
         };
         agent.tell(suspend());
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(scheduler.received(), ["rescind O1"]);
         let inactive = ["recovered 0000 cpus:1", "agent S0 active false"];
         assert_eq!(world.allocator(), inactive);
-        let shown = world.books().await;
+        let shown = world.state().await;
         assert!(shown.agents.get(&a).unwrap().orders.deactivated);
         // Its tasks go on, and it stays connected.
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
         world.settle().await;
-        assert_eq!(scheduler.heard().len(), 1);
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(scheduler.received().len(), 1);
+        assert_eq!(agent.received(), [""; 0]);
         world.allocator();
         // Operators' orders are apart from it.
         world.reactivate(&a).await.unwrap();
@@ -134,7 +134,7 @@ fn nothing_of_a_suspended_agent_is_offered_until_it_resumes() {
         agent.tell(resume());
         world.settle().await;
         assert_eq!(world.allocator(), ["agent S0 active true"]);
-        // One that registers again reports anew.
+        // An agent that registers again reports again.
         agent.tell(suspend());
         world.settle().await;
         world.allocator();
@@ -148,11 +148,11 @@ fn nothing_of_a_suspended_agent_is_offered_until_it_resumes() {
 }
 
 #[test]
-fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reactivated() {
-    rehearse_network(|network| async move {
+fn agent_is_drained_after_its_last_acknowledgement() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         world.drain(&a, false).await.unwrap();
-        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        assert_eq!(agent.received(), ["drain within Some(7s)"]);
         assert_eq!(world.allocator(), ["agent S0 active false"]);
         let refused = world.reactivate(&a).await.unwrap_err();
         assert!(
@@ -164,7 +164,11 @@ fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reacti
             .await
             .unwrap();
         world.settle().await;
-        assert_eq!(agent.heard(), ["drain within Some(7s)"], "it is told again");
+        assert_eq!(
+            agent.received(),
+            ["drain within Some(7s)"],
+            "it is told again"
+        );
 
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(killed.clone());
@@ -174,11 +178,14 @@ fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reacti
             !drained(world.orders(&a).await),
             "its end is not acknowledged"
         );
-        assert_eq!(scheduler.heard(), ["t TASK_KILLED REASON_SLAVE_DRAINING"]);
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_KILLED REASON_SLAVE_DRAINING"]
+        );
         scheduler.tell(acknowledgement(&f, &killed));
         world.pass(1).await;
         assert!(drained(world.orders(&a).await));
-        let recorded = world.whims.state().orders[&a];
+        let recorded = world.faults.state().orders[&a];
         assert!(recorded.deactivated && drained(recorded));
         world.allocator();
         world.reactivate(&a).await.unwrap();
@@ -189,8 +196,8 @@ fn an_agent_is_drained_when_its_last_task_is_acknowledged_and_can_then_be_reacti
 
 /// W30.
 #[test]
-fn a_drain_is_cancelled_until_the_agent_is_drained_and_what_was_not_told_to_end_goes_on() {
-    rehearse_network(|network| async move {
+fn drain_can_be_cancelled_until_it_is_complete() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         let cancel = || CancelDrain {
             agent_id: a.clone(),
@@ -204,30 +211,30 @@ fn a_drain_is_cancelled_until_the_agent_is_drained_and_what_was_not_told_to_end_
         world.drain(&a, true).await.unwrap();
         world.order(cancel()).await.unwrap();
         assert_eq!(world.orders(&a).await, AgentOrders::default());
-        assert!(world.whims.state().orders.is_empty());
+        assert!(world.faults.state().orders.is_empty());
         world.network.heal("host-1", "master");
         agent.node.connect("master").await.unwrap();
         world.allocator();
-        agent.heard();
-        scheduler.heard();
+        agent.received();
+        scheduler.received();
         let running = running(&f, task("t", &a, "cpus:1"), TaskState::Running);
         register(&agent, Some(a.clone()), vec![running])
             .await
             .unwrap();
         world.pass(5).await;
-        let told = agent.heard();
+        let told = agent.received();
         assert!(!told.iter().any(|line| line.contains("drain")), "{told:?}");
         let told = world.allocator();
         let inactive = "agent S0 active false".to_owned();
         assert!(!told.contains(&inactive), "{told:?}");
-        let books = world.books().await;
-        assert!(books.agents.get(&a).is_some_and(|agent| agent.is_active()));
-        assert_eq!(books.tasks.on_agent(&a).unwrap().tasks().count(), 1);
+        let state = world.state().await;
+        assert!(state.agents.get(&a).is_some_and(|agent| agent.is_active()));
+        assert_eq!(state.tasks.on_agent(&a).unwrap().tasks().count(), 1);
 
-        // A task that was told to end does, and the agent stays.
+        // A task that was ordered to end does, and the agent stays.
         world.drain(&a, true).await.unwrap();
         world.order(cancel()).await.unwrap();
-        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        assert_eq!(agent.received(), ["drain within Some(7s)"]);
         let told = ["agent S0 active false", "agent S0 active true"];
         assert_eq!(world.allocator(), told);
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
@@ -235,58 +242,61 @@ fn a_drain_is_cancelled_until_the_agent_is_drained_and_what_was_not_told_to_end_
         world.settle().await;
         scheduler.tell(acknowledgement(&f, &killed));
         world.pass(5).await;
-        assert!(world.whims.state().gone.is_empty());
+        assert!(world.faults.state().gone.is_empty());
         assert_eq!(world.orders(&a).await, AgentOrders::default());
     });
 }
 
 /// As in Mesos; a framework that is not partition-aware goes on hearing `TASK_KILLED`.
 #[test]
-fn a_task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
-    rehearse_network(|network| async move {
+fn task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         world.drain(&a, true).await.unwrap();
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(killed.clone());
-        // Sent again, as long as it is not acknowledged.
+        // Sent again until acknowledged.
         agent.tell(killed.clone());
         world.settle().await;
         let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_DRAINING";
-        assert_eq!(scheduler.heard(), [gone, gone]);
+        assert_eq!(scheduler.received(), [gone, gone]);
         scheduler.tell(acknowledgement(&f, &killed));
         world.pass(2).await;
-        assert!(world.whims.state().gone.contains_key(&a));
+        assert!(world.faults.state().gone.contains_key(&a));
     });
 }
 
 #[test]
-fn an_agent_that_was_to_be_gone_when_it_is_drained_is() {
-    rehearse_network(|network| async move {
+fn drained_agent_is_marked_gone_if_ordered() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         world.drain(&a, true).await.unwrap();
         world.pass(1).await;
-        let heard = agent.heard();
+        let heard = agent.received();
         let last = "shut down: an operator has declared the agent gone";
         assert_eq!(heard.last().unwrap(), last);
-        let state = world.whims.state();
+        let state = world.faults.state();
         assert!(state.gone.contains_key(&a) && state.orders.is_empty() && state.agents.is_empty());
         let refused = register(&agent, Some(a.clone()), vec![]).await.unwrap_err();
-        assert!(refused.to_string().contains("gone for good"), "{refused}");
+        assert!(refused.to_string().contains("marked as gone"), "{refused}");
         assert_eq!(world.gone(&a).await, Ok(()), "it is, once more");
         let refused = world.drain(&a, false).await.unwrap_err();
-        assert!(refused.to_string().contains("not gone"), "{refused}");
+        assert!(
+            refused.to_string().contains("not marked as gone"),
+            "{refused}"
+        );
     });
 }
 
 #[test]
-fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
-    rehearse_network(|network| async move {
+fn tasks_of_a_gone_agent_end_including_unreachable_ones() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = one_task(network).await;
         world.gone(&a).await.unwrap();
         let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
-        assert_eq!(scheduler.heard(), [gone, "lost S0"]);
-        assert_eq!(agent.heard().len(), 1, "it is told to stop");
+        assert_eq!(scheduler.received(), [gone, "lost S0"]);
+        assert_eq!(agent.received().len(), 1, "it is told to stop");
         let asked = ReconcileTasks {
             framework_id: f.clone(),
             tasks: vec![(TaskId::new("never").unwrap(), Some(a))],
@@ -294,14 +304,14 @@ fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
         scheduler.tell(asked);
         world.settle().await;
         let answer = "never TASK_GONE_BY_OPERATOR REASON_RECONCILIATION";
-        assert_eq!(scheduler.heard(), [answer]);
+        assert_eq!(scheduler.received(), [answer]);
 
         let (other, b) = world.agent("host-2").await;
         let offer = world.offer(&scheduler, &f, &b, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("u", &b, "cpus:1")]));
         other.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
-        let heard = scheduler.heard();
+        let heard = scheduler.received();
         assert!(
             heard.iter().any(|line| line.contains("UNREACHABLE")),
             "{heard:?}"
@@ -309,7 +319,7 @@ fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
         world.gone(&b).await.unwrap();
         let gone = "u TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [gone],
             "and nobody hears twice that it is lost"
         );
@@ -324,33 +334,33 @@ fn tasks_of_an_agent_that_is_gone_end_so_also_those_that_were_out_of_reach() {
 
 /// Of too many that are gone both forget the one that is gone for longest.
 #[test]
-fn books_and_registry_say_the_same_time_of_an_agent_that_is_gone_however_long_that_took() {
-    rehearse_network(|network| async move {
+fn state_and_registry_agree_on_the_time_of_gone() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("host-1").await;
         let reason = "no majority".to_owned();
-        world.whims.refuse(RegistryError::NotNow { reason });
-        world.whims.delay(Duration::from_secs(1));
-        let (asked, begun) = (world.whims.asked().len(), world.node.clock().wall());
+        world.faults.refuse(RegistryError::NotNow { reason });
+        world.faults.delay(Duration::from_secs(1));
+        let (asked, begun) = (world.faults.asked().len(), world.node.clock().wall());
         world.gone(&a).await.unwrap();
         assert!(world.node.clock().wall() > begun);
-        let since = world.books().await.agents.gone_since(&a);
+        let since = world.state().await.agents.gone_since(&a);
         assert_eq!(since, Some(begun));
-        assert_eq!(world.whims.state().gone.get(&a).copied(), since);
+        assert_eq!(world.faults.state().gone.get(&a).copied(), since);
         let gone = RegistryOperation::MarkAgentGone {
             agent_id: a,
             since: begun,
         };
-        assert_eq!(world.whims.asked()[asked..], [gone.clone(), gone]);
+        assert_eq!(world.faults.asked()[asked..], [gone.clone(), gone]);
     });
 }
 
-/// Two orders may both have been judged well before the first one is recorded.
+/// Both orders may have been valid before the first was recorded.
 #[test]
-fn an_agent_is_not_reactivated_by_who_asked_while_its_drain_was_being_recorded() {
-    rehearse_network(|network| async move {
+fn early_reactivation_does_not_apply_to_a_pending_drain() {
+    simulate_network(|network| async move {
         let (world, (agent, a), _) = one_task(network).await;
-        world.whims.delay(Duration::from_secs(1));
+        world.faults.delay(Duration::from_secs(1));
         let drain = DrainAgent {
             agent_id: a.clone(),
             max_grace_period: Some(Duration::from_secs(7)),
@@ -365,19 +375,19 @@ fn an_agent_is_not_reactivated_by_who_asked_while_its_drain_was_being_recorded()
         let refused = reactivated.unwrap().unwrap_err();
         let words = "not being drained";
         assert!(refused.to_string().contains(words), "{refused}");
-        assert_eq!(agent.heard(), ["drain within Some(7s)"]);
+        assert_eq!(agent.received(), ["drain within Some(7s)"]);
         assert_eq!(world.allocator(), ["agent S0 active false"]);
         let orders = world.orders(&a).await;
         assert!(orders.drain.is_some_and(|drain| !drain.drained));
-        assert_eq!(world.whims.state().orders, [(a, orders)].into());
+        assert_eq!(world.faults.state().orders, [(a, orders)].into());
     });
 }
 
 #[test]
-fn who_drains_an_agent_that_leaves_meanwhile_is_told_so_and_nothing_is_waited_for() {
-    rehearse_network(|network| async move {
+fn drain_of_a_leaving_agent_is_refused() {
+    simulate_network(|network| async move {
         let (world, (agent, a), _) = one_task(network).await;
-        world.whims.delay(Duration::from_secs(1));
+        world.faults.delay(Duration::from_secs(1));
         agent.tell(UnregisterAgent {
             agent_id: a.clone(),
         });
@@ -385,37 +395,37 @@ fn who_drains_an_agent_that_leaves_meanwhile_is_told_so_and_nothing_is_waited_fo
         let refused = world.drain(&a, false).await.unwrap_err();
         let words = "expected one that is part of the cluster";
         assert!(refused.to_string().contains(words), "{refused}");
-        let books = world.books().await;
-        assert_eq!(books.agents.standing(&a), crate::agents::Standing::Unknown);
-        assert_eq!(books.agents.orders(&a), None);
-        assert_eq!(books.agents.draining().count(), 0);
-        assert!(world.whims.state().orders.is_empty());
+        let state = world.state().await;
+        assert_eq!(state.agents.standing(&a), crate::agents::Standing::Unknown);
+        assert_eq!(state.agents.orders(&a), None);
+        assert_eq!(state.agents.draining().count(), 0);
+        assert!(world.faults.state().orders.is_empty());
     });
 }
 
 #[test]
-fn an_agent_that_is_declared_gone_again_is_recorded_once_though_nobody_waits_for_the_first() {
-    rehearse_network(|network| async move {
+fn repeated_mark_gone_is_recorded_once() {
+    simulate_network(|network| async move {
         let (world, (_agent, a), (scheduler, _)) = one_task(network).await;
         let mark = || MarkAgentGone {
             agent_id: a.clone(),
         };
-        world.whims.delay(Duration::from_secs(10));
+        world.faults.delay(Duration::from_secs(10));
         let first = world.master.ask(mark(), Duration::from_secs(1)).await;
         assert!(first.is_err(), "nobody waits any more");
         let again = world.master.ask(mark(), Duration::from_secs(60));
         assert_eq!(again.await, Ok(Ok(())));
         world.pass(60).await;
-        let asked = world.whims.asked();
+        let asked = world.faults.asked();
         let marks = asked
             .iter()
             .filter(|one| matches!(one, RegistryOperation::MarkAgentGone { .. }));
         assert_eq!(marks.count(), 1);
         assert_eq!(
-            scheduler.heard().len(),
+            scheduler.received().len(),
             2,
             "its task has ended, and it is lost"
         );
-        assert!(world.books().await.agents.is_gone(&a));
+        assert!(world.state().await.agents.is_gone(&a));
     });
 }

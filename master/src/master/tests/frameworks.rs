@@ -19,15 +19,15 @@ async fn story(
     world.settle().await;
     world.offer(&scheduler, &f, &a, "cpus:2").await;
     world.allocator();
-    agent.heard();
-    scheduler.heard();
+    agent.received();
+    scheduler.received();
     (world, (agent, a), (scheduler, f))
 }
 
 /// SPEC 2.2, Failover.
 #[test]
-fn a_framework_that_comes_back_within_its_failover_timeout_keeps_its_tasks() {
-    rehearse_network(|network| async move {
+fn framework_back_before_failover_timeout_keeps_its_tasks() {
+    simulate_network(|network| async move {
         let (world, (agent, _), (_, f)) = story(network, 60).await;
         world.network.leave("web");
         world.settle().await;
@@ -36,7 +36,7 @@ fn a_framework_that_comes_back_within_its_failover_timeout_keeps_its_tasks() {
             ["framework 0000 active false", "recovered 0000 cpus:2"]
         );
         assert!(
-            world.whims.state().frameworks[&f].deadline.is_some(),
+            world.faults.state().frameworks[&f].deadline.is_some(),
             "the deadline is recorded"
         );
         world.pass(59).await;
@@ -45,34 +45,38 @@ fn a_framework_that_comes_back_within_its_failover_timeout_keeps_its_tasks() {
         info.id = Some(f.clone());
         info.failover_timeout = Duration::from_secs(60);
         assert_eq!(subscribe(&again, info).await.unwrap().framework_id, f);
-        assert_eq!(world.whims.state().frameworks[&f].deadline, None);
+        assert_eq!(world.faults.state().frameworks[&f].deadline, None);
         world.pass(3600).await;
-        assert_eq!(agent.heard(), ["framework web"], "the task was left alone");
+        assert_eq!(
+            agent.received(),
+            ["framework web"],
+            "the task was left alone"
+        );
         again.tell(ReconcileTasks {
             framework_id: f.clone(),
             tasks: vec![],
         });
         world.settle().await;
-        assert_eq!(again.heard(), ["t TASK_STAGING REASON_RECONCILIATION"]);
+        assert_eq!(again.received(), ["t TASK_STAGING REASON_RECONCILIATION"]);
     });
 }
 
 #[test]
 fn a_framework_that_stays_away_longer_is_over() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let (world, (agent, _), (_, f)) = story(network, 60).await;
         world.network.leave("web");
         world.pass(59).await;
-        assert_eq!(agent.heard(), Vec::<String>::new());
+        assert_eq!(agent.received(), Vec::<String>::new());
         world.allocator();
         world.pass(1).await;
-        assert_eq!(agent.heard(), ["shut down 0000"]);
+        assert_eq!(agent.received(), ["shut down 0000"]);
         assert_eq!(
             world.allocator(),
             ["recovered 0000 cpus:1", "no framework 0000"]
         );
-        let books = world.books().await;
-        let completed = books.frameworks.completed().next().unwrap();
+        let state = world.state().await;
+        let completed = state.frameworks.completed().next().unwrap();
         let killed = completed.tasks.completed().next().unwrap();
         let last = killed.statuses.last().unwrap();
         assert_eq!(
@@ -92,17 +96,17 @@ fn a_framework_that_stays_away_longer_is_over() {
 }
 
 #[test]
-fn a_framework_without_a_failover_timeout_ends_with_its_scheduler() {
-    rehearse_network(|network| async move {
+fn framework_without_failover_timeout_ends_with_its_scheduler() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (_, f)) = story(network, 0).await;
         world.network.leave("web");
         world.settle().await;
-        assert_eq!(agent.heard(), ["shut down 0000"]);
+        assert_eq!(agent.received(), ["shut down 0000"]);
         let ended = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(ended);
         world.settle().await;
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             ["acknowledge t"],
             "the master acknowledges in its stead"
         );
@@ -111,15 +115,15 @@ fn a_framework_without_a_failover_timeout_ends_with_its_scheduler() {
 
 /// SPEC 3.13, Scheduler failover: newest wins.
 #[test]
-fn a_new_scheduler_replaces_the_old_one_which_is_told_to_stop() {
-    rehearse_network(|network| async move {
+fn new_scheduler_replaces_the_old_one() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (old, f)) = story(network, 0).await;
         let new = world.member("web-2", "scheduler", Role::Framework).await;
         let mut info = FrameworkInfo::new("nobody", "web");
         info.id = Some(f.clone());
         subscribe(&new, info.clone()).await.unwrap();
         world.settle().await;
-        assert_eq!(old.heard(), ["failed Framework failed over"]);
+        assert_eq!(old.received(), ["failed Framework failed over"]);
         old.tell(KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
@@ -132,13 +136,13 @@ fn a_new_scheduler_replaces_the_old_one_which_is_told_to_stop() {
         world.network.leave("web");
         world.settle().await;
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             ["framework web"],
             "the old one speaks for nobody, and its end means nothing"
         );
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
         world.settle().await;
-        assert_eq!(new.heard(), ["t TASK_RUNNING"]);
+        assert_eq!(new.received(), ["t TASK_RUNNING"]);
         info.principal = Some("somebody else".to_owned());
         let refused = subscribe(&new, info).await.unwrap_err();
         assert!(
@@ -149,26 +153,26 @@ fn a_new_scheduler_replaces_the_old_one_which_is_told_to_stop() {
 }
 
 #[test]
-fn a_torn_down_framework_gets_one_error_and_is_refused_ever_after() {
-    rehearse_network(|network| async move {
+fn torn_down_framework_is_refused_for_ever() {
+    simulate_network(|network| async move {
         let (world, (agent, _), (scheduler, f)) = story(network, 3600).await;
         scheduler.tell(TearDown {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["failed Framework has been removed"]);
-        assert_eq!(agent.heard(), ["shut down 0000"]);
-        assert!(world.whims.state().removed_frameworks.contains(&f));
+        assert_eq!(scheduler.received(), ["failed Framework has been removed"]);
+        assert_eq!(agent.received(), ["shut down 0000"]);
+        assert!(world.faults.state().removed_frameworks.contains(&f));
         world.network.leave("web");
         world.pass(4000).await;
-        assert_eq!(world.books().await.frameworks.completed().count(), 1);
+        assert_eq!(world.state().await.frameworks.completed().count(), 1);
     });
 }
 
 /// SPEC 2.2, RECONCILE.
 #[test]
-fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
-    rehearse_network(|network| async move {
+fn tasks_are_reconciled_by_task_and_agent_knowledge() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (silent, b) = world.agent("agent-2").await;
@@ -181,8 +185,8 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
         world.settle().await;
         agent.tell(update(&agent.node, &f, &a, "known", TaskState::Running));
         world.settle().await;
-        scheduler.heard();
-        plain.heard();
+        scheduler.received();
+        plain.received();
         scheduler.statuses();
 
         let unknown = AgentId::new("nobody").unwrap();
@@ -214,7 +218,7 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
                 .collect()
         };
         assert_eq!(
-            states(scheduler.heard()),
+            states(scheduler.received()),
             [
                 "known TASK_RUNNING",
                 "on-registered TASK_GONE",
@@ -225,7 +229,7 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
             ]
         );
         assert!(
-            states(plain.heard())
+            states(plain.received())
                 .iter()
                 .all(|line| line.ends_with("TASK_LOST"))
         );
@@ -240,8 +244,8 @@ fn each_task_is_reconciled_by_what_is_known_of_it_and_of_its_agent() {
 
 /// S77 and SPEC 3.8, `--roles`.
 #[test]
-fn a_framework_in_a_role_that_is_not_served_is_refused_by_name() {
-    rehearse_network(|network| async move {
+fn unserved_role_is_refused_by_name() {
+    simulate_network(|network| async move {
         let roles = Some(Config::parse_roles("dev,qa").unwrap());
         let world = World::new(
             network,
@@ -280,8 +284,8 @@ fn a_framework_in_a_role_that_is_not_served_is_refused_by_name() {
 }
 
 #[test]
-fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
-    rehearse_network(|network| async move {
+fn suppress_and_revive_apply_to_own_roles() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         world.allocator();
@@ -300,15 +304,16 @@ fn suppress_and_revive_reach_the_allocator_for_roles_the_framework_has() {
         world.settle().await;
         let both = ["suppressed 0000", "revived 0000"];
         assert_eq!(world.allocator(), [both, both, both].concat());
-        let books = world.books().await;
-        assert_eq!(books.counters.get("master/dropped_messages"), 4);
+        let state = world.state().await;
+        assert_eq!(state.counters.get("master/dropped_messages"), 4);
     });
 }
 
-/// SPEC 2.2, UPDATE_FRAMEWORK: all but user, principal and checkpoint; offers of roles that were left are rescinded, others stay.
+/// SPEC 2.2, UPDATE_FRAMEWORK: all but user, principal and checkpoint; offers of roles that were
+/// left are rescinded, others stay.
 #[test]
-fn a_framework_becomes_something_else_without_subscribing_anew() {
-    rehearse_network(|network| async move {
+fn framework_changes_without_a_new_subscription() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_, a) = world.agent("agent-1").await;
         let multi = |info: &mut FrameworkInfo| {
@@ -322,7 +327,7 @@ fn a_framework_becomes_something_else_without_subscribing_anew() {
             ..grant(&f, &a, text)
         });
         world.grant(grants.to_vec()).await;
-        scheduler.heard();
+        scheduler.received();
         world.allocator();
         let update = |change: &dyn Fn(&mut UpdateFramework)| {
             let mut framework = FrameworkInfo::new("nobody", "web");
@@ -366,16 +371,16 @@ fn a_framework_becomes_something_else_without_subscribing_anew() {
             world.allocator(),
             ["recovered 0000 cpus:1", "framework 0000 active true"]
         );
-        assert_eq!(scheduler.heard().len(), 1, "one offer was rescinded");
-        let recorded = world.whims.state().frameworks[&f].info.clone();
+        assert_eq!(scheduler.received().len(), 1, "one offer was rescinded");
+        let recorded = world.faults.state().frameworks[&f].info.clone();
         assert_eq!((recorded.name.as_str(), recorded.roles.len()), ("net", 1));
     });
 }
 
-/// SPEC 3.2: agents go by what a framework is, not by what it was when it last launched something.
+/// SPEC 3.2: agents use a framework's current description, not the one of its last launch.
 #[test]
-fn agents_with_something_of_a_framework_are_told_what_it_has_become() {
-    rehearse_network(|network| async move {
+fn agents_are_sent_changed_framework_descriptions() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = story(network, 60).await;
         let (idle, _) = world.agent("agent-2").await;
         let named = |name: &str| FrameworkInfo {
@@ -395,11 +400,11 @@ fn agents_with_something_of_a_framework_are_told_what_it_has_become() {
         };
         let nothing = Vec::<String>::new();
         becomes("web").await;
-        assert_eq!(agent.heard(), nothing, "it is that already");
+        assert_eq!(agent.received(), nothing, "it is that already");
         becomes("new").await;
-        assert_eq!(agent.heard(), ["framework new"]);
-        assert_eq!(idle.heard(), nothing, "it has nothing of it");
-        // One that is away hears it when it is back, whether or not it says itself what it knows.
+        assert_eq!(agent.received(), ["framework new"]);
+        assert_eq!(idle.received(), nothing, "it has nothing of it");
+        // A disconnected agent gets it when it returns, whether or not it reports its own version.
         world.network.leave("agent-1");
         world.settle().await;
         becomes("newer").await;
@@ -407,28 +412,28 @@ fn agents_with_something_of_a_framework_are_told_what_it_has_become() {
         let tasks = || vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks()).await.unwrap();
         world.settle().await;
-        assert_eq!(agent.heard(), ["framework newer"]);
+        assert_eq!(agent.received(), ["framework newer"]);
 
-        // So it is where a scheduler comes back, as something else or not: it is told again what it has not acknowledged.
+        // Also when a scheduler returns, changed or not: unacknowledged updates are sent again.
         let again = world.member("web-2", "scheduler", Role::Framework).await;
         for _ in 0..2 {
             subscribe(&again, named("newest")).await.unwrap();
             world.settle().await;
-            assert_eq!(agent.heard(), ["framework newest"]);
+            assert_eq!(agent.received(), ["framework newest"]);
         }
-        assert_eq!(idle.heard(), nothing);
+        assert_eq!(idle.received(), nothing);
     });
 }
 
-/// The same of a change that an agent has missed under an earlier master, if it says what it knows.
+/// The same for a change missed under an earlier master, if the agent reports its version.
 #[test]
-fn an_agent_that_knows_a_framework_otherwise_than_the_registry_is_told() {
-    rehearse_network(|network| async move {
+fn agent_with_outdated_framework_description_is_updated() {
+    simulate_network(|network| async move {
         let (first, (mut agent, a), (_, f)) = story(network.clone(), 3600).await;
-        let known = first.whims.state().frameworks[&f].info.clone();
+        let known = first.faults.state().frameworks[&f].info.clone();
         network.leave("master");
         let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
-        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        let world = World::on(network, node, Config::default(), first.faults.clone()).await;
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
         let mut other = known.clone();
         other.name = "what it was".to_owned();
@@ -439,7 +444,7 @@ fn an_agent_that_knows_a_framework_otherwise_than_the_registry_is_told() {
             let registered = agent.node.ask(&agent.master, message, PATIENCE).await;
             registered.unwrap().unwrap();
             world.settle().await;
-            assert_eq!(agent.heard(), heard);
+            assert_eq!(agent.received(), heard);
         }
     });
 }

@@ -4,8 +4,8 @@ use super::*;
 
 /// SPEC 3.13, Launch.
 #[test]
-fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
-    rehearse_network(|network| async move {
+fn task_runs_from_offer_to_acknowledged_end() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -28,7 +28,7 @@ fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
             ],
         ));
         world.settle().await;
-        let ran = agent.heard().pop().unwrap();
+        let ran = agent.received().pop().unwrap();
         assert!(ran.starts_with("run t1=") && ran.contains(" t2="), "{ran}");
         assert_eq!(
             world.allocator(),
@@ -37,7 +37,7 @@ fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
         );
         assert_eq!(
             world
-                .books()
+                .state()
                 .await
                 .tasks
                 .get(&f, &TaskId::new("t1").unwrap())
@@ -46,22 +46,22 @@ fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
             TaskState::Staging
         );
 
-        scheduler.heard();
-        for state in [TaskState::Running, TaskState::Finished] {
-            let update = update(&agent.node, &f, &a, "t1", state);
+        scheduler.received();
+        for task_state in [TaskState::Running, TaskState::Finished] {
+            let update = update(&agent.node, &f, &a, "t1", task_state);
             agent.tell(update.clone());
             world.settle().await;
-            assert_eq!(scheduler.heard(), [format!("t1 {state}")]);
+            assert_eq!(scheduler.received(), [format!("t1 {task_state}")]);
             scheduler.tell(acknowledgement(&f, &update));
             world.settle().await;
-            assert_eq!(agent.heard(), ["acknowledge t1"]);
+            assert_eq!(agent.received(), ["acknowledge t1"]);
         }
         assert_eq!(world.allocator(), ["recovered 0000 cpus:2;mem:64"]);
-        let books = world.books().await;
-        let of = books.tasks.of_framework(&f).unwrap();
+        let state = world.state().await;
+        let of = state.tasks.of_framework(&f).unwrap();
         assert_eq!((of.active().count(), of.completed().count()), (1, 1));
         assert_eq!(
-            books
+            state
                 .tasks
                 .on_agent(&a)
                 .unwrap()
@@ -76,8 +76,8 @@ fn a_task_goes_from_its_offer_to_its_acknowledged_end() {
 
 /// SPEC 5.3: the newest state frees resources before the older updates are acknowledged.
 #[test]
-fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
-    rehearse_network(|network| async move {
+fn resources_are_free_once_the_agent_reports_the_end() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -91,7 +91,7 @@ fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
         world.settle().await;
         assert_eq!(world.allocator(), ["recovered 0000 cpus:1"]);
         assert_eq!(
-            scheduler.heard().last().unwrap(),
+            scheduler.received().last().unwrap(),
             "t TASK_STARTING",
             "the framework hears the states in order"
         );
@@ -103,8 +103,8 @@ fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
             Vec::<String>::new(),
             "nothing is freed twice"
         );
-        let books = world.books().await;
-        let known = books.tasks.get(&f, &TaskId::new("t").unwrap()).unwrap();
+        let state = world.state().await;
+        let known = state.tasks.get(&f, &TaskId::new("t").unwrap()).unwrap();
         assert_eq!(
             (known.state, known.told),
             (TaskState::Finished, TaskState::Finished),
@@ -116,7 +116,7 @@ fn resources_are_free_as_soon_as_the_agent_knows_that_the_task_has_ended() {
 /// Otherwise a task's end would go out as an offer of its own, beside the rest of its agent.
 #[test]
 fn freed_resources_join_an_unanswered_offer() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -136,7 +136,7 @@ fn freed_resources_join_an_unanswered_offer() {
 /// SPEC 2.2, ACCEPT: several offers of one agent and role, also of regular and revocable resources.
 #[test]
 fn several_offers_of_one_agent_are_taken_together() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -147,7 +147,7 @@ fn several_offers_of_one_agent_are_taken_together() {
             ])
             .await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["2 offers"],
             "the offers of one run come together"
         );
@@ -158,8 +158,8 @@ fn several_offers_of_one_agent_are_taken_together() {
             vec![task("t", &a, "cpus:3;mem:30")],
         ));
         world.settle().await;
-        assert_eq!(agent.heard().len(), 1);
-        assert_eq!(world.books().await.offers.len(), 0);
+        assert_eq!(agent.received().len(), 1);
+        assert_eq!(world.state().await.offers.len(), 0);
         assert!(
             world
                 .allocator()
@@ -171,8 +171,8 @@ fn several_offers_of_one_agent_are_taken_together() {
 }
 
 #[test]
-fn five_thousand_tasks_of_one_accept_all_reach_their_agent() {
-    rehearse_network(|network| async move {
+fn five_thousand_tasks_of_one_accept_are_sent() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -188,7 +188,7 @@ fn five_thousand_tasks_of_one_accept_all_reach_their_agent() {
         });
         scheduler.tell(accept(&f, &[&offer], tasks.collect()));
         world.settle().await;
-        let heard = agent.heard();
+        let heard = agent.received();
         assert!(heard.len() > 1, "cut into several messages");
         let counts = heard
             .iter()
@@ -196,7 +196,7 @@ fn five_thousand_tasks_of_one_accept_all_reach_their_agent() {
         assert_eq!(counts.sum::<usize>(), 5000);
         assert_eq!(
             world
-                .books()
+                .state()
                 .await
                 .tasks
                 .on_agent(&a)
@@ -210,16 +210,16 @@ fn five_thousand_tasks_of_one_accept_all_reach_their_agent() {
 
 /// SPEC 2.2 KILL, 3.13.
 #[test]
-fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
-    rehearse_network(|network| async move {
+fn kills_reach_the_agent_or_are_answered() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        agent.heard();
-        scheduler.heard();
+        agent.received();
+        scheduler.received();
         for id in ["t", "nobody"] {
             let task_id = TaskId::new(id).unwrap();
             scheduler.tell(KillTask {
@@ -230,18 +230,18 @@ fn a_kill_goes_to_the_agent_and_one_of_an_unknown_task_is_answered() {
             });
         }
         world.settle().await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["nobody TASK_LOST REASON_RECONCILIATION"]
         );
     });
 }
 
 #[test]
-fn an_operator_kills_a_task_by_its_name_alone_if_only_one_framework_has_it() {
+fn operator_kills_a_task_by_unique_name() {
     use protocol::message::operator::{KillByOperator, OperatorError};
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let operator = world.member("operator", "operator", Role::Operator).await;
@@ -254,7 +254,7 @@ fn an_operator_kills_a_task_by_its_name_alone_if_only_one_framework_has_it() {
             scheduler.tell(accept(framework, &[&offer], tasks));
             world.settle().await;
         }
-        agent.heard();
+        agent.received();
         let kill = async |id: &str, framework: Option<&FrameworkId>| {
             let call = KillByOperator {
                 task_id: TaskId::new(id).unwrap(),
@@ -276,14 +276,14 @@ fn an_operator_kills_a_task_by_its_name_alone_if_only_one_framework_has_it() {
             kill("none", None).await,
             Err(OperatorError::NotFound { .. })
         ));
-        assert_eq!(agent.heard(), ["kill x", "kill both"]);
+        assert_eq!(agent.received(), ["kill x", "kill both"]);
     });
 }
 
 /// S127, SPEC 4.6.
 #[test]
-fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
-    rehearse_network(|network| async move {
+fn declined_resources_are_recovered_with_their_filter() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -291,7 +291,8 @@ fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
         for (seconds, expected) in [
             (5.0, " for 5s"),
             (-1.0, " for 5s"),
-            // No filter, but the allocator must know that it was refused: else it offers again at once, without end.
+            // No filter, but the allocator must know that it was refused: else it offers again at
+            // once, without end.
             (0.0, " for 0ns"),
             (60.0, " for 60s"),
         ] {
@@ -315,8 +316,8 @@ fn what_is_declined_is_recovered_with_the_filter_it_came_with() {
 
 /// SPEC 3.3, `--offer_timeout`; S58, S129: a launch on an offer that was rescinded is lost.
 #[test]
-fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
-    rehearse_network(|network| async move {
+fn unanswered_offer_is_rescinded_after_the_timeout() {
+    simulate_network(|network| async move {
         let offer_timeout = Some(Duration::from_secs(30));
         let world = World::new(
             network,
@@ -330,22 +331,22 @@ fn an_unanswered_offer_is_rescinded_after_the_offer_timeout() {
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         world.allocator();
-        scheduler.heard();
+        scheduler.received();
         world.pass(29).await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         world.pass(1).await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.received(), ["rescind O0"]);
         assert_eq!(world.allocator(), ["recovered 0000 cpus:1 for 30s"]);
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
+        assert_eq!(scheduler.received(), ["t TASK_LOST REASON_INVALID_OFFERS"]);
     });
 }
 
 /// SPEC 5.7, S55.
 #[test]
-fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources() {
-    rehearse_network(|network| async move {
+fn new_oversubscribed_total_rescinds_only_revocable_offers() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world
@@ -367,9 +368,9 @@ fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources(
         world
             .grant(vec![grant(&f, &a, "cpus:1"), revocable, unwanted])
             .await;
-        assert_eq!(scheduler.heard(), ["2 offers"]);
+        assert_eq!(scheduler.received(), ["2 offers"]);
         assert_eq!(
-            plain.heard(),
+            plain.received(),
             Vec::<String>::new(),
             "no capability, no revocable offer"
         );
@@ -380,7 +381,7 @@ fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources(
             total: lent.clone(),
         });
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(scheduler.received(), ["rescind O1"]);
         let heard = world.allocator();
         assert!(
             heard[0].starts_with("agent S0 lends") && heard[1].starts_with("recovered 0000"),
@@ -400,10 +401,10 @@ fn a_changed_oversubscribed_total_rescinds_only_offers_with_revocable_resources(
     });
 }
 
-/// S56, S61: what may not be throttled first, regular last, and no more than is wanted.
+/// S56, S61: not throttleable first, regular last, and no more than needed.
 #[test]
-fn withdrawn_resources_are_taken_from_as_few_offers_as_will_do() {
-    rehearse_network(|network| async move {
+fn withdrawal_rescinds_as_few_offers_as_possible() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -414,20 +415,20 @@ fn withdrawn_resources_are_taken_from_as_few_offers_as_will_do() {
                 grant(&f, &a, "cpus:2"),
             ])
             .await;
-        scheduler.heard();
+        scheduler.received();
         let withdrawn = Withdrawn {
             agent_id: a.clone(),
             resources: resources("cpus:1.5"),
         };
         world.node.tell(&world.master.pid(), withdrawn).unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.received(), ["rescind O0"]);
     });
 }
 
 #[test]
-fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told() {
-    rehearse_network(|network| async move {
+fn messages_and_executor_ends_are_forwarded() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -449,14 +450,14 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
         scheduler.tell(accept(&f, &[&offer], vec![own, other]));
         world.settle().await;
         assert_eq!(
-            scheduler.heard()[1..],
+            scheduler.received()[1..],
             ["other TASK_ERROR REASON_TASK_INVALID"]
         );
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         assert_eq!(offer.executor_ids.len(), 1);
         world.allocator();
-        agent.heard();
-        scheduler.heard();
+        agent.received();
+        scheduler.received();
 
         let message = FrameworkMessage {
             framework_id: f.clone(),
@@ -475,8 +476,8 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
             termination,
         });
         world.settle().await;
-        assert_eq!(agent.heard(), ["message hello"]);
-        assert_eq!(scheduler.heard(), ["message hello", "lost e"]);
+        assert_eq!(agent.received(), ["message hello"]);
+        assert_eq!(scheduler.received(), ["message hello", "lost e"]);
         assert_eq!(
             world.allocator(),
             ["recovered 0000 cpus:0.5 beside an offer"]
@@ -484,10 +485,10 @@ fn messages_pass_between_scheduler_and_executor_and_executors_that_end_are_told(
     });
 }
 
-/// SPEC 2.2, RECONCILE: a task that ended is told as it was told before.
+/// SPEC 2.2, RECONCILE: an ended task has its last sent status.
 #[test]
-fn a_refused_task_is_told_as_refused_whenever_its_framework_asks() {
-    rehearse_network(|network| async move {
+fn refused_task_is_reconciled_as_refused() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
@@ -497,7 +498,7 @@ fn a_refused_task_is_told_as_refused_whenever_its_framework_asks() {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("big", &a, "cpus:2")]));
         world.settle().await;
-        scheduler.heard();
+        scheduler.received();
         let ask = ["void", "big"].map(|id| (TaskId::new(id).unwrap(), Some(a.clone())));
         scheduler.tell(ReconcileTasks {
             framework_id: f.clone(),
@@ -505,7 +506,7 @@ fn a_refused_task_is_told_as_refused_whenever_its_framework_asks() {
         });
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [
                 "void TASK_DROPPED REASON_RECONCILIATION",
                 "big TASK_ERROR REASON_RECONCILIATION"
@@ -515,7 +516,7 @@ fn a_refused_task_is_told_as_refused_whenever_its_framework_asks() {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("void", &a, "cpus:1")]));
         world.settle().await;
-        let books = world.books().await;
-        assert_eq!(books.tasks.of_framework(&f).unwrap().active().count(), 1);
+        let state = world.state().await;
+        assert_eq!(state.tasks.of_framework(&f).unwrap().active().count(), 1);
     });
 }

@@ -1,7 +1,7 @@
-//! What long tasks may use of an agent, and tasks that run for long without saying so (S121).
+//! The bound on long tasks, and unlabeled tasks that run long (S121).
 
 use super::*;
-use protocol::marks::{DURATION, long_left};
+use protocol::reserved_labels::{DURATION, long_left};
 
 const GRACE: u64 = 30;
 const SHORT_MAX: u64 = 100;
@@ -17,7 +17,7 @@ fn left(offer: &Offer) -> Option<String> {
 }
 
 impl World {
-    /// As the allocator says it: half of each agent.
+    /// The allocator's bound: half of each agent.
     async fn bound(&self, short_max: Option<u64>) {
         let bounded = LongTasksBounded {
             share: 500,
@@ -30,8 +30,8 @@ impl World {
 }
 
 #[test]
-fn what_long_tasks_may_use_is_told_in_offers_and_held_against_each_of_them() {
-    rehearse_network(|network| async move {
+fn long_task_bound_is_offered_and_enforced() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("mpi", |_| {}).await;
@@ -57,7 +57,7 @@ fn what_long_tasks_may_use_is_told_in_offers_and_held_against_each_of_them() {
             (TaskState::Lost, Some(Reason::InvalidOffers)),
             "it may run elsewhere"
         );
-        let expected = "task.resources is `cpus:2`: expected at most what is left for long tasks on its agent, cpus:1;mem:4096";
+        let expected = "task.resources is `cpus:2`: expected at most the remaining amount for long tasks on its agent, cpus:1;mem:4096";
         assert_eq!(u.message, expected);
         assert_eq!(x.reason, Some(Reason::TaskInvalid), "{}", x.message);
         let offer = world.offer(&scheduler, &f, &a, "cpus:0.5").await;
@@ -71,8 +71,8 @@ fn what_long_tasks_may_use_is_told_in_offers_and_held_against_each_of_them() {
 
 /// S121: an executor is as long as the longest of its tasks.
 #[test]
-fn an_executor_counts_once_with_the_long_tasks_that_it_serves() {
-    rehearse_network(|network| async move {
+fn executor_counts_once_for_its_long_tasks() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("mpi", |_| {}).await;
@@ -103,7 +103,7 @@ fn an_executor_counts_once_with_the_long_tasks_that_it_serves() {
         world.settle().await;
         let refused = scheduler.statuses();
         assert_eq!(refused.len(), 1, "{refused:?}");
-        let expected = "task.resources is `cpus:1.5;mem:32`: expected at most what is left for long tasks on its agent, cpus:1.4;mem:4064";
+        let expected = "task.resources is `cpus:1.5;mem:32`: expected at most the remaining amount for long tasks on its agent, cpus:1.4;mem:4064";
         assert_eq!(
             (refused[0].task_id.as_str(), &*refused[0].message),
             ("v", expected)
@@ -112,8 +112,8 @@ fn an_executor_counts_once_with_the_long_tasks_that_it_serves() {
 }
 
 #[test]
-fn a_task_that_is_not_marked_as_long_is_revoked_when_it_has_run_for_too_long() {
-    rehearse_network(|network| async move {
+fn unlabeled_task_is_revoked_after_its_maximum_run_time() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
@@ -134,27 +134,27 @@ fn a_task_that_is_not_marked_as_long_is_revoked_when_it_has_run_for_too_long() {
         agent.tell(update(&agent.node, &f, &a, "v", TaskState::Running));
         agent.tell(update(&agent.node, &f, &a, "w", TaskState::Finished));
         world.settle().await;
-        agent.heard();
-        scheduler.heard();
+        agent.received();
+        scheduler.received();
         world.pass(SHORT_MAX / 2 - 1).await;
-        assert_eq!(scheduler.heard(), [""; 0]);
+        assert_eq!(scheduler.received(), [""; 0]);
         world.pass(2).await;
-        assert_eq!(scheduler.heard(), ["revoked t for nobody in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked t for nobody in 30s"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         world.pass(SHORT_MAX / 2).await;
-        assert_eq!(scheduler.heard(), ["revoked v for nobody in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked v for nobody in 30s"]);
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Killed));
         world.settle().await;
         let killed = ["t TASK_KILLED REASON_CONTAINER_PREEMPTED"];
-        assert_eq!(scheduler.heard(), killed);
+        assert_eq!(scheduler.received(), killed);
     });
 }
 
-/// S121, S122: who need not make room any more goes all the same if it has run for too long meanwhile.
+/// S121, S122: a spared task that has become overdue is revoked.
 #[test]
-fn a_task_that_is_spared_after_it_has_run_for_too_long_is_revoked_at_once() {
-    rehearse_network(|network| async move {
+fn spared_overdue_task_is_revoked_again() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
@@ -176,26 +176,26 @@ fn a_task_that_is_spared_after_it_has_run_for_too_long_is_revoked_at_once() {
         world.node.tell(&world.master.pid(), named).unwrap();
         world.settle().await;
         world.pass(20).await;
-        scheduler.heard();
+        scheduler.received();
         let roles = Default::default();
         let lacking = StillLacking { roles };
         world.node.tell(&world.master.pid(), lacking).unwrap();
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [
                 "t TASK_RUNNING REASON_RECONCILIATION",
                 "revoked t for nobody in 30s"
             ]
         );
         world.pass(GRACE).await;
-        assert_eq!(agent.heard().pop().unwrap(), "kill t");
+        assert_eq!(agent.received().pop().unwrap(), "kill t");
     });
 }
 
 #[test]
-fn a_task_that_an_agent_has_brought_has_its_time_from_the_masters_election_on() {
-    rehearse_network(|network| async move {
+fn reported_tasks_run_time_counts_from_the_election() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
         world.pass(SHORT_MAX / 2).await;
@@ -207,20 +207,20 @@ fn a_task_that_an_agent_has_brought_has_its_time_from_the_masters_election_on() 
         let tasks = vec![running(&f, brought, TaskState::Running)];
         register(&agent, Some(id), tasks).await.unwrap();
         world.bound(Some(SHORT_MAX)).await;
-        scheduler.heard();
+        scheduler.received();
         world.pass(SHORT_MAX / 2 - 2).await;
-        assert_eq!(scheduler.heard(), [""; 0]);
+        assert_eq!(scheduler.received(), [""; 0]);
         world.pass(4).await;
-        assert_eq!(scheduler.heard(), ["revoked t for nobody in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked t for nobody in 30s"]);
         world.bound(None).await;
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["kill t"], "who was warned is not spared");
+        assert_eq!(agent.received(), ["kill t"], "who was warned is not spared");
     });
 }
 
 #[test]
-fn what_nothing_reserves_is_bounded_and_no_more() {
-    rehearse_network(|network| async move {
+fn only_unreserved_resources_are_bounded() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let agent = world.member("host-1", "agent", Role::Agent).await;
         let mut message = registration(&agent, None, vec![]);
@@ -243,6 +243,6 @@ fn what_nothing_reserves_is_bounded_and_no_more() {
         scheduler.tell(accept(&f, &[&offer], vec![long]));
         world.settle().await;
         assert_eq!(scheduler.statuses(), []);
-        assert_eq!(agent.heard().len(), 1);
+        assert_eq!(agent.received().len(), 1);
     });
 }

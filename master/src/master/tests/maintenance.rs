@@ -1,4 +1,4 @@
-//! Maintenance: agents that will be away, whom that concerns, and machines that are down (SPEC 3.6, 4.7).
+//! Maintenance: scheduled agents, their frameworks, and down machines (SPEC 3.6, 4.7).
 
 use protocol::maintenance::Window;
 use protocol::message::operator::{
@@ -51,8 +51,8 @@ async fn up(world: &World, hostnames: &[&str]) -> Result<(), UpdateRefused> {
 impl World {
     /// As the allocator would that wants this framework to leave this agent.
     async fn ask_to_leave(&self, framework: &FrameworkId, agent: &AgentId) {
-        let books = self.books().await;
-        let known = books.agents.get(agent).unwrap();
+        let state = self.state().await;
+        let known = state.agents.get(agent).unwrap();
         let grant = InverseGrant {
             framework_id: framework.clone(),
             agent_id: agent.clone(),
@@ -65,15 +65,15 @@ impl World {
     }
 
     async fn inverse_offers(&self) -> Vec<OfferId> {
-        let books = self.books().await;
-        let ids = books.inverse_offers.iter().map(|offer| offer.id.clone());
+        let state = self.state().await;
+        let ids = state.inverse_offers.iter().map(|offer| offer.id.clone());
         ids.collect()
     }
 }
 
 #[test]
-fn offers_of_a_scheduled_agent_are_made_anew_with_the_time_and_only_those() {
-    rehearse_network(|network| async move {
+fn scheduled_agents_offers_are_made_again_with_the_time() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_one, a) = world.agent("host-1").await;
         let (_two, b) = world.agent("host-2").await;
@@ -82,10 +82,10 @@ fn offers_of_a_scheduled_agent_are_made_anew_with_the_time_and_only_those() {
         world.offer(&scheduler, &f, &b, "cpus:1").await;
         assert_eq!(before.unavailability, None);
         world.allocator();
-        scheduler.heard();
+        scheduler.received();
         plan(&world, &["Host-1"], STARTS).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.received(), ["rescind O0"]);
         assert_eq!(
             world.allocator(),
             ["recovered 0000 cpus:1", "agent S0 away Some(9)"]
@@ -93,9 +93,9 @@ fn offers_of_a_scheduled_agent_are_made_anew_with_the_time_and_only_those() {
         let anew = world.offer(&scheduler, &f, &a, "cpus:1").await;
         let start = anew.unavailability.map(|away| away.start.as_nanos());
         assert_eq!(start, Some(STARTS));
-        assert_eq!(world.whims.state().machines.len(), 1);
+        assert_eq!(world.faults.state().machines.len(), 1);
         world.allocator();
-        scheduler.heard();
+        scheduler.received();
         plan(&world, &["host-1"], STARTS).await.unwrap();
         assert_eq!(world.allocator(), [""; 0], "nothing has changed");
         plan(&world, &[], STARTS).await.unwrap();
@@ -114,16 +114,16 @@ fn offers_of_a_scheduled_agent_are_made_anew_with_the_time_and_only_those() {
 }
 
 #[test]
-fn a_framework_is_asked_to_leave_and_its_answer_is_shown_until_the_plan_changes() {
-    rehearse_network(|network| async move {
+fn inverse_offer_answers_last_until_the_plan_changes() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         world.allocator();
-        scheduler.heard();
+        scheduler.received();
         world.ask_to_leave(&f, &a).await;
-        assert_eq!(scheduler.heard(), ["inverse O0 of S0"]);
+        assert_eq!(scheduler.received(), ["inverse O0 of S0"]);
         let ids = world.inverse_offers().await;
         let stranger = OfferId::new("stranger").unwrap();
         scheduler.tell(DeclineInverseOffers {
@@ -135,8 +135,8 @@ fn a_framework_is_asked_to_leave_and_its_answer_is_shown_until_the_plan_changes(
         });
         world.settle().await;
         assert_eq!(world.allocator(), ["answered 0000 S0 for 7s"]);
-        let answers = |books: &Books| books.maintenance_status().draining.remove(0).answers;
-        let said = answers(&*world.books().await);
+        let answers = |state: &MasterState| state.maintenance_status().draining.remove(0).answers;
+        let said = answers(&*world.state().await);
         assert_eq!((said.len(), said[0].accepted), (1, false));
 
         world.ask_to_leave(&f, &a).await;
@@ -148,34 +148,34 @@ fn a_framework_is_asked_to_leave_and_its_answer_is_shown_until_the_plan_changes(
         });
         world.settle().await;
         assert_eq!(world.allocator(), ["answered 0000 S0 for 5s"]);
-        let said = answers(&*world.books().await);
+        let said = answers(&*world.state().await);
         assert_eq!((said.len(), said[0].accepted), (1, true));
 
         world.ask_to_leave(&f, &a).await;
-        scheduler.heard();
+        scheduler.received();
         plan(&world, &["host-1"], STARTS + 1).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind inverse O2"]);
+        assert_eq!(scheduler.received(), ["rescind inverse O2"]);
         assert_eq!(
             world.allocator(),
             ["answered 0000 S0", "agent S0 away Some(10)"]
         );
-        assert_eq!(answers(&*world.books().await), []);
+        assert_eq!(answers(&*world.state().await), []);
 
         world.ask_to_leave(&f, &a).await;
         world.allocator();
-        scheduler.heard();
+        scheduler.received();
         register(&agent, Some(a), vec![]).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind inverse O3"]);
+        assert_eq!(scheduler.received(), ["rescind inverse O3"]);
         let told = world.allocator();
         assert_eq!(told, ["answered 0000 S0", "agent S0 used []"]);
     });
 }
 
 #[test]
-fn who_cannot_be_told_is_not_asked_and_what_the_allocator_did_not_know_is_passed_over() {
-    rehearse_network(|network| async move {
+fn unreachable_frameworks_and_unknown_plans_are_skipped() {
+    simulate_network(|network| async move {
         let config = Config {
             offer_timeout: Some(Duration::from_secs(30)),
             ..Config::default()
@@ -186,10 +186,14 @@ fn who_cannot_be_told_is_not_asked_and_what_the_allocator_did_not_know_is_passed
         let (scheduler, f) = world.framework("web", stay).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         world.ask_to_leave(&f, &a).await;
-        scheduler.heard();
+        scheduler.received();
         world.allocator();
         world.pass(30).await;
-        assert_eq!(scheduler.heard(), ["rescind inverse O0"], "it was too slow");
+        assert_eq!(
+            scheduler.received(),
+            ["rescind inverse O0"],
+            "it was too slow"
+        );
         assert_eq!(world.allocator(), ["answered 0000 S0"]);
 
         let late = InverseGrant {
@@ -203,7 +207,7 @@ fn who_cannot_be_told_is_not_asked_and_what_the_allocator_did_not_know_is_passed
         let granted = InverseGranted { grants: vec![late] };
         world.node.tell(&world.master.pid(), granted).unwrap();
         world.settle().await;
-        assert_eq!((scheduler.heard(), world.allocator()), (vec![], vec![]));
+        assert_eq!((scheduler.received(), world.allocator()), (vec![], vec![]));
 
         world.ask_to_leave(&f, &a).await;
         world.allocator();
@@ -219,8 +223,8 @@ fn who_cannot_be_told_is_not_asked_and_what_the_allocator_did_not_know_is_passed
 
 /// SPEC 3.6: agents of a machine that is down stop, are removed, and cannot register.
 #[test]
-fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
-    rehearse_network(|network| async move {
+fn agents_on_down_machines_stop_and_are_refused() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -229,13 +233,13 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
         world.settle().await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         world.allocator();
-        agent.heard();
-        scheduler.heard();
+        agent.received();
+        scheduler.received();
         down(&world, &["host-1"]).await.unwrap();
         let reason = "the agent's machine is down for maintenance";
-        assert_eq!(agent.heard(), [format!("shut down: {reason}")]);
+        assert_eq!(agent.received(), [format!("shut down: {reason}")]);
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
         let message = scheduler.statuses().pop().unwrap().message;
@@ -243,50 +247,51 @@ fn agents_of_a_machine_that_is_down_stop_and_none_of_it_is_taken_in() {
         assert_eq!(message, words);
         let told = world.allocator();
         assert_eq!(told, ["agent S0 active false", "no agent S0"]);
-        assert!(world.whims.state().agents.is_empty());
+        assert!(world.faults.state().agents.is_empty());
         let refused = register(&agent, None, vec![]).await.unwrap_err();
         let words = "machine host-1 is down for maintenance";
         assert!(refused.to_string().contains(words), "{refused}");
         up(&world, &["host-1"]).await.unwrap();
         let back = register(&agent, None, vec![]).await.unwrap();
-        let books = world.books().await;
+        let state = world.state().await;
         assert_eq!(
-            books.agents.get(&back.agent_id).unwrap().unavailability,
+            state.agents.get(&back.agent_id).unwrap().unavailability,
             None
         );
-        assert!(books.machines.is_empty() && world.whims.state().machines.is_empty());
+        assert!(state.machines.is_empty() && world.faults.state().machines.is_empty());
     });
 }
 
-/// Found by a rehearsal: the registry took its time to write that the agent was gone, and tasks went there meanwhile.
+/// Found by a rehearsal: the registry took its time to write that the agent was gone, and tasks
+/// went there meanwhile.
 #[test]
-fn nothing_goes_to_a_machine_that_is_down_while_the_registry_writes() {
-    rehearse_network(|network| async move {
+fn no_work_is_sent_while_a_machine_goes_down() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-        let _before = (world.allocator(), agent.heard(), scheduler.heard());
-        world.whims.delay(Duration::from_secs(1));
+        let _before = (world.allocator(), agent.received(), scheduler.received());
+        world.faults.delay(Duration::from_secs(1));
         let machines = machines(&["host-1"]);
         let going = world.master.ask(StartMaintenance { machines }, PATIENCE);
         going.await.unwrap().unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.received(), ["rescind O0"]);
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.grant(vec![grant(&f, &a, "cpus:1")]).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
         assert_eq!(scheduler.offers(), []);
         world.pass(1).await;
         let reason = "the agent's machine is down for maintenance";
-        assert_eq!(agent.heard(), [format!("shut down: {reason}")]);
+        assert_eq!(agent.received(), [format!("shut down: {reason}")]);
     });
 }
 
 #[test]
-fn an_agent_whose_machine_goes_down_while_the_registry_writes_is_removed_again() {
-    rehearse_network(|network| async move {
+fn agent_of_a_machine_going_down_is_removed_after_admission() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
         let agent = world.member("host-1", "agent", Role::Agent).await;
@@ -299,19 +304,19 @@ fn an_agent_whose_machine_goes_down_while_the_registry_writes_is_removed_again()
         world.settle().await;
         // Whichever came first: there is no such agent in the end.
         drop(registered);
-        assert_eq!(world.books().await.agents.iter().count(), 0);
-        assert!(world.whims.state().agents.is_empty());
+        assert_eq!(world.state().await.agents.iter().count(), 0);
+        assert!(world.faults.state().agents.is_empty());
     });
 }
 
 impl World {
-    /// Another master takes over what the registry holds.
+    /// Another master takes over the registry.
     pub(super) async fn succeeded(self) -> World {
         self.network.leave("master");
         self.pass(1).await;
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = self.network.node("master", Role::Master, &heard);
-        World::on(self.network, node, Config::default(), self.whims).await
+        World::on(self.network, node, Config::default(), self.faults).await
     }
 
     /// The agent comes to this master, which does not take it in.
@@ -329,10 +334,11 @@ fn stays(info: &mut FrameworkInfo) {
     info.failover_timeout = Duration::from_secs(3600);
 }
 
-/// SPEC 3.6. Its old master may have ended between recording that the machine is down and removing it.
+/// SPEC 3.6. Its old master may have ended between recording that the machine is down and removing
+/// it.
 #[test]
-fn an_agent_that_a_new_master_awaits_goes_when_its_machine_is_down_or_goes() {
-    rehearse_network(|network| async move {
+fn awaited_agent_on_a_down_machine_is_removed() {
+    simulate_network(|network| async move {
         let first = World::new(network, Config::default()).await;
         let (mut one, a) = first.agent("host-1").await;
         let (_two, _) = first.agent("host-2").await;
@@ -342,34 +348,34 @@ fn an_agent_that_a_new_master_awaits_goes_when_its_machine_is_down_or_goes() {
         let planned = ["host-1", "host-2", one_of_two];
         plan(&first, &planned, STARTS).await.unwrap();
         let clock = first.node.clock().clone();
-        let mut registry = FickleRegistry::new(first.whims.clone(), clock);
+        let mut registry = FaultyRegistry::new(first.faults.clone(), clock);
         let machines = machines(&["host-1", one_of_two]);
         let recorded = RegistryOperation::StartMaintenance { machines };
         registry.apply(recorded).await.unwrap();
 
         let world = first.succeeded().await;
         world.settle().await;
-        let awaited = |books: &Books| books.agents.recovered().count();
+        let awaited = |state: &MasterState| state.agents.recovered().count();
         // S2 may be on another machine of that host name.
-        assert_eq!(awaited(&*world.books().await), 2, "nobody waits for S0");
-        assert!(!world.whims.state().agents.contains_key(&a));
+        assert_eq!(awaited(&*world.state().await), 2, "nobody waits for S0");
+        assert!(!world.faults.state().agents.contains_key(&a));
         let scheduler = world.member("web-2", "scheduler", Role::Framework).await;
         let mut info = FrameworkInfo::new("nobody", "web");
         info.id = Some(f);
         subscribe(&scheduler, info).await.unwrap();
         world.refuses(&mut one, &a).await;
         down(&world, &["host-2"]).await.unwrap();
-        assert_eq!(scheduler.heard(), ["lost S1"], "nor for S1");
-        assert_eq!(awaited(&*world.books().await), 1);
-        let state = world.whims.state();
-        assert_eq!((state.agents.len(), state.unreachable.len()), (1, 0));
+        assert_eq!(scheduler.received(), ["lost S1"], "nor for S1");
+        assert_eq!(awaited(&*world.state().await), 1);
+        let stored = world.faults.state();
+        assert_eq!((stored.agents.len(), stored.unreachable.len()), (1, 0));
     });
 }
 
 /// SPEC 4.7: Mesos' allocator alone remembers answers, and so forgets them with its master.
 #[test]
-fn what_a_framework_has_answered_to_an_inverse_offer_the_next_master_asks_again() {
-    rehearse_network(|network| async move {
+fn next_master_sends_inverse_offers_again() {
+    simulate_network(|network| async move {
         let first = World::new(network, Config::default()).await;
         let (mut agent, a) = first.agent("host-1").await;
         let (scheduler, f) = first.framework("web", stays).await;
@@ -381,8 +387,8 @@ fn what_a_framework_has_answered_to_an_inverse_offer_the_next_master_asks_again(
             filters: Default::default(),
         });
         first.settle().await;
-        let answers = |books: &Books| books.maintenance_status().draining.remove(0).answers;
-        assert_eq!(answers(&*first.books().await).len(), 1);
+        let answers = |state: &MasterState| state.maintenance_status().draining.remove(0).answers;
+        assert_eq!(answers(&*first.state().await).len(), 1);
 
         let world = first.succeeded().await;
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
@@ -392,53 +398,57 @@ fn what_a_framework_has_answered_to_an_inverse_offer_the_next_master_asks_again(
         info.id = Some(f.clone());
         subscribe(&scheduler, info).await.unwrap();
         world.settle().await;
-        assert_eq!(answers(&*world.books().await), []);
+        assert_eq!(answers(&*world.state().await), []);
         let told = world.allocator();
         let away = told.iter().filter(|line| **line == "agent S0 away Some(9)");
         assert_eq!(away.count(), 1, "so that it asks who is there: {told:?}");
         world.ask_to_leave(&f, &a).await;
-        assert_eq!(scheduler.heard(), ["inverse O0 of S0"]);
+        assert_eq!(scheduler.received(), ["inverse O0 of S0"]);
     });
 }
 
 /// SPEC 3.6.
 #[test]
-fn an_agent_that_was_out_of_reach_when_its_machine_went_goes_when_it_comes_and_so_do_its_tasks() {
-    rehearse_network(|network| async move {
+fn unreachable_agent_of_a_down_machine_is_removed_on_return() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (mut agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        scheduler.heard();
+        scheduler.received();
         plan(&world, &["host-1"], STARTS).await.unwrap();
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
         down(&world, &["host-1"]).await.unwrap();
         let unreachable = "t TASK_UNREACHABLE REASON_SLAVE_REMOVED";
-        assert!(scheduler.heard().contains(&unreachable.to_owned()));
-        assert!(world.whims.state().unreachable.contains_key(&a));
+        assert!(scheduler.received().contains(&unreachable.to_owned()));
+        assert!(world.faults.state().unreachable.contains_key(&a));
 
-        // Whoever else takes its id is nobody's end.
+        // Another agent with its id does not end it.
         let (other, b) = world.agent("host-2").await;
         let taken = register(&agent, Some(b.clone()), vec![]).await;
         assert!(taken.is_err());
         world.settle().await;
-        assert!(world.books().await.agents.get(&b).is_some());
-        assert_eq!(other.heard(), [""; 0]);
+        assert!(world.state().await.agents.get(&b).is_some());
+        assert_eq!(other.received(), [""; 0]);
 
         world.refuses(&mut agent, &a).await;
         let over = "t TASK_LOST REASON_SLAVE_REMOVED";
-        assert_eq!(scheduler.heard(), [over], "that it is lost all have heard");
-        assert!(world.whims.state().unreachable.is_empty());
+        assert_eq!(
+            scheduler.received(),
+            [over],
+            "that it is lost all have heard"
+        );
+        assert!(world.faults.state().unreachable.is_empty());
         // Else it would come back with a task that was called gone.
         up(&world, &["host-1"]).await.unwrap();
         let refused = register(&agent, Some(a.clone()), vec![]).await.unwrap_err();
         assert!(refused.to_string().contains("gone"), "{refused}");
-        assert_eq!(world.books().await.agents.standing(&a), Standing::Gone);
+        assert_eq!(world.state().await.agents.standing(&a), Standing::Gone);
         assert!(
-            world.whims.state().gone.contains_key(&a),
+            world.faults.state().gone.contains_key(&a),
             "nor may a later master"
         );
     });

@@ -78,8 +78,9 @@ fn advertiser(info: &mut FrameworkInfo) {
     info.principal = Some("ops".to_owned());
 }
 
-/// A world with one agent that keeps operations and one framework of role `ads`; both have heard all that came first.
-struct Story {
+/// A world with one agent that keeps operations and one framework of role `ads`, after all initial
+/// messages.
+struct Scenario {
     world: World,
     agent: Member,
     agent_id: AgentId,
@@ -87,7 +88,7 @@ struct Story {
     id: FrameworkId,
 }
 
-impl Story {
+impl Scenario {
     async fn begin(network: Network) -> Self {
         Self::with(network, advertiser).await
     }
@@ -111,7 +112,7 @@ impl Story {
     async fn offer(&self, what: Resources) -> Offer {
         let role = self
             .world
-            .books()
+            .state()
             .await
             .frameworks
             .get(&self.id)
@@ -126,7 +127,7 @@ impl Story {
             ..grant(&self.id, &self.agent_id, "")
         };
         self.world.grant(vec![granted]).await;
-        self.scheduler.heard();
+        self.scheduler.received();
         self.scheduler.offers().pop().expect("an offer")
     }
 
@@ -156,8 +157,8 @@ impl Story {
     }
 
     async fn total(&self) -> Resources {
-        let books = self.world.books().await;
-        books
+        let state = self.world.state().await;
+        state
             .agents
             .get(&self.agent_id)
             .unwrap()
@@ -182,15 +183,15 @@ impl Story {
 }
 
 #[test] // SPEC 2.2, ACCEPT
-fn operations_of_one_accept_each_see_the_last_ones_result_and_reach_the_agent_in_order() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4;disk:100")).await;
-        let mut writer = task("t1", &story.agent_id, "cpus:1");
+fn operations_of_one_accept_build_on_each_other() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4;disk:100")).await;
+        let mut writer = task("t1", &scenario.agent_id, "cpus:1");
         writer.resources += Resources::from(volume("v", 10));
         let steps = vec![
             Operation::Launch {
-                tasks: vec![task("t0", &story.agent_id, "cpus:1")],
+                tasks: vec![task("t0", &scenario.agent_id, "cpus:1")],
             },
             named("r", reserve("disk:50")),
             Operation::convert(Conversion::Create {
@@ -201,14 +202,14 @@ fn operations_of_one_accept_each_see_the_last_ones_result_and_reach_the_agent_in
             },
             named("bad", reserve("disk:51")),
         ];
-        story.accept(&[&offer], steps).await;
-        let heard = story.agent.heard();
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.agent.received();
         assert_eq!(heard.len(), 4, "{heard:?}");
         assert!(heard[0].starts_with("run t0="), "{heard:?}");
         assert_eq!(heard[1..3], ["apply reserve to 1", "apply create to 1"]);
         assert!(heard[3].starts_with("run t1="), "{heard:?}");
-        assert_eq!(story.scheduler.heard(), ["bad OPERATION_ERROR"]);
-        let facts = story.world.allocator();
+        assert_eq!(scenario.scheduler.received(), ["bad OPERATION_ERROR"]);
+        let facts = scenario.world.allocator();
         assert_eq!(facts.len(), 4, "{facts:?}");
         assert!(
             facts[0].starts_with("converted 0000 disk:50 to disk"),
@@ -216,7 +217,7 @@ fn operations_of_one_accept_each_see_the_last_ones_result_and_reach_the_agent_in
         );
         assert!(facts[1].starts_with("converted 0000 disk"), "{facts:?}");
         assert_eq!(facts[2], "recovered 0000 cpus:2;disk:50 for 5s");
-        // What was made just now was not refused: it comes back without a filter.
+        // Resources made just now were not refused: they return without a filter.
         assert!(
             facts[3].starts_with("recovered 0000 ") && !facts[3].contains(" for "),
             "{facts:?}"
@@ -224,14 +225,14 @@ fn operations_of_one_accept_each_see_the_last_ones_result_and_reach_the_agent_in
         let expected = resources("cpus:8;mem:8192;disk:50")
             + reserved("disk:40")
             + Resources::from(volume("v", 10));
-        assert_eq!(story.total().await, expected);
+        assert_eq!(scenario.total().await, expected);
     });
 }
 
 #[test]
-fn what_is_against_the_rules_is_an_error_with_its_field_and_changes_nothing() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
+fn rule_violations_name_their_field_and_change_nothing() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
         let other = Reservation::dynamic(ResourceRole::new("web").unwrap(), Some("ops"));
         let of_other_role = resources("cpus:1").push_reservation(&other).unwrap();
         let nobody = Reservation::dynamic(ads(), None);
@@ -275,17 +276,20 @@ fn what_is_against_the_rules_is_an_error_with_its_field_and_changes_nothing() {
         .into_iter()
         .enumerate()
         {
-            let offer = story.offer(resources("cpus:4;disk:100")).await;
-            story
+            let offer = scenario.offer(resources("cpus:4;disk:100")).await;
+            scenario
                 .accept(&[&offer], vec![named(&number.to_string(), conversion)])
                 .await;
-            let heard = story.scheduler.heard();
+            let heard = scenario.scheduler.received();
             assert_eq!(heard, [format!("{number} OPERATION_ERROR")]);
-            let facts = story.world.allocator();
+            let facts = scenario.world.allocator();
             assert_eq!(facts, ["recovered 0000 cpus:4;disk:100 for 5s"]);
-            assert_eq!(story.agent.heard(), [""; 0]);
+            assert_eq!(scenario.agent.received(), [""; 0]);
         }
-        assert_eq!(story.total().await, resources("cpus:8;mem:8192;disk:100"));
+        assert_eq!(
+            scenario.total().await,
+            resources("cpus:8;mem:8192;disk:100")
+        );
     });
 }
 
@@ -303,14 +307,14 @@ fn labelled(text: &str, label: usize) -> Conversion {
 /// Labels are in each offer of the agent, and are the framework's to choose.
 #[test]
 fn an_agents_reservations_have_a_bound_in_bytes() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = (0..24).map(|number| labelled("cpus:0.1", number));
         let steps = steps.map(Operation::convert).collect();
-        story.accept(&[&offer], steps).await;
+        scenario.accept(&[&offer], steps).await;
         let reservations = async || {
-            story
+            scenario
                 .total()
                 .await
                 .iter()
@@ -318,7 +322,7 @@ fn an_agents_reservations_have_a_bound_in_bytes() {
                 .count()
         };
         assert_eq!(reservations().await, 20);
-        let refused = story.operate(labelled("mem:32", 99)).await.unwrap_err();
+        let refused = scenario.operate(labelled("mem:32", 99)).await.unwrap_err();
         let refused = refused.to_string();
         assert!(
             refused.contains("at most 1048576 bytes in all resources of the agent"),
@@ -327,19 +331,20 @@ fn an_agents_reservations_have_a_bound_in_bytes() {
     });
 }
 
-/// A framework that acknowledges nothing has as many bytes of operations as it may have, and no more.
+/// A framework that acknowledges nothing has as many bytes of operations as it may have, and no
+/// more.
 #[test]
 fn unacknowledged_operations_have_a_bound_in_bytes() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let reserve = labelled("cpus:1", 1);
         let resources = reserve.named();
         let unreserve = Conversion::Unreserve { resources };
         let both = [reserve, unreserve];
         let steps = (0..340).map(|number| named(&format!("o{number}"), both[number % 2].clone()));
-        story.accept(&[&offer], steps.collect()).await;
-        let refused = story.scheduler.heard();
+        scenario.accept(&[&offer], steps.collect()).await;
+        let refused = scenario.scheduler.received();
         assert_eq!(refused.first().unwrap(), "o334 OPERATION_ERROR");
         assert_eq!(refused.len(), 6);
     });
@@ -367,25 +372,27 @@ fn the_bytes_of_operations_follow_each_change() {
 }
 
 #[test]
-fn a_reservation_is_refined_only_by_a_framework_that_knows_refinements() {
-    rehearse_network(|network| async move {
+fn refining_a_reservation_requires_the_capability() {
+    simulate_network(|network| async move {
         let video = ResourceRole::new("ads/video").unwrap();
         let refined = reserved("cpus:1")
             .push_reservation(&Reservation::dynamic(video, Some("ops")))
             .unwrap();
-        let story = Story::with(network, |info| {
+        let scenario = Scenario::with(network, |info| {
             advertiser(info);
             info.roles = ["ads/video".to_owned()].into();
         })
         .await;
-        story.operate(reserve("cpus:2")).await.unwrap();
+        scenario.operate(reserve("cpus:2")).await.unwrap();
         let refine = || Conversion::Reserve {
             resources: refined.clone(),
         };
-        let offer = story.offer(reserved("cpus:2")).await;
-        story.accept(&[&offer], vec![named("no", refine())]).await;
-        assert_eq!(story.scheduler.heard(), ["no OPERATION_ERROR"]);
-        let (able, id) = story
+        let offer = scenario.offer(reserved("cpus:2")).await;
+        scenario
+            .accept(&[&offer], vec![named("no", refine())])
+            .await;
+        assert_eq!(scenario.scheduler.received(), ["no OPERATION_ERROR"]);
+        let (able, id) = scenario
             .world
             .framework("able", |info| {
                 advertiser(info);
@@ -393,124 +400,131 @@ fn a_reservation_is_refined_only_by_a_framework_that_knows_refinements() {
                 info.capabilities.insert(Capability::ReservationRefinement);
             })
             .await;
-        let story = Story {
+        let scenario = Scenario {
             scheduler: able,
             id,
-            ..story
+            ..scenario
         };
-        let offer = story.offer(reserved("cpus:2")).await;
-        story.accept(&[&offer], vec![named("yes", refine())]).await;
-        assert_eq!(story.scheduler.heard(), [""; 0], "it is under way");
-        assert!(story.total().await.contains(&refined));
+        let offer = scenario.offer(reserved("cpus:2")).await;
+        scenario
+            .accept(&[&offer], vec![named("yes", refine())])
+            .await;
+        assert_eq!(scenario.scheduler.received(), [""; 0], "it is under way");
+        assert!(scenario.total().await.contains(&refined));
     });
 }
 
 #[test]
-fn an_operations_status_is_passed_on_until_it_is_acknowledged() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        story
+fn operation_status_is_forwarded_until_acknowledged() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        story.agent.heard();
+        scenario.agent.received();
         let ask = |operations| ReconcileOperations {
-            framework_id: story.id.clone(),
+            framework_id: scenario.id.clone(),
             operations,
         };
-        story.scheduler.say(ask(vec![]));
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_PENDING"]);
+        scenario.scheduler.say(ask(vec![]));
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_PENDING"]);
         // A name that is taken is refused.
-        let offer = story.offer(resources("cpus:4")).await;
-        story
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
         for _ in 0..2 {
-            story
+            scenario
                 .agent
-                .tell(story.updated("op", OperationState::Finished));
-            story.world.settle().await;
-            assert_eq!(story.scheduler.heard(), ["op OPERATION_FINISHED"]);
+                .tell(scenario.updated("op", OperationState::Finished));
+            scenario.world.settle().await;
+            assert_eq!(scenario.scheduler.received(), ["op OPERATION_FINISHED"]);
         }
-        story.scheduler.say(AcknowledgeOperation {
-            framework_id: story.id.clone(),
-            agent_id: story.agent_id.clone(),
+        scenario.scheduler.say(AcknowledgeOperation {
+            framework_id: scenario.id.clone(),
+            agent_id: scenario.agent_id.clone(),
             operation_id: OperationId::new("op").unwrap(),
             uuid: version(9),
         });
-        story.world.settle().await;
-        assert_eq!(story.agent.heard(), ["acknowledge op"]);
+        scenario.world.settle().await;
+        assert_eq!(scenario.agent.received(), ["acknowledge op"]);
         let id = |text: &str| OperationId::new(text).unwrap();
         let nobody = AgentId::new("nobody").unwrap();
-        let agent_id = story.agent_id.clone();
+        let agent_id = scenario.agent_id.clone();
         let asked = vec![
             (id("op"), Some(agent_id)),
             (id("a"), Some(nobody)),
             (id("b"), None),
         ];
-        story.scheduler.say(ask(asked));
-        story.world.settle().await;
+        scenario.scheduler.say(ask(asked));
+        scenario.world.settle().await;
         let expected = [
             "op OPERATION_DROPPED",
             "a OPERATION_UNKNOWN",
             "b OPERATION_UNKNOWN",
         ];
-        assert_eq!(story.scheduler.heard(), expected);
-        // Nobody is left to acknowledge: the master does.
-        let mut orphan = story.updated("op", OperationState::Finished);
+        assert_eq!(scenario.scheduler.received(), expected);
+        // The framework is gone: the master acknowledges.
+        let mut orphan = scenario.updated("op", OperationState::Finished);
         orphan.update.framework_id = FrameworkId::new("gone").unwrap();
-        story.agent.tell(orphan);
-        story.world.settle().await;
-        assert_eq!(story.agent.heard(), ["acknowledge op"]);
+        scenario.agent.tell(orphan);
+        scenario.world.settle().await;
+        assert_eq!(scenario.agent.received(), ["acknowledge op"]);
         // It was acknowledged before.
-        story.scheduler.say(AcknowledgeOperation {
-            framework_id: story.id.clone(),
-            agent_id: story.agent_id.clone(),
+        scenario.scheduler.say(AcknowledgeOperation {
+            framework_id: scenario.id.clone(),
+            agent_id: scenario.agent_id.clone(),
             operation_id: id("op"),
             uuid: version(9),
         });
-        story.world.settle().await;
-        let books = story.world.books().await;
+        scenario.world.settle().await;
+        let state = scenario.world.state().await;
         let counted = ["status_updates", "status_update_acknowledgements"].map(|of| {
             ["valid", "invalid"]
-                .map(|how| books.counters.get(&format!("master/{how}_operation_{of}")))
+                .map(|how| state.counters.get(&format!("master/{how}_operation_{of}")))
         });
         assert_eq!(counted, [[2, 1], [1, 1]]);
     });
 }
 
 #[test]
-fn an_agent_that_comes_back_without_an_operation_has_dropped_it_and_what_it_has_is_adopted() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn missing_operation_is_dropped_and_unknown_one_adopted() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![
             named("seen", reserve("cpus:1")),
             named("lost", reserve("cpus:2")),
         ];
-        story.accept(&[&offer], steps).await;
-        story.world.allocator();
+        scenario.accept(&[&offer], steps).await;
+        scenario.world.allocator();
         let has = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
-        let mut back = keeping(&story.agent, Some(story.agent_id.clone()), has.clone(), 2);
+        let mut back = keeping(
+            &scenario.agent,
+            Some(scenario.agent_id.clone()),
+            has.clone(),
+            2,
+        );
         back.resources.as_mut().unwrap().settled = None;
-        let seen = story.updated("seen", OperationState::Finished).update;
+        let seen = scenario.updated("seen", OperationState::Finished).update;
         back.resources.as_mut().unwrap().operations.push(seen);
-        assert_eq!(comes(&story.agent, back).await, story.agent_id);
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), ["lost OPERATION_DROPPED"]);
-        assert_eq!(story.total().await, has);
-        let books = story.world.books().await;
-        let agent = books.agents.get(&story.agent_id).unwrap();
+        assert_eq!(comes(&scenario.agent, back).await, scenario.agent_id);
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), ["lost OPERATION_DROPPED"]);
+        assert_eq!(scenario.total().await, has);
+        let state = scenario.world.state().await;
+        let agent = state.agents.get(&scenario.agent_id).unwrap();
         assert_eq!(agent.described, resources("cpus:8;mem:8192;disk:100"));
-        // What cannot have come of its own resources is refused.
+        // Resources that cannot result from its own are refused.
         let more = resources("cpus:8;mem:8192;disk:100") + reserved("cpus:1");
-        let wrong = keeping(&story.agent, Some(story.agent_id.clone()), more, 3);
-        let refused = story
+        let wrong = keeping(&scenario.agent, Some(scenario.agent_id.clone()), more, 3);
+        let refused = scenario
             .agent
             .node
-            .ask(&story.agent.master, wrong, PATIENCE)
+            .ask(&scenario.agent.master, wrong, PATIENCE)
             .await;
         let RegistrationRefused::Never { reason } = refused.unwrap().unwrap_err() else {
             panic!("it may come again");
@@ -520,26 +534,26 @@ fn an_agent_that_comes_back_without_an_operation_has_dropped_it_and_what_it_has_
 }
 
 #[test]
-fn an_agent_that_has_something_else_than_the_books_voids_offers_and_grants() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        story
+fn resource_mismatch_voids_offers_and_grants() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        let out = story.offer(reserved("cpus:1")).await;
-        story.world.allocator();
-        let before = story
+        let out = scenario.offer(reserved("cpus:1")).await;
+        scenario.world.allocator();
+        let before = scenario
             .world
-            .books()
+            .state()
             .await
             .agents
-            .get(&story.agent_id)
+            .get(&scenario.agent_id)
             .unwrap()
             .session;
         let total = resources("cpus:8;mem:8192;disk:100");
-        story.agent.tell(ResourcesReported {
-            agent_id: story.agent_id.clone(),
+        scenario.agent.tell(ResourcesReported {
+            agent_id: scenario.agent_id.clone(),
             resources: AgentResources {
                 version: version(2),
                 total: total.clone(),
@@ -547,50 +561,50 @@ fn an_agent_that_has_something_else_than_the_books_voids_offers_and_grants() {
                 settled: Some(1),
             },
         });
-        story.world.settle().await;
-        assert_eq!(story.total().await, total);
+        scenario.world.settle().await;
+        assert_eq!(scenario.total().await, total);
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             [format!("rescind {}", short(&out.id))]
         );
-        let facts = story.world.allocator();
+        let facts = scenario.world.allocator();
         assert!(facts.contains(&"agent S0 used []".to_owned()), "{facts:?}");
         let stale = Grant {
             session: before,
             role: "ads".to_owned(),
             resources: reserved("cpus:1").allocate(&ads()),
-            ..grant(&story.id, &story.agent_id, "")
+            ..grant(&scenario.id, &scenario.agent_id, "")
         };
         let grants = vec![stale];
-        story
+        scenario
             .world
             .node
-            .tell(&story.world.master.pid(), Granted { grants })
+            .tell(&scenario.world.master.pid(), Granted { grants })
             .unwrap();
-        story.world.settle().await;
-        assert!(story.scheduler.offers().is_empty());
-        // The next operation bears the version that the agent has told.
-        let offer = story.offer(resources("cpus:4")).await;
-        story.agent.heard();
-        story
+        scenario.world.settle().await;
+        assert!(scenario.scheduler.offers().is_empty());
+        // The next operation has the version that the agent has reported.
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario.agent.received();
+        scenario
             .accept(&[&offer], vec![Operation::convert(reserve("cpus:1"))])
             .await;
-        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
+        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
     });
 }
 
 #[test]
-fn an_agent_that_keeps_no_operations_is_asked_for_none() {
-    rehearse_network(|network| async move {
-        let mut story = Story::begin(network).await;
-        let (agent, agent_id) = story.world.agent("plain").await;
-        (story.agent, story.agent_id) = (agent, agent_id);
-        let offer = story.offer(resources("cpus:1")).await;
-        story
+fn agent_without_operations_is_sent_none() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::begin(network).await;
+        let (agent, agent_id) = scenario.world.agent("plain").await;
+        (scenario.agent, scenario.agent_id) = (agent, agent_id);
+        let offer = scenario.offer(resources("cpus:1")).await;
+        scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
-        let refused = story.operate(reserve("cpus:1")).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
+        let refused = scenario.operate(reserve("cpus:1")).await;
         assert!(
             matches!(refused, Err(OperationRefused::NoAgent { .. })),
             "{refused:?}"
@@ -599,18 +613,21 @@ fn an_agent_that_keeps_no_operations_is_asked_for_none() {
 }
 
 #[test]
-fn a_void_accept_gives_everything_back() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn rejected_accept_returns_all_resources() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let bogus = Offer {
             id: OfferId::new("bogus").unwrap(),
             ..offer.clone()
         };
-        story
+        scenario
             .accept(&[&offer, &bogus], vec![named("op", reserve("cpus:1"))])
             .await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
-        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 0ns"]);
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
+        assert_eq!(
+            scenario.world.allocator(),
+            ["recovered 0000 cpus:4 for 0ns"]
+        );
     });
 }

@@ -1,32 +1,33 @@
-//! A framework that is over, and the real driver of a scheduler that keeps its id: with a real master over a real registry.
+//! A framework that is over, and the real driver of a scheduler that keeps its id: with a real
+//! master over a real registry.
 
-use scheduler_driver::{DriverRef, Ended, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, DriverRef, Ended, Scheduler, SchedulerDriver};
 
 use super::*;
 
-/// A scheduler that writes down who it is, and launches one task on its first offer.
+/// A scheduler that records its ids, and launches one task on its first offer.
 struct Keeper {
     log: Log,
     task: Option<TaskInfo>,
 }
 
 impl Scheduler for Keeper {
-    fn subscribed(&mut self, _: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
         let id = short(&subscribed.framework_id);
         self.log.push(format!("subscribed {id}"));
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         let ids = offers.into_iter().map(|offer| offer.id).collect();
         driver.launch(ids, self.task.take().into_iter().collect());
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         self.log
             .push(format!("{} {}", status.task_id, status.state));
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.log.push(format!("failed: {reason}"));
     }
 }
@@ -52,8 +53,8 @@ fn drive(
 
 /// W14: also by a master that has it from the registry alone.
 #[test]
-fn the_driver_of_a_framework_whose_time_is_over_is_refused_or_subscribes_anew_and_is_of_use() {
-    rehearse_network(|network| async move {
+fn driver_of_an_expired_framework_recovers() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (_old, f) = first
             .framework("web", |info| {
@@ -62,9 +63,9 @@ fn the_driver_of_a_framework_whose_time_is_over_is_refused_or_subscribes_anew_an
             .await;
         network.leave("web");
         first.pass(59).await;
-        assert!(first.whims.state().frameworks.contains_key(&f), "59 s");
+        assert!(first.faults.state().frameworks.contains_key(&f), "59 s");
         first.pass(2).await;
-        assert!(!first.whims.state().frameworks.contains_key(&f), "61 s");
+        assert!(!first.faults.state().frameworks.contains_key(&f), "61 s");
 
         for (master, names) in [(None, ["web-1", "web-2"]), (Some(()), ["web-3", "web-4"])] {
             let next = match master {
@@ -83,20 +84,26 @@ fn the_driver_of_a_framework_whose_time_is_over_is_refused_or_subscribes_anew_an
             assert_eq!(log.take(), [format!("failed: {reason}")]);
 
             let own = task("t", &a, "cpus:1");
-            let (anew, log) = drive(&network, names[1], &f, Some(own), SchedulerDriver::or_anew);
+            let (anew, log) = drive(
+                &network,
+                names[1],
+                &f,
+                Some(own),
+                SchedulerDriver::resubscribe_as_new,
+            );
             world.pass(5).await;
-            let books = world.books().await;
-            let ids: Vec<_> = books.frameworks.iter().map(|one| one.id.clone()).collect();
+            let state = world.state().await;
+            let ids: Vec<_> = state.frameworks.iter().map(|one| one.id.clone()).collect();
             assert_eq!(ids.len(), 1, "the old one is over: {ids:?}");
             assert_ne!(ids[0], f);
             assert_eq!(log.take(), [format!("subscribed {}", short(&ids[0]))]);
             world.grant(vec![grant(&ids[0], &a, "cpus:1")]).await;
-            let heard = agent.heard();
+            let heard = agent.received();
             assert!(heard[0].starts_with("run t="), "{heard:?}");
 
             anew.tear_down().unwrap();
             world.pass(5).await;
-            assert!(!world.whims.state().frameworks.contains_key(&ids[0]));
+            assert!(!world.faults.state().frameworks.contains_key(&ids[0]));
         }
     });
 }

@@ -1,17 +1,17 @@
-//! Calls that come over HTTP: whose they are, and what drivers cannot say.
+//! Calls over HTTP: their sender, and parts that native drivers do not send.
 
 use resources::Invalid;
-use v1::convert::scheduler::{Accepted, Meaningless, Nameless, Said};
+use v1::convert::scheduler::{DecodedAccept, InvalidTask, OperationsWithoutId, SchedulerCall};
 
 use super::*;
 
 impl World {
-    /// The page tells this call of the framework's scheduler.
-    async fn http(&self, scheduler: &Member, framework: &FrameworkId, said: Said) {
+    /// Sends this call for the framework's scheduler, like the page.
+    async fn http(&self, scheduler: &Member, framework: &FrameworkId, call: SchedulerCall) {
         let call = HttpCall {
             scheduler: scheduler.pid.clone(),
             framework_id: framework.clone(),
-            said,
+            call,
         };
         self.master.tell(call).unwrap();
         self.settle().await;
@@ -22,9 +22,9 @@ fn invalid() -> Invalid {
     Invalid::new("container.type", "DOCKER", "MESOS")
 }
 
-/// A task that asks for what is not served, on that agent.
-fn meaningless(id: &str, agent: &str, reason: Reason) -> Meaningless {
-    Meaningless {
+/// A task with an unsupported part, on that agent.
+fn invalid_task(id: &str, agent: &str, reason: Reason) -> InvalidTask {
+    InvalidTask {
         task_id: TaskId::new(id).unwrap(),
         name: format!("the {id} one"),
         agent_id: AgentId::new(agent).ok(),
@@ -33,33 +33,35 @@ fn meaningless(id: &str, agent: &str, reason: Reason) -> Meaningless {
     }
 }
 
-/// SPEC 2.2 ACCEPT: a bad task is told as TASK_ERROR, and the others go on.
+/// SPEC 2.2 ACCEPT: an unsupported task is TASK_ERROR, and the others proceed.
 #[test]
-fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
-    rehearse_network(|network| async move {
+fn unsupported_task_is_an_error_and_the_rest_proceeds() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
-        scheduler.heard();
-        let accepted = Accepted {
+        scheduler.received();
+        let accepted = DecodedAccept {
             offers: accept(&f, &[&offer], vec![task("good", &a, "cpus:1;mem:64")]),
             tasks: vec![
-                meaningless("bad", a.as_str(), Reason::TaskInvalid),
-                meaningless("pod", "elsewhere", Reason::TaskGroupInvalid),
+                invalid_task("bad", a.as_str(), Reason::TaskInvalid),
+                invalid_task("pod", "elsewhere", Reason::TaskGroupInvalid),
             ],
             operations: vec![(OperationId::new("disk").unwrap(), invalid())],
-            nameless: Some(Nameless {
+            without_id: Some(OperationsWithoutId {
                 count: 3,
                 first: invalid(),
             }),
             invalid_offer: None,
         };
-        world.http(&scheduler, &f, Said::Accept(accepted)).await;
-        let ran = agent.heard().pop().unwrap();
+        world
+            .http(&scheduler, &f, SchedulerCall::Accept(accepted))
+            .await;
+        let ran = agent.received().pop().unwrap();
         assert!(ran.starts_with("run good="), "{ran}");
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [
                 "bad TASK_ERROR REASON_TASK_INVALID",
                 "pod TASK_ERROR REASON_TASK_GROUP_INVALID",
@@ -74,11 +76,11 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
             status.message
         );
         assert_eq!(status.uuid, None, "nobody acknowledges it");
-        let books = world.books().await;
-        assert_eq!(books.counters.get("master/operations/error"), 1);
-        assert_eq!(books.counters.get("master/operations_nameless"), 3);
-        // It is remembered as any other that was refused, and whoever asks hears the same again.
-        let of = books.tasks.of_framework(&f).unwrap();
+        let state = world.state().await;
+        assert_eq!(state.counters.get("master/operations/error"), 1);
+        assert_eq!(state.counters.get("master/operations_nameless"), 3);
+        // It is remembered like any refused task, and reconciled the same.
+        let of = state.tasks.of_framework(&f).unwrap();
         let completed = of.completed();
         let completed: Vec<_> = completed
             .map(|task| (&*task.name, &task.agent_id))
@@ -88,35 +90,42 @@ fn what_has_no_meaning_here_is_told_as_an_error_and_the_rest_goes_on() {
             framework_id: f.clone(),
             tasks: vec![(TaskId::new("bad").unwrap(), Some(a.clone()))],
         };
-        world.http(&scheduler, &f, Said::Reconcile(asked)).await;
-        assert_eq!(scheduler.heard(), ["bad TASK_ERROR REASON_RECONCILIATION"]);
+        world
+            .http(&scheduler, &f, SchedulerCall::Reconcile(asked))
+            .await;
+        assert_eq!(
+            scheduler.received(),
+            ["bad TASK_ERROR REASON_RECONCILIATION"]
+        );
     });
 }
 
-/// SPEC 2.2 ACCEPT, 3.13: one bad offer voids the whole call, whatever else is wrong in it.
+/// SPEC 2.2 ACCEPT, 3.13: one bad offer rejects the whole call, regardless of other errors.
 #[test]
-fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
-    rehearse_network(|network| async move {
+fn unsupported_parts_of_a_rejected_accept_are_rejected() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
-        scheduler.heard();
+        scheduler.received();
         let mut gone = offer.clone();
         gone.id = protocol::OfferId::new(format!("{}0", offer.id)).unwrap();
         let tasks = vec![task("good", &a, "cpus:1;mem:64")];
-        let accepted = Accepted {
+        let accepted = DecodedAccept {
             offers: accept(&f, &[&offer, &gone], tasks),
             tasks: vec![
-                meaningless("bad", a.as_str(), Reason::TaskInvalid),
-                meaningless("nowhere", "", Reason::TaskInvalid),
+                invalid_task("bad", a.as_str(), Reason::TaskInvalid),
+                invalid_task("nowhere", "", Reason::TaskInvalid),
             ],
             operations: Vec::new(),
-            nameless: None,
+            without_id: None,
             invalid_offer: None,
         };
-        world.http(&scheduler, &f, Said::Accept(accepted)).await;
-        let heard = scheduler.heard();
+        world
+            .http(&scheduler, &f, SchedulerCall::Accept(accepted))
+            .await;
+        let heard = scheduler.received();
         let told = |task: &str| {
             let line = heard.iter().find_map(|line| line.strip_prefix(task));
             line.unwrap_or_else(|| panic!("{heard:?}")).to_owned()
@@ -124,7 +133,7 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
         assert_eq!(told("bad "), told("good "));
         assert!(told("bad ").ends_with("REASON_INVALID_OFFERS"), "{heard:?}");
         assert_eq!(told("nowhere "), told("good "));
-        // Where they were to run is said of each that says so.
+        // Tasks that name an agent get it in their status.
         let agents = scheduler.statuses().into_iter();
         let agents: Vec<_> = agents.map(|status| status.agent_id).collect();
         assert_eq!(agents, [Some(a.clone()), Some(a), None]);
@@ -133,30 +142,30 @@ fn where_an_offer_is_void_what_has_no_meaning_is_told_so_too() {
 
 /// SPEC 2.2 SHUTDOWN.
 #[test]
-fn an_executor_is_ended_by_its_agent_if_that_is_there() {
-    rehearse_network(|network| async move {
+fn executor_is_ended_by_its_connected_agent() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let executor = || ExecutorId::new("e").unwrap();
-        agent.heard();
-        let said = Said::Shutdown(a.clone(), executor());
-        world.http(&scheduler, &f, said).await;
-        assert_eq!(agent.heard(), ["end e"]);
+        agent.received();
+        let call = SchedulerCall::Shutdown(a.clone(), executor());
+        world.http(&scheduler, &f, call).await;
+        assert_eq!(agent.received(), ["end e"]);
         let nowhere = AgentId::new("nowhere").unwrap();
         world
-            .http(&scheduler, &f, Said::Shutdown(nowhere, executor()))
+            .http(&scheduler, &f, SchedulerCall::Shutdown(nowhere, executor()))
             .await;
-        assert_eq!(agent.heard(), Vec::<String>::new());
-        let books = world.books().await;
-        assert_eq!(books.counters.get("master/dropped_messages"), 1);
+        assert_eq!(agent.received(), Vec::<String>::new());
+        let state = world.state().await;
+        assert_eq!(state.counters.get("master/dropped_messages"), 1);
     });
 }
 
 /// SPEC 3.13, scheduler failover.
 #[test]
-fn a_scheduler_that_was_replaced_says_nothing_any_more() {
-    rehearse_network(|network| async move {
+fn replaced_http_scheduler_is_ignored() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (old, f) = world
             .framework("web", |info| info.failover_timeout = PATIENCE)
@@ -166,31 +175,31 @@ fn a_scheduler_that_was_replaced_says_nothing_any_more() {
         let new = world.member("web-2", "scheduler", Role::Framework).await;
         subscribe(&new, info).await.unwrap();
         let tear_down = || {
-            Said::TearDown(TearDown {
+            SchedulerCall::TearDown(TearDown {
                 framework_id: f.clone(),
             })
         };
         world.http(&old, &f, tear_down()).await;
-        let books = world.books().await;
-        assert!(books.frameworks.get(&f).is_some());
-        assert_eq!(books.counters.get("master/dropped_messages"), 1);
+        let state = world.state().await;
+        assert!(state.frameworks.get(&f).is_some());
+        assert_eq!(state.counters.get("master/dropped_messages"), 1);
         let update = HttpUpdate {
             scheduler: old.pid.clone(),
             update: UpdateFramework {
                 framework_id: f.clone(),
-                framework: books.frameworks.get(&f).unwrap().info.clone(),
+                framework: state.frameworks.get(&f).unwrap().info.clone(),
                 wants: Default::default(),
             },
-            became: Box::new(|| panic!("it is not that")),
+            on_updated: Box::new(|| panic!("it is not that")),
         };
         let late = world.master.ask(update, PATIENCE).await.unwrap();
-        let expected = "one that this scheduler speaks for and that is not over";
+        let expected = "this scheduler's framework, not yet removed";
         let words = format!("framework_id is `{f}`: expected {expected}");
         assert_eq!(late, Err(NotUpdated::Overtaken(words)));
         world.http(&new, &f, tear_down()).await;
-        assert!(world.books().await.frameworks.get(&f).is_none());
+        assert!(world.state().await.frameworks.get(&f).is_none());
         assert_eq!(
-            new.heard().pop().unwrap(),
+            new.received().pop().unwrap(),
             "failed Framework has been removed"
         );
     });

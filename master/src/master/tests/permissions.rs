@@ -1,4 +1,4 @@
-//! What the master does not let happen: by ACLs, and by certificates' names (SPEC 3.7).
+//! Refusals by ACLs and by certificates' names (SPEC 3.7).
 
 use authority::Acls;
 use protocol::message::operator::{
@@ -23,8 +23,8 @@ fn named(principal: &str) -> impl FnOnce(&mut FrameworkInfo) {
 
 /// SPEC 3.7.
 #[test]
-fn a_framework_may_have_only_roles_that_its_principal_is_allowed() {
-    rehearse_network(|network| async move {
+fn framework_roles_must_be_authorized() {
+    simulate_network(|network| async move {
         let acls = r#"{"permissive":false,"register_frameworks":[
             {"principals":{"values":["web"]},"roles":{"values":["eng/%"]}}]}"#;
         let world = World::new(network, config(acls)).await;
@@ -69,8 +69,8 @@ fn a_framework_may_have_only_roles_that_its_principal_is_allowed() {
 
 /// SPEC 3.7: the other tasks of the call run.
 #[test]
-fn a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs() {
-    rehearse_network(|network| async move {
+fn task_of_a_forbidden_user_is_an_error_alone() {
+    simulate_network(|network| async move {
         let acls = r#"{"run_tasks":[
             {"principals":{"values":["web"]},"users":{"values":["nobody"]}},
             {"principals":{"type":"NONE"},"users":{"type":"ANY"}}]}"#;
@@ -81,15 +81,15 @@ fn a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs() {
         let mut alien = task("alien", &a, "cpus:1");
         alien.command.as_mut().unwrap().user = Some("alice".to_owned());
         let own = task("own", &a, "cpus:1");
-        scheduler.heard();
-        agent.heard();
+        scheduler.received();
+        agent.received();
         scheduler.tell(accept(&f, &[&offer], vec![alien, own]));
         world.settle().await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["alien TASK_ERROR REASON_TASK_UNAUTHORIZED"]
         );
-        let ran = agent.heard();
+        let ran = agent.received();
         assert!(ran.len() == 1 && ran[0].starts_with("run own="), "{ran:?}");
         let message = scheduler.statuses().remove(0).message;
         let expected = "expected one that may run_tasks (users: `alice`)";
@@ -99,8 +99,8 @@ fn a_task_of_a_user_that_is_not_allowed_is_an_error_and_its_neighbour_runs() {
 
 /// SPEC 3.7.
 #[test]
-fn an_operation_that_is_not_allowed_fails_and_what_was_offered_is_free_again() {
-    rehearse_network(|network| async move {
+fn forbidden_operation_fails_and_frees_its_resources() {
+    simulate_network(|network| async move {
         let acls =
             r#"{"reserve_resources":[{"principals":{"type":"NONE"},"roles":{"values":["ads"]}}]}"#;
         let world = World::new(network, config(acls)).await;
@@ -129,7 +129,7 @@ fn an_operation_that_is_not_allowed_fails_and_what_was_offered_is_free_again() {
             (one.role, one.resources) = (role.to_owned(), part.allocate(&offered));
             world.grant(vec![one]).await;
             let offer = scheduler.offers().pop().expect("an offer");
-            scheduler.heard();
+            scheduler.received();
             let entry = Reservation::dynamic(offered, None::<&str>);
             let conversion = Conversion::Reserve {
                 resources: part.push_reservation(&entry).unwrap(),
@@ -139,19 +139,23 @@ fn an_operation_that_is_not_allowed_fails_and_what_was_offered_is_free_again() {
                 id: Some(OperationId::new("op").unwrap()),
                 conversion,
             }];
-            agent.heard();
+            agent.received();
             scheduler.tell(call);
             world.settle().await;
-            assert_eq!(scheduler.heard().join(""), told, "{role}");
-            assert_eq!(agent.heard().len(), usize::from(told.is_empty()), "{role}");
+            assert_eq!(scheduler.received().join(""), told, "{role}");
+            assert_eq!(
+                agent.received().len(),
+                usize::from(told.is_empty()),
+                "{role}"
+            );
         }
     });
 }
 
-/// SPEC 3.7: who an agent or an operator is, its certificate says.
+/// SPEC 3.7: the certificate identifies agents and operators.
 #[test]
-fn agents_and_operators_are_the_names_in_their_certificates() {
-    rehearse_network(|network| async move {
+fn agents_and_operators_are_named_by_certificates() {
+    simulate_network(|network| async move {
         let acls = r#"{"permissive":false,
             "register_agents":[{"principals":{"values":["agent-1"]},"agents":{"type":"ANY"}}],
             "register_frameworks":[{"principals":{"type":"ANY"},"roles":{"type":"ANY"}}],
@@ -173,7 +177,7 @@ fn agents_and_operators_are_the_names_in_their_certificates() {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1;mem:32").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        agent.heard();
+        agent.received();
 
         for (name, may) in [("guest", false), ("ops", true)] {
             let node = world.network.node(name, Role::Operator, &[Role::Master]);
@@ -222,14 +226,14 @@ fn agents_and_operators_are_the_names_in_their_certificates() {
             }
         }
         world.settle().await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
     });
 }
 
-/// SPEC 3.7: a command sees of an agent what the pages show.
+/// SPEC 3.7: a command sees the same part of an agent as the pages.
 #[test]
-fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_command() {
-    rehearse_network(|network| async move {
+fn invisible_roles_reservations_are_hidden_from_commands() {
+    simulate_network(|network| async move {
         let acls = r#"{"view_roles":[{"principals":{"values":["guest"]},"roles":{"values":["eng","*"]}},
             {"principals":{"values":["guest"]},"roles":{"type":"NONE"}}]}"#;
         let world = World::new(network, config(acls)).await;
@@ -274,8 +278,8 @@ fn what_is_reserved_for_roles_that_an_operator_does_not_see_is_not_shown_to_its_
 
 /// SPEC 3.7.
 #[test]
-fn a_frameworks_principal_is_the_name_in_its_certificate_where_that_is_asked() {
-    rehearse_network(|network| async move {
+fn framework_principal_is_its_certificates_name_if_required() {
+    simulate_network(|network| async move {
         let asks = Config {
             authenticate_frameworks: true,
             ..Config::default()
@@ -300,10 +304,10 @@ fn a_frameworks_principal_is_the_name_in_its_certificate_where_that_is_asked() {
     });
 }
 
-/// SPEC 3.7: also who only stands by, or becomes something else.
+/// SPEC 3.7: also for standbys and updates.
 #[test]
-fn who_stands_by_or_updates_its_framework_is_the_name_in_its_certificate_too() {
-    rehearse_network(|network| async move {
+fn standby_and_update_use_the_certificates_name() {
+    simulate_network(|network| async move {
         let asks = Config {
             authenticate_frameworks: true,
             ..Config::default()
@@ -324,7 +328,7 @@ fn who_stands_by_or_updates_its_framework_is_the_name_in_its_certificate_too() {
             );
         }
         let standing = standbys::stand_by(&scheduler, info(Some("web"))).await;
-        let Ok(Standing::Leads(Subscribed { framework_id, .. })) = standing else {
+        let Ok(StandbyReply::Leads(Subscribed { framework_id, .. })) = standing else {
             panic!("{standing:?}");
         };
         for principal in [Some("ops"), None, Some("web")] {
@@ -336,8 +340,8 @@ fn who_stands_by_or_updates_its_framework_is_the_name_in_its_certificate_too() {
             let asked = scheduler.node.ask(&scheduler.master, update, PATIENCE);
             let updated = asked.await.unwrap();
             assert_eq!(updated.is_ok(), principal == Some("web"), "{updated:?}");
-            let books = world.books().await;
-            let known = books.frameworks.get(&framework_id).unwrap();
+            let state = world.state().await;
+            let known = state.frameworks.get(&framework_id).unwrap();
             assert_eq!(known.info.principal.as_deref(), Some("web"));
         }
     });

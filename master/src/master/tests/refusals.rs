@@ -2,25 +2,25 @@
 
 use super::*;
 
-/// SPEC 3.13, Launch refused. Calls with tasks that must fail, and how they are told.
+/// SPEC 3.13, Launch refused. Calls with tasks that must fail, and their statuses.
 #[test]
-fn each_bad_accept_ends_in_its_own_state_and_reason() {
-    rehearse_network(|network| async move {
+fn invalid_accepts_have_specific_states_and_reasons() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (_other_agent, b) = world.agent("agent-2").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let (rival, g) = world.framework("rival", |_| ()).await;
         let check = async |offers: &[&Offer], tasks: Vec<TaskInfo>, expected: &str, names: &str| {
-            scheduler.heard();
+            scheduler.received();
             scheduler.statuses();
-            agent.heard();
+            agent.received();
             scheduler.tell(accept(&f, offers, tasks));
             world.settle().await;
-            assert_eq!(scheduler.heard(), [expected]);
+            assert_eq!(scheduler.received(), [expected]);
             let message = scheduler.statuses().pop().unwrap().message;
             assert!(message.contains(names), "{message}");
-            assert_eq!(agent.heard(), Vec::<String>::new());
+            assert_eq!(agent.received(), Vec::<String>::new());
         };
         let (invalid_offers, invalid_task) = (
             "TASK_LOST REASON_INVALID_OFFERS",
@@ -65,7 +65,7 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
         )
         .await;
         assert_eq!(
-            world.books().await.offers.len(),
+            world.state().await.offers.len(),
             1,
             "another framework's offer is left alone"
         );
@@ -118,7 +118,7 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
         )
         .await;
 
-        scheduler.heard();
+        scheduler.received();
         let tasks = vec![
             task("good", &a, "cpus:0.5"),
             task("good", &a, "cpus:0.1"),
@@ -127,28 +127,33 @@ fn each_bad_accept_ends_in_its_own_state_and_reason() {
         scheduler.tell(accept(&f, &[&offer().await], tasks));
         world.settle().await;
         assert!(
-            scheduler.heard().contains(&format!("good {invalid_task}")),
+            scheduler
+                .received()
+                .contains(&format!("good {invalid_task}")),
             "a bad task stops no other"
         );
-        assert!(agent.heard().pop().unwrap().contains("also="));
+        assert!(agent.received().pop().unwrap().contains("also="));
     });
 }
 
 #[test]
-fn a_partition_aware_framework_hears_dropped_where_others_hear_lost() {
-    rehearse_network(|network| async move {
+fn partition_aware_framework_gets_dropped_instead_of_lost() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         scheduler.tell(accept(&f, &[], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_DROPPED REASON_INVALID_OFFERS"]);
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_DROPPED REASON_INVALID_OFFERS"]
+        );
     });
 }
 
 #[test]
 fn an_accept_that_launches_nothing_is_a_decline() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -157,13 +162,13 @@ fn an_accept_that_launches_nothing_is_a_decline() {
         scheduler.tell(accept(&f, &[&offer], vec![]));
         world.settle().await;
         assert_eq!(world.allocator(), ["recovered 0000 cpus:1 for 5s"]);
-        assert_eq!(agent.heard(), Vec::<String>::new());
+        assert_eq!(agent.received(), Vec::<String>::new());
     });
 }
 
 #[test]
-fn nobody_speaks_for_another_or_in_a_role_that_is_not_its_own() {
-    rehearse_network(|network| async move {
+fn schedulers_act_only_for_their_framework_and_roles() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (stranger, b) = world.agent("agent-2").await;
@@ -177,15 +182,15 @@ fn nobody_speaks_for_another_or_in_a_role_that_is_not_its_own() {
         world.settle().await;
         assert_eq!(
             (
-                world.books().await.offers.len(),
-                world.books().await.frameworks.completed().count()
+                world.state().await.offers.len(),
+                world.state().await.frameworks.completed().count()
             ),
             (1, 0)
         );
 
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        scheduler.heard();
+        scheduler.received();
         let mut spoofed = update(&stranger.node, &f, &a, "t", TaskState::Finished);
         stranger.tell(spoofed.clone());
         spoofed.agent_id = b;
@@ -194,17 +199,17 @@ fn nobody_speaks_for_another_or_in_a_role_that_is_not_its_own() {
             agent_id: a.clone(),
         });
         world.settle().await;
-        let books = world.books().await;
+        let state = world.state().await;
         assert_eq!(
-            books
+            state
                 .tasks
                 .get(&f, &TaskId::new("t").unwrap())
                 .unwrap()
                 .state,
             TaskState::Staging
         );
-        assert_eq!(books.agents.iter().count(), 2);
-        assert_eq!(books.counters.get("master/invalid_status_updates"), 2);
+        assert_eq!(state.agents.iter().count(), 2);
+        assert_eq!(state.counters.get("master/invalid_status_updates"), 2);
 
         let refused = agent
             .node
@@ -270,8 +275,8 @@ fn nobody_speaks_for_another_or_in_a_role_that_is_not_its_own() {
 
 /// Only the node is proved, but a node does not lie about its own actors to replace one by another.
 #[test]
-fn of_two_schedulers_on_one_node_only_the_newer_speaks_for_the_framework() {
-    rehearse_network(|network| async move {
+fn newer_scheduler_on_a_node_replaces_the_older() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (old, f) = world.framework("web", |_| ()).await;
@@ -283,7 +288,7 @@ fn of_two_schedulers_on_one_node_only_the_newer_speaks_for_the_framework() {
         let offer = world.offer(&new, &f, &a, "cpus:1").await;
         new.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        agent.heard();
+        agent.received();
         let kill = KillTask {
             framework_id: f.clone(),
             task_id: TaskId::new("t").unwrap(),
@@ -292,16 +297,16 @@ fn of_two_schedulers_on_one_node_only_the_newer_speaks_for_the_framework() {
         };
         old.say(kill.clone());
         world.settle().await;
-        assert_eq!(agent.heard(), Vec::<String>::new());
+        assert_eq!(agent.received(), Vec::<String>::new());
         new.say(kill);
         world.settle().await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
     });
 }
 
 #[test]
-fn an_agent_that_describes_itself_badly_is_refused_by_name() {
-    rehearse_network(|network| async move {
+fn invalid_agent_description_is_refused_by_name() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let revocable = resources("cpus:1")

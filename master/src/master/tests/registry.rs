@@ -1,4 +1,4 @@
-//! A registry that takes its time, refuses, or says that another master leads.
+//! A registry that is slow, refuses, or reports another leader.
 
 use super::*;
 use crate::registry::RegistryError;
@@ -10,16 +10,16 @@ fn not_now() -> RegistryError {
 }
 
 #[test]
-fn nobody_is_told_before_the_registry_has_answered() {
-    rehearse_network(|network| async move {
+fn nothing_is_published_before_the_record() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
-        world.whims.delay(Duration::from_secs(3));
+        world.faults.delay(Duration::from_secs(3));
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let asked = agent
             .node
             .ask(&agent.master, registration(&agent, None, vec![]), PATIENCE);
         world.pass(2).await;
-        assert_eq!(world.books().await.agents.iter().count(), 0);
+        assert_eq!(world.state().await.agents.iter().count(), 0);
         assert_eq!(world.allocator(), ["begin"]);
         let twice = register(&agent, None, vec![]).await;
         assert!(
@@ -34,12 +34,12 @@ fn nobody_is_told_before_the_registry_has_answered() {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        scheduler.heard();
-        world.whims.delay(Duration::from_secs(20));
+        scheduler.received();
+        world.faults.delay(Duration::from_secs(20));
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(15 + 75).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             Vec::<String>::new(),
             "it is asked, and has not answered"
         );
@@ -47,18 +47,18 @@ fn nobody_is_told_before_the_registry_has_answered() {
         assert!(matches!(back, Err(RegistrationRefused::NotNow { .. })));
         world.pass(20).await;
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
         );
     });
 }
 
 #[test]
-fn a_scheduler_that_asks_twice_while_the_registry_thinks_is_one_framework() {
-    rehearse_network(|network| async move {
+fn repeated_subscription_creates_one_framework() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
-        world.whims.delay(Duration::from_secs(3));
+        world.faults.delay(Duration::from_secs(3));
         let message = Subscribe {
             framework: FrameworkInfo::new("nobody", "web"),
             scheduler: scheduler.pid.clone(),
@@ -73,23 +73,23 @@ fn a_scheduler_that_asks_twice_while_the_registry_thinks_is_one_framework() {
         let f = asked.await.unwrap().unwrap().framework_id;
         let again = subscribe(&scheduler, message.framework).await.unwrap();
         assert_eq!(again.framework_id, f);
-        assert_eq!(world.books().await.frameworks.iter().count(), 1);
+        assert_eq!(world.state().await.frameworks.iter().count(), 1);
     });
 }
 
 #[test]
-fn what_the_registry_refuses_for_now_is_not_done_and_asked_again() {
-    rehearse_network(|network| async move {
+fn temporarily_refused_record_is_retried_before_publishing() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let agent = world.member("agent-1", "agent", Role::Agent).await;
-        world.whims.refuse(not_now());
+        world.faults.refuse(not_now());
         let refused = register(&agent, None, vec![]).await;
         assert!(matches!(refused, Err(RegistrationRefused::NotNow { .. })));
-        assert_eq!(world.books().await.agents.iter().count(), 0);
+        assert_eq!(world.state().await.agents.iter().count(), 0);
         let a = register(&agent, None, vec![]).await.unwrap().agent_id;
 
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
-        world.whims.refuse(not_now());
+        world.faults.refuse(not_now());
         let refused = subscribe(&scheduler, FrameworkInfo::new("nobody", "web")).await;
         assert!(matches!(refused, Err(SubscriptionRefused::NotNow { .. })));
         let f = subscribe(&scheduler, FrameworkInfo::new("nobody", "web"))
@@ -97,33 +97,33 @@ fn what_the_registry_refuses_for_now_is_not_done_and_asked_again() {
             .unwrap()
             .framework_id;
 
-        world.whims.refuse(not_now());
-        world.whims.refuse(not_now());
+        world.faults.refuse(not_now());
+        world.faults.refuse(not_now());
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(75 + 15).await;
-        assert_eq!(scheduler.heard(), Vec::<String>::new());
+        assert_eq!(scheduler.received(), Vec::<String>::new());
         world.pass(2).await;
-        assert_eq!(scheduler.heard(), [format!("lost {}", short(&a))]);
+        assert_eq!(scheduler.received(), [format!("lost {}", short(&a))]);
 
-        world.whims.refuse(not_now());
+        world.faults.refuse(not_now());
         scheduler.tell(TearDown {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(world.books().await.frameworks.completed().count(), 0);
+        assert_eq!(world.state().await.frameworks.completed().count(), 0);
         world.pass(1).await;
-        assert_eq!(world.books().await.frameworks.completed().count(), 1);
+        assert_eq!(world.state().await.frameworks.completed().count(), 1);
     });
 }
 
 #[test]
-fn a_master_that_lost_its_leadership_ends_and_its_agents_hear_of_it() {
-    rehearse_network(|network| async move {
+fn master_that_lost_leadership_ends_visibly() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, _) = world.agent("agent-1").await;
         let ended = agent.node.ended(&agent.master);
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
-        world.whims.refuse(RegistryError::LostLeadership);
+        world.faults.refuse(RegistryError::LostLeadership);
         let message = Subscribe {
             framework: FrameworkInfo::new("nobody", "web"),
             scheduler: scheduler.pid.clone(),
@@ -140,8 +140,8 @@ fn a_master_that_lost_its_leadership_ends_and_its_agents_hear_of_it() {
 
 /// SPEC 3.2 and 3.13, Master failover.
 #[test]
-fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
-    rehearse_network(|network| async move {
+fn new_master_awaits_the_registrys_agents() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (agent, a) = first.agent("agent-1").await;
         let (_gone, b) = first.agent("agent-2").await;
@@ -152,7 +152,7 @@ fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
             .await;
         network.leave("master");
         let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
-        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        let world = World::on(network, node, Config::default(), first.faults.clone()).await;
         assert_eq!(world.allocator(), ["begin", "framework 0000 active false"]);
 
         let mut agent = agent;
@@ -183,27 +183,27 @@ fn a_new_master_knows_from_the_registry_whom_to_wait_for() {
         world.settle().await;
         let known = "t TASK_RUNNING REASON_RECONCILIATION".to_owned();
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             [known],
             "no answer while an agent may still know"
         );
         world.pass(600).await;
-        assert_eq!(scheduler.heard(), ["lost S1"], "ten minutes are over");
-        let counters = world.books().await.counters.clone();
+        assert_eq!(scheduler.received(), ["lost S1"], "ten minutes are over");
+        let counters = world.state().await.counters.clone();
         assert_eq!(counters.get("master/recovery_slave_removals"), 1);
         scheduler.tell(ReconcileTasks {
             framework_id: f.clone(),
             tasks: asked,
         });
         world.settle().await;
-        assert_eq!(scheduler.heard().len(), 3);
+        assert_eq!(scheduler.received().len(), 3);
     });
 }
 
 /// W14.
 #[test]
-fn a_failover_timeout_that_began_at_one_master_ends_at_the_next() {
-    rehearse_network(|network| async move {
+fn failover_timeout_continues_at_the_next_master() {
+    simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (_old, f) = first
             .framework("web", |info| {
@@ -214,11 +214,11 @@ fn a_failover_timeout_that_began_at_one_master_ends_at_the_next() {
         first.pass(30).await;
         network.leave("master");
         let node = network.node("master", Role::Master, &[Role::Agent, Role::Framework]);
-        let world = World::on(network, node, Config::default(), first.whims.clone()).await;
+        let world = World::on(network, node, Config::default(), first.faults.clone()).await;
         world.pass(29).await;
-        assert!(world.whims.state().frameworks.contains_key(&f), "59 s");
+        assert!(world.faults.state().frameworks.contains_key(&f), "59 s");
         world.pass(2).await;
-        assert!(!world.whims.state().frameworks.contains_key(&f), "61 s");
+        assert!(!world.faults.state().frameworks.contains_key(&f), "61 s");
 
         let late = world.member("web-2", "scheduler", Role::Framework).await;
         let mut info = FrameworkInfo::new("nobody", "web");
@@ -232,15 +232,15 @@ fn a_failover_timeout_that_began_at_one_master_ends_at_the_next() {
 }
 
 #[test]
-fn an_allocator_that_fell_is_told_everything_anew() {
-    rehearse_network(|network| async move {
+fn crashed_allocator_gets_the_whole_state_again() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.heard();
+        scheduler.received();
         world.allocator();
         let hosts = Some(["foobar".to_owned()].into());
         let admit = crate::whitelist::AdmitHosts(hosts);
@@ -250,7 +250,7 @@ fn an_allocator_that_fell_is_told_everything_anew() {
         let allocator = world.node.whereis("allocator").unwrap();
         world.node.stop(&allocator);
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O1"]);
+        assert_eq!(scheduler.received(), ["rescind O1"]);
         let (_, raised, _) = recorder(&world.node, "allocator");
         world.pass(1).await;
         let anew = [
@@ -263,28 +263,31 @@ fn an_allocator_that_fell_is_told_everything_anew() {
     });
 }
 
-/// DESIGN 6: answers of the books before are ignored. What they granted, those that were told anew hold for free.
+/// DESIGN 6: answers of an earlier allocator state are ignored. Their grants are free in the new
+/// one.
 #[test]
-fn a_grant_of_books_that_have_begun_anew_since_is_no_offer() {
-    rehearse_network(|network| async move {
+fn grant_from_an_earlier_allocator_state_is_no_offer() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         for falls in 1..3 {
             let mut late = grant(&f, &a, "cpus:4");
-            let books = world.books().await;
-            late.session = books.agents.session_told(books.agents.get(&a).unwrap());
+            let state = world.state().await;
+            late.session = state
+                .agents
+                .allocator_session(state.agents.get(&a).unwrap());
             let fallen = world.node.whereis("allocator").unwrap();
             world.node.stop(&fallen);
             world.settle().await;
             let (_, raised, _) = recorder(&world.node, "allocator");
             world.pass(1).await;
             assert_eq!(raised.take().len(), 3, "begin, framework, agent: {falls}");
-            scheduler.heard();
+            scheduler.received();
             let granted = Granted { grants: vec![late] };
             world.node.tell(&world.master.pid(), granted).unwrap();
             world.settle().await;
-            assert_eq!(scheduler.heard(), Vec::<String>::new(), "no offer");
+            assert_eq!(scheduler.received(), Vec::<String>::new(), "no offer");
             assert_eq!(raised.take(), Vec::<String>::new(), "nor anything free");
             // Those that there are now grant the same.
             world.offer(&scheduler, &f, &a, "cpus:8").await;
@@ -292,20 +295,20 @@ fn a_grant_of_books_that_have_begun_anew_since_is_no_offer() {
     });
 }
 
-/// A fact that it missed would be missing in its books for ever; and books that begin anew know nothing of what is offered.
+/// A missed fact would be missing for ever; and a restarted allocator knows no offers.
 #[test]
-fn an_allocator_that_has_missed_a_fact_begins_anew_and_nothing_is_offered_twice() {
-    rehearse_network(|network| async move {
+fn allocator_that_missed_a_fact_starts_over() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         world.offer(&scheduler, &f, &a, "cpus:1").await;
-        scheduler.heard();
+        scheduler.received();
         world.allocator();
         // Of this the master makes a fact, for which there is no room.
         let nobody = FrameworkId::new("nobody").unwrap();
         let grants = vec![Grant {
-            session: world.books().await.agents.get(&a).unwrap().session,
+            session: world.state().await.agents.get(&a).unwrap().session,
             ..grant(&nobody, &a, "cpus:1")
         }];
         let (node, master) = (&world.node, world.master.pid());
@@ -320,7 +323,7 @@ fn an_allocator_that_has_missed_a_fact_begins_anew_and_nothing_is_offered_twice(
             node.tell(&allocator, fact).unwrap();
         }
         world.pass(1).await;
-        assert_eq!(scheduler.heard(), ["rescind O0"]);
+        assert_eq!(scheduler.received(), ["rescind O0"]);
         let mut heard = world.allocator();
         heard.retain(|line| *line != "revived 0000");
         let anew = [
@@ -336,10 +339,11 @@ fn an_allocator_that_has_missed_a_fact_begins_anew_and_nothing_is_offered_twice(
     });
 }
 
-/// S98: agents, frameworks and tasks go on while their allocator hears nothing at all, and it is told once it is there again.
+/// S98: agents, frameworks and tasks continue without their allocator, which gets the state when it
+/// returns.
 #[test]
-fn nobody_waits_for_an_allocator_that_does_nothing() {
-    rehearse_network(|network| async move {
+fn idle_allocator_delays_nothing() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -358,13 +362,13 @@ fn nobody_waits_for_an_allocator_that_does_nothing() {
         let (_other, g) = world.framework("batch", |_| ()).await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        let heard = agent.heard();
+        let heard = agent.received();
         assert!(heard[0].starts_with("run t="), "{heard:?}");
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
         world.settle().await;
-        assert!(scheduler.heard().contains(&"t TASK_RUNNING".to_owned()));
-        let books = world.books().await;
-        assert!(books.agents.get(&b).is_some() && books.frameworks.get(&g).is_some());
+        assert!(scheduler.received().contains(&"t TASK_RUNNING".to_owned()));
+        let state = world.state().await;
+        assert!(state.agents.get(&b).is_some() && state.frameworks.get(&g).is_some());
         assert_eq!(world.node.clock().now(), started, "nothing has waited");
     });
 }

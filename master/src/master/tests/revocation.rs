@@ -1,7 +1,7 @@
-//! Tasks that must make room for what is guaranteed to a role (S122, S123).
+//! Tasks revoked for a role's guarantee (S122, S123).
 
 use super::*;
-use protocol::marks::PRIORITY;
+use protocol::reserved_labels::PRIORITY;
 
 const GRACE: u64 = 30;
 
@@ -15,7 +15,7 @@ fn victim(framework: &FrameworkId, agent: &AgentId, id: &str) -> Victim {
 }
 
 impl World {
-    /// As the allocator says it.
+    /// Sent like the allocator.
     async fn name_victims(&self, victims: Vec<Victim>) {
         let grace = Duration::from_secs(GRACE);
         let named = VictimsNamed { victims, grace };
@@ -23,7 +23,8 @@ impl World {
         self.settle().await;
     }
 
-    /// This task fails by itself, its framework acknowledges that, and launches another of the same id.
+    /// This task fails by itself, its framework acknowledges that, and launches another of the same
+    /// id.
     async fn launch_anew(
         &self,
         (agent, a): (&Member, &AgentId),
@@ -38,7 +39,7 @@ impl World {
         scheduler.tell(accept(f, &[&offer], vec![task(id, a, "cpus:1")]));
     }
 
-    /// As the allocator says it: only these roles lack something still.
+    /// Sent like the allocator: only these roles are still below guarantee.
     async fn still_lacking(&self, roles: &[&str]) {
         let roles = roles.iter().map(|role| (*role).to_owned()).collect();
         let lacking = StillLacking { roles };
@@ -46,7 +47,7 @@ impl World {
         self.settle().await;
     }
 
-    /// What runs there, as the allocator is told.
+    /// The tasks there, as the allocator gets them.
     async fn listed(&self, agent: &AgentId) -> Vec<String> {
         self.allocator();
         let agents = BTreeSet::from([agent.clone()]);
@@ -62,7 +63,8 @@ impl World {
     }
 }
 
-/// A cluster with one agent and a framework that runs these tasks there, of one cpu each; those with an executor under `shared`.
+/// A cluster with one agent and a framework that runs these tasks there, of one cpu each; those
+/// with an executor under `shared`.
 async fn running_tasks(
     network: Network,
     names: &[&str],
@@ -96,7 +98,7 @@ async fn running_tasks(
         world.settle().await;
     }
     for log in [&agent, &scheduler] {
-        log.heard();
+        log.received();
         log.statuses();
     }
     (world, (agent, a), (scheduler, f))
@@ -104,37 +106,41 @@ async fn running_tasks(
 
 /// S122: a warning, then the kill, then the executor with all its tasks.
 #[test]
-fn a_framework_is_warned_then_its_task_is_killed_and_then_its_executor_ends() {
-    rehearse_network(|network| async move {
+fn revocation_warns_then_kills_then_ends_the_executor() {
+    simulate_network(|network| async move {
         let cluster = running_tasks(network, &["t", "u"], true);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.heard(), ["revoked t for web in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked t for web in 30s"]);
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.heard(), [""; 0], "told once");
+        assert_eq!(scheduler.received(), [""; 0], "told once");
         world.pass(GRACE - 1).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
         world.pass(1).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["end shared"]);
+        assert_eq!(agent.received(), ["end shared"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["end shared"], "the agent was away, perhaps");
+        assert_eq!(
+            agent.received(),
+            ["end shared"],
+            "the agent was away, perhaps"
+        );
         for name in ["t", "u"] {
             agent.tell(update(&agent.node, &f, &a, name, TaskState::Failed));
         }
         world.settle().await;
         let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED", "u TASK_FAILED"];
-        assert_eq!(scheduler.heard(), ended);
+        assert_eq!(scheduler.received(), ended);
         world.pass(10 * GRACE).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
     });
 }
 
 /// S122: nothing is revoked in vain.
 #[test]
-fn where_room_came_otherwise_who_was_warned_stays_and_hears_so_but_not_who_is_killed_already() {
-    rehearse_network(|network| async move {
+fn spared_frameworks_are_notified_unless_killed_already() {
+    simulate_network(|network| async move {
         let cluster = running_tasks(network, &["t", "u"], false);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
@@ -144,66 +150,68 @@ fn where_room_came_otherwise_who_was_warned_stays_and_hears_so_but_not_who_is_ki
             ..victim(&f, &a, "u")
         };
         world.name_victims(vec![other]).await;
-        scheduler.heard();
+        scheduler.received();
         scheduler.statuses();
         world.still_lacking(&["ads", "web"]).await;
-        assert_eq!(scheduler.heard(), [""; 0], "both lack something still");
+        assert_eq!(scheduler.received(), [""; 0], "both lack something still");
         world.pass(10).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         world.still_lacking(&[]).await;
-        assert_eq!(scheduler.heard(), ["u TASK_RUNNING REASON_RECONCILIATION"]);
+        assert_eq!(
+            scheduler.received(),
+            ["u TASK_RUNNING REASON_RECONCILIATION"]
+        );
         let status = scheduler.statuses().pop().unwrap();
         let expected = "no longer revoked: role `ads` lacks nothing any more";
         assert_eq!((&*status.message, status.uuid), (expected, None));
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["end t"], "and u is left alone");
+        assert_eq!(agent.received(), ["end t"], "and u is left alone");
         world.name_victims(vec![victim(&f, &a, "u")]).await;
-        assert_eq!(scheduler.heard(), ["revoked u for web in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked u for web in 30s"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["end t", "kill u"], "its whole time anew");
+        assert_eq!(agent.received(), ["end t", "kill u"], "its whole time anew");
     });
 }
 
 #[test]
-fn who_ends_a_task_in_time_hears_its_end_as_any_other() {
-    rehearse_network(|network| async move {
+fn task_ended_in_time_reports_a_normal_end() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t", "u"], false).await;
         let victims = vec![victim(&f, &a, "t"), victim(&f, &a, "u")];
         world.name_victims(victims).await;
-        assert_eq!(scheduler.heard(), ["revoked t u for web in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked t u for web in 30s"]);
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
         agent.tell(update(&agent.node, &f, &a, "u", TaskState::Killed));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["t TASK_FINISHED", "u TASK_KILLED"]);
+        assert_eq!(scheduler.received(), ["t TASK_FINISHED", "u TASK_KILLED"]);
         world.pass(3 * GRACE).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
     });
 }
 
 #[test]
-fn a_task_that_was_not_killed_by_us_is_not_said_to_be_and_one_that_is_launched_anew_is_left_alone()
-{
-    rehearse_network(|network| async move {
+fn only_tasks_killed_by_revocation_are_reported_so() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.launch_anew((&agent, &a), (&scheduler, &f), "t").await;
         world.settle().await;
-        agent.heard();
+        agent.received();
         world.pass(3 * GRACE).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
         let unknown = [
             victim(&f, &AgentId::new("other").unwrap(), "t"),
             victim(&f, &a, "x"),
         ];
-        scheduler.heard();
+        scheduler.received();
         world.name_victims(unknown.to_vec()).await;
-        assert_eq!(scheduler.heard(), [""; 0]);
+        assert_eq!(scheduler.received(), [""; 0]);
     });
 }
 
 #[test]
-fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
-    rehearse_network(|network| async move {
+fn allocator_gets_tasks_with_priority_and_leaving_state() {
+    simulate_network(|network| async move {
         let cluster = running_tasks(network, &["t", "u", "v"], false);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "u")]).await;
@@ -214,7 +222,7 @@ fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
             kill_policy: None,
         });
         world.settle().await;
-        // What its framework has killed goes first, but must go like any other if it takes its time.
+        // A killed task goes first, and is revoked like any other if it takes its time.
         let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [all]);
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Finished));
@@ -229,8 +237,8 @@ fn the_allocator_is_told_what_runs_how_much_it_matters_and_what_is_leaving() {
 }
 
 #[test]
-fn what_is_only_offered_is_taken_back_before_any_task_has_to_go() {
-    rehearse_network(|network| async move {
+fn offers_are_rescinded_before_tasks_are_revoked() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("host-1").await;
         let (batch, b) = world.framework("batch", |_| {}).await;
@@ -246,43 +254,43 @@ fn what_is_only_offered_is_taken_back_before_any_task_has_to_go() {
             }])
             .await;
         assert_eq!(web.offers().len(), 1);
-        batch.heard();
-        web.heard();
+        batch.received();
+        web.received();
         let recovered = format!("recovered {} cpus:2", short(&b));
         assert_eq!(
             world.listed(&a).await,
             [&*recovered, "tasks 7:; consumed 0"]
         );
-        assert_eq!(batch.heard(), [format!("rescind {}", short(&offer.id))]);
-        assert_eq!(web.heard(), [""; 0], "it lacks more, not less");
+        assert_eq!(batch.received(), [format!("rescind {}", short(&offer.id))]);
+        assert_eq!(web.received(), [""; 0], "it lacks more, not less");
     });
 }
 
 #[test]
-fn a_scheduler_that_comes_back_is_warned_of_what_is_left_of_the_time() {
-    rehearse_network(|network| async move {
+fn returning_scheduler_is_warned_with_the_remaining_time() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t", "u"], false).await;
         let victims = vec![victim(&f, &a, "t"), victim(&f, &a, "u")];
         world.name_victims(victims).await;
         agent.tell(update(&agent.node, &f, &a, "u", TaskState::Finished));
         world.pass(10).await;
-        scheduler.heard();
+        scheduler.received();
         let mut info = FrameworkInfo::new("nobody", "batch");
         info.id = Some(f.clone());
         subscribe(&scheduler, info.clone()).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["revoked t for web in 20s"]);
+        assert_eq!(scheduler.received(), ["revoked t for web in 20s"]);
         world.pass(20).await;
-        assert_eq!(agent.heard(), ["framework batch", "kill t"]);
+        assert_eq!(agent.received(), ["framework batch", "kill t"]);
         subscribe(&scheduler, info).await.unwrap();
         world.settle().await;
-        assert_eq!(scheduler.heard(), [""; 0], "it is being killed");
+        assert_eq!(scheduler.received(), [""; 0], "it is being killed");
     });
 }
 
 #[test]
-fn a_task_whose_priority_is_no_number_is_refused() {
-    rehearse_network(|network| async move {
+fn non_numeric_priority_is_refused() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
@@ -299,8 +307,8 @@ fn a_task_whose_priority_is_no_number_is_refused() {
 }
 
 #[test]
-fn a_task_that_was_killed_before_and_does_not_end_ends_with_its_executor() {
-    rehearse_network(|network| async move {
+fn killed_task_that_stays_ends_with_its_executor() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         scheduler.tell(KillTask {
             framework_id: f.clone(),
@@ -309,88 +317,88 @@ fn a_task_that_was_killed_before_and_does_not_end_ends_with_its_executor() {
             kill_policy: None,
         });
         world.pass(3600).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         world.name_victims(vec![victim(&f, &a, "t")]).await;
-        assert_eq!(scheduler.heard(), ["revoked t for web in 30s"]);
+        assert_eq!(scheduler.received(), ["revoked t for web in 30s"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["end t"]);
+        assert_eq!(agent.received(), ["end t"]);
     });
 }
 
 #[test]
-fn a_task_of_the_same_id_that_must_go_again_has_its_whole_time() {
-    rehearse_network(|network| async move {
+fn relaunched_task_id_gets_a_full_grace_period() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.launch_anew((&agent, &a), (&scheduler, &f), "t").await;
         world.pass(GRACE - 5).await;
-        agent.heard();
+        agent.received();
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE - 1).await;
-        assert_eq!(agent.heard(), [""; 0]);
+        assert_eq!(agent.received(), [""; 0]);
         world.pass(1).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
     });
 }
 
 #[test]
-fn who_was_away_when_its_task_was_killed_hears_why() {
-    rehearse_network(|network| async move {
+fn disconnected_framework_learns_why_its_task_was_killed() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE).await;
-        agent.heard();
+        agent.received();
         let end = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(end.clone());
         world.pass(10 * GRACE).await;
-        scheduler.heard();
+        scheduler.received();
         agent.tell(end.clone());
         world.settle().await;
         let killed = ["t TASK_KILLED REASON_CONTAINER_PREEMPTED"];
         assert_eq!(
-            scheduler.heard(),
+            scheduler.received(),
             killed,
             "said again, since nobody has acknowledged it"
         );
-        assert_eq!(agent.heard(), [""; 0], "and nothing more is done to it");
+        assert_eq!(agent.received(), [""; 0], "and nothing more is done to it");
         scheduler.tell(acknowledgement(&f, &end));
         world.pass(10 * GRACE).await;
-        assert_eq!(agent.heard().len(), 1, "but the acknowledgement");
+        assert_eq!(agent.received().len(), 1, "but the acknowledgement");
     });
 }
 
 /// S122.
 #[test]
-fn an_agent_that_is_away_between_the_deadlines_is_told_to_kill_when_it_is_back_and_then_to_end() {
-    rehearse_network(|network| async move {
+fn returning_agent_catches_up_with_revocation_deadlines() {
+    simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE - 1).await;
         world.network.sever("master", "host-1");
         world.pass(1).await;
-        assert_eq!(agent.heard(), [""; 0], "the kill does not reach it");
+        assert_eq!(agent.received(), [""; 0], "the kill does not reach it");
         world.pass(GRACE + GRACE / 2).await;
         world.network.heal("master", "host-1");
         agent.node.connect("master").await.unwrap();
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
         register(&agent, Some(a.clone()), tasks).await.unwrap();
         world.settle().await;
-        assert_eq!(agent.heard(), ["kill t"], "what it has missed");
-        scheduler.heard();
+        assert_eq!(agent.received(), ["kill t"], "what it has missed");
+        scheduler.received();
         world.pass(GRACE / 2).await;
-        assert_eq!(agent.heard(), ["end t"], "at the next deadline");
+        assert_eq!(agent.received(), ["end t"], "at the next deadline");
         agent.tell(update(&agent.node, &f, &a, "t", TaskState::Failed));
         world.settle().await;
         let ended = ["t TASK_FAILED REASON_CONTAINER_PREEMPTED"];
-        assert_eq!(scheduler.heard(), ended);
+        assert_eq!(scheduler.received(), ended);
     });
 }
 
 #[test]
-fn a_master_that_awaits_agents_says_nothing_of_tasks_and_revokes_none_that_it_does_not_know() {
-    rehearse_network(|network| async move {
+fn revocation_waits_for_awaited_agents() {
+    simulate_network(|network| async move {
         let first = World::new(network, Config::default()).await;
         let (mut agent, a) = first.agent("host-1").await;
         let stays = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
@@ -409,7 +417,7 @@ fn a_master_that_awaits_agents_says_nothing_of_tasks_and_revokes_none_that_it_do
         );
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE).await;
-        agent.heard();
+        agent.received();
         agent.master = agent.node.find("master", "master", PATIENCE).await.unwrap();
         let mut runs = task("t", &a, "cpus:1");
         runs.resources = runs.resources.allocate(&ResourceRole::STAR);
@@ -419,9 +427,13 @@ fn a_master_that_awaits_agents_says_nothing_of_tasks_and_revokes_none_that_it_do
         let anew = "tasks 7: t*0=cpus:1; consumed 0";
         assert_eq!(world.listed(&a).await, [anew]);
         world.pass(2 * GRACE).await;
-        assert_eq!(agent.heard(), [""; 0], "nobody was warned by this master");
+        assert_eq!(
+            agent.received(),
+            [""; 0],
+            "nobody was warned by this master"
+        );
         world.name_victims(vec![victim(&f, &a, "t")]).await;
         world.pass(GRACE).await;
-        assert_eq!(agent.heard(), ["kill t"]);
+        assert_eq!(agent.received(), ["kill t"]);
     });
 }

@@ -1,4 +1,4 @@
-//! What operators say of roles: quotas and weights are judged, recorded, told, and known to the next master.
+//! Quotas and weights: validated, recorded, published, and known to the next master.
 
 use std::collections::BTreeMap;
 
@@ -59,8 +59,8 @@ fn grant_to(role: &str, framework: &FrameworkId, agent: &AgentId, text: &str) ->
 
 /// As in Mesos: resources of a role are those of its subtree, its frameworks are its own.
 #[test]
-fn a_role_shows_the_resources_of_the_roles_below_it() {
-    rehearse_network(|network| async move {
+fn role_shows_its_descendants_resources() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
@@ -90,8 +90,8 @@ fn a_role_shows_the_resources_of_the_roles_below_it() {
 
 /// SPEC 3.4.
 #[test]
-fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
-    rehearse_network(|network| async move {
+fn new_limit_rescinds_only_the_excess() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
@@ -111,7 +111,7 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
         ] {
             world.grant(vec![grant_to(role, &f, &a, text)]).await;
         }
-        scheduler.heard();
+        scheduler.received();
         world.allocator();
         assert_eq!(
             operator.role("eng").await.consumed,
@@ -122,7 +122,7 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
         let update = quotas(&[("eng", quota("", "cpus:4"))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O3"]);
+        assert_eq!(scheduler.received(), ["rescind O3"]);
         let told = ["quotas of [\"eng\"]", "recovered 0000 cpus:2;mem:64"];
         assert_eq!(world.allocator(), told);
         let role = operator.role("eng").await;
@@ -143,20 +143,20 @@ fn after_a_new_limit_only_what_is_beyond_it_is_rescinded() {
         };
         assert_eq!(operator.ask(forced).await, Ok(()));
         world.settle().await;
-        assert_eq!(scheduler.heard(), ["rescind O1", "rescind O4"]);
+        assert_eq!(scheduler.received(), ["rescind O1", "rescind O4"]);
 
         let reset = quotas(&[("eng", Quota::default())], false);
         assert_eq!(operator.ask(reset).await, Ok(()));
         assert_eq!(operator.role("eng").await.quota, Quota::default());
-        assert!(world.whims.state().quotas.is_empty());
-        assert_eq!(scheduler.heard(), [""; 0]);
+        assert!(world.faults.state().quotas.is_empty());
+        assert_eq!(scheduler.received(), [""; 0]);
     });
 }
 
 /// SPEC 3.4.
 #[test]
-fn after_a_raised_guarantee_others_give_back_only_what_is_lacking_of_it() {
-    rehearse_network(|network| async move {
+fn raised_guarantee_rescinds_only_the_missing_resources() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
@@ -170,39 +170,39 @@ fn after_a_raised_guarantee_others_give_back_only_what_is_lacking_of_it() {
         for text in ["cpus:2;mem:64", "cpus:3", "mem:64"] {
             world.grant(vec![grant_to("ops", &g, &a, text)]).await;
         }
-        scheduler.heard();
-        others.heard();
+        scheduler.received();
+        others.received();
         world.allocator();
 
         // Of eight cpus two are free, and one is offered to the role itself.
         let update = quotas(&[("eng", quota("cpus:3", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.heard(), [""; 0]);
+        assert_eq!(others.received(), [""; 0]);
         assert_eq!(world.allocator(), ["quotas of [\"eng\"]"]);
 
         let update = quotas(&[("eng", quota("cpus:5", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.heard(), ["rescind O2"]);
-        assert_eq!(scheduler.heard(), [""; 0]);
+        assert_eq!(others.received(), ["rescind O2"]);
+        assert_eq!(scheduler.received(), [""; 0]);
         let told = ["quotas of [\"eng\"]", "recovered 0001 cpus:3"];
         assert_eq!(world.allocator(), told);
         let ops = operator.role("ops").await.offered.unallocate();
         assert_eq!(ops, resources("cpus:2;mem:128"));
 
-        // Who only lowers it wants nothing of others.
+        // A lowered quota takes nothing from others.
         let update = quotas(&[("eng", quota("cpus:4", ""))], false);
         assert_eq!(operator.ask(update).await, Ok(()));
         world.settle().await;
-        assert_eq!(others.heard(), [""; 0]);
+        assert_eq!(others.received(), [""; 0]);
     });
 }
 
 /// SPEC 3.4: persisted, and the registry's weight wins over the flag's.
 #[test]
-fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
-    rehearse_network(|network| async move {
+fn next_master_starts_with_recorded_quotas_and_weights() {
+    simulate_network(|network| async move {
         let config = Config {
             weights: [("dev", 2.0), ("qa", 3.0)]
                 .map(|(role, weight)| (role.to_owned(), weight))
@@ -229,7 +229,7 @@ fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
         network.leave("master");
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
-        let world = World::on(network, node, config, first.whims.clone()).await;
+        let world = World::on(network, node, config, first.faults.clone()).await;
         assert_eq!(
             world.allocator(),
             ["begin with quotas of [\"eng\"], weights {\"ops\": 4.0, \"qa\": 3.0} and 1 agents"]
@@ -250,14 +250,14 @@ fn the_next_master_begins_with_the_quotas_and_weights_of_the_registry() {
 }
 
 #[test]
-fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_after_the_other() {
-    rehearse_network(|network| async move {
+fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, _) = world.agent("agent-1").await;
         world.allocator();
         let half = |role| quotas(&[(role, quota("cpus:5", ""))], false);
-        world.whims.refuse(RegistryError::NotNow {
+        world.faults.refuse(RegistryError::NotNow {
             reason: "busy".to_owned(),
         });
         let refused = operator.ask(half("eng")).await;
@@ -268,7 +268,7 @@ fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_afte
         assert_eq!(world.allocator(), [""; 0]);
 
         // Eight cpus are there: two quotas of five are not both granted, however close they come.
-        world.whims.delay(Duration::from_secs(2));
+        world.faults.delay(Duration::from_secs(2));
         let first = operator.node.ask(&operator.master, half("eng"), PATIENCE);
         world.settle().await;
         let second = operator.ask(half("ops")).await;
@@ -283,7 +283,7 @@ fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_afte
             matches!(second, Err(UpdateRefused::Conflict { .. })),
             "{second:?}"
         );
-        let asked = world.whims.asked();
+        let asked = world.faults.asked();
         let quotas = asked
             .iter()
             .filter(|one| matches!(one, RegistryOperation::UpdateQuotas { .. }));
@@ -304,10 +304,10 @@ fn what_the_registry_has_not_taken_is_told_nobody_and_quotas_are_judged_one_afte
     });
 }
 
-/// Whoever looks first and then says it may be overtaken: the master looks when it judges.
+/// A client's own check may be outdated: the master checks when it validates.
 #[test]
-fn of_two_that_set_the_quota_of_a_role_that_has_none_one_is_refused() {
-    rehearse_network(|network| async move {
+fn concurrent_new_quotas_of_a_role_conflict() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let set = |cpus: &str| {
@@ -337,10 +337,10 @@ fn of_two_that_set_the_quota_of_a_role_that_has_none_one_is_refused() {
     });
 }
 
-/// The same of taking it away: whether there is one is judged together with its end.
+/// The same for a removal: existence is checked with it.
 #[test]
-fn of_two_that_take_the_quota_of_a_role_away_one_is_refused() {
-    rehearse_network(|network| async move {
+fn concurrent_resets_of_a_quota_conflict() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let reset = |role: &str| {
@@ -366,7 +366,7 @@ fn of_two_that_take_the_quota_of_a_role_away_one_is_refused() {
         );
         no_quota(reset("eng").await.unwrap());
 
-        // One that is set while the other is judged is either taken away as it is, or not at all.
+        // A quota set meanwhile is either removed as a whole, or not at all.
         let set = world.master.ask(
             SetQuotas(quotas(&[("eng", quota("", "cpus:2"))], false)),
             PATIENCE,

@@ -1,4 +1,4 @@
-//! Schedulers that stand by for each other, and what their framework keeps (S134).
+//! Standby schedulers, and their framework's stored state (S134).
 
 use super::*;
 use crate::registry::RegistryError;
@@ -11,7 +11,7 @@ fn web() -> FrameworkInfo {
 pub(super) async fn stand_by(
     scheduler: &Member,
     framework: FrameworkInfo,
-) -> Result<Standing, SubscriptionRefused> {
+) -> Result<StandbyReply, SubscriptionRefused> {
     let message = StandBy {
         framework,
         scheduler: scheduler.pid.clone(),
@@ -25,7 +25,7 @@ pub(super) async fn stand_by(
 async fn leader(world: &World, name: &str, framework: FrameworkInfo) -> (Member, FrameworkId) {
     let scheduler = world.member(name, "scheduler", Role::Framework).await;
     match stand_by(&scheduler, framework).await {
-        Ok(Standing::Leads(subscribed)) => (scheduler, subscribed.framework_id),
+        Ok(StandbyReply::Leads(subscribed)) => (scheduler, subscribed.framework_id),
         other => panic!("{name} does not lead: {other:?}"),
     }
 }
@@ -35,19 +35,19 @@ async fn standby(world: &World, name: &str, framework: FrameworkInfo) -> Member 
     let scheduler = world.member(name, "scheduler", Role::Framework).await;
     let standing = stand_by(&scheduler, framework).await;
     assert!(
-        matches!(standing, Ok(Standing::StandsBy(_))),
+        matches!(standing, Ok(StandbyReply::StandsBy(_))),
         "{standing:?}"
     );
     scheduler
 }
 
-/// A master anew, with what the registry has kept.
+/// A new master with the registry's content.
 async fn next_master(world: World, name: &str) -> World {
     let World {
         network,
         node,
         master,
-        whims,
+        faults,
         ..
     } = world;
     node.stop_now(&master.pid());
@@ -55,7 +55,7 @@ async fn next_master(world: World, name: &str) -> World {
     node.clock().settle().await;
     let heard = [Role::Agent, Role::Framework, Role::Operator];
     let node = network.node(name, Role::Master, &heard);
-    World::on(network, node, Config::default(), whims).await
+    World::on(network, node, Config::default(), faults).await
 }
 
 async fn at(world: &World, mut member: Member) -> Member {
@@ -92,8 +92,8 @@ async fn change(
 
 /// S134.
 #[test]
-fn when_the_leading_scheduler_is_gone_exactly_one_standby_is_told_to_lead() {
-    rehearse_network(|network| async move {
+fn one_standby_leads_after_the_leader_is_gone() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (agent, a) = world.agent("agent-1").await;
         let (first, f) = leader(&world, "web-1", web()).await;
@@ -102,15 +102,15 @@ fn when_the_leading_scheduler_is_gone_exactly_one_standby_is_told_to_lead() {
         let offer = world.offer(&first, &f, &a, "cpus:1").await;
         first.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
-        agent.heard();
+        agent.received();
         world.allocator();
 
         world.network.leave("web-1");
         world.settle().await;
-        assert_eq!(second.heard(), ["you lead 0000"]);
-        assert_eq!(third.heard(), Vec::<String>::new());
+        assert_eq!(second.received(), ["you lead 0000"]);
+        assert_eq!(third.received(), Vec::<String>::new());
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             ["framework web"],
             "no failover timeout, and yet the task goes on"
         );
@@ -118,30 +118,30 @@ fn when_the_leading_scheduler_is_gone_exactly_one_standby_is_told_to_lead() {
             world.allocator(),
             ["framework 0000 active false", "framework 0000 active true"]
         );
-        assert_eq!(world.whims.state().leading[&f], second.pid);
+        assert_eq!(world.faults.state().leading[&f], second.pid);
 
         let ended = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(ended.clone());
         world.settle().await;
-        assert_eq!(second.heard(), ["t TASK_FINISHED"]);
+        assert_eq!(second.received(), ["t TASK_FINISHED"]);
         second.tell(acknowledgement(&f, &ended));
         world.settle().await;
-        assert_eq!(agent.heard(), ["acknowledge t"]);
+        assert_eq!(agent.received(), ["acknowledge t"]);
 
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(third.heard(), ["you lead 0000"]);
+        assert_eq!(third.received(), ["you lead 0000"]);
         world.network.leave("web-3");
         world.settle().await;
-        assert_eq!(world.books().await.frameworks.iter().count(), 0);
-        assert!(world.whims.state().leading.is_empty());
+        assert_eq!(world.state().await.frameworks.iter().count(), 0);
+        assert!(world.faults.state().leading.is_empty());
     });
 }
 
-/// S134: the old one, back, is a standby, and its calls are nobody's.
+/// S134: the returning old leader is a standby, and its calls are ignored.
 #[test]
-fn one_that_was_replaced_stands_by_and_what_it_says_is_refused() {
-    rehearse_network(|network| async move {
+fn replaced_leader_stands_by_and_is_refused() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
@@ -151,7 +151,7 @@ fn one_that_was_replaced_stands_by_and_what_it_says_is_refused() {
         world.network.sever("master", "web-1");
         world.settle().await;
         world.network.heal("master", "web-1");
-        assert_eq!(second.heard(), ["you lead 0000"]);
+        assert_eq!(second.received(), ["you lead 0000"]);
 
         let first = at(&world, first).await;
         let late = change(&first, &f, "k", None, Some(b"late".to_vec())).await;
@@ -167,37 +167,37 @@ fn one_that_was_replaced_stands_by_and_what_it_says_is_refused() {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(world.books().await.frameworks.iter().count(), 1);
+        assert_eq!(world.state().await.frameworks.iter().count(), 1);
 
         let standing = stand_by(&first, web()).await;
-        assert!(matches!(standing, Ok(Standing::StandsBy(_))));
+        assert!(matches!(standing, Ok(StandbyReply::StandsBy(_))));
         let kept = get(&first, &f, "k").await.unwrap();
         assert_eq!(kept.unwrap().value, b"1", "a standby may read");
         let written = change(&first, &f, "k", None, Some(b"late".to_vec())).await;
         assert!(matches!(written, Err(StateRefused::NotLeading { .. })));
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(first.heard(), ["you lead 0000"]);
+        assert_eq!(first.received(), ["you lead 0000"]);
     });
 }
 
 #[test]
-fn two_that_come_at_once_are_one_framework_and_one_of_them_leads() {
-    rehearse_network(|network| async move {
+fn simultaneous_schedulers_are_one_framework_with_one_leader() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let one = world.member("web-1", "scheduler", Role::Framework).await;
         let two = world.member("web-2", "scheduler", Role::Framework).await;
-        world.whims.delay(Duration::from_secs(1));
+        world.faults.delay(Duration::from_secs(1));
         let (first, second) =
             futures_util::future::join(stand_by(&one, web()), stand_by(&two, web())).await;
-        assert!(matches!(first, Ok(Standing::Leads(_))), "{first:?}");
+        assert!(matches!(first, Ok(StandbyReply::Leads(_))), "{first:?}");
         assert!(
             matches!(second, Err(SubscriptionRefused::NotNow { .. })),
             "{second:?}"
         );
         let again = stand_by(&two, web()).await;
-        assert!(matches!(again, Ok(Standing::StandsBy(_))), "{again:?}");
-        assert_eq!(world.books().await.frameworks.iter().count(), 1);
+        assert!(matches!(again, Ok(StandbyReply::StandsBy(_))), "{again:?}");
+        assert_eq!(world.state().await.frameworks.iter().count(), 1);
 
         let mut other = web();
         other.principal = Some("somebody else".to_owned());
@@ -205,22 +205,22 @@ fn two_that_come_at_once_are_one_framework_and_one_of_them_leads() {
         let three = stand_by(&three, other).await.unwrap();
         world.settle().await;
         assert!(
-            matches!(three, Standing::Leads(_)),
+            matches!(three, StandbyReply::Leads(_)),
             "another principal's is another framework"
         );
-        assert_eq!(world.books().await.frameworks.iter().count(), 2);
+        assert_eq!(world.state().await.frameworks.iter().count(), 2);
     });
 }
 
 #[test]
-fn a_standby_that_dies_while_the_registry_thinks_is_passed_over() {
-    rehearse_network(|network| async move {
+fn standby_that_dies_during_its_appointment_is_skipped() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         let third = standby(&world, "web-3", web()).await;
-        world.whims.delay(Duration::from_secs(2));
-        world.whims.refuse(RegistryError::NotNow {
+        world.faults.delay(Duration::from_secs(2));
+        world.faults.refuse(RegistryError::NotNow {
             reason: "busy".to_owned(),
         });
         world.network.leave("web-1");
@@ -229,18 +229,18 @@ fn a_standby_that_dies_while_the_registry_thinks_is_passed_over() {
         world.pass(1).await;
         world.network.leave("web-2");
         world.settle().await;
-        assert_eq!(second.heard(), Vec::<String>::new());
+        assert_eq!(second.received(), Vec::<String>::new());
         world.pass(5).await;
-        assert_eq!(third.heard(), ["you lead 0000"]);
-        assert_eq!(late.heard(), Vec::<String>::new());
-        assert_eq!(world.whims.state().leading[&f], third.pid);
+        assert_eq!(third.received(), ["you lead 0000"]);
+        assert_eq!(late.received(), Vec::<String>::new());
+        assert_eq!(world.faults.state().leading[&f], third.pid);
     });
 }
 
-/// S134: after a failover of the master the one that led leads again, whoever comes first.
+/// S134: after a failover of the master the previous leader leads again, in any order of arrival.
 #[test]
-fn the_next_master_prefers_the_scheduler_that_led_for_a_while() {
-    rehearse_network(|network| async move {
+fn next_master_prefers_the_previous_leading_scheduler() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
@@ -252,37 +252,40 @@ fn the_next_master_prefers_the_scheduler_that_led_for_a_while() {
         let (first, second) = (at(&world, first).await, at(&world, second).await);
         let standing = stand_by(&second, web()).await;
         assert!(
-            matches!(standing, Ok(Standing::StandsBy(_))),
+            matches!(standing, Ok(StandbyReply::StandsBy(_))),
             "{standing:?}"
         );
         world.pass(LEADER_PREFERRED.as_secs() - 1).await;
         let standing = stand_by(&first, web()).await;
-        assert!(matches!(standing, Ok(Standing::Leads(_))), "{standing:?}");
+        assert!(
+            matches!(standing, Ok(StandbyReply::Leads(_))),
+            "{standing:?}"
+        );
         world.pass(60).await;
-        assert_eq!(second.heard(), Vec::<String>::new());
+        assert_eq!(second.received(), Vec::<String>::new());
         assert_eq!(get(&first, &f, "k").await.unwrap().unwrap().value, b"1");
 
         let world = next_master(world, "master-3").await;
         let second = at(&world, second).await;
         let standing = stand_by(&second, web()).await;
         assert!(
-            matches!(standing, Ok(Standing::StandsBy(_))),
+            matches!(standing, Ok(StandbyReply::StandsBy(_))),
             "{standing:?}"
         );
         world.pass(LEADER_PREFERRED.as_secs()).await;
-        assert_eq!(second.heard(), ["you lead 0000"], "it has waited enough");
+        assert_eq!(second.received(), ["you lead 0000"], "it has waited enough");
         let first = at(&world, first).await;
         let standing = stand_by(&first, web()).await;
         assert!(
-            matches!(standing, Ok(Standing::StandsBy(_))),
+            matches!(standing, Ok(StandbyReply::StandsBy(_))),
             "and now it is too late: {standing:?}"
         );
     });
 }
 
 #[test]
-fn what_a_framework_keeps_is_gone_with_it_and_its_standbys_are_told() {
-    rehearse_network(|network| async move {
+fn framework_state_and_standbys_end_with_the_framework() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
@@ -302,8 +305,8 @@ fn what_a_framework_keeps_is_gone_with_it_and_its_standbys_are_told() {
             framework_id: f.clone(),
         });
         world.settle().await;
-        assert_eq!(second.heard(), ["failed the framework is over"]);
-        assert_eq!(world.whims.state().framework_states.iter().count(), 0);
+        assert_eq!(second.received(), ["failed the framework is over"]);
+        assert_eq!(world.faults.state().framework_states.iter().count(), 0);
         assert!(matches!(
             get(&second, &f, "left").await,
             Err(StateRefused::NotLeading { .. })
@@ -312,8 +315,8 @@ fn what_a_framework_keeps_is_gone_with_it_and_its_standbys_are_told() {
 }
 
 #[test]
-fn what_is_too_much_or_somebody_elses_is_refused_by_name() {
-    rehearse_network(|network| async move {
+fn excessive_or_foreign_state_is_refused_by_name() {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (first, f) = leader(&world, "web-1", web()).await;
         let stranger = world.member("other", "scheduler", Role::Framework).await;
@@ -334,7 +337,7 @@ fn what_is_too_much_or_somebody_elses_is_refused_by_name() {
                 "{refused:?}"
             );
         }
-        // One that says it is the leading scheduler of another node.
+        // A scheduler that claims to be the leading one of another node.
         let forged = GetState {
             framework_id: f.clone(),
             scheduler: first.pid.clone(),
@@ -368,7 +371,7 @@ fn what_is_too_much_or_somebody_elses_is_refused_by_name() {
         world.settle().await;
         let admitted = stand_by(&stranger, web()).await;
         assert!(
-            matches!(admitted, Ok(Standing::StandsBy(_))),
+            matches!(admitted, Ok(StandbyReply::StandsBy(_))),
             "{admitted:?}"
         );
     });

@@ -1,4 +1,5 @@
-//! Statuses that the master makes: state, source, reason and message are Mesos', since clients compare them.
+//! Statuses that the master makes: state, source, reason and message are Mesos', since clients
+//! compare them.
 
 use protocol::message::operator::MarkAgentGone;
 
@@ -11,7 +12,8 @@ fn newest(scheduler: &Member) -> (TaskState, Option<Reason>, String) {
     (status.state, status.reason, status.message)
 }
 
-/// What happens to the agent with task `t`, to a framework that is partition-aware or not, and the status that the task gets.
+/// Does something to the agent with task `t` of a framework, partition-aware or not; returns the
+/// task's status.
 async fn after<F>(
     network: Network,
     is_aware: bool,
@@ -41,7 +43,7 @@ where
 #[test]
 fn a_lost_agents_tasks_end_in_mesos_words() {
     for is_aware in [false, true] {
-        let left = rehearse_network(|network| {
+        let left = simulate_network(|network| {
             after(network, is_aware, |world, agent, agent_id| async move {
                 agent.tell(UnregisterAgent { agent_id });
                 world
@@ -58,7 +60,7 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
             Reason::AgentRemovedByOperator,
         ),
     ] {
-        let gone = rehearse_network(|network| {
+        let gone = simulate_network(|network| {
             after(network, is_aware, |world, _agent, agent_id| async move {
                 let gone = world.master.ask(MarkAgentGone { agent_id }, PATIENCE);
                 gone.await.unwrap().unwrap();
@@ -69,7 +71,7 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
         assert_eq!(gone, (state, Some(reason), message));
     }
     for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Unreachable)] {
-        let silent = rehearse_network(|network| {
+        let silent = simulate_network(|network| {
             after(network, is_aware, |world, agent, _| async move {
                 agent.answers.store(false, Ordering::Relaxed);
                 world.pass(100).await;
@@ -83,14 +85,14 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
 
 /// As in Mesos, where the agent answers that it does not know the task.
 #[test]
-fn a_task_that_its_agent_came_back_without_is_dropped_by_the_agent() {
+fn task_missing_at_its_agent_is_dropped() {
     for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Dropped)] {
         let change = if is_aware {
             aware
         } else {
             |_: &mut FrameworkInfo| {}
         };
-        rehearse_network(|network| async move {
+        simulate_network(|network| async move {
             let world = World::new(network, Config::default()).await;
             let (agent, a) = world.agent("agent-1").await;
             let (scheduler, f) = world.framework("web", change).await;
@@ -113,7 +115,7 @@ fn a_task_that_its_agent_came_back_without_is_dropped_by_the_agent() {
 
 #[test]
 fn reconciliation_and_refusals_are_answered_in_mesos_words() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let world = World::new(network, Config::default()).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;

@@ -1,22 +1,23 @@
-//! Whose turn it is, by rate limits: what frameworks and operators' commands say waits, and how they subscribe (SPEC 3.3, W29).
+//! Turns by rate limits: calls of frameworks, operators' commands, and subscriptions (SPEC 3.3,
+//! W29).
 
 use authority::{Acls, RateLimits, Throttle};
 use protocol::message::operator::{CancelDrain, UpdateWeights, ViewCluster};
-use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver, Verbs};
+use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 
 use super::*;
 
-/// A scheduler that counts what it is told.
+/// A scheduler that counts its messages.
 struct Counts(Log);
 
 impl Scheduler for Counts {
-    fn offers(&mut self, _: &mut Verbs, _: Vec<Offer>) {}
+    fn offers(&mut self, _: &mut Calls, _: Vec<Offer>) {}
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         self.0.push(status.task_id.to_string());
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         self.0.push(format!("failed: {reason}"));
     }
 }
@@ -46,8 +47,8 @@ fn kill(driver: &DriverRef, count: usize) {
 
 /// W29.
 #[test]
-fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
-    rehearse_network(|network| async move {
+fn noisy_framework_is_limited_without_delaying_others() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"noisy","qps":50}]}"#);
         let throttle = config.throttle.clone();
         let world = World::new(network.clone(), config).await;
@@ -72,17 +73,18 @@ fn a_noisy_framework_is_heard_at_its_rate_and_in_order_and_delays_nobody() {
             "in order"
         );
         let traffic = throttle.traffic();
-        // Beside the kills there may be what a driver says by itself.
+        // Besides the kills there may be the driver's own messages.
         assert!((1000..1010).contains(&traffic["noisy"].processed));
         assert_eq!(traffic["noisy"].dropped, 0);
         assert!((500..510).contains(&traffic["quiet"].processed));
     });
 }
 
-/// W29: a capacity is for calls that have no other place to wait in. What a driver has kept while no master led comes at once, and ends nobody.
+/// W29: a capacity is for calls without another place to wait. A driver's backlog arrives at once,
+/// and ends no framework.
 #[test]
-fn whatever_a_driver_has_kept_is_heard_at_its_rate_and_ends_no_framework() {
-    rehearse_network(|network| async move {
+fn drivers_backlog_is_handled_at_its_rate() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"noisy","qps":1,"capacity":10}]}"#);
         let throttle = config.throttle.clone();
         let world = World::new(network.clone(), config).await;
@@ -102,8 +104,8 @@ fn whatever_a_driver_has_kept_is_heard_at_its_rate_and_ends_no_framework() {
 
 /// W29: calls over HTTP of the same principal, more than it may have, leave a driver its share.
 #[test]
-fn a_driver_has_its_turn_however_many_calls_over_http_stand_in_its_line() {
-    rehearse_network(|network| async move {
+fn driver_gets_its_turn_among_http_calls() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"noisy","qps":2}]}"#);
         let throttle = config.throttle.clone();
         let world = World::new(network.clone(), config).await;
@@ -114,7 +116,7 @@ fn a_driver_has_its_turn_however_many_calls_over_http_stand_in_its_line() {
         for _ in 0..120 {
             for _ in 0..4 {
                 let now = world.node.clock().now() - runtime::Instant::default();
-                throttle.stand_in_line(Some("noisy"), 64, Duration::from_secs(10), now);
+                throttle.admit(Some("noisy"), 64, Duration::from_secs(10), now);
             }
             world.pass(1).await;
         }
@@ -122,10 +124,10 @@ fn a_driver_has_its_turn_however_many_calls_over_http_stand_in_its_line() {
     });
 }
 
-/// Whoever tells its calls one by one, as no driver does, has no more than its rate.
+/// Unnumbered calls, which no driver sends, are limited to the rate.
 #[test]
-fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
-    rehearse_network(|network| async move {
+fn unnumbered_calls_beyond_the_rate_are_ignored() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"aggregate_default_qps":3}"#);
         let world = World::new(network, config).await;
         let (scheduler, f) = world.framework("web", |_| {}).await;
@@ -148,10 +150,10 @@ fn calls_that_are_not_numbered_have_no_more_than_their_rate() {
     });
 }
 
-/// W29: what operators' commands say over a link, too; and whoever has waited is still who he was.
+/// W29: also for operators' commands over a link; a caller keeps its identity while it waits.
 #[test]
-fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
-    rehearse_network(|network| async move {
+fn commands_wait_for_turns_and_are_bounded() {
+    simulate_network(|network| async move {
         let nobody = r#"{"update_weights":[{"principals":{"type":"NONE"},"roles":{"type":"ANY"}}],
             "reactivate_agents":[{"principals":{"type":"NONE"},"agents":{"type":"ANY"}}]}"#;
         let limits = r#"{"limits":[{"principal":"ops","qps":1,"capacity":3}]}"#;
@@ -185,7 +187,7 @@ fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
         let traffic = throttle.traffic()["ops"];
         assert_eq!((traffic.processed, traffic.dropped), (4, 1));
 
-        // Who only looks is told so as well.
+        // Read-only commands are refused as well.
         world.pass(10).await;
         let views = (0..5).map(async |_| {
             let view = node.ask(&master, ViewCluster, patience).await.unwrap();
@@ -216,7 +218,8 @@ fn commands_wait_for_their_turn_as_who_they_are_and_one_too_many_is_refused() {
     });
 }
 
-/// Answers to schedulers that subscribe, or stand by, at once as frameworks of these principals: after how many seconds, and whether they are had.
+/// Answers to schedulers that subscribe, or stand by, at once as frameworks of these principals:
+/// after how many seconds, and whether they are had.
 async fn come(world: &World, stands_by: bool, principals: &[&str]) -> Vec<(u64, bool)> {
     let clock = world.node.clock();
     let mut members = Vec::new();
@@ -247,8 +250,8 @@ async fn come(world: &World, stands_by: bool, principals: &[&str]) -> Vec<(u64, 
 
 /// W29: every call of a native driver has its turn, also the first.
 #[test]
-fn who_subscribes_natively_waits_for_its_turn_and_one_too_many_comes_again() {
-    rehearse_network(|network| async move {
+fn native_subscription_waits_for_its_turn_and_is_bounded() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"web","qps":1,"capacity":2}]}"#);
         let throttle = config.throttle.clone();
         let world = World::new(network, config).await;
@@ -267,10 +270,10 @@ fn who_subscribes_natively_waits_for_its_turn_and_one_too_many_comes_again() {
     });
 }
 
-/// W29: a driver that is told to come again does, until it has had its turn.
+/// W29: a refused driver repeats its subscription until its turn.
 #[test]
-fn a_driver_of_a_limited_principal_is_subscribed_in_the_end() {
-    rehearse_network(|network| async move {
+fn rate_limited_driver_gets_subscribed_eventually() {
+    simulate_network(|network| async move {
         let config = limited(r#"{"limits":[{"principal":"noisy","qps":0.2,"capacity":0}]}"#);
         let throttle = config.throttle.clone();
         let world = World::new(network.clone(), config).await;
@@ -278,7 +281,7 @@ fn a_driver_of_a_limited_principal_is_subscribed_in_the_end() {
         throttle.take(Some("noisy"), 1, now);
         let (_noisy, _) = drive(&network, "noisy");
         world.pass(2).await;
-        let subscribed = async || world.books().await.frameworks.iter().count();
+        let subscribed = async || world.state().await.frameworks.iter().count();
         assert_eq!(subscribed().await, 0);
         world.pass(8).await;
         assert_eq!(subscribed().await, 1);

@@ -1,5 +1,5 @@
-//! Which list of the ACLs decides each thing that an operator's command asks over a link (SPEC 3.7). The same over HTTP stands in
-//! `http/tests/acls.rs`.
+//! Which list of the ACLs decides each thing that an operator's command asks over a link (SPEC
+//! 3.7). The same over HTTP stands in `http/tests/acls.rs`.
 
 use authority::{Acls, Action};
 use protocol::message::operator::*;
@@ -7,14 +7,14 @@ use resources::Conversion;
 
 use super::*;
 
-/// Who asks: a command on a node of its own.
+/// A caller: a command on a node of its own.
 struct Command {
     node: Node,
     master: Pid,
 }
 
 impl Command {
-    /// What this is answered, as text.
+    /// The answer as text.
     async fn ask<M>(&self, verb: M) -> String
     where
         M: Remote,
@@ -33,7 +33,8 @@ impl Command {
         self.ask(operate).await
     }
 
-    /// What is answered to all that this action is about. Nobody has such an agent, role or framework, which only those are told who may ask.
+    /// The answers to all commands of this action. The agent, role or framework does not exist;
+    /// only authorized callers are told so.
     async fn all_of(&self, action: Action) -> Vec<String> {
         use Action::*;
         let agent_id = nobody();
@@ -121,7 +122,7 @@ impl Command {
                 let shrink = Conversion::ShrinkVolume { volume, subtract };
                 vec![self.operate(grow).await, self.operate(shrink).await]
             }
-            // What is seen, and whose tasks are killed, is told beside what agents and frameworks may, in `permissions.rs`.
+            // Visibility and kills are tested with agents and frameworks, in `permissions.rs`.
             ViewFrameworks | ViewTasks | ViewExecutors | ViewRoles | GetQuotas
             | TeardownFrameworks => Vec::new(),
             // No command asks a master for any of this.
@@ -166,14 +167,14 @@ fn nobody() -> AgentId {
 
 /// SPEC 3.7.
 #[test]
-fn each_verb_of_an_operator_is_decided_by_the_list_of_its_own_name() {
+fn each_command_is_authorized_by_its_own_acl() {
     for action in Action::ALL {
         let (name, key) = (action.name(), action.object());
         for (permissive, objects) in [(true, "NONE"), (false, "ANY")] {
             let acls = format!(
                 r#"{{"permissive":{permissive},"{name}":[{{"principals":{{"type":"ANY"}},"{key}":{{"type":"{objects}"}}}}]}}"#
             );
-            rehearse_network(|network| async move {
+            simulate_network(|network| async move {
                 let config = Config {
                     acls: Acls::parse(&acls).unwrap().into(),
                     ..Config::default()

@@ -1,4 +1,5 @@
-//! The stories of mirrors: three masters with their members, offices and mirrors, on a network in memory and in paused time.
+//! Tests of mirrors: three masters with their members, supervisors and mirrors, on a network in
+//! memory and in paused time.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use consensus::member::{self, Settings};
 use consensus::store::forgetful::ForgetfulLogDisk;
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
-use protocol::digest::{DigestKey, Printer};
+use protocol::digest::{DigestKey, Fingerprinter};
 use protocol::message::registration::{
-    Held, LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
+    AgentInventory, LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
     RunningTask,
 };
 use protocol::message::scheduler::Subscribe;
@@ -19,13 +20,13 @@ use protocol::{
 };
 use resources::Resources;
 use runtime::memory::Network;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 
 use super::super::*;
 use crate::http::registrar;
 use crate::http::source::{self, Found, LEADER, STALENESS};
-use crate::office;
-use crate::permission::Asker;
+use crate::leadership;
+use crate::permission::Caller;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -37,12 +38,12 @@ impl Actor for Idle {
 }
 
 impl Process for Idle {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<Begin>();
-        ears.hear_local::<AgentAdded>();
-        ears.hear_local::<FrameworkAdded>();
-        ears.hear::<LeaderAnnounced>(&[Role::Master]);
-        ears.hear::<PingAgent>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<Begin>();
+        handlers.accept_local::<AgentAdded>();
+        handlers.accept_local::<FrameworkAdded>();
+        handlers.accept::<LeaderAnnounced>(&[Role::Master]);
+        handlers.accept::<PingAgent>(&[Role::Master]);
     }
 }
 
@@ -67,7 +68,7 @@ impl Handler<PingAgent> for Idle {
 struct Seat {
     node: Node,
     member: MemberHandle<RegistryMachine>,
-    front: Front,
+    local: LocalLeader,
 }
 
 struct Group {
@@ -92,11 +93,11 @@ impl Group {
                 ..Config::default()
             };
             let allocator = AllocatorRef::new(idle.refer());
-            let (_, front) = office::open(&node, config, allocator, member.clone()).unwrap();
+            let (_, local) = leadership::open(&node, config, allocator, member.clone()).unwrap();
             let seat = Seat {
                 node,
                 member,
-                front,
+                local,
             };
             (name, seat)
         });
@@ -116,13 +117,13 @@ impl Group {
         clock.advance(Duration::from_millis(millis)).await;
     }
 
-    /// Who leads, as most of them know it, once its master has read the registry.
+    /// The leader known to a majority, once its master has read the registry.
     async fn leader(&self) -> &'static str {
         for _ in 0..200 {
-            let acts = |name: &&str| self.seats[*name].front.master().is_some();
+            let acts = |name: &&str| self.seats[*name].local.master().is_some();
             let acting: Vec<_> = NAMES.into_iter().filter(acts).collect();
             for name in acting {
-                let known = |seat: &&Seat| seat.front.leader().as_deref() == Some(name);
+                let known = |seat: &&Seat| seat.local.leader().as_deref() == Some(name);
                 if self.seats.values().filter(known).count() >= 2 && self.own(name).await.is_some()
                 {
                     return name;
@@ -133,13 +134,13 @@ impl Group {
         panic!("nobody leads");
     }
 
-    /// The books of the master that acts there, once it has read the registry.
-    async fn own(&self, name: &str) -> Option<Arc<Books>> {
-        let master = self.seats[name].front.master()?;
-        let books = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
-        books
-            .is_settled(Duration::ZERO, books.elected)
-            .then_some(books)
+    /// The local master's state, once it has read the registry.
+    async fn own(&self, name: &str) -> Option<Arc<MasterState>> {
+        let master = self.seats[name].local.master()?;
+        let state = master.ask(TakeSnapshot, PATIENCE).await.ok()?;
+        state
+            .is_settled(Duration::ZERO, state.elected)
+            .then_some(state)
     }
 
     /// The agent comes to the master at `name`, with these tasks.
@@ -150,14 +151,14 @@ impl Group {
         self.id = Some(answer.unwrap().unwrap().agent_id);
     }
 
-    /// It comes back to that master with these, and says so in short.
+    /// Returns to that master with these tasks, in a summary.
     async fn come_back(&mut self, name: &str, tasks: &[&str]) -> Reregistered {
         let whole = self.registration(tasks);
         let summary = ReregisterAgent {
             agent: whole.agent,
             pid: whole.pid,
             version: whole.version,
-            summary: Printer::new(whole.digest_key).summary(&whole.held),
+            summary: Fingerprinter::new(whole.digest_key).summary(&whole.held),
             report: None,
             oversubscribed: whole.oversubscribed,
             resources: whole.resources,
@@ -218,10 +219,10 @@ impl Group {
             },
             pid: self.agent.whereis("agent").unwrap(),
             version: "test".to_owned(),
-            held: Held {
+            held: AgentInventory {
                 tasks: tasks.iter().map(running).collect(),
                 frameworks: tasks.first().map(|_| info).into_iter().collect(),
-                ..Held::default()
+                ..AgentInventory::default()
             },
             digest_key: DigestKey::new([7; 16]),
             oversubscribed: Default::default(),
@@ -230,22 +231,22 @@ impl Group {
         }
     }
 
-    /// What a page of this master is made from: the tasks it shows, and whose mirror it is, how old, if it is one.
+    /// The source of this master's page: its tasks, and the mirror's leader and age, if it is one.
     async fn page(&self, name: &str, cache_control: &'static str) -> Page {
-        self.page_for(Asker::default(), name, cache_control).await
+        self.page_for(Caller::default(), name, cache_control).await
     }
 
     /// The same for this one.
-    async fn page_for(&self, asker: Asker, name: &str, cache_control: &'static str) -> Page {
-        let (seat, chosen) = (&self.seats[name], Arc::default());
+    async fn page_for(&self, caller: Caller, name: &str, cache_control: &'static str) -> Page {
+        let (seat, published) = (&self.seats[name], Arc::default());
         let mut headers = HeaderMap::new();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache_control));
-        match source::find(&seat.front, &seat.node, &chosen, asker, &headers).await {
+        match source::find(&seat.local, &seat.node, &published, caller, &headers).await {
             Found::Here(source) => {
                 let mark = |name| Some(source.marks.get(name)?.to_str().unwrap());
                 let age = mark(STALENESS).map(|age| age.parse().unwrap());
-                Page::Shown {
-                    tasks: tasks(&source.books()),
+                Page::VisibleState {
+                    tasks: tasks(&source.state()),
                     mirror: mark(LEADER).map(|leader| leader.to_owned()).zip(age),
                 }
             }
@@ -270,7 +271,7 @@ impl Group {
         NAMES.into_iter().filter(|other| *other != name).collect()
     }
 
-    /// A group whose leader has the agent with two tasks, and told the others.
+    /// A group whose leader has the agent with two tasks and has updated the mirrors.
     async fn warm(network: Network) -> (Self, &'static str) {
         let mut group = Self::of(network);
         let leader = group.leader().await;
@@ -294,7 +295,7 @@ impl Group {
 
 #[derive(Debug, PartialEq)]
 enum Page {
-    Shown {
+    VisibleState {
         tasks: Vec<String>,
         mirror: Option<(String, f64)>,
     },
@@ -306,7 +307,7 @@ impl Page {
     /// How old the mirror is that these tasks come from, and whose.
     fn mirrored(self, expected: &[&str]) -> (String, f64) {
         match self {
-            Self::Shown {
+            Self::VisibleState {
                 tasks,
                 mirror: Some(mirror),
             } if tasks == expected => mirror,
@@ -316,7 +317,7 @@ impl Page {
 
     /// The leader's own word.
     fn own(self, expected: &[&str]) {
-        let shown = Self::Shown {
+        let shown = Self::VisibleState {
             tasks: expected.iter().map(|task| (*task).to_owned()).collect(),
             mirror: None,
         };
@@ -324,24 +325,24 @@ impl Page {
     }
 }
 
-fn tasks(books: &Books) -> Vec<String> {
-    let of = books.tasks.frameworks().flat_map(|(_, of)| of.active());
+fn tasks(state: &MasterState) -> Vec<String> {
+    let of = state.tasks.frameworks().flat_map(|(_, of)| of.active());
     of.map(|task| task.id.to_string()).collect()
 }
 
 /// SPEC 3.7.
 #[test]
-fn a_follower_hides_from_its_mirror_what_the_leader_would_hide() {
-    rehearse_network(|network| async move {
+fn follower_hides_the_same_content_as_the_leader() {
+    simulate_network(|network| async move {
         let (group, leader) = Group::known(network).await;
         let acls = r#"{"view_tasks":[{"principals":{"values":["ops"]},"users":{"type":"ANY"}},
             {"principals":{"type":"ANY"},"users":{"type":"NONE"}}]}"#;
         let acls = Arc::new(Acls::parse(acls).unwrap());
         for (name, sees) in [("ops", &["t1", "t2"][..]), ("guest", &[])] {
-            let asker = || Asker::new(&acls, Subject::named(name));
-            group.page_for(asker(), leader, "").await.own(sees);
+            let caller = || Caller::new(&acls, Subject::named(name));
+            group.page_for(caller(), leader, "").await.own(sees);
             for follower in group.others(leader) {
-                let page = group.page_for(asker(), follower, "").await;
+                let page = group.page_for(caller(), follower, "").await;
                 page.mirrored(sees);
             }
         }
@@ -349,18 +350,18 @@ fn a_follower_hides_from_its_mirror_what_the_leader_would_hide() {
 }
 
 #[test]
-fn a_follower_shows_what_the_leader_had_a_moment_ago_and_says_so() {
-    rehearse_network(|network| async move {
+fn follower_shows_recent_state_with_its_age() {
+    simulate_network(|network| async move {
         let (mut group, leader) = Group::warm(network).await;
         for follower in group.others(leader) {
             let (whose, age) = group.page(follower, "").await.mirrored(&["t1", "t2"]);
             assert_eq!(whose, format!("{leader}:5050"));
             assert!(age <= 1.0, "{age}");
-            // Whoever wants the leader's own word is sent there.
+            // A reader that wants the leader itself is redirected.
             assert_eq!(group.page(follower, "no-cache").await, Page::Elsewhere);
         }
         group.page(leader, "").await.own(&["t1", "t2"]);
-        // What changes is there with the next batch.
+        // Changes arrive with the next batch.
         group.register(leader, &["t2", "t3", "t4"]).await;
         group.pass(2000).await;
         for follower in group.others(leader) {
@@ -371,8 +372,8 @@ fn a_follower_shows_what_the_leader_had_a_moment_ago_and_says_so() {
 }
 
 #[test]
-fn a_follower_that_is_cut_off_says_how_old_its_mirror_is_until_that_is_too_old() {
-    rehearse_network(|network| async move {
+fn isolated_follower_serves_its_mirror_until_too_old() {
+    simulate_network(|network| async move {
         let (group, leader) = Group::warm(network).await;
         let follower = group.others(leader)[0];
         group.isolate(follower);
@@ -382,7 +383,7 @@ fn a_follower_that_is_cut_off_says_how_old_its_mirror_is_until_that_is_too_old()
         assert_eq!(group.page(follower, "max-age=5").await, Page::Elsewhere);
         group.pass(30_000).await;
         assert_eq!(group.page(follower, "").await, Page::Elsewhere);
-        // It has missed batches, and the link was lost: all of it comes anew.
+        // It has missed batches, and the link was lost: it gets the whole.
         group.reunite(follower);
         group.pass(20_000).await;
         let leader = group.leader().await;
@@ -394,8 +395,8 @@ fn a_follower_that_is_cut_off_says_how_old_its_mirror_is_until_that_is_too_old()
 }
 
 #[test]
-fn a_new_leader_shows_its_mirror_until_it_knows_more_itself() {
-    rehearse_network(|network| async move {
+fn new_leader_shows_its_mirror_until_settled() {
+    simulate_network(|network| async move {
         let (mut group, first) = Group::warm(network).await;
         group.isolate(first);
         group.network.sever("agent", first);
@@ -406,14 +407,14 @@ fn a_new_leader_shows_its_mirror_until_it_knows_more_itself() {
         let (whose, age) = group.page(second, "").await.mirrored(&["t1", "t2"]);
         assert_eq!(whose, format!("{first}:5050"));
         assert!(age > 0.0, "{age}");
-        // Whoever wants no mirror gets what the new leader has by now.
+        // A reader that accepts no mirror gets the new leader's own state.
         group.page(second, "no-cache").await.own(&[]);
-        // It does not tell the others how little that is.
+        // It does not publish that little to the others.
         let third = group.others(first).into_iter().find(|one| *one != second);
         let third = third.unwrap();
         let (whose, _) = group.page(third, "").await.mirrored(&["t1", "t2"]);
         assert_eq!(whose, format!("{first}:5050"));
-        // The agent comes back, and nobody else is awaited.
+        // The agent returns, and no other is awaited.
         group.register(second, &["t1", "t2", "t5"]).await;
         group.page(second, "").await.own(&["t1", "t2", "t5"]);
         group.pass(2500).await;
@@ -422,10 +423,11 @@ fn a_new_leader_shows_its_mirror_until_it_knows_more_itself() {
     });
 }
 
-/// DESIGN 5: equal digests cost one small message, unequal ones bytes in proportion to the difference.
+/// DESIGN 5: equal digests cost one small message, unequal ones bytes in proportion to the
+/// difference.
 #[test]
-fn a_new_leader_holds_what_its_mirror_says_against_what_agents_have() {
-    rehearse_network(|network| async move {
+fn new_leader_compares_agents_with_its_mirror() {
+    simulate_network(|network| async move {
         let (mut group, first) = Group::known(network).await;
         group.isolate(first);
         group.network.sever("agent", first);
@@ -444,10 +446,10 @@ fn a_new_leader_holds_what_its_mirror_says_against_what_agents_have() {
     });
 }
 
-/// What a mirror said too long ago is not held against anybody.
+/// An outdated mirror is not compared with agents.
 #[test]
-fn a_mirror_that_is_too_old_helps_no_agent() {
-    rehearse_network(|network| async move {
+fn outdated_mirror_is_not_used_for_agents() {
+    simulate_network(|network| async move {
         let (mut group, first) = Group::known(network).await;
         for name in NAMES {
             group.isolate(name);
@@ -465,8 +467,8 @@ fn a_mirror_that_is_too_old_helps_no_agent() {
 
 /// An agent that died with the leader is not awaited for ever.
 #[test]
-fn a_new_leaders_own_books_count_after_a_bounded_time() {
-    rehearse_network(|network| async move {
+fn new_leaders_state_is_used_after_bounded_time() {
+    simulate_network(|network| async move {
         let (group, first) = Group::warm(network).await;
         group.isolate(first);
         group.network.leave("agent");
@@ -481,21 +483,21 @@ fn a_new_leaders_own_books_count_after_a_bounded_time() {
 }
 
 #[test]
-fn a_deposed_leaders_changes_are_refused_and_so_are_all_that_are_not_a_masters() {
-    rehearse_network(|network| async move {
+fn updates_from_deposed_leaders_and_strangers_are_refused() {
+    simulate_network(|network| async move {
         let (group, leader) = Group::warm(network).await;
         let follower = group.others(leader)[0];
         let term = group.seats[follower].member.status().await.unwrap();
-        let term = term.now().unwrap().term;
-        let books = group.own(leader).await.unwrap();
-        let said = |term| BooksChanged {
+        let term = term.role_now().unwrap().term;
+        let state = group.own(leader).await.unwrap();
+        let said = |term| MirrorUpdate {
             term,
             sequence: 1_000_000,
-            base: Base::Nothing(Box::new(Words {
-                master: books.master.clone(),
-                elected: books.elected,
-                started: books.started,
-                chosen: Chosen::default(),
+            base: Base::Nothing(Box::new(LeaderInfo {
+                master: state.master.clone(),
+                elected: state.elected,
+                started: state.started,
+                published: PublishedFlags::default(),
             })),
             piece: 0,
             pieces: 1,
@@ -506,11 +508,15 @@ fn a_deposed_leaders_changes_are_refused_and_so_are_all_that_are_not_a_masters()
         let mirror = stranger.find(follower, NAME, PATIENCE).await.unwrap();
         for other in [term - 1, term + 1] {
             let heard = stranger.ask(&mirror, said(other), PATIENCE).await.unwrap();
-            assert_eq!(heard, Heard::Refused { term });
+            assert_eq!(heard, UpdateReply::Refused { term });
         }
         let mirror = stranger.find(leader, NAME, PATIENCE).await.unwrap();
         let heard = stranger.ask(&mirror, said(term), PATIENCE).await.unwrap();
-        assert_eq!(heard, Heard::Refused { term }, "who leads follows nobody");
+        assert_eq!(
+            heard,
+            UpdateReply::Refused { term },
+            "who leads follows nobody"
+        );
         for role in [Role::Agent, Role::Framework, Role::Operator] {
             let name = format!("no-{role}");
             let intruder = group.network.node(&name, role, &[Role::Master]);
@@ -522,15 +528,15 @@ fn a_deposed_leaders_changes_are_refused_and_so_are_all_that_are_not_a_masters()
     });
 }
 
-/// SPEC 3.1: each member says how it stands, and the leader what its registry takes.
+/// SPEC 3.1: each member reports its status, and the leader its registry's times.
 #[test]
-fn each_master_says_how_it_stands_in_its_group() {
-    rehearse_network(|network| async move {
+fn masters_report_their_group_status() {
+    simulate_network(|network| async move {
         let (group, leader) = Group::warm(network).await;
         let look = async |name: &str| {
-            let Seat { node, front, .. } = &group.seats[name];
-            let standing = front.member().map(|member| member.status());
-            registrar::look(&front.meter(), node, standing, false).await
+            let Seat { node, local, .. } = &group.seats[name];
+            let standing = local.member().map(|member| member.status());
+            registrar::look(&local.meter(), node, standing, false).await
         };
         let leads = look(leader).await;
         let committed = leads["raft/committed"];

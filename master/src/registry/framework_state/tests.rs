@@ -1,11 +1,11 @@
-//! The laws of framework state: histories of changes against a plain model, and bounds.
+//! Properties of framework state: histories of changes against a simple model, and bounds.
 
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use protocol::message::state::STATE_VALUE_BYTES_MAX;
 use runtime::Timestamp;
-use storage::forgetful::ForgetfulDisk;
+use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store};
 
 use super::super::local::tests::framework;
@@ -41,12 +41,12 @@ fn admitted(names: &[&str]) -> RegistryState {
     state
 }
 
-/// What one of several clients does next: look at the counter, or write back what it saw plus one.
+/// The next step of one of several clients: read the counter, or write back its value plus one.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Look(usize),
     Increment(usize),
-    /// Deletes the counter if it is as it was seen; the count begins anew.
+    /// Deletes the counter if it is unchanged; counting starts over.
     Reset(usize),
 }
 
@@ -59,7 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 0..60)
 }
 
-/// A framework, a key, which version to expect of what there is (`None`: any), and a value's length (`None`: delete).
+/// A framework, a key, the expected version (`None`: any), and a value's length (`None`: delete).
 type Wish = (usize, usize, Option<bool>, Option<usize>);
 
 fn wishes() -> impl Strategy<Value = Vec<Wish>> {
@@ -69,9 +69,9 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
 }
 
 proptest! {
-    /// Whoever writes back what it has read can lose no other's write, however the clients take turns.
+    /// A client that writes back a read value never loses another's write, in any order.
     #[test]
-    fn no_increment_is_lost_whatever_the_order(steps in steps()) {
+    fn no_increment_is_lost_in_any_order(steps in steps()) {
         let mut state = admitted(&["f1"]);
         let mut seen = [(0_u64, 0_u8); 4];
         let mut count = 0_u8;
@@ -102,13 +102,13 @@ proptest! {
         }
     }
 
-    /// A model of one map a framework says the same, and a store holds the same.
+    /// A model with one map per framework agrees, and so does a store.
     #[test]
-    fn a_history_of_changes_gives_what_a_plain_map_gives_in_memory_and_on_disk(wishes in wishes()) {
+    fn framework_state_behaves_like_a_map_in_every_store(wishes in wishes()) {
         let names = ["f1", "f2"];
         let mut state = admitted(&names);
         let mut model: BTreeMap<(usize, usize), (u64, usize)> = BTreeMap::new();
-        let mut store = ForgetfulDisk::new().open().unwrap();
+        let mut store = SimulatedDisk::new().open().unwrap();
         for (framework, key, expected, length) in wishes {
             let found = model.get(&(framework, key)).map_or(0, |(version, _)| *version);
             // One that is right, or one that is not.
@@ -145,7 +145,7 @@ proptest! {
 }
 
 #[test]
-fn a_framework_that_is_removed_keeps_nothing_and_one_that_is_unknown_can_keep_nothing() {
+fn removed_and_unknown_frameworks_store_nothing() {
     let mut state = admitted(&["f1", "f2"]);
     for key in ["a", "b"] {
         state
@@ -171,7 +171,7 @@ fn a_framework_that_is_removed_keeps_nothing_and_one_that_is_unknown_can_keep_no
 }
 
 #[test]
-fn one_key_too_many_and_one_byte_too_many_are_refused_by_their_bounds() {
+fn excess_keys_and_bytes_are_refused() {
     let mut state = admitted(&["f1"]);
     for nth in 0..STATE_KEYS_MAX {
         let key = format!("k{nth}");

@@ -1,4 +1,4 @@
-//! The stories of the local registry: what it answered had been synced, and a refusal changes nothing.
+//! Tests of the local registry: answers are synced, and a refusal changes nothing.
 
 use protocol::maintenance::Window;
 use protocol::{
@@ -6,9 +6,9 @@ use protocol::{
     Unavailability,
 };
 use resources::{Attributes, Conversion, Reservation, Resources};
-use runtime::rehearsal::rehearse;
+use runtime::testing::simulate;
 use runtime::{NodeId, Pid, Timestamp};
-use storage::forgetful::{Failure, ForgetfulDisk};
+use storage::simulated::{Failure, SimulatedDisk};
 
 use super::super::AcceptedOperation;
 use super::*;
@@ -175,9 +175,9 @@ fn keep(id: &str, key: &str, value: Option<&[u8]>) -> RegistryOperation {
 }
 
 #[test]
-fn what_was_answered_is_found_again_after_a_crash() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+fn answered_operations_survive_a_crash() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
         for (n, operation) in story().into_iter().enumerate() {
             let applied = registry.apply(operation.clone()).await.unwrap();
@@ -226,8 +226,8 @@ fn what_was_answered_is_found_again_after_a_crash() {
 
 #[test]
 fn operations_that_come_together_are_one_commit() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
         let before = disk.syncs();
         let asked: Vec<_> = (0..100)
@@ -254,9 +254,9 @@ fn operations_that_come_together_are_one_commit() {
 }
 
 #[test]
-fn a_refused_commit_changes_nothing_and_the_next_one_is_taken() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+fn refused_commit_changes_nothing() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
         disk.fail_next(Failure::Refuse("not now".to_owned()));
         let admit = RegistryOperation::AdmitAgent { info: agent("a") };
@@ -272,8 +272,8 @@ fn a_refused_commit_changes_nothing_and_the_next_one_is_taken() {
 
 #[test]
 fn a_failed_sync_breaks_the_registry_for_good() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
         disk.fail_next(Failure::Sync("i/o error".to_owned()));
         for _ in 0..2 {
@@ -293,9 +293,9 @@ fn a_failed_sync_breaks_the_registry_for_good() {
 }
 
 #[test]
-fn a_record_that_no_store_takes_is_refused_by_name_and_harms_nobody_else() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+fn oversized_record_is_refused_without_side_effects() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut registry = LocalRegistry::open(&node, Box::new(disk.open().unwrap())).unwrap();
         let mut large = agent("large");
         large.hostname = "x".repeat(200_000);
@@ -313,9 +313,9 @@ fn a_record_that_no_store_takes_is_refused_by_name_and_harms_nobody_else() {
 }
 
 #[test]
-fn a_record_of_another_form_is_an_error_by_its_key() {
-    rehearse(|node| async move {
-        let disk = ForgetfulDisk::new();
+fn unknown_record_form_is_an_error_with_its_key() {
+    simulate(|node| async move {
+        let disk = SimulatedDisk::new();
         let mut store = disk.open().unwrap();
         let mut changes = Changes::new();
         changes.put(b"registry/agent/a".to_vec(), b"garbage".to_vec());

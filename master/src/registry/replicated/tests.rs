@@ -1,4 +1,5 @@
-//! The stories of the replicated registry: what it answered survives any one master, and whoever leads no more is told.
+//! Tests of the replicated registry: answers survive any one master, and a deposed leader is
+//! refused.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use consensus::member::{self, Settings};
 use consensus::store::StoredLog;
 use runtime::memory::Network;
 use runtime::prelude::*;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 use storage::Store;
-use storage::forgetful::{Failure, ForgetfulDisk};
+use storage::simulated::{Failure, SimulatedDisk};
 
 use super::super::local::tests::story;
 use super::*;
@@ -20,7 +21,7 @@ const ADDRESSES: [&str; 3] = ["a", "b", "c"];
 
 struct Master {
     address: &'static str,
-    disk: ForgetfulDisk,
+    disk: SimulatedDisk,
     node: Node,
     member: MemberHandle<RegistryMachine>,
 }
@@ -30,7 +31,7 @@ impl Master {
         ReplicatedRegistry::over(self.member.clone())
     }
 
-    fn start(network: &Network, address: &'static str, disk: ForgetfulDisk) -> Self {
+    fn start(network: &Network, address: &'static str, disk: SimulatedDisk) -> Self {
         let store = disk.open().unwrap();
         Self::start_on(network, address, disk, store)
     }
@@ -39,11 +40,11 @@ impl Master {
     fn start_on(
         network: &Network,
         address: &'static str,
-        disk: ForgetfulDisk,
+        disk: SimulatedDisk,
         store: impl Store + 'static,
     ) -> Self {
         let node = network.node(address, Role::Master, &[Role::Master]);
-        let log = Box::new(StoredLog::over(store));
+        let log = Box::new(StoredLog::new(store));
         let settings = Settings::new(address, &ADDRESSES);
         let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
         Self {
@@ -70,13 +71,13 @@ impl Master {
 
     async fn leads(&self) -> bool {
         let status = self.member.status().await;
-        let now = status.ok().and_then(|status| status.now());
+        let now = status.ok().and_then(|status| status.role_now());
         now.is_some_and(|now| now.role == RaftRole::Leader)
     }
 }
 
 fn three(network: &Network) -> Vec<Master> {
-    let start = |&address| Master::start(network, address, ForgetfulDisk::new());
+    let start = |&address| Master::start(network, address, SimulatedDisk::new());
     ADDRESSES.iter().map(start).collect()
 }
 
@@ -98,8 +99,8 @@ async fn leader(masters: &[Master]) -> usize {
 }
 
 #[test]
-fn what_was_answered_is_read_from_the_next_leader_and_after_a_loss_of_power_of_all() {
-    rehearse_network(|network| async move {
+fn answered_operations_survive_leaders_and_power_loss() {
+    simulate_network(|network| async move {
         let mut masters = three(&network);
         let first = leader(&masters).await;
         let mut registry = masters[first].registry();
@@ -125,8 +126,8 @@ fn what_was_answered_is_read_from_the_next_leader_and_after_a_loss_of_power_of_a
 }
 
 #[test]
-fn a_master_that_does_not_lead_is_told_and_changes_nothing() {
-    rehearse_network(|network| async move {
+fn master_that_does_not_lead_changes_nothing() {
+    simulate_network(|network| async move {
         let masters = three(&network);
         let leading = leader(&masters).await;
         let follower = &masters[(leading + 1) % 3];
@@ -138,8 +139,8 @@ fn a_master_that_does_not_lead_is_told_and_changes_nothing() {
 }
 
 #[test]
-fn a_leader_that_is_cut_off_acknowledges_nothing_and_another_goes_on() {
-    rehearse_network(|network| async move {
+fn isolated_leader_acknowledges_nothing_and_is_replaced() {
+    simulate_network(|network| async move {
         let mut masters = three(&network);
         let leading = leader(&masters).await;
         let old = masters.remove(leading);
@@ -161,8 +162,8 @@ fn a_leader_that_is_cut_off_acknowledges_nothing_and_another_goes_on() {
 }
 
 #[test]
-fn what_the_registry_refuses_is_refused_by_the_group_in_the_same_words() {
-    rehearse_network(|network| async move {
+fn group_refuses_with_the_registrys_message() {
+    simulate_network(|network| async move {
         let masters = three(&network);
         let mut registry = masters[leader(&masters).await].registry();
         for operation in story() {
@@ -177,8 +178,8 @@ fn what_the_registry_refuses_is_refused_by_the_group_in_the_same_words() {
 }
 
 #[test]
-fn a_disk_that_fails_breaks_the_registry_of_its_master() {
-    rehearse_network(|network| async move {
+fn failing_disk_breaks_its_masters_registry() {
+    simulate_network(|network| async move {
         let masters = three(&network);
         let leading = leader(&masters).await;
         let failure = Failure::Sync("the disk is gone".to_owned());

@@ -27,7 +27,8 @@ fn volume(id: &str, change: impl FnOnce(&mut Annotations)) -> Resource {
 
 fn nothing(_: &mut Annotations) {}
 
-/// What is wrong with an operation of a framework of role `ads` and principal `ops`, on an agent that has volume `v` and uses `u`.
+/// The error in an operation of a framework of role `ads` and principal `ops`, on an agent that has
+/// volume `v` and uses `u`.
 fn of_framework(conversion: Conversion) -> Option<String> {
     let mut info = FrameworkInfo::new("alice", "web");
     info.principal = Some("ops".to_owned());
@@ -195,7 +196,7 @@ fn resizes_are_refused_in_mesos_words() {
 }
 
 #[test]
-fn what_lacks_is_told_as_by_mesos() {
+fn shortage_message_is_that_of_mesos() {
     let ports: Resources = "ports:[1-2,5-5]".parse().unwrap();
     let left = Resources::from(annotated(Name::Cpus, 1, nothing)) + ports;
     let words = "cpus(reservations: [(DYNAMIC,ads,ops)]):1";

@@ -1,16 +1,17 @@
-//! Regular expressions that match whole texts, each of a bounded size.
+//! Regular expressions that match whole texts, each of bounded size.
 //!
-//! Pure. An expression is run as its program says, in time linear in the text. `regex-automata` knows faster ways, each of which keeps a table
-//! of its own, and which of them there are depends on what other crates ask of it: here all are off. Groups capture nothing: else each state of
-//! the program has a place for each group, 9 MB for `(a)` as often as it fits. So what an expression takes is its program and two lists of that
-//! program's states for each thread that asks it at the same time.
+//! An expression runs on the NFA, in time linear in the text. The faster engines of
+//! `regex-automata` each need a cache of their own, and other crates' features decide which of them
+//! exist, so all are off. Groups do not capture: otherwise each NFA state would hold a slot for
+//! each group, 9 MB for the longest repetition of `(a)`. The memory of an expression is thus its
+//! program, and two lists of the program's states for each concurrent thread.
 
 use regex_automata::meta::Regex;
 use regex_automata::nfa::thompson::WhichCaptures;
 
-/// Bytes that the program of one expression may take.
+/// Bytes of one compiled program.
 const PROGRAM_MAX: usize = 32 << 10;
-/// Bytes that one expression takes at most: its program, and what one thread remembers while it asks.
+/// Bytes of one expression: its program and the cache of one thread.
 #[cfg(test)]
 const TAKEN_MAX: usize = 96 << 10;
 
@@ -21,7 +22,7 @@ pub(super) struct Expression {
     whole: Regex,
 }
 
-/// Of the same text is the same program made.
+/// The same text compiles to the same program.
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
         self.text == other.text
@@ -31,9 +32,10 @@ impl PartialEq for Expression {
 impl Eq for Expression {}
 
 impl Expression {
-    /// The expression of this text, or what is wrong with it.
+    /// Compiles an expression. The error states the expected form.
     pub(super) fn new(text: &str) -> Result<Self, String> {
-        // Compiled alone first: what closes the group that we open around it is no expression.
+        // Compiled alone first: a text such as `a)|(b` would only be valid inside the group around
+        // it.
         compile(text)?;
         Ok(Self {
             text: text.to_owned(),
@@ -41,12 +43,12 @@ impl Expression {
         })
     }
 
-    /// Whether it matches the whole of this.
+    /// Whether it matches the whole text.
     pub(super) fn matches(&self, text: &str) -> bool {
         self.whole.is_match(text)
     }
 
-    /// As it was said.
+    /// The source text.
     pub(super) fn text(&self) -> &str {
         &self.text
     }
@@ -82,19 +84,20 @@ mod tests {
 
     use super::*;
 
-    /// What is known to take much: groups, classes of many characters, repetitions, and as many of each as there may be.
+    /// Expressions that need much memory: groups, large character classes and repetitions, as long
+    /// as possible.
     #[test]
-    fn no_expression_takes_more_than_its_bound() {
+    fn expression_memory_is_bounded() {
         for one in [
             "()", "(a)", "(a|b)", r"\w", r"\b", r"(?i)\pL", ".{9}", "(a?){30}", "x", r"(\d+)",
             "(?:a*)*", "[^a-z]?",
         ] {
-            // About the longest of its kind that may be.
+            // About the longest of its kind.
             let longest = super::super::TEXT_MAX / one.len();
             let shorter = std::iter::successors(Some(longest), |times| Some(times * 9 / 10));
             let mut made = shorter.map(|times| Expression::new(&one.repeat(times)));
             let made = made.find_map(Result::ok).unwrap();
-            // What it remembers while it is asked is made when it is first asked.
+            // The first search fills the cache.
             let mut cache = made.whole.create_cache();
             for length in [4, made.text().len() / one.len(), 255] {
                 let text = "a".repeat(length);
@@ -106,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_is_shown_as_it_was_said_and_what_is_wrong_with_it_in_words() {
+    fn expression_keeps_its_text_and_explains_errors() {
         let said = r"node-(\d)|host";
         let made = Expression::new(said).unwrap();
         assert_eq!(made.text(), said);

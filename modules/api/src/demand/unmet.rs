@@ -1,19 +1,20 @@
-//! What of a demand does not hold for an agent, in words for people (W26).
+//! Explains which constraints of a demand an agent does not meet.
 //!
-//! Pure, and asks the same tests as [`AgentTest::passes`]. Never needed to decide anything.
+//! Uses the same tests as [`AgentTest::passes`]. For display only.
 
-use protocol::explain::Unmet;
+use protocol::explain::UnmetConstraint;
 use protocol::wants::Selector;
 
-use super::{AgentTest, Holds, Looks, Test, Value};
+use super::{AgentProperties, AgentTest, Condition, Test, Value};
 
-/// Characters of one text that are shown.
+/// Characters of one text in an explanation.
 const SHOWN_MAX: usize = 120;
 
 impl AgentTest {
-    /// Why the framework would not take this agent: of the first `most` groups the first constraint that does not hold, and how many groups
-    /// more there are. Nothing of an agent that it would take.
-    pub fn unmet(&self, agent: Looks<'_>, most: usize) -> (Vec<Unmet>, u64) {
+    /// The reasons why the framework does not accept this agent: for each of the first `most`
+    /// groups its first failed constraint, and the number of further groups. Empty for an accepted
+    /// agent.
+    pub fn unmet(&self, agent: AgentProperties<'_>, most: usize) -> (Vec<UnmetConstraint>, u64) {
         if self.passes(agent) {
             return (Vec::new(), 0);
         }
@@ -25,11 +26,11 @@ impl AgentTest {
         let mut all = hosts
             .into_iter()
             .chain(self.groups.iter().filter_map(of_group));
-        let first: Vec<Unmet> = all.by_ref().take(most).collect();
+        let first: Vec<UnmetConstraint> = all.by_ref().take(most).collect();
         (first, all.count() as u64)
     }
 
-    fn of_hosts(&self, agent: Looks<'_>) -> Unmet {
+    fn of_hosts(&self, agent: AgentProperties<'_>) -> UnmetConstraint {
         let mut hosts = self.hosts.iter();
         let constraint = match (hosts.next(), hosts.len()) {
             (Some(host), 0) => format!("hostname is `{host}`"),
@@ -41,19 +42,19 @@ impl AgentTest {
 }
 
 impl Test {
-    fn unmet(&self, agent: Looks<'_>) -> Unmet {
+    fn unmet(&self, agent: AgentProperties<'_>) -> UnmetConstraint {
         let of = match &self.selector {
             Selector::Hostname => "hostname".to_owned(),
             Selector::Region => "region".to_owned(),
             Selector::Zone => "zone".to_owned(),
             Selector::Attribute(name) => format!("attribute {name}"),
         };
-        let wanted = match &self.holds {
-            Holds::Exists(true) => "exists".to_owned(),
-            Holds::Exists(false) => "does not exist".to_owned(),
-            Holds::Equals(true, text) => format!("is `{text}`"),
-            Holds::Equals(false, text) => format!("is not `{text}`"),
-            Holds::Matches(wanted, expression) => {
+        let wanted = match &self.condition {
+            Condition::Exists(true) => "exists".to_owned(),
+            Condition::Exists(false) => "does not exist".to_owned(),
+            Condition::Equals(true, text) => format!("is `{text}`"),
+            Condition::Equals(false, text) => format!("is not `{text}`"),
+            Condition::Matches(wanted, expression) => {
                 let not = if *wanted { "matches" } else { "does not match" };
                 format!("{not} `{}`", expression.text())
             }
@@ -67,12 +68,12 @@ impl Test {
     }
 }
 
-fn unmet(constraint: &str, has: Option<&str>) -> Unmet {
+fn unmet(constraint: &str, has: Option<&str>) -> UnmetConstraint {
     let shown = |text: &str| match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     };
-    Unmet {
+    UnmetConstraint {
         constraint: shown(constraint),
         has: has.map(shown),
     }
@@ -94,19 +95,19 @@ mod tests {
 
     fn unmet(demand: &Demand, most: usize) -> (Vec<String>, u64) {
         let attributes: Attributes = "rack:r7;cores:8".parse().unwrap();
-        let looks = Looks {
+        let properties = AgentProperties {
             hostname: "node-7",
             attributes: &attributes,
             domain: None,
         };
         let test = AgentTest::new("dev", demand).unwrap();
-        let (unmet, more) = test.unmet(looks, most);
-        assert_eq!(unmet.is_empty(), test.passes(looks));
+        let (unmet, more) = test.unmet(properties, most);
+        assert_eq!(unmet.is_empty(), test.passes(properties));
         (unmet.iter().map(ToString::to_string).collect(), more)
     }
 
     #[test]
-    fn the_first_constraint_of_each_group_that_fails_is_named_with_what_the_agent_has() {
+    fn first_failed_constraint_of_each_group_is_named() {
         let rack = || Selector::Attribute("rack".to_owned());
         let matches = Predicate::TextMatches("r[12]".to_owned());
         let group = vec![
@@ -127,14 +128,14 @@ mod tests {
             ..Demand::default()
         };
         let said = [
-            "attribute rack matches `r[12]`, and the agent has `r7`",
-            "region is `eu`, and the agent has nothing there",
-            "attribute cores does not exist, and the agent has `(no text)`",
+            "attribute rack matches `r[12]`; the agent has `r7`",
+            "region is `eu`; the agent has no value",
+            "attribute cores does not exist; the agent has `(no text)`",
         ];
         assert_eq!(unmet(&demand, 9), (said.map(str::to_owned).to_vec(), 0));
         assert_eq!(unmet(&demand, 1), (vec![said[0].to_owned()], 2));
         demand.agents.extend(Demand::on_hosts(["a", "b"]).agents);
-        let first = "hostname is `a` or one of 1 more, and the agent has `node-7`";
+        let first = "hostname is `a` or one of 1 more; the agent has `node-7`";
         assert_eq!(unmet(&demand, 1), (vec![first.to_owned()], 3));
         demand.agents.extend(Demand::on_hosts(["NODE-7"]).agents);
         assert_eq!(unmet(&demand, 9), (vec![], 0));

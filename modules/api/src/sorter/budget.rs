@@ -1,8 +1,10 @@
-//! Budgets: what each role with a quota may still be given, and what must stay free for guarantees (SPEC 4.5).
+//! Budgets: the amounts that each role with a quota may still get, and the amounts that must stay
+//! free for guarantees.
 //!
-//! Plain sums. The allocator keeps one [`Budgets`] by its books and one by what the sorter believes, the sorter keeps the latter too, and
-//! all three give and charge by the same functions. A limit holds for its role and for all below it, so whoever is given something is
-//! charged on every level above it. Knows no agent and no framework, and never reads a clock.
+//! The allocator keeps one [`Budgets`] for its own state and one for the sorter's assumed state;
+//! the sorter keeps the latter too. All three compute portions and charges with the same functions.
+//! A limit applies to its role and to all roles below it, so each allocation is charged to every
+//! level above the client. Knows no agents or frameworks.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,17 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Room, Shape, Stage};
 
-/// The number of a budget: its place in the table that the allocator made.
-pub type Place = u32;
+/// Index of a budget in the table that the allocator made.
+pub type BudgetIndex = u32;
 
-/// One role that has a quota.
+/// One role with a quota.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
-    /// Which.
+    /// The role.
     pub role: Role,
-    /// What it and the roles below it may still be given. A name that is not listed is not limited.
+    /// Amounts that the role and the roles below it may still get. A name that is not listed is
+    /// unlimited.
     pub left: Quantities,
-    /// What is guaranteed to it and neither held nor reserved yet.
+    /// The guaranteed amounts that are neither allocated nor reserved yet.
     pub unmet: Quantities,
 }
 
@@ -30,22 +33,23 @@ pub struct Budget {
 struct Level {
     budget: Budget,
     /// The nearest role above that has a budget.
-    above: Option<Place>,
-    /// What the budgets right below require together.
+    above: Option<BudgetIndex>,
+    /// Sum of `required` of the budgets directly below.
     below: Quantities,
-    /// What must stay free for this role and those below it: what its own guarantee lacks, or what theirs lack if that is more; and no
-    /// more than its limit leaves, since nothing beyond that can ever be given to them.
+    /// Amounts that must stay free for this role and the roles below it: the larger of its own
+    /// unmet guarantee and theirs, capped by its remaining limit, since the role can never get more
+    /// than that.
     required: Quantities,
 }
 
 impl Level {
-    /// What of this name must stay free for clients right in its role.
+    /// The amount of this name that must stay free for clients directly in its role.
     fn lacking(&self, name: &Name) -> Scalar {
         let below = self.below.get(name);
         self.required.get(name).saturating_sub(below)
     }
 
-    /// As much of an amount as the limit leaves.
+    /// An amount, capped by the remaining limit.
     fn within(&self, mut amount: Quantities) -> Quantities {
         for (name, left) in self.budget.left.iter() {
             if amount.get(name) > left {
@@ -56,17 +60,17 @@ impl Level {
     }
 }
 
-/// What a client is given of a room, by whom it is reserved for.
+/// Resources of one room for one client, by reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Portion {
-    /// Of what is for whoever is next.
+    /// Part of the unreserved resources.
     pub free: Quantities,
-    /// Of what is reserved, by its place in the room.
+    /// Parts of the reserved resources, with their index in the room.
     pub reserved: Vec<(usize, Quantities)>,
 }
 
 impl Portion {
-    /// All of a room that may be given to a client of this role.
+    /// All resources of a room that a client of this role may get.
     fn whole(role: &Role, room: &Room) -> Self {
         let own = (0..).zip(&room.reserved);
         let own = own.filter(|(_, (owner, _))| role.is_within(owner));
@@ -76,28 +80,29 @@ impl Portion {
         }
     }
 
-    /// All of it.
+    /// The sum of all parts.
     pub fn sum(&self) -> Quantities {
         let reserved = self.reserved.iter();
         reserved.fold(self.free.clone(), |sum, (_, amount)| sum + amount)
     }
 }
 
-/// All budgets, and how much is free in the cluster.
+/// All budgets, and the free resources of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Budgets {
     levels: Vec<Level>,
-    by_role: BTreeMap<Role, Place>,
+    by_role: BTreeMap<Role, BudgetIndex>,
     headroom: Quantities,
     required: Quantities,
 }
 
 impl Budgets {
-    /// These budgets, each at its place, with nothing free in the cluster. Of two for one role, the first counts.
+    /// Budgets in the order of their indices, with nothing free in the cluster. Of two budgets for
+    /// one role, the first counts.
     pub fn new(table: Vec<Budget>) -> Self {
         let mut budgets = Self::default();
-        for (place, budget) in (0..).zip(&table) {
-            budgets.by_role.entry(budget.role.clone()).or_insert(place);
+        for (index, budget) in (0..).zip(&table) {
+            budgets.by_role.entry(budget.role.clone()).or_insert(index);
         }
         for budget in table {
             let above = budget.role.parent().and_then(|role| budgets.find(&role));
@@ -110,11 +115,11 @@ impl Budgets {
         }
         (0..)
             .take(budgets.levels.len())
-            .for_each(|place| budgets.require(place));
+            .for_each(|index| budgets.require(index));
         budgets
     }
 
-    /// All budgets in their places, as [`Change::Budgets`](super::Change) tells them.
+    /// All budgets in order, as [`Change::Budgets`](super::Change) carries them.
     pub fn table(&self) -> Vec<Budget> {
         let budgets = self.levels.iter().map(|level| &level.budget);
         budgets.cloned().collect()
@@ -125,12 +130,12 @@ impl Budgets {
         self.levels.is_empty()
     }
 
-    /// The budget that counts for a role: its own or the nearest above it.
-    pub fn find(&self, role: &Role) -> Option<Place> {
+    /// The budget that applies to a role: its own or the nearest above it.
+    pub fn find(&self, role: &Role) -> Option<BudgetIndex> {
         let mut at = Some(role.clone());
         while let Some(role) = at {
-            if let Some(place) = self.by_role.get(&role) {
-                return Some(*place);
+            if let Some(index) = self.by_role.get(&role) {
+                return Some(*index);
             }
             at = role.parent();
         }
@@ -138,24 +143,28 @@ impl Budgets {
     }
 
     /// One budget.
-    pub fn get(&self, place: Place) -> Option<&Budget> {
-        self.levels.get(place as usize).map(|level| &level.budget)
+    pub fn get(&self, index: BudgetIndex) -> Option<&Budget> {
+        self.levels.get(index as usize).map(|level| &level.budget)
     }
 
-    /// A budget and all above it, the nearest first.
-    pub fn chain(&self, place: Option<Place>) -> impl Iterator<Item = (Place, &Budget)> {
-        let mut at = place;
+    /// A budget and all above it, nearest first.
+    pub fn chain(
+        &self,
+        index: Option<BudgetIndex>,
+    ) -> impl Iterator<Item = (BudgetIndex, &Budget)> {
+        let mut at = index;
         std::iter::from_fn(move || {
-            let place = at?;
-            let level = self.levels.get(place as usize)?;
+            let index = at?;
+            let level = self.levels.get(index as usize)?;
             at = level.above;
-            Some((place, &level.budget))
+            Some((index, &level.budget))
         })
     }
 
-    /// Of each name that a budget limits, what its limit leaves to whoever is not below it in a role that lacks what it is guaranteed.
-    pub fn loose(&self, place: Place) -> Quantities {
-        let Some(level) = self.levels.get(place as usize) else {
+    /// For each limited name, the remaining limit without the amounts required by the budgets
+    /// below.
+    pub fn loose(&self, index: BudgetIndex) -> Quantities {
+        let Some(level) = self.levels.get(index as usize) else {
             return Quantities::new();
         };
         let loose = |(name, left): (&Name, Scalar)| {
@@ -165,74 +174,75 @@ impl Budgets {
         level.budget.left.iter().map(loose).collect()
     }
 
-    /// One budget is this from now on.
-    pub fn set(&mut self, place: Place, left: Quantities, unmet: Quantities) {
-        if let Some(level) = self.levels.get_mut(place as usize) {
+    /// Replaces the amounts of one budget.
+    pub fn set(&mut self, index: BudgetIndex, left: Quantities, unmet: Quantities) {
+        if let Some(level) = self.levels.get_mut(index as usize) {
             level.budget.left = left;
             level.budget.unmet = unmet;
-            self.require(place);
+            self.require(index);
         }
     }
 
-    /// So much is unreserved and free in the whole cluster.
+    /// Sets the unreserved free resources of the whole cluster.
     pub fn set_headroom(&mut self, headroom: Quantities) {
         self.headroom = headroom;
     }
 
-    /// What is unreserved and free in the whole cluster.
+    /// The unreserved free resources of the whole cluster.
     pub fn headroom(&self) -> &Quantities {
         &self.headroom
     }
 
-    /// What of it must stay free for guarantees that are not met.
+    /// The part of the headroom that must stay free for unmet guarantees.
     pub fn required(&self) -> &Quantities {
         &self.required
     }
 
-    /// What the guarantee of this role lacks, without what roles below it require for themselves.
-    pub fn lacking(&self, place: Place) -> Quantities {
-        let level = self.levels.get(place as usize);
+    /// The unmet guarantee of this role, without the amounts that roles below it require for
+    /// themselves.
+    pub fn lacking(&self, index: BudgetIndex) -> Quantities {
+        let level = self.levels.get(index as usize);
         level.map_or_else(Quantities::new, |level| {
             level.required.saturating_sub(&level.below)
         })
     }
 
-    /// Whether guarantees still lack anything of this name for clients right in this role: of each level above them what no role below that
-    /// level requires for itself.
-    pub fn lacks(&self, place: Option<Place>, name: &Name) -> bool {
-        let mut levels = self.chain(place);
-        levels.any(|(place, _)| !self.levels[place as usize].lacking(name).is_zero())
+    /// Whether guarantees lack any of this name for clients directly in this role. Counts each
+    /// level above them, without the amounts that roles below that level require for themselves.
+    pub fn lacks(&self, index: Option<BudgetIndex>, name: &Name) -> bool {
+        let mut levels = self.chain(index);
+        levels.any(|(index, _)| !self.levels[index as usize].lacking(name).is_zero())
     }
 
-    /// Whether guarantees lack anything for clients right in this role.
-    pub fn is_needy(&self, place: Option<Place>) -> bool {
-        self.chain(place).any(|(place, _)| {
-            let level = &self.levels[place as usize];
+    /// Whether guarantees lack any resource for clients directly in this role.
+    pub fn is_needy(&self, index: Option<BudgetIndex>) -> bool {
+        self.chain(index).any(|(index, _)| {
+            let level = &self.levels[index as usize];
             !level.below.contains(&level.required)
         })
     }
 
-    /// Whether any limit holds for clients in this role.
-    pub fn is_limited(&self, place: Option<Place>) -> bool {
-        self.chain(place)
+    /// Whether any limit applies to clients in this role.
+    pub fn is_limited(&self, index: Option<BudgetIndex>) -> bool {
+        self.chain(index)
             .any(|(_, budget)| budget.left.iter().len() > 0)
     }
 
-    /// Whether limits leave so much of what is unreserved that any of the sets could be given. Once they do not, they never do again
-    /// in the same walk.
-    pub fn may_give(&self, place: Option<Place>, sets_min: &[Quantities]) -> bool {
+    /// Whether the remaining limits admit any of the sets from unreserved resources. Once false, it
+    /// stays false for the rest of the walk.
+    pub fn may_give(&self, index: Option<BudgetIndex>, sets_min: &[Quantities]) -> bool {
         let leaves = |set: &Quantities| {
-            let within = |(_, budget): (Place, &Budget)| {
+            let within = |(_, budget): (BudgetIndex, &Budget)| {
                 set.iter().all(|(name, amount)| {
                     limit(&budget.left, name).is_none_or(|left| left >= amount)
                 })
             };
-            self.chain(place).all(within)
+            self.chain(index).all(within)
         };
         sets_min.is_empty() || sets_min.iter().any(leaves)
     }
 
-    /// As much of this as need not stay free for guarantees.
+    /// The part of an amount that need not stay free for guarantees.
     pub fn spare<'a>(&self, amount: &'a Quantities) -> Cow<'a, Quantities> {
         if self.required.is_empty() {
             return Cow::Borrowed(amount);
@@ -253,14 +263,20 @@ impl Budgets {
         Cow::Owned(spared.collect())
     }
 
-    /// What a client of this role, with the budget at `place`, is given of a room when it is next.
-    pub fn portion(&self, stage: Stage, place: Option<Place>, role: &Role, room: &Room) -> Portion {
-        let mut limits = Limits::of(self, place);
+    /// The portion of a room for the next client, which has this role and the budget at `index`.
+    pub fn portion(
+        &self,
+        stage: Stage,
+        index: Option<BudgetIndex>,
+        role: &Role,
+        room: &Room,
+    ) -> Portion {
+        let mut limits = Limits::of(self, index);
         let mut portion = Portion::default();
         let (mut met, mut rest) = (Quantities::new(), Cow::Borrowed(&room.free));
         if stage == Stage::Guarantees {
-            for (depth, (place, _)) in (0..).zip(self.chain(place)) {
-                let level = &self.levels[place as usize];
+            for (depth, (index, _)) in (0..).zip(self.chain(index)) {
+                let level = &self.levels[index as usize];
                 let part = rest.iter().filter_map(|(name, amount)| {
                     let lacking = level.lacking(name);
                     (!lacking.is_zero()).then(|| (name.clone(), cut(name, amount, lacking)))
@@ -289,11 +305,11 @@ impl Budgets {
         portion
     }
 
-    /// How much that is in all, cut to a client's shape if it has one.
+    /// The sum of that portion, cut to the client's shape if it has one.
     pub fn amount(
         &self,
         stage: Stage,
-        place: Option<Place>,
+        index: Option<BudgetIndex>,
         role: &Role,
         shape: Option<&Shape>,
         room: &Room,
@@ -301,14 +317,14 @@ impl Budgets {
         if shape.is_none() && !self.bind(stage) {
             return room.portion(role);
         }
-        self.cut_portion(stage, place, role, shape, room).sum()
+        self.cut_portion(stage, index, role, shape, room).sum()
     }
 
     /// Takes that portion out of the room and charges it.
     pub fn take(
         &mut self,
         stage: Stage,
-        place: Option<Place>,
+        index: Option<BudgetIndex>,
         role: &Role,
         shape: Option<&Shape>,
         room: &mut Room,
@@ -317,58 +333,59 @@ impl Budgets {
         if shape.is_none() && !bind {
             return room.take(role);
         }
-        let portion = self.cut_portion(stage, place, role, shape, room);
+        let portion = self.cut_portion(stage, index, role, shape, room);
         room.free -= &portion.free;
         for (n, amount) in &portion.reserved {
             room.reserved[*n].1 -= amount;
         }
         if bind {
             self.headroom -= &portion.free;
-            self.charge(place, None, &portion.free);
+            self.charge(index, None, &portion.free);
             for (n, amount) in &portion.reserved {
-                self.charge(place, Some(&room.reserved[*n].0), amount);
+                self.charge(index, Some(&room.reserved[*n].0), amount);
             }
         }
         room.reserved.retain(|(_, left)| !left.is_empty());
         portion.sum()
     }
 
-    /// Whether there is any budget to heed in this stage.
+    /// Whether any budget applies in this stage.
     fn bind(&self, stage: Stage) -> bool {
         !self.is_empty() && stage != Stage::Revocable
     }
 
-    /// A portion within budgets, if they bind, and within the shape.
+    /// The portion within the budgets, if they apply, and within the shape.
     fn cut_portion(
         &self,
         stage: Stage,
-        place: Option<Place>,
+        index: Option<BudgetIndex>,
         role: &Role,
         shape: Option<&Shape>,
         room: &Room,
     ) -> Portion {
         let bind = self.bind(stage);
         let mut portion = match bind {
-            true => self.portion(stage, place, role, room),
+            true => self.portion(stage, index, role, room),
             false => Portion::whole(role, room),
         };
         let Some(shape) = shape else {
             return portion;
         };
         shape.cut(&mut portion);
-        // Cut to its shape, it may be that nothing is left that a guarantee lacks.
-        let meets = |(name, amount): (&Name, Scalar)| !amount.is_zero() && self.lacks(place, name);
+        // After the cut, the portion may contain nothing that a guarantee lacks.
+        let meets = |(name, amount): (&Name, Scalar)| !amount.is_zero() && self.lacks(index, name);
         if bind && stage == Stage::Guarantees && !portion.free.iter().any(meets) {
             return Portion::default();
         }
         portion
     }
 
-    /// Charges what a client is given on every level that it counts for. What is reserved counts already for its owner and those above.
-    fn charge(&mut self, place: Option<Place>, owner: Option<&Role>, amount: &Quantities) {
-        let mut at = place;
-        while let Some(place) = at {
-            let Some(level) = self.levels.get_mut(place as usize) else {
+    /// Charges an allocation on every level that it counts for. Reserved resources already count
+    /// for their owner and the roles above it.
+    fn charge(&mut self, index: Option<BudgetIndex>, owner: Option<&Role>, amount: &Quantities) {
+        let mut at = index;
+        while let Some(index) = at {
+            let Some(level) = self.levels.get_mut(index as usize) else {
                 return;
             };
             at = level.above;
@@ -377,16 +394,16 @@ impl Budgets {
                     .iter()
                     .for_each(|(name, amount)| level.budget.left.take(name, amount));
                 level.budget.unmet -= amount;
-                self.require(place);
+                self.require(index);
             }
         }
     }
 
-    /// Works out anew what is required at this level, and what follows from that above.
-    fn require(&mut self, place: Place) {
-        let mut at = Some(place);
-        while let Some(place) = at {
-            let level = &mut self.levels[place as usize];
+    /// Recomputes the required amounts of this level and of those above it.
+    fn require(&mut self, index: BudgetIndex) {
+        let mut at = Some(index);
+        while let Some(index) = at {
+            let level = &mut self.levels[index as usize];
             let mut required = level.below.clone();
             for (name, unmet) in level.budget.unmet.iter() {
                 if unmet > required.get(name) {
@@ -409,13 +426,14 @@ impl Budgets {
     }
 }
 
-/// Whether what is reserved for `owner`, or for nobody, is charged to `role` when it or one below it is given that. A reservation counts
-/// for its owner and those above whether it is used or not, so they are not charged again.
+/// Whether an allocation in `role` or below it is charged to `role`, if the resources are reserved
+/// for `owner` (`None`: unreserved). A reservation counts for its owner and the roles above it,
+/// used or not, so they are not charged again.
 pub fn counts_for(role: &Role, owner: Option<&Role>) -> bool {
     owner.is_none_or(|owner| !owner.is_within(role))
 }
 
-/// Of an amount, at most so much; of graphics processors, whole ones.
+/// The smaller of an amount and `most`; of GPUs, only whole ones.
 pub(super) fn cut(name: &Name, amount: Scalar, most: Scalar) -> Scalar {
     if amount <= most {
         return amount;
@@ -427,20 +445,20 @@ pub(super) fn cut(name: &Name, amount: Scalar, most: Scalar) -> Scalar {
     most.saturating_sub(Scalar::from_thousandths(part).unwrap_or_default())
 }
 
-/// How much a list of limits leaves of this name, if it limits it.
+/// The remaining limit of this name, if it is limited.
 pub(super) fn limit(left: &Quantities, name: &Name) -> Option<Scalar> {
     left.names(name).then(|| left.get(name))
 }
 
-/// What the limits above one client leave, while a portion is put together.
+/// The remaining limits of one client and of the levels above it, while a portion is computed.
 struct Limits<'a>(Vec<Limit<'a>>);
 
 struct Limit<'a> {
     role: &'a Role,
-    /// How many levels it is above the nearest.
+    /// Number of levels above the nearest budget.
     depth: u32,
     left: Quantities,
-    /// What of it is kept for guarantees of roles below that this client is not in.
+    /// The part that is kept for guarantees of roles below to which this client does not belong.
     kept: Quantities,
 }
 
@@ -451,15 +469,15 @@ impl Limit<'_> {
 }
 
 impl<'a> Limits<'a> {
-    fn of(budgets: &'a Budgets, place: Option<Place>) -> Self {
+    fn of(budgets: &'a Budgets, index: Option<BudgetIndex>) -> Self {
         let mut limits = Vec::new();
-        if !budgets.is_limited(place) {
+        if !budgets.is_limited(index) {
             return Self(limits);
         }
         let mut kept = Quantities::new();
         let mut lower: Option<&Level> = None;
-        for (depth, (place, budget)) in (0..).zip(budgets.chain(place)) {
-            let level = &budgets.levels[place as usize];
+        for (depth, (index, budget)) in (0..).zip(budgets.chain(index)) {
+            let level = &budgets.levels[index as usize];
             kept = match lower {
                 None => level.below.clone(),
                 Some(lower) => lower.within(kept) + &level.below.saturating_sub(&lower.required),
@@ -477,8 +495,8 @@ impl<'a> Limits<'a> {
         Self(limits)
     }
 
-    /// As much of what the guarantee of that level lacks as all levels leave, those below it beside what they keep; it is gone from them
-    /// then.
+    /// Takes an amount for the unmet guarantee of the level at `depth`. Lower levels give only the
+    /// part that they do not keep for others.
     fn take_lacking(&mut self, depth: u32, amount: Quantities) -> Quantities {
         self.cut(None, amount, |limit, name| match limit.depth < depth {
             true => limit.loose(name),
@@ -486,7 +504,7 @@ impl<'a> Limits<'a> {
         })
     }
 
-    /// As much of an amount as all levels that it counts for leave beside what they keep; it is gone from them then.
+    /// Takes as much of an amount as all charged levels have, without the parts they keep.
     fn take(&mut self, owner: Option<&Role>, amount: Quantities) -> Quantities {
         self.cut(owner, amount, |limit, name| limit.loose(name))
     }

@@ -1,7 +1,8 @@
-//! Shapes: what an offer to one client has at least and at most (SPEC 4.1 `min_allocatable_resources`, W9).
+//! Shapes: minimum and maximum of the offers to one client.
 //!
-//! Pure. The allocator cuts what it grants to the client's shape, and the sorter cuts what it believes to be granted in the same way: else
-//! whoever wants little of each agent would seem to hold all of them. Sees amounts only, so neither ports nor volumes.
+//! The allocator cuts its grants to the client's shape, and the sorter cuts its assumed grants in
+//! the same way; otherwise a client that wants little of each agent would be charged for whole
+//! agents. Covers amounts only, neither ports nor volumes.
 
 use protocol::Demand;
 use resources::{Invalid, Name, Quantities, excerpt};
@@ -15,11 +16,12 @@ const SETS_MAX: usize = 64;
 /// Names in one set.
 const NAMES_MAX: usize = 64;
 
-/// So many sets are told apart for everybody together. Where there are more any room is looked at, and each client judged by its own sets:
-/// otherwise one framework that names thousands would slow every run.
+/// Number of distinct sets in the common prefilter of [`Shape::loosest`]. With more sets, every
+/// room is considered and each client checks its own sets; otherwise one framework with thousands
+/// of sets would slow every run.
 const LOOSEST_MAX: usize = 64;
 
-/// What offers to one client have at least and at most.
+/// Minimum and maximum of the offers to one client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     least: Option<Vec<Quantities>>,
@@ -27,7 +29,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// What a demand for this role says of amounts. Refuses, by the field's name, what no offer could satisfy.
+    /// The shape of a demand for this role. Rejects, by the field's name, a demand that no offer
+    /// could meet.
     pub fn new(role: &str, demand: &Demand) -> Result<Self, Invalid> {
         let field = |name: &str| format!("demands[{}].{name}", excerpt(role));
         let sets = demand.least.as_deref().unwrap_or_default();
@@ -61,27 +64,29 @@ impl Shape {
         })
     }
 
-    /// Whether it is any shape.
+    /// Whether any offer fits.
     pub fn is_open(&self) -> bool {
         self.least.is_none() && !self.is_bounded()
     }
 
-    /// Whether it says what an offer has at most.
+    /// Whether there is a maximum.
     pub fn is_bounded(&self) -> bool {
         self.most.iter().len() > 0
     }
 
-    /// What an offer has at most; what is not listed is not bounded.
+    /// The maximum of an offer; names that are not listed are unbounded.
     pub fn most(&self) -> &Quantities {
         &self.most
     }
 
-    /// What is worth an offer, see [`is_allocatable`](super::is_allocatable), if these sets are for everybody else.
+    /// The smallest amounts worth an offer, see [`is_allocatable`](super::is_allocatable): its own
+    /// sets, or else the common ones.
     pub fn sets<'a>(&'a self, sets_min: &'a [Quantities]) -> &'a [Quantities] {
         self.least.as_deref().unwrap_or(sets_min)
     }
 
-    /// What is worth an offer to anybody at all: of these sets for everybody, and of those of these shapes.
+    /// The smallest amounts worth an offer to any client: the common sets and those of these
+    /// shapes. Empty if any amount may be.
     pub fn loosest<'a>(
         sets_min: &[Quantities],
         shapes: impl Iterator<Item = &'a Shape>,
@@ -89,7 +94,7 @@ impl Shape {
         let mut sets = sets_min.to_vec();
         for least in shapes.filter_map(|shape| shape.least.as_ref()) {
             if sets.is_empty() || least.is_empty() {
-                return Vec::new(); // Anything is, for somebody.
+                return Vec::new(); // Any amount is, for some client.
             }
             sets.extend(least.iter().cloned());
         }
@@ -101,7 +106,8 @@ impl Shape {
         sets
     }
 
-    /// Cuts a portion to what an offer has at most. What is reserved is kept first: few others could use it.
+    /// Cuts a portion to the maximum. Reserved resources are kept first, since few other clients
+    /// can use them.
     pub(super) fn cut(&self, portion: &mut Portion) {
         let mut most = self.most.clone();
         let reserved = portion.reserved.iter_mut().map(|(_, amount)| amount);
@@ -139,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_sets_none_is_told_apart_for_everybody() {
+    fn too_many_sets_disable_the_prefilter() {
         let sets_min = [quantities("cpus:1")];
         let shapes: Vec<Shape> = (0..LOOSEST_MAX as u32)
             .map(|n| shape(&format!("mem:{n}.5"), ""))
@@ -150,16 +156,16 @@ mod tests {
     }
 
     #[test]
-    fn what_no_offer_could_satisfy_is_refused_with_an_excerpt_of_the_role() {
+    fn impossible_demand_error_shortens_the_role() {
         let demand = Demand::shaped(quantities("cpus:2"), quantities("cpus:1"));
         let refused = Shape::new(&"x".repeat(1 << 10), &demand).unwrap_err();
         assert!(refused.field.ends_with("...].least"), "{refused}");
         assert!(refused.field.len() < 120, "{refused}");
     }
 
-    /// W9: what is reserved is taken before what is free, and what is not listed is not bounded.
+    /// W9: reserved resources are taken before free ones, and unlisted names are unbounded.
     #[test]
-    fn a_portion_is_cut_to_the_shape_and_the_rest_stays_in_the_room() {
+    fn portion_is_cut_to_the_shape() {
         let mut room = Room {
             free: quantities("cpus:8;mem:64;gpus:2"),
             reserved: vec![
@@ -184,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_shape_leaves_is_neither_charged_nor_taken_for_a_guarantee() {
+    fn rest_of_a_shape_is_not_charged() {
         let budget = |name: &str, left: &str, unmet: &str| Budget {
             role: role(name),
             left: quantities(left),
@@ -198,9 +204,9 @@ mod tests {
             reserved: Vec::new(),
         };
         let (a, b) = (budgets.find(&role("a")), budgets.find(&role("b")));
-        let mut take = |place, name: &str, shape: &Shape| {
+        let mut take = |index, name: &str, shape: &Shape| {
             let role = role(name);
-            let taken = budgets.take(Stage::Guarantees, place, &role, Some(shape), &mut room);
+            let taken = budgets.take(Stage::Guarantees, index, &role, Some(shape), &mut room);
             taken.to_string()
         };
         assert_eq!(take(a, "a", &shape("cpus:1", "cpus:3;mem:0")), "cpus:3");
@@ -212,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_offer_could_satisfy_is_refused_by_its_field() {
+    fn impossible_demand_is_rejected_by_field() {
         let demand = |least: Vec<Quantities>, most: &str| Demand {
             least: Some(least),
             most: quantities(most),

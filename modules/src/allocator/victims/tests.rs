@@ -1,12 +1,13 @@
-//! Each case is a few agents with what is free and what runs there, and says who has to make room.
+//! Each case has a few agents with free resources and tasks, and states the tasks to revoke.
 
 use super::*;
 
-/// One agent: what is free, and its tasks as `name role amounts priority since`.
+/// One agent: free resources, and its tasks as `name role amounts priority since`.
 type Agent<'a> = (&'a str, &'a [&'a str]);
 
 struct Story<'a> {
-    /// As `role lacks`, or `role lacks sets` with `|` between the sets, or `role lacks sets within`.
+    /// As `role lacks`, or `role lacks sets` with `|` between the sets, or `role lacks sets
+    /// within`.
     needs: &'a [&'a str],
     /// As `role guarantee has`.
     guards: &'a [&'a str],
@@ -22,19 +23,19 @@ fn role(text: &str) -> Role {
 }
 
 impl Story<'_> {
-    /// The names of those who make room, in order.
+    /// Names of the chosen tasks, in order.
     fn victims(&self) -> String {
         let mut names = Vec::new();
-        let mut spots: Vec<Spot> = Vec::new();
+        let mut candidates: Vec<CandidateAgent> = Vec::new();
         for (free, tasks) in self.agents {
             let free = amounts(free);
-            let mut spot = Spot {
+            let mut candidate = CandidateAgent {
                 free,
-                ..Spot::default()
+                ..CandidateAgent::default()
             };
             for task in *tasks {
                 let words: Vec<&str> = task.split(' ').collect();
-                spot.tasks.push(Candidate {
+                candidate.tasks.push(CandidateTask {
                     number: names.len(),
                     role: role(words[1]),
                     frees: amounts(words[2]),
@@ -44,7 +45,7 @@ impl Story<'_> {
                 });
                 names.push(words[0]);
             }
-            spots.push(spot);
+            candidates.push(candidate);
         }
         let need = |text: &&str| {
             let words: Vec<&str> = text.split(' ').collect();
@@ -54,7 +55,7 @@ impl Story<'_> {
                 lacks: amounts(words[1]),
                 within: words.get(3).map(|within| role(within)),
                 sets: sets.split('|').map(amounts).collect(),
-                spots: (0..spots.len()).collect(),
+                candidates: (0..candidates.len()).collect(),
             }
         };
         let mut needs: Vec<Need> = self.needs.iter().map(need).collect();
@@ -64,11 +65,11 @@ impl Story<'_> {
         });
         let mut guards = Guards::new(guards);
         let total = amounts("cpus:100;mem:100000");
-        let unhelped = unhelped(&needs, &spots);
-        use_free(&mut needs, &mut spots);
+        let unhelped = unhelped(&needs, &candidates);
+        use_free(&mut needs, &mut candidates);
         let lacking: BTreeSet<Role> = needs.iter().map(|need| need.role.clone()).collect();
         assert_eq!(unhelped, lacking, "the same without using anything up");
-        let chosen = choose(&needs, &mut spots, &mut guards, &total);
+        let chosen = choose(&needs, &mut candidates, &mut guards, &total);
         let mut chosen: Vec<&str> = chosen.iter().map(|(number, _)| names[*number]).collect();
         chosen.sort_unstable();
         chosen.join(" ")
@@ -95,7 +96,7 @@ fn nobody_makes_room_while_what_is_free_suffices() {
 
 /// S123: kill low first.
 #[test]
-fn the_least_important_go_first_then_those_freed_in_vain_least_then_the_youngest() {
+fn victims_are_ordered_by_priority_waste_age() {
     let need = &["r cpus:2"];
     let tasks = &["a x cpus:2 5 1", "b x cpus:4 -1 1", "c x cpus:2 0 1"];
     check(need, &[], &[("", tasks)], "b");
@@ -103,7 +104,7 @@ fn the_least_important_go_first_then_those_freed_in_vain_least_then_the_youngest
     check(need, &[], &[("", tasks)], "b");
     let tasks = &["a x cpus:2 0 7", "b x cpus:2 0 9", "c x cpus:2 0 8"];
     check(need, &[], &[("", tasks)], "b");
-    // One alone rather than two; and two that matter less rather than one that matters more.
+    // A single task rather than two; two of lower priority rather than one of higher.
     let tasks = &["a x cpus:1 0 1", "b x cpus:1 0 1", "c x cpus:2 0 1"];
     check(need, &[], &[("", tasks)], "c");
     let tasks = &["a x cpus:1 0 1", "b x cpus:1 0 1", "c x cpus:2 1 1"];
@@ -112,7 +113,7 @@ fn the_least_important_go_first_then_those_freed_in_vain_least_then_the_youngest
 
 /// S123: below the guarantee none of its tasks may be killed, above it any may.
 #[test]
-fn no_task_goes_without_which_its_role_is_below_what_it_is_guaranteed() {
+fn victims_never_push_their_role_below_its_guarantee() {
     let agents = &[(
         "",
         &["a x cpus:2 0 1", "b x cpus:2 0 1", "c x cpus:2 0 1"][..],
@@ -126,24 +127,24 @@ fn no_task_goes_without_which_its_role_is_below_what_it_is_guaranteed() {
     check(need, &["x cpus:2;mem:64 cpus:6"], agents, "a b");
     check(need, &["x mem:1 cpus:6"], agents, "a b c");
     check(need, &["y cpus:9 cpus:0"], agents, "a b c");
-    // What a role above is guaranteed counts as well.
+    // The guarantee of a parent role counts as well.
     let below = &[("", &["a x/y cpus:2 0 1", "b x/z cpus:2 0 1"][..])];
     check(need, &["x cpus:2 cpus:4"], below, "a");
     check(need, &["x/y cpus:2 cpus:2"], below, "b");
 }
 
 #[test]
-fn what_was_chosen_before_is_spared_if_what_is_chosen_later_suffices() {
-    // `a` alone is not enough, and whatever comes to it is.
+fn unnecessary_victims_are_dropped() {
+    // `a` alone is not enough, and any addition is.
     let tasks = &["a x cpus:3 0 1", "b x cpus:4 0 1"];
     check(&["r cpus:4"], &[], &[("", tasks)], "b");
     let tasks = &["a x cpus:3 0 1", "b x cpus:5 1 1"];
     check(&["r cpus:4"], &[], &[("", tasks)], "b");
 }
 
-/// W9: who wants four processors in one piece is not helped by as many on four agents.
+/// W9: four cpus on four agents do not help a framework that needs four on one.
 #[test]
-fn room_is_made_in_pieces_that_are_worth_an_offer() {
+fn victims_free_amounts_worth_an_offer() {
     let one = &["a x cpus:1 0 1", "b x cpus:1 0 1", "c x cpus:1 0 1"][..];
     let other = &["d x cpus:2 3 1", "e x cpus:2 3 1"][..];
     let agents = &[("", one), ("", other), ("cpus:3", &[])];
@@ -155,24 +156,24 @@ fn room_is_made_in_pieces_that_are_worth_an_offer() {
 }
 
 #[test]
-fn what_one_need_has_freed_in_vain_is_for_the_next() {
+fn excess_of_one_need_serves_the_next() {
     let agents = &[("", &["a x cpus:4 0 1", "b x cpus:4 0 1"][..])];
     check(&["r cpus:2", "s cpus:2"], &[], agents, "a");
     check(&["r cpus:2", "s cpus:3"], &[], agents, "a b");
 }
 
 #[test]
-fn where_a_limit_above_leaves_nothing_only_tasks_below_it_help_and_what_is_free_does_not() {
+fn only_tasks_below_a_blocking_limit_help() {
     let tasks = &["a x cpus:2 0 1", "b eng/a cpus:2 5 1", "c eng/a cpus:2 9 1"][..];
     let agents = &[("cpus:9", tasks)];
     let sets = "cpus:0.01|mem:32";
     check(&["eng/web cpus:2"], &[], agents, "");
     check(&[&*format!("eng/web cpus:2 {sets} eng")], &[], agents, "b");
-    // What is guaranteed to `eng` is not less by that, but what is guaranteed to `eng/a` would be.
+    // `eng` as a whole keeps its guarantee; `eng/a` would lose it.
     let need = &[&*format!("eng/web cpus:4 {sets} eng")];
     check(need, &["eng cpus:4 cpus:4"], agents, "b c");
     check(need, &["eng/a cpus:2 cpus:4"], agents, "b");
-    // Two in need do not count on the same tasks.
+    // Two needs do not count on the same tasks.
     let needs = ["eng/web", "eng/db"].map(|role| format!("{role} cpus:2 {sets} eng"));
     check(&[&*needs[0], &*needs[1]], &[], agents, "b c");
 }
@@ -190,9 +191,10 @@ fn tasks_that_free_nothing_that_lacks_stay() {
     check(&["r gpus:1"], &[], agents, "");
 }
 
-/// Where thousands of agents were not asked about, the few that were decide, and each look costs what these few do.
+/// With thousands of agents outside the request, the cost of a search follows only the few within
+/// it.
 #[test]
-fn agents_without_tasks_and_room_count_for_nothing_however_many_they_are() {
+fn agents_without_tasks_cost_nothing() {
     let task = |n: usize| format!("t{n:03} x cpus:1 {} 1", n % 7);
     let tasks: Vec<String> = (0..600).map(task).collect();
     let tasks: Vec<&str> = tasks.iter().map(String::as_str).collect();

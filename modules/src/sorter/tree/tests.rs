@@ -1,4 +1,5 @@
-//! The tree's tests: orders by share, by weight and by level, what is parked, and a law over random changes.
+//! Tests of the tree: orders by share, weight and level, parking, and properties under random
+//! changes.
 
 use super::*;
 use crate::sorter::order::{Lottery, Priority};
@@ -20,9 +21,9 @@ fn tree(total: &str, roles: &[&str]) -> Tree {
     tree
 }
 
-/// Whatever is parked in the middle of a walk is where it was when the walk is over.
+/// Branches parked during a walk are back in their positions after it.
 #[test]
-fn a_parked_branch_is_met_once_in_a_walk_and_is_back_after_it() {
+fn parked_branch_is_visited_once_per_walk() {
     let mut tree = tree("cpus:10", &["a/b", "a/c", "d", "e"]);
     tree.set_active(3, false);
     tree.parks = true;
@@ -49,9 +50,9 @@ fn a_parked_branch_is_met_once_in_a_walk_and_is_back_after_it() {
     assert_eq!(tree.order(), [0, 1, 3, 2]);
 }
 
-/// S113: whoever has the higher priority is asked first whatever it holds, level by level; equals share.
+/// S113: higher priorities come first whatever their shares, level by level; equal ones share.
 #[test]
-fn under_strict_priority_a_higher_role_comes_first_and_equals_share() {
+fn strict_priority_orders_by_weight_then_share() {
     let mut tree = Tree::ordered_by(Priority);
     tree.set_total(&quantities("cpus:10"));
     for (client, role) in (0..).zip(["low", "high/b", "high", "high/a", "even"]) {
@@ -71,9 +72,9 @@ fn under_strict_priority_a_higher_role_comes_first_and_equals_share() {
     assert_eq!(tree.order(), [0, 4, 3, 1, 2], "high was chosen twice");
 }
 
-/// SPEC 4.8, the random sorter: a draw goes down the tree level by level, past whoever takes no part.
+/// SPEC 4.8, the random sorter: draws level by level and skips inactive clients.
 #[test]
-fn in_a_lottery_a_client_is_first_by_the_weights_of_all_roles_above_it() {
+fn lottery_uses_the_weights_of_all_ancestors() {
     let mut tree = Tree::ordered_by(Lottery::new(SmallRng::seed_from_u64(11)));
     tree.set_total(&quantities("cpus:10"));
     for (client, role) in (0..).zip(["a/b", "a/c", "d", "d", "e"]) {
@@ -87,9 +88,9 @@ fn in_a_lottery_a_client_is_first_by_the_weights_of_all_roles_above_it() {
     for _ in 0..10_000 {
         let first = tree.order()[0];
         firsts[first as usize] += 1.0;
-        tree.hold(first, &quantities("cpus:0.001")); // Of no consequence here.
+        tree.hold(first, &quantities("cpus:0.001")); // Negligible.
     }
-    // a: 3 of 4, and there b: 1 of 5; d: 1 of 4, and there each half. e has nobody who takes part.
+    // a: 3 of 4, within it b: 1 of 5; d: 1 of 4, each half of that. e has no active client.
     for (firsts, chance) in firsts.iter().zip([0.15, 0.6, 0.125, 0.125, 0.0]) {
         let deviation = (10_000.0_f64 * chance * (1.0 - chance)).sqrt();
         assert!(
@@ -101,7 +102,7 @@ fn in_a_lottery_a_client_is_first_by_the_weights_of_all_roles_above_it() {
 
 /// S78.
 #[test]
-fn the_poorest_role_comes_first_and_then_its_poorest_framework() {
+fn smallest_share_comes_first_by_role_then_framework() {
     let mut tree = tree("cpus:10;mem:10", &["a", "a", "b", "c"]);
     tree.hold(0, &quantities("cpus:1"));
     tree.hold(1, &quantities("mem:2"));
@@ -114,7 +115,7 @@ fn the_poorest_role_comes_first_and_then_its_poorest_framework() {
 
 /// SPEC 4.8, SameShareFairness.
 #[test]
-fn of_two_with_equal_shares_the_less_often_chosen_comes_first() {
+fn equal_shares_are_ordered_by_times_chosen() {
     let mut tree = tree("cpus:10", &["*", "*"]);
     let mut chosen = Vec::new();
     for _ in 0..6 {
@@ -148,7 +149,7 @@ fn a_role_shares_with_its_subroles_siblings_as_one() {
 
 /// SPEC 4.8: a client that is also a parent lives in a leaf of its own.
 #[test]
-fn a_role_with_subroles_counts_its_own_frameworks_as_one_of_them() {
+fn own_frameworks_count_as_one_subrole() {
     let mut tree = tree("cpus:10", &["a", "a", "a/b"]);
     tree.hold(0, &quantities("cpus:1"));
     assert_eq!(tree.order()[0], 2);
@@ -156,9 +157,9 @@ fn a_role_with_subroles_counts_its_own_frameworks_as_one_of_them() {
     assert_eq!(tree.order(), [1, 0, 2]);
 }
 
-/// SPEC 4.8: inactive clients are not listed, but what they hold counts.
+/// SPEC 4.8: inactive clients are not listed, but their allocations count.
 #[test]
-fn who_takes_no_part_is_not_listed_but_still_counts() {
+fn inactive_clients_count_but_are_not_listed() {
     let mut tree = tree("cpus:10", &["a", "a", "b"]);
     tree.hold(0, &quantities("cpus:5"));
     tree.set_active(0, false);
@@ -179,34 +180,35 @@ fn who_takes_no_part_is_not_listed_but_still_counts() {
     );
 }
 
-/// Names are numbered in their order, and each child that is not parked stands where its node says; who is alone stands anywhere.
-fn check_places(tree: &Tree) {
+/// Checks that names are numbered in order and each unparked child stands at its position; an only
+/// child may stand anywhere.
+fn check_keys(tree: &Tree) {
     for node in &tree.nodes {
         let own: Vec<usize> = node.by_name.values().copied().collect();
-        let numbers = own.iter().map(|child| tree.nodes[*child].place.name);
+        let numbers = own.iter().map(|child| tree.nodes[*child].key.name);
         assert!(numbers.is_sorted_by(|one, other| one < other));
-        let mut standing: Vec<usize> = node.children.iter().map(|place| place.node).collect();
+        let mut standing: Vec<usize> = node.children.iter().map(|key| key.node).collect();
         standing.sort_unstable();
         let mut unparked: Vec<usize> = own.clone();
         unparked.retain(|child| !tree.parked.contains(child));
         unparked.sort_unstable();
         assert_eq!(standing, unparked);
         if own.len() > 1 {
-            let mut places = node.children.iter();
-            assert!(places.all(|place| *place == tree.nodes[place.node].place));
+            let mut keys = node.children.iter();
+            assert!(keys.all(|key| *key == tree.nodes[key.node].key));
             assert!(node.children.iter().is_sorted());
         }
     }
 }
 
-/// Many names before all others, so that again and again there is no number left for one.
+/// Many names before all others, so that numbers between them run out again and again.
 #[test]
-fn equals_stand_in_the_order_of_their_names_whenever_they_joined_and_left() {
+fn ties_follow_names_not_join_order() {
     let mut tree = Tree::default();
     let join = |tree: &mut Tree, client: u32, name: &str| {
         tree.join(client, &Role::STAR, name);
         tree.set_active(client, true);
-        check_places(tree);
+        check_keys(tree);
     };
     let mut names = Vec::new();
     for client in (1..=150).rev() {
@@ -215,7 +217,7 @@ fn equals_stand_in_the_order_of_their_names_whenever_they_joined_and_left() {
         if client % 7 == 0 {
             tree.leave(client + 1);
             names.retain(|other| *other != client + 1);
-            check_places(&tree);
+            check_keys(&tree);
         }
     }
     join(&mut tree, 0, "f050-between");
@@ -224,7 +226,7 @@ fn equals_stand_in_the_order_of_their_names_whenever_they_joined_and_left() {
     for client in &names {
         tree.hold(*client, &quantities("cpus:1"));
     }
-    check_places(&tree);
+    check_keys(&tree);
     assert_eq!(tree.order(), names);
 }
 
@@ -240,9 +242,9 @@ fn shares_follow_the_total() {
 }
 
 proptest::proptest! {
-    /// The order kept change by change is the order computed anew, and sums are the sums of their parts.
+    /// The incremental order equals the recomputed order, and sums equal the sums of their parts.
     #[test]
-    fn the_kept_order_is_the_order_computed_anew(
+    fn incremental_order_equals_recomputed_order(
         steps in proptest::collection::vec((0_u8..8, 0_u32..6, 1_u32..40), 1..120),
     ) {
         const ROLES: [&str; 6] = ["a", "a", "a/b", "b/c", "b/d", "*"];
@@ -259,7 +261,7 @@ proptest::proptest! {
                 6 => kept.leave(client),
                 _ => kept.set_total(&quantities(&format!("cpus:{};mem:50", size * 10))),
             }
-            check_places(&kept);
+            check_keys(&kept);
             let mut anew = kept.clone();
             anew.stale = true;
             proptest::prop_assert_eq!(kept.order(), anew.order());
@@ -271,9 +273,9 @@ proptest::proptest! {
         }
     }
 
-    /// Nobody asks for a while, so that several have moved, come and gone at once, few of many or many.
+    /// No queries for a while, so that several nodes move, join and leave between two of them.
     #[test]
-    fn whoever_has_moved_since_somebody_asked_is_where_it_belongs_when_somebody_asks_again(
+    fn moved_nodes_are_sorted_at_the_next_query(
         steps in proptest::collection::vec((0_u8..64, 0_u32..40, 1_u32..40), 1..500),
     ) {
         const ROLES: [&str; 5] = ["a/b", "a/b", "c", "c", "a"];
@@ -296,7 +298,7 @@ proptest::proptest! {
                     proptest::prop_assert_eq!(kept.order(), anew.order());
                 }
             }
-            check_places(&kept);
+            check_keys(&kept);
         }
     }
 }

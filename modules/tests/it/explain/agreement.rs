@@ -1,4 +1,4 @@
-//! Explanations beside runs: nothing stands in the way exactly where a run would grant something, whatever happened before.
+//! Explanations agree with runs: no reason is given exactly where a run would grant something.
 
 use super::capabilities::{refined, shared};
 use super::*;
@@ -11,20 +11,21 @@ enum Step {
     Wait(u64),
     Off(usize, bool),
     Whitelist(usize),
-    /// The framework understands so much, by bit.
+    /// Capabilities of the framework, by bit.
     Can(usize, u8),
 }
 
 const ROLES: [&str; 4] = ["a", "a/b", "c", "a/b/d"];
 const AMOUNTS: [&str; 4] = ["", "cpus:1;mem:32", "cpus:2", "cpus:4;mem:128;disk:10"];
-/// What a framework may understand.
+/// The capabilities.
 const CAPABILITIES: [Capability; 4] = [
     Capability::GpuResources,
     Capability::RegionAware,
     Capability::SharedResources,
     Capability::ReservationRefinement,
 ];
-/// The first lies in another region, the second has a volume that is shared, the third a reservation that is refined.
+/// The first agent is in another region, the second has a shared volume, the third a refined
+/// reservation.
 const TOTALS: [&str; 6] = [
     "cpus:2;mem:64",
     "cpus:1;mem(a):64",
@@ -58,7 +59,7 @@ fn hosted(n: usize) -> AgentAdded {
     added
 }
 
-/// A framework as it is told anew.
+/// The framework's registration.
 fn frame(scene: &mut Scene, f: usize, can: u8) {
     let bits = CAPABILITIES.iter().enumerate();
     let can: Vec<Capability> = bits
@@ -82,17 +83,17 @@ fn frame(scene: &mut Scene, f: usize, can: u8) {
     };
     let demands = demand.map(|demand| (ROLES[f].to_owned(), demand));
     added.wants.demands = demands.into_iter().collect();
-    scene.books.framework_added(added);
+    scene.state.framework_added(added);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// The same predicates, and none forgotten: nothing stands in the way exactly where a run would grant something.
+    /// The same predicates as in a run: no reason exactly where a run would grant something.
     #[test]
     fn an_explanation_agrees_with_what_a_run_would_grant(steps in proptest::collection::vec(step(), 0..30)) {
         let mut scene = Scene::in_region("home");
-        (0..6).for_each(|n| scene.books.agent_added(hosted(n)));
+        (0..6).for_each(|n| scene.state.agent_added(hosted(n)));
         (0..ROLES.len()).for_each(|f| frame(&mut scene, f, if f == 2 { 1 } else { 0 }));
         let mut held: Vec<(usize, usize, String)> = Vec::new();
         for step in steps {
@@ -113,28 +114,28 @@ proptest! {
                 Step::Wait(seconds) => scene.now = scene.now + Duration::from_secs(seconds),
                 Step::Whitelist(n) => scene.whitelist((n < 6).then(|| (0..=n).map(|n| format!("a{n}.example")))),
                 Step::Can(f, can) => frame(&mut scene, f, can),
-                Step::Off(a, active) => scene.books.agent_activity(&AgentActivity {
+                Step::Off(a, active) => scene.state.agent_activity(&AgentActivity {
                     agent_id: agent(&format!("a{a}")),
                     active,
                 }),
             }
         }
-        let shares = Shares::of(&scene.books, Pool::Regular);
+        let shares = Shares::of(&scene.state, Pool::Regular);
         for (f, role) in ROLES.iter().enumerate() {
             let name = format!("f{f}");
             let client = scene.client(&name, role).unwrap();
-            let case = scene.books.case(client).unwrap();
+            let case = scene.state.case(client).unwrap();
             for a in 0..6 {
                 let on = format!("a{a}");
-                let slot = scene.books.slot_of(&agent(&on)).unwrap();
-                let reasons = scene.books.reasons(&case, slot, Pool::Regular, &shares, scene.now);
+                let slot = scene.state.slot_of(&agent(&on)).unwrap();
+                let reasons = scene.state.reasons(&case, slot, Pool::Regular, &shares, scene.now);
                 let mut granted = [Stage::Guarantees, Stage::Fair].into_iter().filter_map(|stage| {
                     scene.clone().grant(stage, &name, role, &on)
                 });
                 let granted = granted.next();
                 prop_assert!(!reasons.is_empty());
                 prop_assert_eq!(
-                    reasons == [Reason::Open], granted.is_some(),
+                    reasons == [NoOfferReason::Open], granted.is_some(),
                     "{} on {}: {:?}, granted {:?}", name, on, reasons, granted
                 );
             }

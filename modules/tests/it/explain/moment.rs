@@ -1,10 +1,10 @@
-//! Explanations that take several pieces: whatever happens between those, the answer is of the moment of the question.
+//! Explanations in several parts describe the moment of the request.
 
 use super::*;
 
-/// W26: an answer is of the moment at which it was asked for, whatever happens before it is complete.
+/// W26: an answer describes the moment of its request, whatever happens before it is complete.
 #[test]
-fn an_answer_that_is_given_in_pieces_is_of_one_moment() {
+fn explanation_in_parts_describes_one_moment() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:2;mem:64")]);
     scene.framework("f", "r,q", &[]);
     scene.framework("g", "r", &[]);
@@ -15,31 +15,31 @@ fn an_answer_that_is_given_in_pieces_is_of_one_moment() {
         role: None,
         agent_id: None,
     };
-    let begin = |scene: &Scene| Survey::begin(&scene.books, &question, PAUSE, scene.now).unwrap();
+    let begin = |scene: &Scene| Survey::begin(&scene.state, &question, PAUSE, scene.now).unwrap();
     let mut at_once = begin(&scene);
-    assert!(at_once.go_on(&mut scene.books.clone(), 100).unwrap());
-    let before = at_once.end();
+    assert!(at_once.advance(&mut scene.state.clone(), 100).unwrap());
+    let before = at_once.finish();
     let mut survey = begin(&scene);
     // Two roles: one agent of each.
-    assert!(!survey.go_on(&mut scene.books, 2).unwrap());
+    assert!(!survey.advance(&mut scene.state, 2).unwrap());
     scene.now = scene.now + Duration::from_secs(60);
     scene.fair("g", "r", "a2");
     scene.quota("r", "", "cpus:0.001");
     scene
-        .books
+        .state
         .agent_added(added("a3", "cpus:4;mem:64", vec![]));
     scene.framework("f", "other", &[]);
-    assert!(survey.go_on(&mut scene.books, 2).unwrap());
-    assert_eq!(survey.end(), before);
+    assert!(survey.advance(&mut scene.state, 2).unwrap());
+    assert_eq!(survey.finish(), before);
     let mut after = begin(&scene);
-    assert!(after.go_on(&mut scene.books, 100).unwrap());
-    assert_ne!(after.end(), before);
+    assert!(after.advance(&mut scene.state, 100).unwrap());
+    assert_ne!(after.finish(), before);
 }
 
-/// The same through the mailbox: what is told right after the question is heard between its pieces.
+/// The same through the mailbox: facts after the request are handled between its parts.
 #[test]
-fn agents_that_go_while_an_explanation_is_under_way_are_in_it() {
-    rehearse(|node| async move {
+fn explanation_includes_agents_removed_meanwhile() {
+    simulate(|node| async move {
         let cluster = Cluster::new(&node, &[]);
         let (agents, framework_id) = (3_500, framework("f"));
         cluster.framework("f", "r", &[]);

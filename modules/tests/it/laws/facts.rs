@@ -1,4 +1,4 @@
-//! Facts: what a master may tell, told to the books and to the ledger alike.
+//! Facts that a master may send, applied to the allocator's state and to the ledger.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,53 +27,54 @@ pub const ROLES: [&str; 6] = ["a", "a/b", "a/c", "c", "a,c", "a/b/d,c"];
 /// The roles that may have a quota or a weight.
 const RANKS: [&str; 5] = ["a", "a/b", "a/c", "a/b/d", "c"];
 
-/// What a master tells.
+/// The facts.
 #[derive(Clone, Debug)]
 pub enum Fact {
     AgentAdded(u32, u32),
-    /// An agent registers again, as it is.
+    /// An agent registers again, unchanged.
     AgentBack(u32),
     AgentRemoved(u32),
     AgentActivity(u32, bool),
     Lent(u32, u32),
-    /// Its roles, what it can, and what its offers must be like, if it says.
+    /// Its roles, capabilities and demand.
     FrameworkAdded(u32, usize, u8, Option<Wish>),
-    /// A framework subscribes again or updates itself: as it is, but for this.
+    /// A framework resubscribes or is updated, with only this change.
     FrameworkBack(u32, Option<Changed>),
     FrameworkRemoved(u32),
     FrameworkActivity(u32, bool),
     Suppressed(u32, Option<usize>),
     Revived(u32, Option<usize>),
-    /// Gives back the nth holding, in part or whole, and perhaps refuses it for some tenths of a second.
+    /// Recovers the nth allocation, in part or whole, possibly with a filter of some tenths of a
+    /// second.
     Recovered(usize, bool, Option<u64>),
-    /// A framework gives back all that it holds, and refuses it for some tenths of a second.
+    /// Recovers all allocations of a framework, with a filter of some tenths of a second.
     Refused(u32, u64),
-    /// Gives back what was never held.
+    /// Recovers resources that were never allocated.
     Invented(u32, u32, u32),
-    /// The nth holder reserves what is nobody's of what it holds.
+    /// The nth holder reserves the unreserved part of its allocation.
     Reserved(usize),
-    /// The nth holder reserves for its own role what is reserved for one above.
+    /// The nth holder refines the reservations of its parent role for its own.
     Refined(usize),
-    /// The nth holder gives up what it has reserved.
+    /// The nth holder unreserves its reservations.
     Unreserved(usize),
-    /// The nth holder makes a persistent volume of the disk that it has reserved; each other one is shared.
+    /// The nth holder creates a persistent volume on its reserved disk; every other one is shared.
     Created(usize),
-    /// The nth holder uses one copy more of the shared volumes that it has.
+    /// The nth holder uses one more copy of its shared volumes.
     UsedAgain(usize),
-    /// The nth holder destroys its volumes, but for those that others may use.
+    /// The nth holder destroys its volumes, unless other frameworks may use them.
     Destroyed(usize),
     /// Guarantee and limit of a role, in units of cpus and of 40 mem.
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
-    /// The agents whose hosts are on the whitelist, by bit, if there is one.
+    /// The agents on the whitelist, by bit, if there is one.
     Whitelist(Option<u8>),
-    /// A framework holds as many offers as it may, or no longer.
+    /// A framework reaches its limit of offers, or no longer has.
     Budget(u32, bool),
-    /// An agent will be away from then on, or not at all.
+    /// Sets or clears the planned downtime of an agent.
     Away(u32, Option<u64>),
-    /// A framework is not being asked to leave an agent any more, and perhaps not to be asked for some tenths of a second.
+    /// An inverse offer ends, possibly with a filter of some tenths of a second.
     InverseAnswered(u32, u32, Option<u64>),
-    /// The allocator begins anew, and is told all that there is: what it was asked before counts no more.
+    /// A new `Begin` with the full state; earlier requests are obsolete.
     Begun,
 }
 
@@ -116,7 +117,7 @@ pub fn fact() -> impl Strategy<Value = Fact> {
 }
 
 impl<O: Order> World<O> {
-    /// The nth of what is held, wherever.
+    /// The nth allocation in the cluster.
     fn holding(&self, n: usize) -> Option<(AgentId, (FrameworkId, Role), Resources)> {
         let hosts = self.ledger.hosts.iter();
         let all: Vec<_> = hosts
@@ -133,7 +134,7 @@ impl<O: Order> World<O> {
             Fact::AgentRemoved(n) => {
                 let agent_id = agent(&format!("a{n}"));
                 self.ledger.hosts.remove(&agent_id);
-                self.books.agent_removed(&AgentRemoved { agent_id });
+                self.state.agent_removed(&AgentRemoved { agent_id });
             }
             Fact::AgentActivity(n, active) => {
                 let agent_id = agent(&format!("a{n}"));
@@ -141,11 +142,11 @@ impl<O: Order> World<O> {
                     host.active = active;
                 }
                 let activity = AgentActivity { agent_id, active };
-                self.books.agent_activity(&activity);
+                self.state.agent_activity(&activity);
             }
             Fact::Lent(n, size) => {
                 let agent_id = agent(&format!("a{n}"));
-                // Of both kinds, which are told apart.
+                // Regular and revocable ones, separately.
                 let plain = |size: u32| Resources::parse(&format!("cpus:{size}")).unwrap();
                 let idle = |size| plain(size).to_revocable(Revocable::NonThrottleable);
                 let total = match size {
@@ -158,7 +159,7 @@ impl<O: Order> World<O> {
                     host.lent = total.clone();
                 }
                 let fact = AgentOversubscribed { agent_id, total };
-                self.books.agent_oversubscribed(fact);
+                self.state.agent_oversubscribed(fact);
             }
             Fact::FrameworkAdded(n, roles, can, shape) => {
                 self.framework_added(n, roles, can, shape.map(demand));
@@ -170,7 +171,7 @@ impl<O: Order> World<O> {
                 self.ledger.forget_filters(&framework_id, |_| true);
                 self.ledger.forget_answers(&framework_id, true);
                 let fact = FrameworkRemoved { framework_id };
-                self.books.framework_removed(&fact);
+                self.state.framework_removed(&fact);
             }
             Fact::FrameworkActivity(n, active) => {
                 let framework_id = framework(&format!("f{n}"));
@@ -185,11 +186,11 @@ impl<O: Order> World<O> {
                     framework_id,
                     active,
                 };
-                self.books.framework_activity(&activity);
+                self.state.framework_activity(&activity);
             }
             Fact::Suppressed(n, roles) => {
                 let (framework_id, roles) = self.suppress(n, roles, true);
-                self.books.suppressed(&Suppressed {
+                self.state.suppressed(&Suppressed {
                     framework_id,
                     roles,
                 });
@@ -199,7 +200,7 @@ impl<O: Order> World<O> {
                 let named = |role: &Role| roles.is_empty() || roles.contains(role.as_str());
                 self.ledger.forget_filters(&framework_id, named);
                 self.ledger.forget_answers(&framework_id, false);
-                self.books.revived(&Revived {
+                self.state.revived(&Revived {
                     framework_id,
                     roles,
                 });
@@ -294,7 +295,7 @@ impl<O: Order> World<O> {
                     tenant.spent = spent;
                 }
                 let most = spent.then_some(7);
-                self.books
+                self.state
                     .offer_budget_spent(&OfferBudgetSpent { framework_id, most });
             }
             Fact::Away(n, start) => {
@@ -306,7 +307,7 @@ impl<O: Order> World<O> {
                 if let Some(host) = self.ledger.hosts.get_mut(&agent_id) {
                     host.departure = unavailability.map(Departure::of);
                 }
-                self.books.unavailability_changed(&UnavailabilityChanged {
+                self.state.unavailability_changed(&UnavailabilityChanged {
                     agent_id,
                     unavailability,
                 });
@@ -325,26 +326,26 @@ impl<O: Order> World<O> {
                     agent_id,
                     refuse,
                 };
-                self.books.inverse_answered(&answered, now);
+                self.state.inverse_answered(&answered, now);
             }
             Fact::Begun => self.begun(),
             Fact::Weight(rank, weight) => {
                 let weights = BTreeMap::from([(RANKS[rank].to_owned(), f64::from(weight))]);
                 self.ledger.weights.extend(weights.clone());
-                self.books.weights_changed(&WeightsChanged { weights });
+                self.state.weights_changed(&WeightsChanged { weights });
             }
         }
     }
 
     fn tell_whitelist(&mut self) {
         let hosts = self.ledger.whitelist.clone();
-        self.books.whitelist_changed(&WhitelistChanged { hosts });
+        self.state.whitelist_changed(&WhitelistChanged { hosts });
     }
 
     pub fn begun(&mut self) {
         let quotas = self.ledger.quotas.iter();
         let quotas = quotas.map(|(role, quota)| (role.to_string(), quota.clone()));
-        self.books.begin(&Begin {
+        self.state.begin(&Begin {
             master: Pid::new("master", NodeId::new("master", 1), 0),
             allocation_interval: Duration::from_secs(1),
             weights: self.ledger.weights.clone(),
@@ -363,7 +364,7 @@ impl<O: Order> World<O> {
             .for_each(|host| host.departure = None);
         for (id, tenant) in self.ledger.tenants.clone() {
             self.ledger.forget_filters(&id, |_| true);
-            self.books.framework_added(told(&id, &tenant));
+            self.state.framework_added(told(&id, &tenant));
         }
         for n in 0..AGENTS {
             let id = agent(&format!("a{n}"));
@@ -403,10 +404,10 @@ impl<O: Order> World<O> {
             ..Host::default()
         };
         self.ledger.hosts.insert(added.agent_id.clone(), host);
-        self.books.agent_added(added);
+        self.state.agent_added(added);
     }
 
-    /// What was refused of it lasts, since it looks as it did.
+    /// Filters of an unchanged agent stay.
     fn refused_of(&self, id: &AgentId) -> Vec<Refused> {
         let before = self.ledger.hosts.get(id);
         before.map_or_else(Vec::new, |before| before.refused.clone())
@@ -430,7 +431,7 @@ impl<O: Order> World<O> {
             ..before
         };
         self.ledger.hosts.insert(agent(&name), host);
-        self.books.agent_added(added);
+        self.state.agent_added(added);
     }
 
     fn recovered(
@@ -448,7 +449,7 @@ impl<O: Order> World<O> {
             refuse,
             beside_offer: false,
         };
-        self.books.recovered(&fact, self.ledger.now);
+        self.state.recovered(&fact, self.ledger.now);
     }
 
     fn use_again(&mut self, n: usize) {
@@ -465,7 +466,7 @@ impl<O: Order> World<O> {
         }
         *self.ledger.host(&agent_id).held.get_mut(&who).unwrap() += copy.clone();
         let (framework_id, role) = who;
-        self.books.converted(&Converted {
+        self.state.converted(&Converted {
             framework_id,
             agent_id,
             consumed: Resources::new(),
@@ -486,7 +487,7 @@ impl<O: Order> World<O> {
         let held = host.held.get_mut(&who).unwrap();
         *held = held.checked_sub(&consumed).unwrap() + converted.clone();
         let (framework_id, role) = who;
-        self.books.converted(&Converted {
+        self.state.converted(&Converted {
             framework_id,
             agent_id,
             consumed: consumed.allocate(&role),
@@ -509,6 +510,6 @@ impl<O: Order> World<O> {
             false => drop(self.ledger.quotas.insert(role, quota.clone())),
         }
         let quotas = BTreeMap::from([(RANKS[rank].to_owned(), quota)]);
-        self.books.quotas_changed(&QuotasChanged { quotas });
+        self.state.quotas_changed(&QuotasChanged { quotas });
     }
 }

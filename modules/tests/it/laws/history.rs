@@ -1,13 +1,14 @@
-//! Random histories: what a master may tell in whatever order, and the world in which it happens.
+//! Random histories: facts of a master in any order, and the world in which they happen.
 //!
-//! Every fact goes into the books and into a [`Ledger`] of our own; after every step the two are compared.
+//! Every fact goes to the allocator's state and to an independent [`Ledger`]; both are compared
+//! after every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::WeightsChanged;
 use module_api::sorter::{Advice, Client, Pool, Slate, Stage};
-use modules::allocator::Books;
+use modules::allocator::AllocatorState;
 use modules::sorter::{Fair, Order, TreeSorter};
 use proptest::prelude::*;
 use resources::{Name, Quantities, Resources, Role};
@@ -16,22 +17,22 @@ use super::facts::{Fact, fact};
 use super::ledger::{Ledger, scalar};
 use super::tenants::returning;
 
-/// Slates in one stage of a run, as the allocator has it.
+/// Slates in one stage of a run, as in the allocator.
 const ROUNDS_MAX: usize = 4;
 
 #[derive(Clone, Debug)]
 pub enum Step {
     Tell(Fact),
-    /// A run in which the sorter is wise, and what is told while it thinks.
+    /// A run with correct advice, and facts that arrive while the sorter computes it.
     Honest(bool, Vec<Fact>),
-    /// A run in which it says this, or nothing but an error.
+    /// A run with this advice, or with an error.
     Hostile(Option<Vec<(u32, Client)>>),
     Wait(u64),
-    /// Nothing is told until nothing happens any more.
+    /// No facts until nothing changes any more.
     Settle,
 }
 
-/// A history, in which frameworks now and then come and go as they do in [`returning`].
+/// A history in which frameworks sometimes leave and return as in [`returning`].
 pub fn steps() -> impl Strategy<Value = Vec<Step>> {
     let act = prop_oneof![
         60 => step().prop_map(|step| vec![step]),
@@ -54,14 +55,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 #[derive(Clone)]
 pub struct World<O: Order = Fair> {
-    pub books: Books,
+    pub state: AllocatorState,
     pub sorter: TreeSorter<O>,
     pub ledger: Ledger,
-    /// Volumes made so far.
+    /// Number of created volumes.
     pub volumes: u32,
-    /// Whether reservations are charged.
+    /// Whether idle reservations count.
     charges: bool,
-    /// Whether the sorter throws dice: two runs of the same then need not end alike.
+    /// Whether the sorter is random, so that two runs may differ.
     dice: bool,
 }
 
@@ -72,10 +73,10 @@ impl Default for World {
 }
 
 impl<O: Order> World<O> {
-    /// One whose sorter goes by this order.
+    /// A world whose sorter uses this order.
     pub fn ordered_by(order: impl FnMut() -> O) -> Self {
         let mut world = Self {
-            books: Books::default(),
+            state: AllocatorState::default(),
             sorter: TreeSorter::ordered_by(order, Vec::new()),
             ledger: Ledger::default(),
             volumes: 0,
@@ -86,15 +87,15 @@ impl<O: Order> World<O> {
         world
     }
 
-    /// The order is one of chance.
+    /// Marks the order as random.
     pub fn by_dice(mut self) -> Self {
         self.dice = true;
         self
     }
 
-    /// What is reserved counts towards the share of its role from now on.
+    /// Enables charging of idle reservations.
     pub fn charge_reservations(&mut self) {
-        self.books.charge_reservations();
+        self.state.charge_reservations();
         self.charges = true;
     }
 
@@ -110,8 +111,8 @@ impl<O: Order> World<O> {
                     pairs.into_iter().map(advice).collect()
                 });
                 self.run(true, Some(lies), Vec::new());
-                // Whoever was not advised to be given anything waits: an operator has replaced the sorter.
-                self.books.begin_epoch();
+                // Clients without advice wait: the sorter was replaced.
+                self.state.begin_epoch();
                 self.look_at_everybody();
             }
             Step::Wait(tenths) => {
@@ -122,13 +123,13 @@ impl<O: Order> World<O> {
         self.compare();
     }
 
-    /// Has the next run look at every agent.
+    /// Marks all agents for the next run.
     fn look_at_everybody(&mut self) {
         let weights = BTreeMap::new();
-        self.books.weights_changed(&WeightsChanged { weights });
+        self.state.weights_changed(&WeightsChanged { weights });
     }
 
-    /// Runs until nothing is granted any more; time stands still.
+    /// Runs until there are no more grants; time stands still.
     fn settle(&mut self) {
         for _ in 0..40 {
             if self.run(true, None, Vec::new()) == 0 {
@@ -138,8 +139,8 @@ impl<O: Order> World<O> {
         panic!("grants without end");
     }
 
-    /// When all is quiet after runs that looked only at what has changed, the books are those of runs that looked at everybody, and
-    /// nothing is kept from anybody without a reason.
+    /// At rest, the state after incremental runs equals that after full runs, and nothing is
+    /// withheld without a reason.
     fn settle_both_ways(&mut self) {
         let mut full = self.clone();
         full.look_at_everybody();
@@ -159,7 +160,7 @@ impl<O: Order> World<O> {
         assert_eq!(again.run(true, None, Vec::new()), 0, "{:#?}", self.ledger);
     }
 
-    /// One run as the allocator makes it. Says how many grants came of it.
+    /// One run, as in the allocator. Returns the number of grants.
     fn run(
         &mut self,
         batch: bool,
@@ -167,9 +168,9 @@ impl<O: Order> World<O> {
         meanwhile: Vec<Fact>,
     ) -> usize {
         let grants = self.run_stages(batch, lies, meanwhile);
-        self.books.run_ended();
-        // Whatever came of it: so many are asked to leave as there is reason to.
-        let asked = self.books.inverse_grants(None, self.ledger.now).into_iter();
+        self.state.run_ended();
+        // Independent of the grants, inverse offers are as expected.
+        let asked = self.state.inverse_grants(None, self.ledger.now).into_iter();
         let asked: BTreeSet<_> = asked
             .map(|one| (one.agent_id, one.framework_id, one.unavailability))
             .collect();
@@ -184,9 +185,9 @@ impl<O: Order> World<O> {
         meanwhile: Vec<Fact>,
     ) -> usize {
         let now = self.ledger.now;
-        let all = self.books.candidates(now, batch);
+        let all = self.state.candidates(now, batch);
         for (id, host) in &mut self.ledger.hosts {
-            let slot = self.books.slot_of(id);
+            let slot = self.state.slot_of(id);
             if slot.is_some_and(|slot| all.contains(&slot)) {
                 host.given = Resources::new();
             }
@@ -196,7 +197,7 @@ impl<O: Order> World<O> {
         for stage in Stage::ALL {
             let (mut slots, mut barred) = (all.clone(), BTreeSet::new());
             for round in 1..=ROUNDS_MAX {
-                let Some((slate, asked)) = self.books.slate(stage, &slots, &barred, now) else {
+                let Some((slate, asked)) = self.state.slate(stage, &slots, &barred, now) else {
                     break;
                 };
                 self.believes(&slate);
@@ -209,35 +210,35 @@ impl<O: Order> World<O> {
                     .into_iter()
                     .flatten()
                     .for_each(|fact| self.tell(fact));
-                if !self.books.is_current(&asked) {
-                    let late = self.books.book(asked, &advice.unwrap_or_default(), now);
+                if !self.state.is_current(&asked) {
+                    let late = self.state.book(asked, &advice.unwrap_or_default(), now);
                     assert!(late.grants.is_empty(), "an answer of an old epoch counts");
                     return grants;
                 }
                 let Some(advice) = advice else {
-                    self.books.begin_epoch();
-                    self.books.postpone_everybody();
+                    self.state.begin_epoch();
+                    self.state.postpone_all();
                     return grants;
                 };
-                let booked = self.books.book(asked, &advice, now);
+                let booked = self.state.book(asked, &advice, now);
                 if lies.is_none() {
-                    let (sorter, books) = (self.sorter.budgets(), self.books.budgets_believed());
-                    assert_eq!(sorter.table(), books.table(), "what the sorter presumes");
-                    assert_eq!(sorter.headroom(), books.headroom());
+                    let (sorter, state) = (self.sorter.budgets(), self.state.assumed_budgets());
+                    assert_eq!(sorter.table(), state.table(), "what the sorter presumes");
+                    assert_eq!(sorter.headroom(), state.headroom());
                     let fault = booked
                         .refusals
                         .iter()
                         .find(|(refusal, _)| refusal.is_fault());
                     assert_eq!(fault, None, "a wise sorter is at fault");
                 } else {
-                    self.books.begin_epoch(); // What it believes is not what it said.
+                    self.state.begin_epoch(); // Its state differs from its advice.
                 }
                 grants += booked.grants.len();
                 for (_, grant) in &booked.grants {
                     self.ledger.granted(grant);
                 }
                 if booked.again.is_empty() || round == ROUNDS_MAX {
-                    self.books.postpone(&booked.again);
+                    self.state.postpone(&booked.again);
                     break;
                 }
                 slots = booked.again;
@@ -247,7 +248,7 @@ impl<O: Order> World<O> {
         grants
     }
 
-    /// What a slate tells makes the sorter believe what the books say, of everybody and everything.
+    /// Checks that a slate makes the sorter's state equal to the allocator's.
     fn believes(&mut self, slate: &Slate) {
         let mut sorter = self.sorter.clone();
         let bare = Slate {
@@ -260,17 +261,17 @@ impl<O: Order> World<O> {
             let tree = sorter.tree(pool);
             let mut active: Vec<Client> = tree.order();
             active.sort_unstable();
-            let members = self.books.clients.iter();
-            let expected = members.filter(|(_, member)| member.is_active(pool));
+            let records = self.state.clients.iter();
+            let expected = records.filter(|(_, record)| record.is_active(pool));
             let expected: Vec<Client> = expected.map(|(client, _)| client).collect();
             assert_eq!(active, expected, "who takes part in {pool:?}");
-            for (client, member) in self.books.clients.iter() {
+            for (client, record) in self.state.clients.iter() {
                 assert!(
-                    same(&tree.held_by(client), member.held(pool)),
+                    same(&tree.held_by(client), record.held(pool)),
                     "client {client}"
                 );
             }
-            for (client, role, idle) in self.books.clients.charges() {
+            for (client, role, idle) in self.state.clients.charges() {
                 let told = tree.held_by(client);
                 let charged = match pool {
                     Pool::Regular => idle.clone(),
@@ -279,29 +280,29 @@ impl<O: Order> World<O> {
                 assert!(same(&told, &charged), "charged to {role}");
             }
         }
-        let (budgets, believed) = (self.books.budgets().clone(), sorter.budgets());
-        assert_eq!(budgets.table(), believed.table());
-        assert!(same(budgets.headroom(), believed.headroom()));
-        assert!(same(budgets.required(), believed.required()));
+        let (budgets, assumed) = (self.state.budgets().clone(), sorter.budgets());
+        assert_eq!(budgets.table(), assumed.table());
+        assert!(same(budgets.headroom(), assumed.headroom()));
+        assert!(same(budgets.required(), assumed.required()));
     }
 
-    /// The books say of every agent, client and role what the ledger says.
+    /// Compares the allocator's state with the ledger for every agent, client and role.
     fn compare(&mut self) {
         let mut listed = 0;
-        for agent in self.books.agents() {
+        for agent in self.state.agents() {
             listed += 1;
             let host = &self.ledger.hosts[&agent.id];
             let mut held = BTreeMap::new();
-            for (revocable, side) in [false, true].into_iter().zip(&agent.sides) {
-                for (client, part) in side.holders.iter() {
+            for (revocable, balance) in [false, true].into_iter().zip(&agent.pools) {
+                for (client, part) in balance.holders.iter() {
                     assert!(part.iter().all(|own| own.is_revocable() == revocable));
-                    let member = self.books.clients.get(client).unwrap();
-                    let who = (member.framework.clone(), member.role.clone());
+                    let record = self.state.clients.get(client).unwrap();
+                    let who = (record.framework.clone(), record.role.clone());
                     *held.entry(who).or_default() += part;
                 }
             }
             assert_eq!(held, host.held, "{}", agent.id);
-            let [mut regular, mut revocable] = agent.sides.clone();
+            let [mut regular, mut revocable] = agent.pools.clone();
             assert_eq!(&regular.total, &host.total, "{}", agent.id);
             assert_eq!(&revocable.total, &host.lent, "{}", agent.id);
             assert_eq!(regular.available(), &host.free(), "{}", agent.id);
@@ -313,18 +314,18 @@ impl<O: Order> World<O> {
             );
         }
         assert_eq!(listed, self.ledger.hosts.len());
-        for (_, member) in self.books.clients.iter() {
-            let who = (member.framework.clone(), member.role.clone());
+        for (_, record) in self.state.clients.iter() {
+            let who = (record.framework.clone(), record.role.clone());
             let all = self.ledger.hosts.values();
             let all: Resources = all
                 .filter_map(|host| host.held.get(&who))
                 .fold(Resources::new(), |sum, held| sum + held.clone());
             let parts = [all.non_revocable(), all.revocable()];
             for (pool, part) in Pool::ALL.into_iter().zip(parts) {
-                assert!(same(member.held(pool), &part.quantities()), "{who:?}");
+                assert!(same(record.held(pool), &part.quantities()), "{who:?}");
             }
         }
-        let budgets = self.books.budgets();
+        let budgets = self.state.budgets();
         assert_eq!(budgets.table().len(), self.ledger.quotas.len());
         for budget in budgets.table() {
             let (left, unmet) = self.ledger.budget(&budget.role);
@@ -346,7 +347,7 @@ impl<O: Order> World<O> {
                 );
             }
         }
-        let charges = self.books.clients.charges();
+        let charges = self.state.clients.charges();
         let charged = charges.filter(|(.., idle)| !idle.is_empty());
         let charged: BTreeMap<Role, Quantities> = charged
             .map(|(_, role, idle)| (role.clone(), idle.clone()))
@@ -358,7 +359,7 @@ impl<O: Order> World<O> {
     }
 }
 
-/// Equal but for names that are listed with nothing.
+/// Equality that ignores names with amount zero.
 fn same(one: &Quantities, other: &Quantities) -> bool {
     one.contains(other) && other.contains(one)
 }

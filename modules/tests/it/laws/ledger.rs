@@ -1,6 +1,7 @@
-//! A ledger of our own: what was told and what was granted, and the laws that each grant has to keep, worked out anew each time.
+//! An independent ledger of facts and grants, which checks the properties of each grant from
+//! scratch.
 //!
-//! Knows nothing of the books, of budgets or of runs, and is as slow as it likes. Amounts are in thousandths.
+//! Uses neither the allocator's state nor budgets or runs. Amounts are in thousandths.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,9 +12,9 @@ use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
 use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;
 
-/// The shortest life of a filter.
+/// Shortest duration of a filter.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What is worth an offer: either of these, in thousandths.
+/// Amounts worth an offer, either of them, in thousandths.
 const WORTH: [(Name, i64); 2] = [(Name::Cpus, 10), (Name::Mem, 32_000)];
 
 #[derive(Clone, Debug, Default)]
@@ -23,7 +24,7 @@ pub struct Ledger {
     pub tenants: BTreeMap<FrameworkId, Tenant>,
     pub quotas: BTreeMap<Role, Quota>,
     pub weights: BTreeMap<String, f64>,
-    /// The hosts whose agents are offered; `None` is all.
+    /// The whitelisted hosts; `None` means all.
     pub whitelist: Option<BTreeSet<String>>,
 }
 
@@ -32,17 +33,18 @@ pub struct Ledger {
 pub struct Host {
     pub active: bool,
     pub listed: bool,
-    /// It lies in another region than the master.
+    /// In another region than the master.
     pub remote: bool,
     pub total: Resources,
     pub lent: Resources,
     pub rack: Option<String>,
-    /// It will be away.
+    /// Its planned downtime.
     pub departure: Option<Departure>,
-    /// What each framework holds in each role.
+    /// Allocations by framework and role.
     pub held: BTreeMap<(FrameworkId, Role), Resources>,
     pub refused: Vec<Refused>,
-    /// The copies of shared volumes that were granted since the run before this one: they are there whoever uses them, once in a run.
+    /// Copies of shared volumes granted since the previous run: available to other frameworks, once
+    /// per run.
     pub given: Resources,
 }
 
@@ -53,7 +55,8 @@ pub struct Refused {
     until: Instant,
 }
 
-/// An agent will be away: who was asked to leave it and has not answered, and who is left alone until then.
+/// A planned downtime: frameworks with an outstanding inverse offer, and those with a filter and
+/// its end.
 #[derive(Clone, Debug)]
 pub struct Departure {
     at: Unavailability,
@@ -85,9 +88,9 @@ pub struct Tenant {
     pub roles: BTreeSet<Role>,
     pub suppressed: BTreeSet<Role>,
     pub can: BTreeSet<Capability>,
-    /// It holds as many offers as it may.
+    /// It has reached its limit of offers.
     pub spent: bool,
-    /// What an offer to it is like, in each of its roles.
+    /// Its demand, the same in each of its roles.
     pub demand: Option<Demand>,
 }
 
@@ -97,20 +100,20 @@ impl Tenant {
         self.active && !self.spent && self.roles.contains(role) && !is_suppressed
     }
 
-    /// What it says of amounts.
+    /// The amounts of its demand.
     fn shape(&self) -> Option<&Demand> {
         let demand = self.demand.as_ref();
         demand.filter(|demand| demand.least.is_some())
     }
 
-    /// Whether it understands this.
+    /// Whether it has this capability.
     fn knows(&self, one: &Resource) -> bool {
         let can = |what| self.can.contains(&what);
         (one.reservations().len() < 2 || can(Capability::ReservationRefinement))
             && (!one.is_shared() || can(Capability::SharedResources))
     }
 
-    /// Whether it takes offers of this agent.
+    /// Whether it accepts this agent.
     fn chooses(&self, agent: &AgentId, host: &Host) -> bool {
         let groups = self.demand.iter().flat_map(|demand| &demand.agents);
         let holds = |constraint: &Constraint| {
@@ -136,13 +139,13 @@ impl Host {
         sum
     }
 
-    /// What is not revocable and not held.
+    /// Free regular resources.
     pub fn free(&self) -> Resources {
         let held = self.held().non_revocable().non_shared();
         self.total.saturating_sub(&held).saturating_sub(&self.given)
     }
 
-    /// What is lent and not held.
+    /// Free oversubscribed resources.
     pub fn free_lent(&self) -> Resources {
         self.lent.saturating_sub(&self.held().revocable())
     }
@@ -155,7 +158,7 @@ impl Host {
         self.active && self.listed
     }
 
-    /// Whether it is for frameworks that can this.
+    /// Whether it is only for frameworks with this capability.
     fn is_for(&self, can: &BTreeSet<Capability>) -> bool {
         (!self.has_gpus() || can.contains(&Capability::GpuResources))
             && (!self.remote || can.contains(&Capability::RegionAware))
@@ -166,8 +169,8 @@ impl Host {
     }
 }
 
-/// What grants must not make worse: of each name, what guarantees lack beyond what is free for them in the cluster, and, by role, beyond
-/// what its limit leaves.
+/// Measures that a grant must not worsen: for each name, the unmet guarantees beyond the cluster's
+/// free resources, and, by role, beyond its remaining limit.
 #[derive(Debug, PartialEq)]
 struct Lacking {
     free: BTreeMap<Name, i64>,
@@ -190,7 +193,8 @@ impl Lacking {
 }
 
 impl Ledger {
-    /// A grant is made. Nothing is granted twice or to the wrong one, no limit is exceeded, and what others are guaranteed stays free.
+    /// Records a grant. Checks that it is free, its recipient is eligible, no limit is exceeded,
+    /// and guarantees stay available.
     pub fn granted(&mut self, grant: &Grant) {
         let role = Role::new(&grant.role).unwrap();
         let what = grant.resources.unallocate();
@@ -243,7 +247,7 @@ impl Ledger {
         host.hold(who, &what);
     }
 
-    /// The law of quotas that this holding would break.
+    /// The quota rule that this allocation would violate.
     fn broken_by(
         &self,
         agent: &AgentId,
@@ -266,7 +270,7 @@ impl Ledger {
         worse.then(|| format!("guarantees lack {lacking:?} after {before:?}"))
     }
 
-    /// What is reserved for each role and held by nobody.
+    /// Reserved and unallocated resources by role.
     pub fn idle_reservations(&self) -> BTreeMap<Role, Quantities> {
         let mut idle: BTreeMap<Role, Quantities> = BTreeMap::new();
         for host in self.hosts.values() {
@@ -279,7 +283,8 @@ impl Ledger {
         idle
     }
 
-    /// What counts for a role: all that is reserved for it or below, used or not, and what else is held there.
+    /// Consumption of a role: all reservations for it or below, used or not, and other allocations
+    /// there.
     pub fn consumed(&self, role: &Role, name: &Name) -> i64 {
         let reserved_here = |one: &Resource| one.is_reserved() && one.role().is_within(role);
         let mut sum = 0;
@@ -295,7 +300,7 @@ impl Ledger {
         sum
     }
 
-    /// What is unreserved and free on agents that are offered.
+    /// Unreserved free resources on agents that may be offered.
     pub fn idle(&self, name: &Name) -> i64 {
         let hosts = self.hosts.values().filter(|host| host.is_offered());
         hosts
@@ -303,14 +308,14 @@ impl Ledger {
             .sum()
     }
 
-    /// What a limit leaves, if there is one.
+    /// The remaining limit, if there is one.
     fn left(&self, role: &Role, name: &Name) -> Option<i64> {
         let limits = &self.quotas[role].limits;
         let limit = limits.names(name).then(|| limits.get(name).thousandths());
         limit.map(|limit| (limit - self.consumed(role, name)).max(0))
     }
 
-    /// The roles with a quota right below this one, or at the top.
+    /// The roles with a quota directly below this one, or at the top.
     fn below(&self, above: Option<&Role>) -> Vec<&Role> {
         let under = |role: &Role| above.is_none_or(|above| role.is_strict_subrole_of(above));
         let roles: Vec<&Role> = self.quotas.keys().filter(|role| under(role)).collect();
@@ -331,7 +336,7 @@ impl Ledger {
             .map_or(required, |left| required.min(left))
     }
 
-    /// What must stay free for guarantees.
+    /// Amounts that must stay free for guarantees.
     pub fn required(&self, name: &Name) -> i64 {
         self.required_below(None, name)
     }
@@ -356,7 +361,8 @@ impl Ledger {
         }
     }
 
-    /// Nothing is kept from anybody without a reason: whatever is free and worth an offer, nobody could be given without breaking a law.
+    /// Checks that no free resources worth an offer are withheld: granting them to any framework
+    /// would violate a rule.
     pub fn nothing_is_withheld(&self) {
         for (agent, host) in self.hosts.iter().filter(|(_, host)| host.is_offered()) {
             for (framework, tenant) in &self.tenants {
@@ -378,7 +384,8 @@ impl Ledger {
                     let parts: Vec<Resources> = match tenant.shape() {
                         None => free.iter().chain(&lent).filter_map(worthwhile).collect(),
                         Some(demand) => {
-                            // What a guarantee lacks is not given together with what is reserved for a role above (SPEC 4.5).
+                            // Amounts for a guarantee are not granted together with reservations of
+                            // a parent role (SPEC 4.5).
                             let own = |one: &Resource| !one.is_reserved() || one.role() == role;
                             let free = match self.quotas.is_empty() {
                                 true => free,
@@ -415,7 +422,7 @@ impl Ledger {
             return;
         };
         if let Some(held) = host.held.get_mut(&who) {
-            held.subtract_what_is_there(what);
+            held.saturating_sub_assign(what);
             if held.is_empty() {
                 host.held.remove(&who);
             }
@@ -430,7 +437,7 @@ impl Ledger {
         }
     }
 
-    /// Only agents of these hosts are offered from now on, or all.
+    /// Sets the whitelist.
     pub fn whitelist(&mut self, hosts: Option<BTreeSet<String>>) {
         self.whitelist = hosts;
         for (id, host) in &mut self.hosts {
@@ -445,7 +452,7 @@ impl Ledger {
         listed.is_none_or(|hosts| hosts.contains(hostname))
     }
 
-    /// The framework's filters in these roles are forgotten.
+    /// Drops the framework's filters in these roles.
     pub fn forget_filters(&mut self, framework: &FrameworkId, which: impl Fn(&Role) -> bool) {
         for host in self.hosts.values_mut() {
             host.refused
@@ -453,7 +460,7 @@ impl Ledger {
         }
     }
 
-    /// The framework may be asked to leave again, also where it has not answered if it is no more.
+    /// Drops the framework's filters on inverse offers; with its removal also outstanding ones.
     pub fn forget_answers(&mut self, framework: &FrameworkId, is_gone: bool) {
         let departures = self.hosts.values_mut();
         for departure in departures.filter_map(|host| host.departure.as_mut()) {
@@ -464,7 +471,8 @@ impl Ledger {
         }
     }
 
-    /// Who is asked now to leave which agents: each active framework that has something there, once until it has answered (SPEC 4.7).
+    /// The expected inverse offers: one for each active framework with resources there, until it
+    /// answers (SPEC 4.7).
     pub fn asked_to_leave(&mut self) -> BTreeSet<(AgentId, FrameworkId, Unavailability)> {
         let mut asked = BTreeSet::new();
         let now = self.now;
@@ -490,7 +498,7 @@ impl Ledger {
         self.hosts.get_mut(agent).unwrap()
     }
 
-    /// What a role may still be given and what it lacks, as quantities without what is zero.
+    /// Remaining and lacking amounts of a role, without zeros.
     pub fn budget(&self, role: &Role) -> (Quantities, Quantities) {
         let quota = &self.quotas[role];
         let left = quota.limits.iter().map(|(name, _)| {
@@ -505,7 +513,7 @@ impl Ledger {
     }
 }
 
-/// As little as is demanded, of what is reserved first, if there is so much.
+/// The smallest demanded amounts, from reserved resources first, if available.
 fn demanded(demand: &Demand, all: &Resources) -> Option<Resources> {
     let least = demand.least.as_ref()?.first()?;
     let mut part = Resources::new();
@@ -528,7 +536,7 @@ fn demanded(demand: &Demand, all: &Resources) -> Option<Resources> {
     Some(part)
 }
 
-/// As little of a resource as is worth an offer, if there is so much.
+/// The smallest amount of a resource that is worth an offer, if available.
 fn worthwhile(one: &Resource) -> Option<Resources> {
     let (_, least) = WORTH.iter().find(|(name, _)| *name == one.name())?;
     let mut part = one.clone();

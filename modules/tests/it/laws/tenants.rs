@@ -1,4 +1,5 @@
-//! Frameworks of random histories: how they subscribe, subscribe again as they are or as something else, and what they say of their roles.
+//! Frameworks of random histories: subscription, resubscription with or without changes, and
+//! suppressed roles.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use super::ledger::Tenant;
 use super::words::{Wish, demand, demand_in_each, wish};
 use crate::cluster::{framework, subscribed};
 
-/// What a framework may know beyond plain resources.
+/// Capabilities of a framework.
 const CAPABILITIES: [Capability; 5] = [
     Capability::RevocableResources,
     Capability::GpuResources,
@@ -23,16 +24,16 @@ const CAPABILITIES: [Capability; 5] = [
     Capability::SharedResources,
 ];
 
-/// What of a framework is something else when it subscribes again or updates itself.
+/// Changes of a framework when it resubscribes or is updated.
 #[derive(Clone, Debug)]
 pub enum Changed {
     Roles(usize),
-    /// It can this now if it could not, or the other way round.
+    /// Toggles this capability.
     Can(usize),
     Wish(Option<Wish>),
-    /// It says of these roles and no others that it wants nothing there.
+    /// Replaces the suppressed roles.
     Suppressed(Option<usize>),
-    /// It comes without being connected, or is again.
+    /// Changes whether it is connected.
     Active(bool),
 }
 
@@ -46,8 +47,8 @@ pub fn changed() -> impl Strategy<Value = Changed> {
     ]
 }
 
-/// A framework that is alone in wanting anything refuses all that it has, is away for a moment or says that it is something else, and is back: what
-/// nobody else wants meanwhile is looked at only if that is noticed.
+/// The only interested framework refuses everything, is inactive for a moment or changes, and
+/// returns: agents that nothing else marks must still be considered for it.
 pub fn returning() -> impl Strategy<Value = Vec<Step>> {
     let (back, run) = (proptest::option::weighted(0.7, changed()), any::<bool>());
     (0..FRAMEWORKS, 0_u8..6, back, any::<bool>(), run).prop_map(|(f, how, back, refuses, runs)| {
@@ -86,7 +87,7 @@ pub fn returning() -> impl Strategy<Value = Vec<Step>> {
     })
 }
 
-/// The roles of that number; with none, no roles.
+/// The roles of that number; 0 means none.
 fn roles(named: Option<usize>) -> BTreeSet<Role> {
     let named = named.map_or("", |n| ROLES[n]);
     let named = named.split(',').filter(|role| !role.is_empty());
@@ -109,7 +110,7 @@ impl<O: Order> World<O> {
         self.subscribes(id, tenant);
     }
 
-    /// The framework subscribes again, or updates itself.
+    /// The framework resubscribes, or is updated.
     pub fn framework_back(&mut self, n: u32, changed: Option<Changed>) {
         let id = framework(&format!("f{n}"));
         let Some(mut tenant) = self.ledger.tenants.get(&id).cloned() else {
@@ -140,7 +141,7 @@ impl<O: Order> World<O> {
             let unsuppressed = suppressed.contains(role) && !now.suppressed.contains(role);
             !active || !now.roles.contains(role) || unsuppressed
         });
-        self.books.framework_added(fact);
+        self.state.framework_added(fact);
     }
 
     pub fn suppress(
@@ -170,7 +171,7 @@ impl<O: Order> World<O> {
     }
 }
 
-/// A framework as a master tells of it.
+/// The fact for a framework.
 pub fn told(id: &FrameworkId, tenant: &Tenant) -> FrameworkAdded {
     let roles: Vec<&str> = tenant.roles.iter().map(Role::as_str).collect();
     let can: Vec<Capability> = tenant.can.iter().copied().collect();

@@ -1,4 +1,4 @@
-//! What frameworks wish and what agents are like, in the words of the wire.
+//! Demands of frameworks and properties of agents, in protocol types.
 
 use module_api::allocator::FrameworkAdded;
 use proptest::prelude::*;
@@ -12,17 +12,17 @@ use resources::{
 
 use super::facts::AGENTS;
 
-/// The agent that lies in another region.
+/// The agent in another region.
 pub const REMOTE: u32 = 3;
 
-/// What offers must be like.
+/// A demand.
 #[derive(Clone, Debug)]
 pub enum Wish {
-    /// So many cpus at least and at most.
+    /// Minimum and maximum of cpus.
     Cpus(u32, u32),
-    /// Of these hosts, by bit.
+    /// Only these hosts, by bit.
     Hosts(u8),
-    /// Of this rack, or of any other.
+    /// This rack, or any other.
     Rack(u32, bool),
 }
 
@@ -35,7 +35,7 @@ pub fn wish() -> impl Strategy<Value = Option<Wish>> {
     proptest::option::weighted(0.5, wish)
 }
 
-/// What this says as a framework says it. Of what comes in twos, some memory as well.
+/// Converts to a protocol demand. Even amounts also demand some memory.
 pub fn demand(wish: Wish) -> Demand {
     match wish {
         Wish::Cpus(least, most) => {
@@ -64,7 +64,7 @@ pub fn demand(wish: Wish) -> Demand {
     }
 }
 
-/// The first agent is in none, the others are two in each.
+/// The first agent is in no rack, the others are two in each.
 pub fn rack(agent: u32) -> Option<String> {
     (agent > 0).then(|| format!("r{}", agent / 2))
 }
@@ -79,7 +79,7 @@ pub fn labels() -> Labels {
     Labels::new(vec![Label { key, value }])
 }
 
-/// The framework demands the same in each of its roles.
+/// The same demand in each role of the framework.
 pub fn demand_in_each(fact: &mut FrameworkAdded, demand: Option<&Demand>) {
     let roles = fact.info.roles.iter();
     let demands = roles.filter_map(|role| Some((role.clone(), demand?.clone())));
@@ -91,7 +91,7 @@ pub fn domain(agent: u32) -> Option<Domain> {
     format!("{region}/zone").parse().ok()
 }
 
-/// A disk that is a file system of its own.
+/// A disk with a file system of its own.
 pub fn mount(size: u32) -> Resource {
     let source = DiskSource {
         root: Some(format!("mnt/{size}")),

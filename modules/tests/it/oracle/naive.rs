@@ -1,8 +1,8 @@
-//! One run of SPEC 4.5 as it is written there: its stages in loops over agents and clients, every sum worked out anew from what is held. What
-//! is revocable comes last, by shares of its own (SPEC 4.9.1).
+//! One run as written in SPEC 4.5: stages in loops over agents and clients, with every sum
+//! recomputed from the allocations. Revocable resources come last, by separate shares (SPEC 4.9.1).
 //!
-//! Knows nothing of books, slates, budgets or trees, and is as slow as it likes. Amounts are in thousandths. Quotas are of top roles only,
-//! which is all that SPEC 4.5 knows; a limit holds for all roles below, as in ours.
+//! Independent of the allocator's state, slates, budgets and trees. Amounts are in thousandths.
+//! Quotas only for top-level roles, as in SPEC 4.5; a limit applies to all roles below it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,19 +10,19 @@ pub type Amounts = BTreeMap<String, i64>;
 /// A framework in a role.
 pub type Who = (String, String);
 
-/// What is worth an offer: so much of either.
+/// Smallest amounts worth an offer, one of each.
 const WORTH: [(&str, i64); 2] = [("cpus", 10), ("mem", 32_000)];
 
 #[derive(Clone, Debug, Default)]
 pub struct Host {
-    /// What it has in all, whoever it is reserved for.
+    /// Its total, including reservations.
     pub total: Amounts,
-    /// What it has that is reserved, by role.
+    /// Its reserved amounts by role.
     pub reserved: BTreeMap<String, Amounts>,
-    /// What is free: unreserved, and reserved by role.
+    /// Its free amounts: unreserved, and reserved by role.
     pub free: Amounts,
     pub idle: BTreeMap<String, Amounts>,
-    /// What it lends, and what of it is free.
+    /// Its oversubscribed amounts, and the free part of them.
     pub lends: Amounts,
     pub lent_free: Amounts,
     pub ports: bool,
@@ -30,7 +30,7 @@ pub struct Host {
     pub remote: bool,
     pub active: bool,
     pub listed: bool,
-    /// By whom, whether it was revocable, and what.
+    /// Allocations: client, whether revocable, and amounts.
     pub refused: Vec<(Who, bool, Amounts)>,
 }
 
@@ -41,12 +41,12 @@ pub struct Client {
     pub takes_gpus: bool,
     pub takes_remote: bool,
     pub takes_revocable: bool,
-    /// The only hosts that it wants, if it says.
+    /// The only accepted hosts, if there is a constraint.
     pub hosts: Option<BTreeSet<String>>,
     pub unreserved: Amounts,
     pub reserved: Amounts,
     pub revocable: Amounts,
-    /// How often it was given something regular, and something revocable.
+    /// Number of regular and of revocable grants.
     pub chosen: [u64; 2],
 }
 
@@ -77,7 +77,7 @@ enum Stage {
 impl Stage {
     const ALL: [Self; 3] = [Self::Guarantees, Self::Fair, Self::Revocable];
 
-    /// By which of the two kinds of shares it goes.
+    /// The kind of shares that it uses.
     fn pool(self) -> usize {
         usize::from(self == Self::Revocable)
     }
@@ -127,7 +127,7 @@ impl Naive {
         grants
     }
 
-    /// What the first client in order is given of what is left of this host, if anybody is.
+    /// The grant of this host's rest to the first suitable client, if there is one.
     fn next(&self, stage: Stage, name: &str) -> Option<Grant> {
         let host = &self.hosts[name];
         if !host.active || !host.listed {
@@ -174,7 +174,7 @@ impl Naive {
         offers.next()
     }
 
-    /// What a client of this role is offered there: unreserved, and what is reserved.
+    /// The offer to a client of this role: unreserved amounts, and reserved ones.
     fn offer(
         &self,
         guarantees: bool,
@@ -236,7 +236,7 @@ impl Naive {
         }
     }
 
-    /// What was granted is given back, as a whole.
+    /// Recovers a whole grant.
     pub fn give_back(&mut self, grant: &Grant) {
         let Some(host) = self.hosts.get_mut(&grant.host) else {
             return;
@@ -255,7 +255,8 @@ impl Naive {
         }
     }
 
-    /// What counts for a role with a quota: what is reserved there, used or not, and what else is held.
+    /// Amounts that count for a role with a quota: its reservations, used or not, and its other
+    /// allocations.
     fn consumed(&self, role: &str, name: &str) -> i64 {
         let reserved = self.hosts.values().flat_map(|host| &host.reserved);
         let reserved = reserved.filter(|(owner, _)| is_within(owner, role));
@@ -267,7 +268,7 @@ impl Naive {
         reserved.map(|(_, part)| get(part, name)).sum::<i64>() + held.sum::<i64>()
     }
 
-    /// What must stay free for guarantees.
+    /// Amounts that must stay free for guarantees.
     fn required(&self, name: &str) -> i64 {
         let lacks = |(role, quota): (&String, &Quota)| {
             (get(&quota.guarantee, name) - self.consumed(role, name)).max(0)
@@ -275,7 +276,7 @@ impl Naive {
         self.quotas.iter().map(lacks).sum()
     }
 
-    /// What is unreserved and free where anything is offered.
+    /// Unreserved free amounts of all agents that may be offered.
     fn headroom(&self, name: &str) -> i64 {
         let hosts = self
             .hosts
@@ -293,7 +294,8 @@ impl Naive {
             _ => Some(format!("{above}/{}", top(&role[above.len() + 1..]))),
         };
         let roles: BTreeSet<String> = below.iter().filter_map(step).collect();
-        // The frameworks right in a role stand beside the roles below it as one, and its name is a dot.
+        // The frameworks directly in a role count as one sibling of the roles below it, named by a
+        // dot.
         let own: Vec<&Who> = self
             .clients
             .keys()
@@ -317,13 +319,13 @@ impl Naive {
         for (_, _, _, role) in nodes {
             match role {
                 Some(role) => order.extend(self.order(pool, &role)),
-                None => order.extend(self.members(pool, &own)),
+                None => order.extend(self.records(pool, &own)),
             }
         }
         order
     }
 
-    fn members(&self, pool: usize, own: &[&Who]) -> Vec<Who> {
+    fn records(&self, pool: usize, own: &[&Who]) -> Vec<Who> {
         let mut own: Vec<_> = own
             .iter()
             .map(|who| (self.rank(pool, |one| one == *who), *who))
@@ -340,7 +342,7 @@ impl Naive {
             .collect()
     }
 
-    /// The dominant share of these clients together, and how often they were chosen.
+    /// The dominant share of these clients together, and the number of times they were chosen.
     fn rank(&self, pool: usize, which: impl Fn(&Who) -> bool) -> (f64, u64) {
         let (mut held, mut total, mut chosen) = (Amounts::new(), Amounts::new(), 0);
         for (_, client) in self.clients.iter().filter(|(who, _)| which(who)) {

@@ -1,16 +1,16 @@
-//! What can be done, and to what: the one table of the names that ACLs know (SPEC 3.7).
+//! The actions and their objects: the table of the names in ACLs.
 
-/// Writes the table as an enum.
+/// Defines the table as an enum.
 macro_rules! actions {
     ($($action:ident $name:literal $object:literal)*) => {
-        /// What somebody does. Each has a list of rules of its own.
+        /// An action. Each has its own list of rules.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Action {
             $(#[doc = concat!("`", $name, "`, of `", $object, "`.")] $action,)*
         }
 
         impl Action {
-            /// All of them.
+            /// All actions.
             pub const ALL: &[Self] = &[$(Self::$action,)*];
 
             /// The name of its list.
@@ -20,7 +20,7 @@ macro_rules! actions {
                 }
             }
 
-            /// The key under which a rule says to what it is done.
+            /// The key of a rule's objects.
             pub fn object(self) -> &'static str {
                 match self {
                     $(Self::$action => $object,)*
@@ -88,7 +88,7 @@ actions! {
 }
 
 impl Action {
-    /// The action of that name.
+    /// The action with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL
             .iter()
@@ -96,12 +96,13 @@ impl Action {
             .find(|action| action.name() == name)
     }
 
-    /// Whether it is done to roles, so that a rule may say `eng/%`.
+    /// Whether its objects are roles, so that `eng/%` is allowed.
     pub(super) fn has_roles(self) -> bool {
         self.object() == "roles"
     }
 
-    /// Whether its objects have names, so that a rule may list some. All others are allowed or denied as a whole.
+    /// Whether its objects have names, so that a rule may list some. All others are allowed or
+    /// denied as a whole.
     pub fn has_names(self) -> bool {
         matches!(
             self.object(),

@@ -1,7 +1,7 @@
-//! Reading ACLs: the JSON of `--acls`, in Mesos' own form.
+//! The parser of `--acls`, in Mesos' own format.
 //!
-//! Pure. What would silently grant or deny something else than it says is refused: an unknown name or key, a key that comes twice, names
-//! where there are none.
+//! Pure. Input that would silently grant or deny something else is refused: unknown names and keys,
+//! duplicate keys, and names where objects have none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use resources::Invalid;
 use super::{Acls, Action, Entity, Rule};
 use crate::tree::{At, Tree};
 
-/// What a rule may be about, as it is written.
+/// The syntax of an entity, for errors.
 const ENTITY: &str = r#"{"values": [...]}, {"type": "ANY"} or {"type": "NONE"}"#;
 
 impl Acls {
@@ -37,7 +37,7 @@ impl Acls {
     }
 }
 
-/// The name that was probably meant, or what names there are.
+/// The name that was probably meant, or a description of the valid names.
 fn known(name: &str) -> String {
     let stem = |name: &str| name.trim_end_matches('s').to_owned();
     let near = Action::ALL

@@ -1,4 +1,4 @@
-//! What ACLs decide, and how they are read.
+//! The decisions of ACLs, and their parser.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,7 @@ fn subject(principal: Option<&str>) -> Subject {
     principal.map_or_else(Subject::default, Subject::named)
 }
 
-/// Whether each `principal action object` may; `-` is no principal or no name.
+/// Whether each `principal action object` is allowed; `-` is no principal or no name.
 #[track_caller]
 fn check(acls: &str, cases: &[(&str, bool)]) {
     let acls = Acls::parse(acls).unwrap();
@@ -39,7 +39,7 @@ fn check(acls: &str, cases: &[(&str, bool)]) {
 
 /// SPEC 3.7: every name, both ways.
 #[test]
-fn every_name_allows_whom_it_names_and_denies_all_others() {
+fn named_principals_are_allowed_and_others_denied() {
     assert_eq!(Action::ALL.len(), 54);
     for action in Action::ALL {
         let (name, key) = (action.name(), action.object());
@@ -76,7 +76,7 @@ fn every_name_allows_whom_it_names_and_denies_all_others() {
                 "{name}"
             );
         }
-        // Nothing else has become narrower by it, and nothing is allowed once it is denied by default.
+        // No other action is affected, and with a denying default nothing else is allowed.
         let others = Action::ALL.iter().filter(|other| *other != action);
         for other in others {
             assert!(acls.allows(&Subject::default(), *other, None));
@@ -113,7 +113,7 @@ fn every_name_allows_whom_it_names_and_denies_all_others() {
 
 /// SPEC 3.7.
 #[test]
-fn the_first_rule_about_both_decides_and_none_leaves_it_to_permissive() {
+fn first_matching_rule_decides_else_permissive() {
     let rules = r#""run_tasks":[
         {"principals":{"values":["foo","bar"]},"users":{"values":["alice"]}},
         {"principals":{"values":["foo"]},"users":{"type":"NONE"}},
@@ -142,7 +142,7 @@ fn the_first_rule_about_both_decides_and_none_leaves_it_to_permissive() {
 
 /// SPEC 3.7: `/%` is all descendants.
 #[test]
-fn a_percent_sign_stands_for_all_roles_below_and_not_for_the_role_itself() {
+fn percent_sign_matches_child_roles_only() {
     check(
         r#"{"permissive":false,"register_frameworks":[{"principals":{"values":["p"]},"roles":{"values":["eng/%","ads","a/b/%"]}}]}"#,
         &[
@@ -160,7 +160,7 @@ fn a_percent_sign_stands_for_all_roles_below_and_not_for_the_role_itself() {
 }
 
 #[test]
-fn what_would_mean_something_else_than_it_says_is_refused_by_its_path() {
+fn ambiguous_acls_are_refused_by_path() {
     for (text, field, words) in [
         ("[]", "acls", "an object"),
         ("{", "acls", "cut off"),
@@ -245,13 +245,13 @@ fn whoever_may_not_is_told_what_and_to_what() {
     );
 }
 
-/// However much a stranger has said, it is not all said again.
+/// Long caller input is quoted as an excerpt.
 #[test]
 fn what_is_forbidden_is_told_by_an_excerpt() {
     let role = format!("a\n{}", "r".repeat(1 << 20));
     let acls = Acls::default().denying();
     let forbidden = acls.check(&subject(Some("p")), Action::UpdateQuotas, role.as_str());
-    let cut = "r".repeat(77); // What is escaped counts as it is shown.
+    let cut = "r".repeat(77); // Escapes count at their printed length.
     assert_eq!(
         forbidden.unwrap_err().to_string(),
         format!(r"principal is `p`: expected one that may update_quotas (roles: `a\n{cut}...`)")
@@ -283,7 +283,7 @@ fn some_acls() -> impl Strategy<Value = Acls> {
     })
 }
 
-/// What Mesos' own words say: a request for any is about any and none only, and is allowed by any only.
+/// Mesos' own definition: a request for ANY matches only ANY and NONE, and only ANY allows it.
 fn by_the_book(acls: &Acls, principal: Option<&str>, object: Option<&str>) -> bool {
     let one = |entity: &Entity, name: Option<&str>, roles: bool| match (entity, name) {
         (Entity::Any, _) => (true, true),

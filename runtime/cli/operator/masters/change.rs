@@ -1,28 +1,29 @@
-//! What a change of a group needs next, judged from how the group looks. Pure.
+//! The next step of a change of the group, decided from the group's status. Pure.
 //!
-//! A [`Change`] is shown the group again and again and says each time what is to be done, until what was wanted is there. So it may be begun
-//! again at any point, by this command or the next: what is done already is not done twice. It remembers which master it is about, for a
-//! removed one has no seat to be found by. Whether the group would survive it is judged by the leader alone.
+//! A [`Change`] gets the group's status repeatedly and returns the next step until the goal is
+//! reached. So it can be resumed at any point, by this command or a later one, and no step is
+//! repeated. It keeps the id of its master, because a removed one has no entry to be found by. The
+//! leader alone decides whether a change is safe.
 
 use consensus::core::PeerState;
-use consensus::member::operator::{ChangeMasters, Voice};
+use consensus::member::operator::{ChangeMasters, VoteRole};
 
 use super::view::{Group, Row};
 use crate::flags;
 
-/// A learner that lacks at most so many entries has caught up.
+/// The lag in entries up to which a learner has caught up.
 const CAUGHT_UP: u64 = 100;
 
-/// Which master: its number, or where it is.
+/// A master by number or address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Which {
+pub enum MasterRef {
     /// As `meros masters list` shows it.
     Id(u64),
     /// `host:port`.
     At(String),
 }
 
-impl std::str::FromStr for Which {
+impl std::str::FromStr for MasterRef {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse() {
@@ -33,7 +34,7 @@ impl std::str::FromStr for Which {
     }
 }
 
-impl std::fmt::Display for Which {
+impl std::fmt::Display for MasterRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Id(id) => write!(f, "master {id}"),
@@ -42,70 +43,70 @@ impl std::fmt::Display for Which {
     }
 }
 
-/// What an operator wants.
+/// The goal of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
-    /// A master at this address listens, and has caught up.
+pub enum Goal {
+    /// A master at this address is a learner and has caught up.
     Added(String),
-    /// It votes.
-    Promoted(Which),
-    /// One votes, and another has no seat.
+    /// It is a voter.
+    Promoted(MasterRef),
+    /// One is a voter, and another is removed.
     Replaced {
-        /// Who leaves.
-        old: Which,
-        /// Who votes.
-        new: Which,
+        /// The removed master.
+        old: MasterRef,
+        /// The new voter.
+        new: MasterRef,
     },
-    /// It has no seat.
-    Removed(Which),
-    /// It leads; without a name, anybody does but who leads now.
-    Leading(Option<Which>),
+    /// It is removed.
+    Removed(MasterRef),
+    /// It leads; without a name, any other master than the present leader.
+    Leading(Option<MasterRef>),
 }
 
-/// What is to be done next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// What was wanted is there: what has changed.
+    /// The goal is reached; the result.
     Done(String),
-    /// The leader should do this.
-    Ask(ChangeMasters),
-    /// Look again after a while: what it waits for.
+    /// Send this request to the leader.
+    Send(ChangeMasters),
+    /// Query again later; the reason.
     Wait(String),
-    /// It will not come true: why, and what to do.
+    /// The goal cannot be reached; the reason and the remedy.
     Refuse(String),
 }
 
-/// A master that a change is about.
+/// A master that a change concerns.
 #[derive(Debug, Default)]
 struct Subject {
-    /// Its number, once that is known.
+    /// Its number, once known.
     id: Option<u64>,
-    /// Where it is.
+    /// Its address.
     address: String,
 }
 
 impl Subject {
-    /// Finds its seat, unless it was found before.
-    fn find(&mut self, group: &Group, which: &Which) {
-        let seat = match (self.id, which) {
-            (Some(id), _) => group.seat(id),
-            (None, Which::Id(id)) => group.seat(*id),
-            (None, Which::At(address)) => group.seat_at(address),
+    /// Finds its entry, unless it was found before.
+    fn find(&mut self, group: &Group, which: &MasterRef) {
+        let member = match (self.id, which) {
+            (Some(id), _) => group.member(id),
+            (None, MasterRef::Id(id)) => group.member(*id),
+            (None, MasterRef::At(address)) => group.member_at(address),
         };
-        if let Some(seat) = seat {
-            self.id = Some(seat.id);
-            if let Some(address) = &seat.address {
+        if let Some(member) = member {
+            self.id = Some(member.id);
+            if let Some(address) = &member.address {
                 self.address.clone_from(address);
             }
         }
     }
 
-    fn voice(&self, group: &Group) -> Option<Voice> {
-        Some(group.seat(self.id?)?.voice)
+    fn vote(&self, group: &Group) -> Option<VoteRole> {
+        Some(group.member(self.id?)?.vote)
     }
 }
 
-/// The master in the words of a sentence.
+/// The master in a message.
 impl std::fmt::Display for Subject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match (self.id, self.address.as_str()) {
@@ -116,53 +117,53 @@ impl std::fmt::Display for Subject {
     }
 }
 
-/// A change on its way.
+/// A change in progress.
 #[derive(Debug)]
 pub struct Change {
-    wanted: Wanted,
-    /// The master it is about.
-    whom: Subject,
-    /// The master that leaves for it.
+    goal: Goal,
+    /// The master that it concerns.
+    target: Subject,
+    /// The master that it replaces.
     old: Subject,
-    /// Who led at the beginning.
-    led: Option<u64>,
+    /// The leader at the beginning.
+    first_leader: Option<u64>,
     asked: bool,
 }
 
 impl Change {
-    /// Nothing has been done for it yet.
-    pub fn new(wanted: Wanted) -> Self {
+    /// A change without any step yet.
+    pub fn new(goal: Goal) -> Self {
         Self {
-            wanted,
-            whom: Subject::default(),
+            goal,
+            target: Subject::default(),
             old: Subject::default(),
-            led: None,
+            first_leader: None,
             asked: false,
         }
     }
 
-    /// What to do now that the group looks like this.
+    /// The next step, given the group's status.
     pub fn next(&mut self, group: &Group) -> Next {
         let Some((leader, _)) = &group.leader else {
             return Next::Wait(group.summary());
         };
         let leader = *leader;
-        self.led.get_or_insert(leader);
-        let next = match self.wanted.clone() {
-            Wanted::Added(address) => self.add(group, address),
-            Wanted::Promoted(which) => self.promote(group, &which),
-            Wanted::Replaced { old, new } => self.replace(group, &old, &new),
-            Wanted::Removed(which) => self.remove(group, &which),
-            Wanted::Leading(which) => self.lead(group, leader, which.as_ref()),
+        self.first_leader.get_or_insert(leader);
+        let next = match self.goal.clone() {
+            Goal::Added(address) => self.add(group, address),
+            Goal::Promoted(which) => self.promote(group, &which),
+            Goal::Replaced { old, new } => self.replace(group, &old, &new),
+            Goal::Removed(which) => self.remove(group, &which),
+            Goal::Leading(which) => self.lead(group, leader, which.as_ref()),
         };
-        self.asked |= matches!(next, Next::Ask(_));
+        self.asked |= matches!(next, Next::Send(_));
         next
     }
 
     fn add(&mut self, group: &Group, address: String) -> Next {
-        self.whom.find(group, &Which::At(address.clone()));
-        match self.whom.voice(group) {
-            None | Some(Voice::None) => {
+        self.target.find(group, &MasterRef::At(address.clone()));
+        match self.target.vote(group) {
+            None | Some(VoteRole::None) => {
                 let there = group.masters.iter().find(|row| row.address == address);
                 if let Some(row) = there.filter(|row| row.role == "stranger") {
                     return Next::Refuse(format!(
@@ -170,108 +171,110 @@ impl Change {
                         row.note
                     ));
                 }
-                self.whom.address.clone_from(&address);
-                Next::Ask(ChangeMasters::Add { address })
+                self.target.address.clone_from(&address);
+                Next::Send(ChangeMasters::Add { address })
             }
-            Some(Voice::Voter) => Next::Done(format!("{} votes already", self.whom)),
-            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom)),
-            Some(Voice::Learner) => self.catch_up(group),
+            Some(VoteRole::Voter) => Next::Done(format!("{} votes already", self.target)),
+            Some(VoteRole::Outgoing) => Next::Wait(format!("{} is being removed", self.target)),
+            Some(VoteRole::Learner) => self.catch_up(group),
         }
     }
 
-    /// A learner that was added: has it come, and what does it lack?
+    /// Whether an added learner has connected, and how far it has caught up.
     fn catch_up(&self, group: &Group) -> Next {
-        let (whom, id) = (&self.whom, self.whom.id.unwrap_or_default());
-        let peer = group.seat(id).and_then(|seat| seat.peer);
+        let (target, id) = (&self.target, self.target.id.unwrap_or_default());
+        let peer = group.member(id).and_then(|member| member.peer);
         let row = group.master(id);
         if row.is_none_or(|row| row.log.is_none()) {
             return Next::Wait(self.not_there(group, row));
         }
         match peer {
             Some(peer) if peer.matched > 0 && peer.lag <= CAUGHT_UP => Next::Done(format!(
-                "{whom} listens and has caught up; `meros masters promote {id}` lets it vote"
+                "{target} is a learner and has caught up; `meros masters promote {id}` makes it a voter"
             )),
             Some(peer) => Next::Wait(match peer.state {
                 PeerState::Snapshot { sent, total } => {
-                    format!("{whom} is sent the registry: {sent} of {total} bytes")
+                    format!("{target} receives the registry: {sent} of {total} bytes")
                 }
-                _ => format!("{whom} lacks {} entries", peer.lag),
+                _ => format!("{target} lacks {} entries", peer.lag),
             }),
-            None => Next::Wait(format!("{whom} has not been heard of by the leader")),
+            None => Next::Wait(format!("{target} has not yet contacted the leader")),
         }
     }
 
-    /// What an operator is to do when nobody has taken the seat.
+    /// Instructions for an operator if the new master has not connected.
     fn not_there(&self, group: &Group, row: Option<&Row>) -> String {
         let Some(row) = row.filter(|row| row.role != "waiting") else {
             let waits = row.map_or("", |row| row.note.as_str());
-            return format!("{} begins: {waits}", self.whom);
+            return format!("{} starts: {waits}", self.target);
         };
-        let seats = group.seats.iter();
-        let voters: Vec<&str> = seats
-            .filter(|seat| seat.voice == Voice::Voter)
-            .filter_map(|seat| seat.address.as_deref())
+        let members = group.members.iter();
+        let voters: Vec<&str> = members
+            .filter(|member| member.vote == VoteRole::Voter)
+            .filter_map(|member| member.address.as_deref())
             .collect();
-        let address = &self.whom.address;
+        let address = &self.target.address;
         let (host, port) = address.rsplit_once(':').unwrap_or((address, ""));
         format!(
-            "{} has a seat and is not there ({}); start it with an empty directory: meros master --work_dir DIR --hostname {host} --port {port} \
+            "{} is a member and does not run ({}); start it with an empty directory: meros master --work_dir DIR --hostname {host} --port {port} \
              --initial_masters {}",
-            self.whom,
+            self.target,
             row.note,
             voters.join(",")
         )
     }
 
-    fn promote(&mut self, group: &Group, which: &Which) -> Next {
-        self.whom.find(group, which);
-        match self.whom.voice(group) {
+    fn promote(&mut self, group: &Group, which: &MasterRef) -> Next {
+        self.target.find(group, which);
+        match self.target.vote(group) {
             None => Next::Refuse(format!(
-                "{which} has no seat: `meros masters add HOST:PORT` gives it one"
+                "{which} is not a member: add it with `meros masters add HOST:PORT`"
             )),
-            Some(Voice::None) => Next::Refuse(format!(
-                "the seat of {} is only reserved: run `meros masters add {}` again",
-                self.whom, self.whom.address
+            Some(VoteRole::None) => Next::Refuse(format!(
+                "the number of {} is only reserved: run `meros masters add {}` again",
+                self.target, self.target.address
             )),
-            Some(Voice::Voter) => {
+            Some(VoteRole::Voter) => {
                 let already = if self.asked { "" } else { " already" };
-                Next::Done(format!("{} votes{already}{}", self.whom, counted(group)))
+                Next::Done(format!("{} votes{already}{}", self.target, counted(group)))
             }
-            Some(Voice::Outgoing) => Next::Wait(format!("{} is being removed", self.whom)),
-            Some(Voice::Learner) => match self.whom.id {
-                Some(id) => Next::Ask(ChangeMasters::Promote { id }),
+            Some(VoteRole::Outgoing) => Next::Wait(format!("{} is being removed", self.target)),
+            Some(VoteRole::Learner) => match self.target.id {
+                Some(id) => Next::Send(ChangeMasters::Promote { id }),
                 None => Next::Wait(format!("{which} has no number yet")),
             },
         }
     }
 
-    /// In one change where it can be; where half of it was done before, the other half.
-    fn replace(&mut self, group: &Group, old: &Which, new: &Which) -> Next {
-        self.whom.find(group, new);
+    /// In one change if possible; if one half was done before, the other half.
+    fn replace(&mut self, group: &Group, old: &MasterRef, new: &MasterRef) -> Next {
+        self.target.find(group, new);
         self.old.find(group, old);
-        let voices = (self.whom.voice(group), self.old.voice(group));
-        match (voices, self.whom.id, self.old.id) {
-            (_, Some(whom), Some(old)) if whom == old => {
-                Next::Refuse(format!("{} cannot take its own place", self.whom))
+        let votes = (self.target.vote(group), self.old.vote(group));
+        match (votes, self.target.id, self.old.id) {
+            (_, Some(target), Some(old)) if target == old => {
+                Next::Refuse(format!("{} cannot take its own place", self.target))
             }
-            ((_, Some(Voice::Outgoing)), ..) => {
+            ((_, Some(VoteRole::Outgoing)), ..) => {
                 Next::Wait(format!("{} is being removed", self.old))
             }
-            ((Some(Voice::Learner), Some(Voice::Voter)), Some(new), Some(old)) => {
-                Next::Ask(ChangeMasters::Replace { old, new })
+            ((Some(VoteRole::Learner), Some(VoteRole::Voter)), Some(new), Some(old)) => {
+                Next::Send(ChangeMasters::Replace { old, new })
             }
-            ((Some(Voice::Voter), Some(_)), _, Some(id)) => Next::Ask(ChangeMasters::Remove { id }),
-            ((Some(Voice::Voter), None), _, None) => Next::Done(format!(
-                "{} votes already, and {old} has no seat",
-                self.whom
+            ((Some(VoteRole::Voter), Some(_)), _, Some(id)) => {
+                Next::Send(ChangeMasters::Remove { id })
+            }
+            ((Some(VoteRole::Voter), None), _, None) => Next::Done(format!(
+                "{} votes already, and {old} is not a member",
+                self.target
             )),
             ((_, None), _, None) => Next::Refuse(format!(
-                "{old} has no seat: `meros masters promote` alone lets {} vote",
-                self.whom
+                "{old} is not a member: use `meros masters promote` without --in_place_of for {}",
+                self.target
             )),
-            ((Some(Voice::Voter), None), ..) => Next::Done(format!(
-                "{} votes in the place of {}{}; whoever left must not come back with its old directory",
-                self.whom,
+            ((Some(VoteRole::Voter), None), ..) => Next::Done(format!(
+                "{} votes in the place of {}{}; the removed one must not return with its old directory",
+                self.target,
                 self.old,
                 counted(group)
             )),
@@ -279,64 +282,68 @@ impl Change {
         }
     }
 
-    fn remove(&mut self, group: &Group, which: &Which) -> Next {
-        self.whom.find(group, which);
-        match (self.whom.voice(group), self.whom.id) {
-            (Some(Voice::Outgoing), _) => Next::Wait(format!("{} is being removed", self.whom)),
+    fn remove(&mut self, group: &Group, which: &MasterRef) -> Next {
+        self.target.find(group, which);
+        match (self.target.vote(group), self.target.id) {
+            (Some(VoteRole::Outgoing), _) => {
+                Next::Wait(format!("{} is being removed", self.target))
+            }
             (Some(_), Some(id)) if group.leader.as_ref().is_some_and(|leader| leader.0 == id) => {
                 Next::Refuse(format!(
-                    "{} leads: hand that over first, with `meros masters transfer`",
-                    self.whom
+                    "{} leads: transfer the leadership first, with `meros masters transfer`",
+                    self.target
                 ))
             }
-            (Some(_), Some(id)) => Next::Ask(ChangeMasters::Remove { id }),
+            (Some(_), Some(id)) => Next::Send(ChangeMasters::Remove { id }),
             _ if self.asked => Next::Done(format!(
-                "{} is removed{}; it must not come back with its old directory",
-                self.whom,
+                "{} is removed{}; it must not return with its old directory",
+                self.target,
                 counted(group)
             )),
-            _ => Next::Done(format!("{which} has no seat: nothing has changed")),
+            _ => Next::Done(format!("{which} is not a member: nothing has changed")),
         }
     }
 
-    fn lead(&mut self, group: &Group, leader: u64, which: Option<&Which>) -> Next {
+    fn lead(&mut self, group: &Group, leader: u64, which: Option<&MasterRef>) -> Next {
         match which {
             Some(which) => {
-                self.whom.find(group, which);
-                if self.whom.id.is_none() {
+                self.target.find(group, which);
+                if self.target.id.is_none() {
                     return Next::Refuse(format!(
-                        "{which} has no seat: `meros masters list` shows who has"
+                        "{which} is not a member: `meros masters list` shows the members"
                     ));
                 }
             }
-            // Whoever was chosen may be down by now; then another is.
-            None if self.led == Some(leader) => match best_follower(group, leader) {
-                Some(row) => (self.whom.id, self.whom.address) = (row.id, row.address.clone()),
+            // The chosen master may be down by now; then choose another.
+            None if self.first_leader == Some(leader) => match best_follower(group, leader) {
+                Some(row) => (self.target.id, self.target.address) = (row.id, row.address.clone()),
                 None => {
                     return Next::Refuse(
-                        "no other master that votes answers: nobody can take over".to_owned(),
+                        "no other voter answers, so no master can take over".to_owned(),
                     );
                 }
             },
             None => {}
         }
-        if self.led != Some(leader) && which.is_none() || self.whom.id == Some(leader) {
+        if self.first_leader != Some(leader) && which.is_none() || self.target.id == Some(leader) {
             let now = group.leader.as_ref();
-            let whom = now.map_or(String::new(), |(id, at)| format!("master {id} at {at}"));
-            return Next::Done(match self.led.filter(|led| *led != leader) {
-                Some(led) => format!("{whom} leads in term {}, after master {led}", group.term),
-                None => format!("{whom} leads already, in term {}", group.term),
+            let target = now.map_or(String::new(), |(id, at)| format!("master {id} at {at}"));
+            return Next::Done(match self.first_leader.filter(|led| *led != leader) {
+                Some(led) => format!("{target} leads in term {}, after master {led}", group.term),
+                None => format!("{target} leads already, in term {}", group.term),
             });
         }
-        match (group.transferring, self.whom.id) {
-            (Some(to), _) => Next::Wait(format!("the leadership goes over to master {to}")),
-            (None, Some(id)) => Next::Ask(ChangeMasters::Transfer { id }),
-            (None, None) => Next::Wait("nobody to take over is known".to_owned()),
+        match (group.transferring, self.target.id) {
+            (Some(to), _) => Next::Wait(format!(
+                "the leadership is being transferred to master {to}"
+            )),
+            (None, Some(id)) => Next::Send(ChangeMasters::Transfer { id }),
+            (None, None) => Next::Wait("no candidate for the leadership is known yet".to_owned()),
         }
     }
 }
 
-/// Who lacks least of those who could lead.
+/// The possible leader with the smallest lag.
 fn best_follower(group: &Group, leader: u64) -> Option<&Row> {
     let rows = group.masters.iter();
     rows.filter(|row| row.votes == Some(true) && row.log.is_some() && row.id != Some(leader))
@@ -344,7 +351,10 @@ fn best_follower(group: &Group, leader: u64) -> Option<&Row> {
 }
 
 fn counted(group: &Group) -> String {
-    let voters = group.seats.iter().filter(|seat| seat.voice == Voice::Voter);
+    let voters = group
+        .members
+        .iter()
+        .filter(|member| member.vote == VoteRole::Voter);
     let voters = voters.count();
     format!("; {} of {voters} voters are needed", voters / 2 + 1)
 }

@@ -1,10 +1,10 @@
-//! Groups as their members describe them, and what is done about them: no socket, no clock.
+//! Groups as reported by their members, and the steps of changes: no socket, no clock.
 
 use consensus::core::{Peer, PeerState, Role};
-use consensus::member::operator::{ChangeMasters, LogStatus, MasterSeat, MasterStatus, Voice};
+use consensus::member::operator::{ChangeMasters, LogStatus, MasterEntry, MasterStatus, VoteRole};
 
 use super::super::members::Answers;
-use super::change::{Change, Next, Wanted, Which};
+use super::change::{Change, Goal, MasterRef, Next};
 use super::view::{Group, HEADINGS, cells};
 use crate::table;
 
@@ -35,9 +35,9 @@ fn peer(matched: u64, last: u64) -> Peer {
 }
 
 /// Master n is at `m<n>:5050`; the first one leads, at index 90 of term 3.
-struct Story {
+struct Fixture {
     leader: u64,
-    voices: Vec<(u64, Voice)>,
+    votes: Vec<(u64, VoteRole)>,
     silent: Vec<u64>,
     matched: u64,
     transferring: Option<u64>,
@@ -47,28 +47,28 @@ fn at(id: u64) -> String {
     format!("m{id}:5050")
 }
 
-impl Story {
+impl Fixture {
     fn three() -> Self {
         Self {
             leader: 1,
-            voices: (1..=3).map(|id| (id, Voice::Voter)).collect(),
+            votes: (1..=3).map(|id| (id, VoteRole::Voter)).collect(),
             silent: Vec::new(),
             matched: 90,
             transferring: None,
         }
     }
 
-    fn with(mut self, id: u64, voice: Voice) -> Self {
-        self.voices.push((id, voice));
+    fn with(mut self, id: u64, vote: VoteRole) -> Self {
+        self.votes.push((id, vote));
         self
     }
 
     fn answers(&self) -> Answers {
-        let seat = |me: u64| {
-            move |(id, voice): &(u64, Voice)| MasterSeat {
+        let member = |me: u64| {
+            move |(id, vote): &(u64, VoteRole)| MasterEntry {
                 id: *id,
                 address: Some(at(*id)),
-                voice: *voice,
+                vote: *vote,
                 peer: (me == self.leader && *id != me).then(|| peer(self.matched, 90)),
             }
         };
@@ -83,18 +83,18 @@ impl Story {
                     transferring: self.transferring.filter(|_| leads),
                     ..log(role, 3, 90)
                 }),
-                seats: self.voices.iter().map(seat(id)).collect(),
+                members: self.votes.iter().map(member(id)).collect(),
                 disk_bytes: 2048,
             }
         };
-        let answer = |(id, _): &(u64, Voice)| {
+        let answer = |(id, _): &(u64, VoteRole)| {
             let answer = match self.silent.contains(id) {
                 true => Err("no answer within 3s".to_owned()),
                 false => Ok(status(*id)),
             };
             (at(*id), answer)
         };
-        self.voices.iter().map(answer).collect()
+        self.votes.iter().map(answer).collect()
     }
 
     fn group(&self) -> Group {
@@ -103,11 +103,11 @@ impl Story {
 }
 
 #[test]
-fn every_seat_has_a_row_and_who_does_not_answer_is_said_to() {
-    let mut story = Story::three().with(4, Voice::Learner);
-    story.silent = vec![3];
-    story.matched = 80;
-    let group = story.group();
+fn every_member_has_a_row() {
+    let mut fixture = Fixture::three().with(4, VoteRole::Learner);
+    fixture.silent = vec![3];
+    fixture.matched = 80;
+    let group = fixture.group();
     let rows: Vec<_> = group.masters.iter().map(cells).collect();
     let lines = table::lines(HEADINGS, &rows);
     let expected = [
@@ -129,8 +129,8 @@ fn every_seat_has_a_row_and_who_does_not_answer_is_said_to() {
 }
 
 #[test]
-fn a_master_with_a_seat_whose_disk_hangs_keeps_its_role_and_says_so() {
-    let mut answers = Story::three().answers();
+fn hung_disk_is_shown_in_the_note() {
+    let mut answers = Fixture::three().answers();
     let Some(Ok(status)) = answers.get_mut(&at(2)) else {
         panic!("nobody answers");
     };
@@ -142,30 +142,30 @@ fn a_master_with_a_seat_whose_disk_hangs_keeps_its_role_and_says_so() {
 }
 
 #[test]
-fn without_a_leader_the_seats_are_still_known_and_nobody_is_said_to_lag() {
-    let mut story = Story::three();
-    story.silent = vec![1, 2];
-    let group = story.group();
+fn members_are_known_without_a_leader() {
+    let mut fixture = Fixture::three();
+    fixture.silent = vec![1, 2];
+    let group = fixture.group();
     assert_eq!((group.leader.clone(), group.masters.len()), (None, 3));
     assert!(group.masters.iter().all(|row| row.lag.is_none()));
     assert!(
         group
             .summary()
-            .contains("nobody leads; 1 of 3 voters answer, 2 are needed")
+            .contains("there is no leader; 1 of 3 voters answer, 2 are needed")
     );
-    let change = Change::new(Wanted::Leading(None)).next(&group);
+    let change = Change::new(Goal::Leading(None)).next(&group);
     assert!(matches!(change, Next::Wait(_)), "{change:?}");
 }
 
 #[test]
-fn who_has_no_seat_is_listed_as_what_it_is() {
-    let mut answers = Story::three().answers();
+fn non_members_are_listed() {
+    let mut answers = Fixture::three().answers();
     let waits = |address: &str| MasterStatus {
         address: address.to_owned(),
         identity: None,
-        waiting: Some("nobody has answered yet".to_owned()),
+        waiting: Some("no master has answered yet".to_owned()),
         log: None,
-        seats: Vec::new(),
+        members: Vec::new(),
         disk_bytes: 0,
     };
     answers.insert("m8:5050".to_owned(), Ok(waits("m8:5050")));
@@ -177,7 +177,7 @@ fn who_has_no_seat_is_listed_as_what_it_is() {
     let group = Group::of(&answers);
     let roles: Vec<_> = group.masters[3..].iter().map(|row| row.role).collect();
     assert_eq!(roles, ["unreachable", "waiting", "stranger"]);
-    let refused = Change::new(Wanted::Added("m9:5050".to_owned())).next(&group);
+    let refused = Change::new(Goal::Added("m9:5050".to_owned())).next(&group);
     let Next::Refuse(reason) = refused else {
         panic!("{refused:?}");
     };
@@ -188,98 +188,98 @@ fn who_has_no_seat_is_listed_as_what_it_is() {
 }
 
 #[test]
-fn a_master_is_added_waited_for_and_promoted_whatever_was_done_before() {
-    let mut adding = Change::new(Wanted::Added(at(4)));
+fn adding_and_promoting_can_be_resumed() {
+    let mut adding = Change::new(Goal::Added(at(4)));
     let address = at(4);
-    let asked = adding.next(&Story::three().group());
-    assert_eq!(asked, Next::Ask(ChangeMasters::Add { address }));
-    let mut seated = Story::three().with(4, Voice::Learner);
-    seated.silent = vec![4];
-    let Next::Wait(reason) = adding.next(&seated.group()) else {
+    let asked = adding.next(&Fixture::three().group());
+    assert_eq!(asked, Next::Send(ChangeMasters::Add { address }));
+    let mut joined = Fixture::three().with(4, VoteRole::Learner);
+    joined.silent = vec![4];
+    let Next::Wait(reason) = adding.next(&joined.group()) else {
         panic!("it is not there");
     };
     let command = "meros master --work_dir DIR --hostname m4 --port 5050 --initial_masters m1:5050,m2:5050,m3:5050";
     assert!(reason.contains(command), "{reason}");
-    (seated.silent, seated.matched) = (Vec::new(), 0);
-    seated.matched = 0;
-    let Next::Wait(reason) = adding.next(&seated.group()) else {
+    (joined.silent, joined.matched) = (Vec::new(), 0);
+    joined.matched = 0;
+    let Next::Wait(reason) = adding.next(&joined.group()) else {
         panic!("it has nothing");
     };
     assert_eq!(reason, "master 4 at m4:5050 lacks 90 entries");
-    seated.matched = 89;
-    for change in [adding, Change::new(Wanted::Added(at(4)))].iter_mut() {
-        let done = change.next(&seated.group());
+    joined.matched = 89;
+    for change in [adding, Change::new(Goal::Added(at(4)))].iter_mut() {
+        let done = change.next(&joined.group());
         assert!(
             matches!(&done, Next::Done(line) if line.contains("has caught up")),
             "{done:?}"
         );
     }
-    let mut promoting = Change::new(Wanted::Promoted(Which::Id(4)));
-    let asked = promoting.next(&seated.group());
-    assert_eq!(asked, Next::Ask(ChangeMasters::Promote { id: 4 }));
-    let voting = Story::three().with(4, Voice::Voter).group();
+    let mut promoting = Change::new(Goal::Promoted(MasterRef::Id(4)));
+    let asked = promoting.next(&joined.group());
+    assert_eq!(asked, Next::Send(ChangeMasters::Promote { id: 4 }));
+    let voting = Fixture::three().with(4, VoteRole::Voter).group();
     let done = Next::Done("master 4 at m4:5050 votes; 3 of 4 voters are needed".to_owned());
     assert_eq!(promoting.next(&voting), done);
-    let again = Change::new(Wanted::Promoted(Which::At(at(4)))).next(&voting);
+    let again = Change::new(Goal::Promoted(MasterRef::At(at(4)))).next(&voting);
     assert!(
         matches!(&again, Next::Done(line) if line.contains("votes already")),
         "{again:?}"
     );
-    let unknown = Change::new(Wanted::Promoted(Which::Id(9))).next(&voting);
+    let unknown = Change::new(Goal::Promoted(MasterRef::Id(9))).next(&voting);
     assert!(matches!(unknown, Next::Refuse(_)));
 }
 
 #[test]
-fn a_master_is_removed_once_and_the_leader_not_at_all() {
-    let mut removing = Change::new(Wanted::Removed(Which::At(at(3))));
-    let asked = removing.next(&Story::three().group());
-    assert_eq!(asked, Next::Ask(ChangeMasters::Remove { id: 3 }));
-    let mut two = Story::three();
-    two.voices.pop();
+fn leader_is_never_removed() {
+    let mut removing = Change::new(Goal::Removed(MasterRef::At(at(3))));
+    let asked = removing.next(&Fixture::three().group());
+    assert_eq!(asked, Next::Send(ChangeMasters::Remove { id: 3 }));
+    let mut two = Fixture::three();
+    two.votes.pop();
     let done = removing.next(&two.group());
     assert!(
         matches!(&done, Next::Done(line) if line.starts_with("master 3 at m3:5050 is removed; 2 of 2 voters are needed")),
         "{done:?}"
     );
-    let again = Change::new(Wanted::Removed(Which::Id(3))).next(&two.group());
+    let again = Change::new(Goal::Removed(MasterRef::Id(3))).next(&two.group());
     assert_eq!(
         again,
-        Next::Done("master 3 has no seat: nothing has changed".to_owned())
+        Next::Done("master 3 is not a member: nothing has changed".to_owned())
     );
-    let leader = Change::new(Wanted::Removed(Which::Id(1))).next(&two.group());
+    let leader = Change::new(Goal::Removed(MasterRef::Id(1))).next(&two.group());
     assert!(matches!(&leader, Next::Refuse(reason) if reason.contains("meros masters transfer")));
 }
 
 #[test]
-fn a_master_takes_the_place_of_another_whatever_was_done_before() {
+fn replacing_can_be_resumed() {
     let replace = |old: u64, new: u64| {
-        let (old, new) = (Which::Id(old), Which::Id(new));
-        Change::new(Wanted::Replaced { old, new })
+        let (old, new) = (MasterRef::Id(old), MasterRef::Id(new));
+        Change::new(Goal::Replaced { old, new })
     };
-    let seated = Story::three().with(4, Voice::Learner);
+    let joined = Fixture::three().with(4, VoteRole::Learner);
     let mut replacing = replace(3, 4);
-    let asked = replacing.next(&seated.group());
-    assert_eq!(asked, Next::Ask(ChangeMasters::Replace { old: 3, new: 4 }));
-    let mut changing = Story::three().with(4, Voice::Voter);
-    changing.voices[2].1 = Voice::Outgoing;
+    let asked = replacing.next(&joined.group());
+    assert_eq!(asked, Next::Send(ChangeMasters::Replace { old: 3, new: 4 }));
+    let mut changing = Fixture::three().with(4, VoteRole::Voter);
+    changing.votes[2].1 = VoteRole::Outgoing;
     assert!(matches!(replacing.next(&changing.group()), Next::Wait(_)));
-    changing.voices.remove(2);
-    let line = "master 4 at m4:5050 votes in the place of master 3 at m3:5050; 2 of 3 voters are needed; whoever left must not come back with its old directory";
+    changing.votes.remove(2);
+    let line = "master 4 at m4:5050 votes in the place of master 3 at m3:5050; 2 of 3 voters are needed; the removed one must not return with its old directory";
     assert_eq!(
         replacing.next(&changing.group()),
         Next::Done(line.to_owned())
     );
 
-    let promoted = Story::three().with(4, Voice::Voter);
+    let promoted = Fixture::three().with(4, VoteRole::Voter);
     let asked = replace(3, 4).next(&promoted.group());
-    assert_eq!(asked, Next::Ask(ChangeMasters::Remove { id: 3 }));
+    assert_eq!(asked, Next::Send(ChangeMasters::Remove { id: 3 }));
     let again = replace(3, 4).next(&changing.group());
-    let line = "master 4 at m4:5050 votes already, and master 3 has no seat";
+    let line = "master 4 at m4:5050 votes already, and master 3 is not a member";
     assert_eq!(again, Next::Done(line.to_owned()));
     for (old, new, group, words) in [
-        (8, 4, seated.group(), "master 8 has no seat"),
-        (4, 4, seated.group(), "cannot take its own place"),
-        (3, 9, seated.group(), "master 9 has no seat"),
+        (8, 4, joined.group(), "master 8 is not a member"),
+        (4, 4, joined.group(), "cannot take its own place"),
+        (3, 9, joined.group(), "master 9 is not a member"),
     ] {
         let refused = replace(old, new).next(&group);
         assert!(
@@ -290,37 +290,38 @@ fn a_master_takes_the_place_of_another_whatever_was_done_before() {
 }
 
 #[test]
-fn the_leadership_goes_to_whom_was_named_or_to_who_lacks_least() {
-    for (to, which) in [(2, None), (3, Some(Which::Id(3)))] {
-        let mut story = Story::three();
-        let mut handing = Change::new(Wanted::Leading(which));
-        let asked = handing.next(&story.group());
-        assert_eq!(asked, Next::Ask(ChangeMasters::Transfer { id: to }));
-        story.transferring = Some(to);
-        let waits = handing.next(&story.group());
+fn transfer_goes_to_the_named_or_newest_follower() {
+    for (to, which) in [(2, None), (3, Some(MasterRef::Id(3)))] {
+        let mut fixture = Fixture::three();
+        let mut handing = Change::new(Goal::Leading(which));
+        let asked = handing.next(&fixture.group());
+        assert_eq!(asked, Next::Send(ChangeMasters::Transfer { id: to }));
+        fixture.transferring = Some(to);
+        let waits = handing.next(&fixture.group());
         assert!(matches!(waits, Next::Wait(_)), "{waits:?}");
-        (story.leader, story.transferring) = (to, None);
-        let done = handing.next(&story.group());
+        (fixture.leader, fixture.transferring) = (to, None);
+        let done = handing.next(&fixture.group());
         let line = format!("master {to} at m{to}:5050 leads in term 3, after master 1");
         assert_eq!(done, Next::Done(line));
     }
-    let already = Change::new(Wanted::Leading(Some(Which::Id(1)))).next(&Story::three().group());
+    let already =
+        Change::new(Goal::Leading(Some(MasterRef::Id(1)))).next(&Fixture::three().group());
     assert!(matches!(&already, Next::Done(line) if line.contains("leads already")));
-    let mut alone = Story::three();
+    let mut alone = Fixture::three();
     alone.silent = vec![2, 3];
-    let nobody = Change::new(Wanted::Leading(None)).next(&alone.group());
+    let nobody = Change::new(Goal::Leading(None)).next(&alone.group());
     assert!(matches!(nobody, Next::Refuse(_)));
 }
 
 #[test]
-fn a_master_is_named_by_number_or_address() {
-    assert_eq!("7".parse(), Ok(Which::Id(7)));
+fn master_is_named_by_number_or_address() {
+    assert_eq!("7".parse(), Ok(MasterRef::Id(7)));
     assert_eq!(
         "10.0.0.1".parse(),
-        Ok(Which::At("10.0.0.1:5050".to_owned()))
+        Ok(MasterRef::At("10.0.0.1:5050".to_owned()))
     );
-    assert_eq!("a:1".parse(), Ok(Which::At("a:1".to_owned())));
+    assert_eq!("a:1".parse(), Ok(MasterRef::At("a:1".to_owned())));
     for wrong in ["", "0", "a:b", "a:0"] {
-        assert!(wrong.parse::<Which>().is_err(), "{wrong}");
+        assert!(wrong.parse::<MasterRef>().is_err(), "{wrong}");
     }
 }

@@ -1,12 +1,13 @@
-//! A group of masters as a whole, put together from what each of them answered. Pure.
+//! A group of masters, assembled from the answers of its members. Pure.
 //!
-//! The leader's word counts for who belongs to the group; without one, the word of whoever knows most. How a master stands it says itself,
-//! and the leader says how far behind it is. It never guesses: what nobody has said is left out.
+//! The members are those that the leader reports; without a leader, those of the master with the
+//! newest log. Each master reports its own status, and the leader the lag of the others. Unreported
+//! values are omitted.
 
 use std::collections::BTreeSet;
 
 use consensus::core::{Peer, Role};
-use consensus::member::operator::{LogStatus, MasterSeat, MasterStatus, Voice};
+use consensus::member::operator::{LogStatus, MasterEntry, MasterStatus, VoteRole};
 use serde_json::{Value, json};
 
 use super::super::members::Answers;
@@ -14,43 +15,44 @@ use super::super::members::Answers;
 /// One master.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Its number; none while it has no seat.
+    /// Its number; none before its admission.
     pub id: Option<u64>,
-    /// Where it is reached.
+    /// Its address.
     pub address: String,
-    /// What it is: `leader`, `follower`, `candidate`, `learner`, `waiting`, `removed`, `stranger` or `unreachable`.
+    /// Its role: `leader`, `follower`, `candidate`, `learner`, `waiting`, `removed`, `stranger` or
+    /// `unreachable`.
     pub role: &'static str,
-    /// Whether it votes, if the group has a seat for it.
+    /// Whether it votes, if it is a member.
     pub votes: Option<bool>,
-    /// How its log stands, in its own words.
+    /// The status of its log, as it reports it.
     pub log: Option<LogStatus>,
-    /// Entries of the leader's that it lacks.
+    /// Its lag behind the leader, in entries.
     pub lag: Option<u64>,
-    /// Bytes of its registry on its disk.
+    /// The size of its registry on its disk, in bytes.
     pub disk_bytes: Option<u64>,
-    /// What an operator should know beside that.
+    /// Other information for an operator.
     pub note: String,
 }
 
 /// The group.
 #[derive(Clone, Debug, Default)]
 pub struct Group {
-    /// Which; none if nobody has said.
+    /// Its id; none if unreported.
     pub id: Option<u64>,
     /// The number and address of the leader, if it has answered.
     pub leader: Option<(u64, String)>,
-    /// Its term, or the highest one heard of.
+    /// The leader's term, or the highest one reported.
     pub term: u64,
-    /// Every seat.
-    pub seats: Vec<MasterSeat>,
-    /// Every master, seated or not, in the order of their numbers.
+    /// All members.
+    pub members: Vec<MasterEntry>,
+    /// All masters, members or not, by number.
     pub masters: Vec<Row>,
-    /// To whom the leadership is being handed.
+    /// The target of a leadership transfer in progress.
     pub transferring: Option<u64>,
 }
 
 impl Group {
-    /// The group that these answers are of.
+    /// Assembles the group from these answers.
     pub fn of(answers: &Answers) -> Self {
         let answered: Vec<&MasterStatus> = answers.values().flatten().collect();
         let logs = answered
@@ -61,22 +63,22 @@ impl Group {
         if let Some((status, (id, of), log)) = best {
             (group.id, group.term) = (Some(of), log.term);
             group.transferring = log.transferring;
-            group.seats = status.seats.clone();
+            group.members = status.members.clone();
             if log.role == Role::Leader {
                 group.leader = Some((id, status.address.clone()));
             }
         }
         let mut named = BTreeSet::new();
-        for seat in &group.seats {
-            let row = group.row(seat, &answered, answers);
+        for member in &group.members {
+            let row = group.row(member, &answered, answers);
             named.extend([row.address.clone()]);
-            named.extend(seat.address.clone());
+            named.extend(member.address.clone());
             group.masters.push(row);
         }
         let rest = answers.iter().filter_map(|(address, answer)| match answer {
             Ok(status) => {
-                let seated = named.contains(&status.address) || group.is_seated(status);
-                (!seated).then(|| group.outsider(status))
+                let joined = named.contains(&status.address) || group.is_member(status);
+                (!joined).then(|| group.outsider(status))
             }
             Err(reason) => (!named.contains(address)).then(|| Row {
                 address: address.clone(),
@@ -86,36 +88,36 @@ impl Group {
             }),
         });
         let mut rest: Vec<Row> = rest.collect();
-        // Two of the addresses asked may lead to one master.
+        // Two of the queried addresses may belong to one master.
         rest.dedup();
         group.masters.extend(rest);
         group
     }
 
-    /// The seat of this number.
-    pub fn seat(&self, id: u64) -> Option<&MasterSeat> {
-        self.seats.iter().find(|seat| seat.id == id)
+    /// The member with this number.
+    pub fn member(&self, id: u64) -> Option<&MasterEntry> {
+        self.members.iter().find(|member| member.id == id)
     }
 
-    /// The seat at this address.
-    pub fn seat_at(&self, address: &str) -> Option<&MasterSeat> {
-        let mut seats = self.seats.iter();
-        seats.find(|seat| seat.address.as_deref() == Some(address))
+    /// The member at this address.
+    pub fn member_at(&self, address: &str) -> Option<&MasterEntry> {
+        let mut members = self.members.iter();
+        members.find(|member| member.address.as_deref() == Some(address))
     }
 
-    /// The master of this number.
+    /// The master with this number.
     pub fn master(&self, id: u64) -> Option<&Row> {
         self.masters.iter().find(|row| row.id == Some(id))
     }
 
-    /// How many vote, and how many of those have answered.
+    /// The number of voters, and of those that have answered.
     pub fn voters(&self) -> (usize, usize) {
         let voters = self.masters.iter().filter(|row| row.votes == Some(true));
         let answered = voters.clone().filter(|row| row.log.is_some());
         (voters.count(), answered.count())
     }
 
-    /// The group in a line.
+    /// The group in one line.
     pub fn summary(&self) -> String {
         let Some(id) = self.id else {
             return "no master of a group has answered".to_owned();
@@ -124,14 +126,14 @@ impl Group {
         let needed = voters / 2 + 1;
         let leader = match &self.leader {
             Some((id, address)) => format!("master {id} at {address} leads in term {}", self.term),
-            None => "nobody leads".to_owned(),
+            None => "there is no leader".to_owned(),
         };
         format!(
             "group {id:016x}: {leader}; {answer} of {voters} voters answer, {needed} are needed"
         )
     }
 
-    /// As JSON: one object a master.
+    /// The group as JSON: one object per master.
     pub fn json(&self) -> Value {
         let group = self.id.map(|id| format!("{id:016x}"));
         let row = |row: &Row| {
@@ -156,25 +158,25 @@ impl Group {
         self.masters.iter().map(row).collect()
     }
 
-    fn is_seated(&self, status: &MasterStatus) -> bool {
+    fn is_member(&self, status: &MasterStatus) -> bool {
         status
             .identity
-            .is_some_and(|(id, group)| Some(group) == self.id && self.seat(id).is_some())
+            .is_some_and(|(id, group)| Some(group) == self.id && self.member(id).is_some())
     }
 
-    fn row(&self, seat: &MasterSeat, answered: &[&MasterStatus], answers: &Answers) -> Row {
+    fn row(&self, member: &MasterEntry, answered: &[&MasterStatus], answers: &Answers) -> Row {
         let own = answered
             .iter()
-            .find(|status| status.identity == self.id.map(|group| (seat.id, group)));
-        // A new leader takes whom it has not heard for one that has nothing.
-        let heard = |peer: &Peer| peer.matched > 0 || peer.silent.is_some();
-        let peer = seat.peer.filter(heard);
-        let leads = self.leader.as_ref().is_some_and(|(id, _)| *id == seat.id);
+            .find(|status| status.identity == self.id.map(|group| (member.id, group)));
+        // A new leader reports a peer without messages as one without entries.
+        let has_replied = |peer: &Peer| peer.matched > 0 || peer.silent.is_some();
+        let peer = member.peer.filter(has_replied);
+        let leads = self.leader.as_ref().is_some_and(|(id, _)| *id == member.id);
         let mut row = Row {
-            id: Some(seat.id),
-            address: seat.address.clone().unwrap_or_default(),
+            id: Some(member.id),
+            address: member.address.clone().unwrap_or_default(),
             role: "unreachable",
-            votes: Some(matches!(seat.voice, Voice::Voter | Voice::Outgoing)),
+            votes: Some(matches!(member.vote, VoteRole::Voter | VoteRole::Outgoing)),
             lag: if leads {
                 Some(0)
             } else {
@@ -186,20 +188,20 @@ impl Group {
             row.address.clone_from(&status.address);
             row.log = status.log;
             row.disk_bytes = Some(status.disk_bytes);
-            row.role = match (status.log.map(|log| log.role), seat.voice) {
+            row.role = match (status.log.map(|log| log.role), member.vote) {
                 (Some(Role::Leader), _) => "leader",
                 (Some(Role::Candidate), _) => "candidate",
-                (_, Voice::Learner | Voice::None) => "learner",
+                (_, VoteRole::Learner | VoteRole::None) => "learner",
                 _ => "follower",
             };
-            if matches!(seat.voice, Voice::Outgoing | Voice::None) {
-                row.note = voice(seat.voice).to_owned();
+            if matches!(member.vote, VoteRole::Outgoing | VoteRole::None) {
+                row.note = vote(member.vote).to_owned();
             } else if let Some(waiting) = &status.waiting {
                 row.note.clone_from(waiting);
             }
             return row;
         }
-        let why = match seat.address.as_ref().and_then(|at| answers.get(at)) {
+        let why = match member.address.as_ref().and_then(|at| answers.get(at)) {
             Some(Err(reason)) => reason.clone(),
             Some(Ok(status)) => match (&status.waiting, status.identity) {
                 (Some(waiting), None) => {
@@ -209,25 +211,25 @@ impl Group {
                 (_, Some((id, group))) => {
                     format!("master {id} of group {group:016x} answers there")
                 }
-                (None, None) => "it begins".to_owned(),
+                (None, None) => "it is starting".to_owned(),
             },
             None => "its address is not known yet".to_owned(),
         };
         row.note = match row.role {
             "waiting" => why,
-            _ => format!("{}; {why}", voice(seat.voice)),
+            _ => format!("{}; {why}", vote(member.vote)),
         };
         row
     }
 
-    /// Somebody who answers and has no seat in the group.
+    /// A master that answers and is not a member of the group.
     fn outsider(&self, status: &MasterStatus) -> Row {
         let (role, note) = match (&status.waiting, status.identity) {
             (Some(waiting), None) => ("waiting", waiting.clone()),
             (_, Some((_, group))) if Some(group) != self.id => {
                 ("stranger", format!("it belongs to group {group:016x}"))
             }
-            _ => ("removed", "it has no seat any more".to_owned()),
+            _ => ("removed", "it is no longer a member".to_owned()),
         };
         Row {
             id: status.identity.map(|(id, _)| id),
@@ -241,16 +243,16 @@ impl Group {
     }
 }
 
-fn voice(voice: Voice) -> &'static str {
-    match voice {
-        Voice::Voter => "voter",
-        Voice::Learner => "learner",
-        Voice::Outgoing => "is being removed",
-        Voice::None => "its seat is only reserved",
+fn vote(vote: VoteRole) -> &'static str {
+    match vote {
+        VoteRole::Voter => "voter",
+        VoteRole::Learner => "learner",
+        VoteRole::Outgoing => "is being removed",
+        VoteRole::None => "only reserved",
     }
 }
 
-/// A size for people.
+/// A readable size.
 fn size(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }

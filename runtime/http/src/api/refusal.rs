@@ -1,4 +1,4 @@
-//! What is wrong with a request, in HTTP: a status, and words that name what was found and what was expected (SPEC 2.1).
+//! HTTP errors: a status and a message with the found and the expected value.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use v1::media::Refused;
+use v1::media::HeaderError;
 
-/// The most bytes that a refusal says. What is longer was made of what a stranger sent, and would wait in memory until he reads it.
+/// Maximum bytes of a message. Longer ones quote client input, and would stay in memory until the
+/// client reads them.
 const PROBLEM_MAX: usize = 4 << 10;
 
-/// A request that is not served, and why.
+/// A refused request, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Refusal {
-    /// What it is in HTTP.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// What was wrong: the field, its value and what was expected, where it is a field.
+    /// The message: where possible the field, its value and the expected value.
     pub problem: String,
-    /// When to try again, where it may be another time.
+    /// When to retry, for a 503.
     later: Duration,
 }
 
@@ -39,37 +40,37 @@ impl Refusal {
         }
     }
 
-    /// 400: wrong in itself.
+    /// 400: invalid request.
     pub fn bad(problem: impl Display) -> Self {
         Self::new(StatusCode::BAD_REQUEST, problem)
     }
 
-    /// 403: not for whoever asks.
+    /// 403: not permitted for this caller.
     pub fn forbidden(problem: impl Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, problem)
     }
 
-    /// 409: not as things are.
+    /// 409: conflicts with the current state.
     pub fn conflict(problem: impl Display) -> Self {
         Self::new(StatusCode::CONFLICT, problem)
     }
 
-    /// 501: nothing here does that.
+    /// 501: not supported.
     pub fn not_served(problem: impl Display) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, problem)
     }
 
-    /// Whether it is that nobody serves what was asked.
+    /// Whether the request is not supported (501).
     pub fn is_not_served(&self) -> bool {
         self.status == StatusCode::NOT_IMPLEMENTED
     }
 
-    /// 503: not just now, but perhaps in a second.
+    /// 503: temporarily unavailable; retry after one second.
     pub fn not_now(problem: impl Display) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, problem)
     }
 
-    /// 503: not before that time has passed.
+    /// 503: retry after `later`.
     pub fn not_before(later: Duration, problem: impl Display) -> Self {
         Self {
             later,
@@ -78,8 +79,8 @@ impl Refusal {
     }
 }
 
-impl From<Refused> for Refusal {
-    fn from(refused: Refused) -> Self {
+impl From<HeaderError> for Refusal {
+    fn from(refused: HeaderError) -> Self {
         let status = StatusCode::from_u16(refused.status());
         Self::new(status.unwrap_or(StatusCode::BAD_REQUEST), refused)
     }
@@ -107,9 +108,9 @@ impl IntoResponse for Refusal {
 mod tests {
     use super::*;
 
-    /// It waits in memory until whoever asked has read it, and nobody counts it.
+    /// It stays in memory until the client reads it, and is not counted by any bound.
     #[test]
-    fn a_refusal_says_no_more_than_so_many_bytes() {
+    fn a_refusal_is_bounded_in_length() {
         let refusal = Refusal::bad("\u{e9}".repeat(1 << 20));
         assert_eq!(refusal.problem.len(), PROBLEM_MAX + 3);
         assert!(refusal.problem.ends_with("\u{e9}..."));

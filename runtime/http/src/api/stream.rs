@@ -1,7 +1,9 @@
-//! Streams of events, each bounded: who reads too slowly is cut off with a reason, and keeps no memory.
+//! Bounded event streams: a slow reader is cut off with a reason and its memory is freed.
 //!
-//! [`Streams`] belongs to a listener, opens streams and ends them when it stops. [`Events`] is the end that is written to, by an actor; the other end
-//! is the body of a response. Writing never waits. What waits lies in a `queue`. Knows no API: what is written are messages in the stream's form.
+//! [`EventStreams`] belongs to a listener; it opens streams, and ends them when the listener stops.
+//! [`EventWriter`] is the writing end, used by an actor; the reading end is a response body.
+//! Writing never waits; unread events are kept in a `queue`. Knows no API: it writes messages in
+//! the stream's encoding.
 
 mod queue;
 
@@ -22,30 +24,33 @@ use v1::{Content, Form, Message, recordio};
 pub use queue::Batch;
 use queue::Queue;
 
-use crate::declared::Declared;
+use crate::stream_principals::StreamPrincipals;
 
-/// How much one stream may hold back.
+/// Bounds of one stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Bytes that wait to be read, before one more event. A single event may be larger. Default 4 MiB.
+    /// Maximum unread bytes before one more event. A single event may be larger. Default 4 MiB.
     pub bytes_max: usize,
-    /// How long an event may wait to be read. Default 75 s, five heartbeats of a scheduler's stream.
+    /// How long an event may stay unread. Default 75 s, five heartbeats of a scheduler's stream.
     pub wait_max: Duration,
-    /// Bytes of memory that what waits to be read takes in all streams of the listener that have this bound, together, with what their connections have taken and
-    /// cannot send. While there are more, each of them may hold back no more than its share for longer than a second, and the more there are the shorter, to an eighth of that; a single event may be as large
-    /// as it likes. Default 256 MiB. None where what waits is the same memory in many streams, which their writer bounds.
-    pub together_max: Option<usize>,
+    /// Maximum memory of unread events in all streams of the listener that have this bound,
+    /// including events that connections have taken and not sent. Beyond it each stream may exceed
+    /// its equal share only for one second, down to an eighth of that the higher the excess; a
+    /// single event may be of any size. Default 256 MiB. `None` for streams that share the memory
+    /// of their events, which their writer bounds.
+    pub common_max: Option<usize>,
 }
 
-/// How long events may wait before it counts what all leave unread together.
+/// How long a stream may exceed its share while the common bound is exceeded.
 const BURST: Duration = Duration::from_secs(1);
-/// How long at least, however much that is.
+/// The shortest such time.
 const BURST_MIN: Duration = Duration::from_millis(125);
-/// Time between two alarms, while all leave too much unread: at each of them every stream is looked at.
+/// Minimum time between two alarms while the common bound is exceeded; each alarm makes all writers
+/// check their readers.
 const ALARM: Duration = Duration::from_millis(125);
 
-/// How long events may wait while so much waits in all streams, of which there should be this much: what comes in that time is beyond the bound, so it is the shorter the more there is already, and the
-/// shortest at a sixteenth beyond.
+/// How long a stream may exceed its share while `waiting` bytes exceed `max`. New events arrive
+/// meanwhile, so the time shrinks with the excess, to the minimum at a sixteenth above `max`.
 fn burst(waiting: usize, max: usize) -> Duration {
     let over = (max / 16).max(1);
     let left = over.saturating_sub(waiting.saturating_sub(max));
@@ -57,37 +62,37 @@ impl Default for Bounds {
         Self {
             bytes_max: 4 << 20,
             wait_max: Duration::from_secs(75),
-            together_max: Some(256 << 20),
+            common_max: Some(256 << 20),
         }
     }
 }
 
-/// The stream has ended: whoever read it has gone, or was cut off.
+/// The stream has ended: its reader has gone or was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream has ended")]
 pub struct Closed;
 
 /// All streams of a listener.
 #[derive(Clone, Debug)]
-pub struct Streams(Arc<Listener>);
+pub struct EventStreams(Arc<Listener>);
 
 #[derive(Debug)]
 struct Listener {
     clock: Clock,
     open: AtomicUsize,
-    /// How many of them are bounded together, and the bytes that wait in those.
+    /// Number of streams with the common bound, and their unread bytes.
     bounded: AtomicUsize,
     waiting: AtomicUsize,
-    /// How often all were called to look at their readers, and when last.
+    /// Number of alarms, and the time of the last one.
     alarms: AtomicU64,
     alarmed: Mutex<Option<Instant>>,
-    /// Those that were opened, some of which may have ended.
+    /// All opened streams; some may have ended.
     all: Mutex<Vec<Weak<Shared>>>,
-    declared: Declared,
+    declared: StreamPrincipals,
 }
 
-impl Streams {
-    /// Of a listener on this node.
+impl EventStreams {
+    /// The streams of a listener on this node.
     pub fn new(node: &Node) -> Self {
         Self(Arc::new(Listener {
             clock: node.clock().clone(),
@@ -97,28 +102,29 @@ impl Streams {
             alarms: AtomicU64::new(0),
             alarmed: Mutex::default(),
             all: Mutex::default(),
-            declared: Declared::default(),
+            declared: StreamPrincipals::default(),
         }))
     }
 
-    /// As whose scheduler each is open, in its own word.
-    pub fn declared(&self) -> &Declared {
+    /// The principals that frameworks declared on their streams.
+    pub fn principals(&self) -> &StreamPrincipals {
         &self.0.declared
     }
 
-    /// How many are open.
-    pub fn open_now(&self) -> usize {
+    /// Number of open streams.
+    pub fn open_count(&self) -> usize {
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of memory are held by what waits to be read in the streams that are bounded together, or to be sent by their connections.
+    /// Bytes of memory of unread and unsent events in the streams with the common bound.
     pub fn waiting(&self) -> usize {
         self.0.waiting.load(Ordering::Relaxed)
     }
 
-    /// Opens a stream: the end to write to, and the response whose body it is. RecordIO in any case; `content` says how it is called:
-    /// scheduler and executor streams bear the type of the messages in them, as Mesos has it.
-    pub fn open(&self, content: Content, bounds: Bounds) -> (Events, Response) {
+    /// Opens a stream: the writing end, and the response with the reading end as body. The framing
+    /// is always RecordIO; `content` selects the content type: scheduler and executor streams name
+    /// the type of their messages, as in Mesos.
+    pub fn open(&self, content: Content, bounds: Bounds) -> (EventWriter, Response) {
         let shared = Arc::new(Shared {
             listener: self.0.clone(),
             bounds,
@@ -131,7 +137,7 @@ impl Streams {
             all.push(Arc::downgrade(&shared));
         }
         self.0.open.fetch_add(1, Ordering::Relaxed);
-        if bounds.together_max.is_some() {
+        if bounds.common_max.is_some() {
             self.0.bounded.fetch_add(1, Ordering::Relaxed);
         }
         let reader = Reader(shared.clone());
@@ -147,10 +153,10 @@ impl Streams {
                 (types, body).into_response()
             }
         };
-        (Events { shared }, response)
+        (EventWriter { shared }, response)
     }
 
-    /// Ends all streams, as a listener does that stops: what was written before is still read.
+    /// Ends all streams when a listener stops; events written before are still read.
     pub fn end_all(&self) {
         let all = std::mem::take(&mut *self.0.all.lock().unwrap_or_else(PoisonError::into_inner));
         for stream in all.iter().filter_map(Weak::upgrade) {
@@ -160,7 +166,7 @@ impl Streams {
 }
 
 impl Listener {
-    /// Has all who write look at their readers, unless they have just done so.
+    /// Makes all writers check their readers, unless the last alarm is recent.
     fn alarm(&self, now: Instant) {
         {
             let mut alarmed = self.alarmed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,9 +180,9 @@ impl Listener {
             let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        let bounded = all.iter().filter(|one| one.bounds.together_max.is_some());
+        let bounded = all.iter().filter(|one| one.bounds.common_max.is_some());
         for stream in bounded {
-            stream.change(|state| state.lookers.drain(..).for_each(Waker::wake));
+            stream.change(|state| state.alarm_wakers.drain(..).for_each(Waker::wake));
         }
     }
 }
@@ -192,15 +198,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     queue: Queue,
-    /// Nothing more is written; what waits is read.
+    /// Nothing more is written; unread events are still read.
     ended: bool,
-    /// Nobody reads any more.
+    /// The reader has gone.
     unread: bool,
     reader: Option<Waker>,
     writers: Vec<Waker>,
-    /// Who is to be called when all leave too much unread.
-    lookers: Vec<Waker>,
-    /// Who is to be called when no more bytes than these wait to be read.
+    /// Wakers of writers that wait for an alarm.
+    alarm_wakers: Vec<Waker>,
+    /// Wakers of writers that wait until at most this many bytes are unread.
     drains: Vec<(usize, Waker)>,
 }
 
@@ -212,7 +218,7 @@ impl State {
         self.drains.drain(..).for_each(|(_, waker)| waker.wake());
     }
 
-    /// Something was read.
+    /// Wakes writers after a read.
     fn drained(&mut self) {
         let bytes = self.queue.bytes();
         let reached = self.drains.extract_if(.., |(most, _)| bytes <= *most);
@@ -220,7 +226,7 @@ impl State {
     }
 }
 
-/// This one is called too, once.
+/// Registers this task once.
 fn note(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
     wakers.retain(|waker| !waker.will_wake(cx.waker()));
     wakers.push(cx.waker().clone());
@@ -231,7 +237,7 @@ impl Shared {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let before = state.queue.held();
         let changed = change(&mut state);
-        if self.bounds.together_max.is_some() {
+        if self.bounds.common_max.is_some() {
             let (waiting, held) = (&self.listener.waiting, state.queue.held());
             match held.checked_sub(before) {
                 Some(more) => waiting.fetch_add(more, Ordering::Relaxed),
@@ -241,10 +247,11 @@ impl Shared {
         changed
     }
 
-    /// The most that this stream may hold back now, if its first event waits for so long, and why if that is for the others.
+    /// The bound on unread bytes now, if the oldest event has been unread for `waits`; with the
+    /// reason if the common bound lowers it.
     fn bytes_max(&self, waits: Option<Duration>) -> (usize, &'static str) {
         let bytes_max = self.bounds.bytes_max;
-        // Whoever reads well may have much to read in one moment.
+        // A good reader may have much to read for one moment.
         let stands = |moment: Duration| waits.is_some_and(|waits| waits >= moment);
         let share = self.share().filter(|(share, _)| *share < bytes_max);
         match share.filter(|(_, moment)| stands(*moment)) {
@@ -256,9 +263,9 @@ impl Shared {
         }
     }
 
-    /// What it may hold back for longer than a moment, and how long that is, while all together leave too much unread.
+    /// While the common bound is exceeded: the share of this stream, and how long it may exceed it.
     fn share(&self) -> Option<(usize, Duration)> {
-        let max = self.bounds.together_max?;
+        let max = self.bounds.common_max?;
         let Listener {
             waiting, bounded, ..
         } = &*self.listener;
@@ -272,14 +279,14 @@ impl Shared {
     }
 }
 
-/// The end of a stream that is written to. Dropping the last one ends the stream.
+/// The writing end of a stream. Dropping it ends the stream.
 #[derive(Debug)]
-pub struct Events {
+pub struct EventWriter {
     shared: Arc<Shared>,
 }
 
-impl Events {
-    /// How its messages are written.
+impl EventWriter {
+    /// The encoding of its messages.
     pub fn form(&self) -> Form {
         self.shared.form
     }
@@ -290,12 +297,12 @@ impl Events {
         self.push(|queue, now| queue.push(record, now))
     }
 
-    /// Writes a record that may stand in other streams of the same form too, in the same memory.
+    /// Writes a record whose memory other streams with the same encoding may share.
     pub fn write_record(&self, record: Bytes) -> Result<(), Closed> {
         self.push(|queue, now| queue.push_shared(record, now))
     }
 
-    /// Writes records that stand in other streams of the same form too, in the same memory.
+    /// Writes records whose memory other streams with the same encoding share.
     pub fn write_batch(&self, batch: &Batch) -> Result<(), Closed> {
         self.push(|queue, now| queue.push_batch(batch, now))
     }
@@ -316,14 +323,15 @@ impl Events {
         Ok(())
     }
 
-    /// Why the reader is too slow, if it is: whoever writes then cuts it off with [`Events::cut`], and a reason.
+    /// The reason why the reader is too slow, if it is; the writer then calls [`EventWriter::cut`]
+    /// with it.
     pub fn lag(&self) -> Option<String> {
         let wait_max = self.shared.bounds.wait_max;
         let now = self.shared.listener.clock.now();
         self.shared.change(|State { queue, .. }| {
             let waits = queue.since().map(|since| now - since);
             let (bytes_max, because) = self.shared.bytes_max(waits);
-            // One record may be larger than what may wait of several, but not while there is no room for it, or for what its connection holds.
+            // A single record may exceed the stream's own bound, but not the common bound.
             let (bounded, bytes) = match because {
                 "" => (queue.records() > 1, queue.bytes()),
                 _ => (true, queue.held()),
@@ -342,16 +350,16 @@ impl Events {
         })
     }
 
-    /// For how long the first of what waits to be read has waited, and how many bytes wait; none if all is read.
+    /// How long the oldest event has been unread, and the unread bytes; none if all is read.
     pub fn waits(&self) -> Option<(Duration, usize)> {
         let now = self.shared.listener.clock.now();
         self.shared
             .change(|State { queue, .. }| Some((now - queue.since()?, queue.bytes())))
     }
 
-    /// In how long [`Events::lag`] finds the reader too slow if it reads nothing until then, where that is because all leave too much unread:
-    /// whoever writes then looks again, since there may be nothing more to write.
-    pub fn lags_in(&self) -> Option<Duration> {
+    /// In how long [`EventWriter::lag`] would report the reader because of the common bound. The
+    /// writer checks again then, since it may have nothing more to write.
+    pub fn time_until_lag(&self) -> Option<Duration> {
         let (share, moment) = self.shared.share()?;
         let now = self.shared.listener.clock.now();
         self.shared.change(|State { queue, .. }| {
@@ -360,13 +368,14 @@ impl Events {
         })
     }
 
-    /// Completes when all leave too much unread together, after this is called: whoever writes then looks at its reader ([`Events::lag`],
-    /// [`Events::lags_in`]), though it has nothing to write, and waits for the next time.
-    pub fn crowded(&self) -> impl Future<Output = ()> + Send + 'static {
+    /// Completes at the next alarm: the common bound is exceeded. The writer then checks its reader
+    /// with [`EventWriter::lag`] and [`EventWriter::time_until_lag`] even if it has nothing to
+    /// write, and waits for the next alarm.
+    pub fn next_alarm(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         let before = shared.listener.alarms.load(Ordering::Relaxed);
         std::future::poll_fn(move |cx| {
-            shared.change(|state| note(&mut state.lookers, cx));
+            shared.change(|state| note(&mut state.alarm_wakers, cx));
             match shared.listener.alarms.load(Ordering::Relaxed) == before {
                 true => Poll::Pending,
                 false => Poll::Ready(()),
@@ -374,12 +383,12 @@ impl Events {
         })
     }
 
-    /// Cuts the reader off: what waits is dropped, and `last` is all that can still be read.
+    /// Cuts off the reader: drops unread events and leaves only `last` to be read.
     pub fn cut(&self, last: Option<&dyn Message>) {
         let last = last.map(|last| recordio::encode(&self.shared.form.write(last)));
         let now = self.shared.listener.clock.now();
         self.shared.change(|state| {
-            // A record that is half read by the connection is whole there already.
+            // The connection already holds all of a partly read record.
             state.queue.clear();
             if let Some(last) = last.filter(|_| !state.ended) {
                 state.queue.push(last, now);
@@ -388,18 +397,19 @@ impl Events {
         });
     }
 
-    /// Ends the stream when what was written is read.
+    /// Ends the stream once the written events are read.
     pub fn end(&self) {
         self.shared.end();
     }
 
-    /// Whether it has ended.
+    /// Whether the stream has ended.
     pub fn is_closed(&self) -> bool {
         self.shared.change(|state| state.ended || state.unread)
     }
 
-    /// Completes when no more than so many bytes wait to be read, or the stream has ended: whoever has much to write waits so for its reader.
-    pub fn drained(&self, most: usize) -> impl Future<Output = ()> + Send + 'static {
+    /// Completes when at most this many bytes are unread or the stream has ended: backpressure for
+    /// writers of long sequences.
+    pub fn drained_to(&self, most: usize) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         std::future::poll_fn(move |cx| {
             shared.change(|state| {
@@ -415,7 +425,7 @@ impl Events {
         })
     }
 
-    /// Completes when the stream has ended, whoever ended it.
+    /// Completes when the stream has ended, by either end.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         let shared = self.shared.clone();
         std::future::poll_fn(move |cx| {
@@ -430,13 +440,13 @@ impl Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for EventWriter {
     fn drop(&mut self) {
         self.shared.end();
     }
 }
 
-/// The end that the connection reads.
+/// The reading end, a response body.
 struct Reader(Arc<Shared>);
 
 impl Stream for Reader {
@@ -462,7 +472,7 @@ impl Stream for Reader {
     }
 }
 
-/// A piece in the hands of the connection, which counts until that has sent it.
+/// A chunk in the hands of the connection, counted until it is sent.
 struct Taken {
     bytes: Bytes,
     shared: Arc<Shared>,
@@ -477,7 +487,7 @@ impl AsRef<[u8]> for Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         let bytes = self.bytes.len();
-        self.shared.change(|state| state.queue.let_go(bytes));
+        self.shared.change(|state| state.queue.release(bytes));
     }
 }
 
@@ -485,7 +495,7 @@ impl Drop for Reader {
     fn drop(&mut self) {
         let listener = &self.0.listener;
         listener.open.fetch_sub(1, Ordering::Relaxed);
-        if self.0.bounds.together_max.is_some() {
+        if self.0.bounds.common_max.is_some() {
             listener.bounded.fetch_sub(1, Ordering::Relaxed);
         }
         self.0.change(|state| {

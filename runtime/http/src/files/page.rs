@@ -1,4 +1,4 @@
-//! The pages `/files/browse`, `/files/read` and `/files/download`, in the forms Mesos' tools know (SPEC 3.9).
+//! The pages `/files/browse`, `/files/read` and `/files/download`, in the form of Mesos.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,11 +16,13 @@ use runtime::Node;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Entry, FileError, Finder, Opened, Piece, Place, browse, open, read};
+use super::{
+    DirectoryEntry, FileError, FilePart, Finder, OpenFile, RootedPath, browse, open, read,
+};
 use crate::api::Refusal;
-use crate::query::Given;
+use crate::query::MesosQuery;
 
-/// The bytes of a download that are read at once.
+/// Bytes of one read of a download.
 const STEP: u64 = 256 << 10;
 
 #[derive(Clone)]
@@ -29,7 +31,7 @@ struct Files {
     find: Finder,
 }
 
-/// The three pages over the places that `find` knows.
+/// The three pages, over the files that `find` resolves.
 pub fn routes(node: &Node, find: Finder) -> Router {
     let files = Files {
         node: node.clone(),
@@ -58,25 +60,25 @@ impl From<FileError> for Refusal {
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct FileQuery {
     path: Option<String>,
     offset: Option<String>,
     length: Option<String>,
 }
 
-type Who = Option<Extension<Subject>>;
+type Caller = Option<Extension<Subject>>;
 
 impl Files {
-    /// Does this with the place that is asked for, on the blocking pool. Gives the path too.
+    /// Resolves the requested path and runs `act` on it on the blocking pool.
     async fn at<T: Send + 'static>(
         &self,
-        asked: &Asked,
-        who: Who,
-        act: impl FnOnce(&Place) -> Result<T, FileError> + Send + 'static,
+        asked: &FileQuery,
+        caller: Caller,
+        act: impl FnOnce(&RootedPath) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let path = asked.path.clone().filter(|path| !path.is_empty());
         let path = path.ok_or_else(|| Refusal::bad("path is absent: expected `?path=PATH`"))?;
-        let subject = who.map(|Extension(subject)| subject).unwrap_or_default();
+        let subject = caller.map(|Extension(subject)| subject).unwrap_or_default();
         let place = (self.find)(path, subject).await?;
         let done = self.node.blocking(move || act(&place)).await;
         let internal = |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error);
@@ -86,16 +88,16 @@ impl Files {
 
 async fn browse_page(
     State(files): State<Files>,
-    who: Who,
-    Given(asked): Given<Asked>,
+    caller: Caller,
+    MesosQuery(asked): MesosQuery<FileQuery>,
 ) -> Result<Response, Refusal> {
-    let entries = files.at(&asked, who, browse).await?;
+    let entries = files.at(&asked, caller, browse).await?;
     let path = asked.path.unwrap_or_default();
     let listed = entries.iter().map(|entry| entry_json(&path, entry));
     Ok(Json(listed.collect::<Vec<_>>()).into_response())
 }
 
-fn entry_json(directory: &str, entry: &Entry) -> Value {
+fn entry_json(directory: &str, entry: &DirectoryEntry) -> Value {
     json!({
         "path": Path::new(directory).join(&entry.name).to_string_lossy(),
         "nlink": entry.links,
@@ -109,24 +111,24 @@ fn entry_json(directory: &str, entry: &Entry) -> Value {
 
 async fn read_page(
     State(files): State<Files>,
-    who: Who,
-    Given(asked): Given<Asked>,
+    caller: Caller,
+    MesosQuery(asked): MesosQuery<FileQuery>,
 ) -> Result<Response, Refusal> {
     let offset = number("offset", asked.offset.as_deref())?;
     let length = number("length", asked.length.as_deref())?;
-    let piece = move |place: &Place| match offset {
+    let piece = move |place: &RootedPath| match offset {
         Some(offset) => read(place, offset, length),
-        // Without an offset, or with -1, only the size is wanted.
-        None => read(place, 0, Some(0)).map(|piece| Piece {
+        // Without an offset, or with -1, only the size is requested.
+        None => read(place, 0, Some(0)).map(|piece| FilePart {
             offset: piece.size,
             ..piece
         }),
     };
-    let piece = files.at(&asked, who, piece).await?;
+    let piece = files.at(&asked, caller, piece).await?;
     Ok(Json(json!({ "offset": piece.offset, "data": text(&piece) })).into_response())
 }
 
-/// A number of bytes; -1 is the same as none.
+/// A number of bytes; -1 means none.
 fn number(name: &str, given: Option<&str>) -> Result<Option<u64>, Refusal> {
     match given {
         None | Some("-1") => Ok(None),
@@ -139,8 +141,8 @@ fn number(name: &str, given: Option<&str>) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// What is in a piece, as text. A character that the piece's end has cut is left to the next one.
-fn text(piece: &Piece) -> String {
+/// A chunk's bytes as text. A character that is cut at the end is left to the next chunk.
+fn text(piece: &FilePart) -> String {
     let end = piece.offset.saturating_add(piece.data.len() as u64);
     let whole = match std::str::from_utf8(&piece.data) {
         Err(error)
@@ -155,10 +157,10 @@ fn text(piece: &Piece) -> String {
 
 async fn download_page(
     State(files): State<Files>,
-    who: Who,
-    Given(asked): Given<Asked>,
+    caller: Caller,
+    MesosQuery(asked): MesosQuery<FileQuery>,
 ) -> Result<Response, Refusal> {
-    let opened = files.at(&asked, who, open).await?;
+    let opened = files.at(&asked, caller, open).await?;
     let quoted = |c: char| !c.is_ascii_graphic() && c != ' ' || matches!(c, '"' | '\\');
     let name = opened.name.replace(quoted, "_");
     let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
@@ -181,9 +183,9 @@ async fn download_page(
     Ok(response)
 }
 
-/// The file as it was when it was opened, read as fast as it is taken. One that has become shorter ends in an error, since its length was
-/// told.
-fn body(node: Node, opened: Opened) -> Body {
+/// Streams the file at its size when opened. If it was truncated since, the body ends in an error,
+/// since its length has been sent.
+fn body(node: Node, opened: OpenFile) -> Body {
     let size = opened.size;
     let opened = Arc::new(opened);
     let steps = futures_util::stream::try_unfold(0_u64, move |offset| {
@@ -206,7 +208,7 @@ fn body(node: Node, opened: Opened) -> Body {
 
 #[cfg(test)]
 mod tests {
-    use runtime::rehearsal::stage;
+    use runtime::testing::run_simulated;
 
     use super::*;
 
@@ -214,22 +216,22 @@ mod tests {
         let root = root.to_owned();
         let find = move |path: String, _: Subject| {
             let root = root.clone();
-            let found = path.strip_prefix("/shown").map(|inside| Place {
+            let found = path.strip_prefix("/shown").map(|inside| RootedPath {
                 root,
                 inside: inside.trim_start_matches('/').into(),
             });
             let found = found.ok_or_else(|| Refusal::new(StatusCode::NOT_FOUND, "not here"));
             Box::pin(std::future::ready(found)) as futures_util::future::BoxFuture<'static, _>
         };
-        let node = runtime::rehearsal::node("node").build();
+        let node = runtime::testing::node("node").build();
         State(Files {
             node,
             find: Arc::new(find),
         })
     }
 
-    fn asked(path: &str, offset: Option<&str>, length: Option<&str>) -> Given<Asked> {
-        Given(Asked {
+    fn asked(path: &str, offset: Option<&str>, length: Option<&str>) -> MesosQuery<FileQuery> {
+        MesosQuery(FileQuery {
             path: Some(path.to_owned()),
             offset: offset.map(str::to_owned),
             length: length.map(str::to_owned),
@@ -245,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn files_are_listed_read_and_downloaded_in_the_forms_that_tools_know() {
+    fn file_pages_have_the_forms_of_mesos() {
         let directory = tempfile::tempdir().unwrap();
         let large = "x".repeat(STEP as usize + 7);
         std::fs::write(directory.path().join("stdout"), "hällo").unwrap();
         std::fs::write(directory.path().join("large"), &large).unwrap();
-        stage(async {
+        run_simulated(async {
             let files = || files(directory.path());
             let (status, text) =
                 body_of(browse_page(files(), None, asked("/shown", None, None)).await).await;
@@ -291,15 +293,15 @@ mod tests {
 
     /// SPEC 2.1, 3.9.
     #[test]
-    fn what_cannot_be_shown_is_refused_with_its_status_and_in_words() {
+    fn unavailable_files_are_refused_with_status_and_reason() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("stdout"), "hello").unwrap();
-        stage(async {
+        run_simulated(async {
             for (path, status, said) in [
                 ("", 400, "path is absent: expected"),
                 ("/elsewhere", 404, "not here"),
                 ("/shown/missing", 404, "`missing`: no such file"),
-                ("/shown/../secret", 403, "`../secret` leads out of"),
+                ("/shown/../secret", 403, "`../secret` leaves"),
                 ("/shown", 400, "is not a regular file"),
                 ("/shown/a\0b", 400, "expected names without NUL"),
             ] {

@@ -1,7 +1,9 @@
-//! The encoding that digests are taken over: every field in a fixed order, each text and list with its length before it.
+//! The encoding under the digests: every field in fixed order; texts and lists have a length
+//! prefix.
 //!
-//! Pure. It is no wire's form and is never read back, so that a message may change without changing a digest. A field that is
-//! added to a word does not compile here until somebody has decided whether it counts. Whoever changes what is written raises
+//! It is never decoded and independent of the wire form, so a message can change without a change
+//! of digests. The functions destructure their types completely: a new field does not compile until
+//! someone decides whether it is part of the digest. A change of this encoding needs a new
 //! [`super::FORM`].
 
 use std::time::Duration;
@@ -11,27 +13,27 @@ use resources::{
     ReservationKind, Resource, Resources, Revocable, SourceKind, Value, Volume, VolumeMode,
 };
 
-use super::TaskSketch;
+use super::TaskContent;
 use crate::task::{CommandInfo, ExecutorInfo, Labels};
 
-/// What an item is.
+/// Kind of an item.
 pub(super) const TASK: u8 = 1;
-/// What an item is.
+/// Kind of an item.
 pub(super) const EXECUTOR: u8 = 2;
 
-/// Writes one item after the other into the same room.
+/// Writes items, one after the other, into the same buffer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// What has been written since the beginning of the item.
+    /// The bytes of the current item.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// A new item: its kind and what it is called.
+    /// Starts a new item with its kind and name.
     pub(super) fn begin(&mut self, kind: u8, framework: &str, id: &str) {
         self.bytes.clear();
         self.byte(kind);
@@ -39,8 +41,8 @@ impl Writer {
         self.text(id);
     }
 
-    pub(super) fn task(&mut self, sketch: TaskSketch<'_>) {
-        let TaskSketch {
+    pub(super) fn task(&mut self, sketch: TaskContent<'_>) {
+        let TaskContent {
             name,
             executor_id,
             resources,
@@ -48,7 +50,7 @@ impl Writer {
             user,
             state,
         } = sketch;
-        // Its name, since the order of states may grow in the middle.
+        // By name: new states may be inserted into the enum.
         self.text(state.name());
         self.text(name);
         self.text(executor_id);
@@ -59,7 +61,7 @@ impl Writer {
 
     pub(super) fn executor(&mut self, info: &ExecutorInfo) {
         let ExecutorInfo {
-            executor_id: _, // It is what the item is called.
+            executor_id: _, // Part of the name.
             name,
             command,
             resources,

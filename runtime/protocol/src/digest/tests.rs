@@ -1,4 +1,4 @@
-//! The laws of digests.
+//! Properties of digests.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -56,23 +56,23 @@ fn executor(number: u32) -> RunningExecutor {
     }
 }
 
-fn held(tasks: u32, executors: u32) -> Held {
+fn held(tasks: u32, executors: u32) -> AgentInventory {
     let info = |number| FrameworkInfo {
         id: Some(framework(number)),
         ..FrameworkInfo::new("nobody", "framework")
     };
-    Held {
+    AgentInventory {
         tasks: (0..tasks).map(task).collect(),
         executors: (0..executors).map(executor).collect(),
         frameworks: (0..3).map(info).collect(),
     }
 }
 
-fn digest(held: &Held, buckets: usize) -> Digest {
-    Digest::of(Printer::new(key()).held(held), buckets)
+fn digest(held: &AgentInventory, buckets: usize) -> Digest {
+    Digest::of(Fingerprinter::new(key()).fingerprints(held), buckets)
 }
 
-/// What may happen to a set of items, and what it should be afterwards.
+/// A change to a set of items.
 #[derive(Clone, Debug)]
 enum Step {
     Put(u8, u64),
@@ -86,14 +86,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn print(item: u8, value: u64) -> Print {
-    let place = u64::from(item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Print { place, value }
+fn print(item: u8, value: u64) -> Fingerprint {
+    let name_hash = u64::from(item).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Fingerprint { name_hash, value }
 }
 
 proptest! {
     #[test]
-    fn what_was_counted_along_is_what_is_counted_anew(
+    fn updated_digest_equals_rebuilt_digest(
         steps in prop::collection::vec(step(), 0..200),
         power in 0..11_u32,
     ) {
@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn taking_out_what_was_put_in_leaves_what_was_there(
+    fn adding_and_removing_cancel_out(
         there in prop::collection::vec(any::<(u8, u64)>(), 0..50),
         more in prop::collection::vec(any::<(u8, u64)>(), 0..50),
     ) {
@@ -132,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn one_differing_task_of_any_number_is_found_and_little_else_is_told(
+    fn report_contains_the_differing_task_and_little_else(
         tasks in 1..400_u32, chosen: prop::sample::Index, state in prop::sample::select(TaskState::ALL),
     ) {
         let ours = held(tasks, 3);
@@ -140,7 +140,7 @@ proptest! {
         let chosen = chosen.index(tasks as usize);
         theirs.tasks[chosen].state = state;
         let theirs = digest(&theirs, buckets_for(tasks as usize));
-        let report = Printer::new(key()).report(ours.clone(), theirs.buckets());
+        let report = Fingerprinter::new(key()).report(ours.clone(), theirs.buckets());
         let expected = usize::from(state != TaskState::Running);
         prop_assert_eq!(report.differing.len(), expected);
         prop_assert_eq!(report.held.tasks.contains(&ours.tasks[chosen]), expected == 1);
@@ -154,10 +154,10 @@ proptest! {
     }
 }
 
-/// What is changed, and how.
+/// A change and its name.
 type Change<T> = (&'static str, fn(&mut T));
 
-/// Changes one field of each kind that a master remembers.
+/// One change for each field that a master stores.
 const TASK_CHANGES: &[Change<RunningTask>] = &[
     ("state", |task| task.state = TaskState::Killing),
     ("name", |task| task.info.name.push('x')),
@@ -245,23 +245,23 @@ const EXECUTOR_CHANGES: &[Change<RunningExecutor>] = &[
 ];
 
 #[test]
-fn a_change_of_any_field_is_seen_and_names_its_bucket() {
+fn every_changed_field_changes_its_bucket() {
     let before = held(100, 20);
     let (of, seen) = (64, digest(&before, 64));
-    let mut printer = Printer::new(key());
+    let mut printer = Fingerprinter::new(key());
     for (what, change) in TASK_CHANGES {
         let mut after = before.clone();
         change(&mut after.tasks[17]);
-        let place = printer.running_task(&before.tasks[17]).place;
+        let name_hash = printer.running_task(&before.tasks[17]).name_hash;
         let differing = digest(&after, of).differing(seen.buckets());
-        assert_eq!(differing, [bucket(place, of)], "{what} of a task");
+        assert_eq!(differing, [bucket(name_hash, of)], "{what} of a task");
     }
     for (what, change) in EXECUTOR_CHANGES {
         let mut after = before.clone();
         change(&mut after.executors[7]);
-        let place = printer.running_executor(&before.executors[7]).place;
+        let name_hash = printer.running_executor(&before.executors[7]).name_hash;
         let differing = digest(&after, of).differing(seen.buckets());
-        assert_eq!(differing, [bucket(place, of)], "{what} of an executor");
+        assert_eq!(differing, [bucket(name_hash, of)], "{what} of an executor");
     }
     let mut fewer = before.clone();
     fewer.executors.pop();
@@ -269,22 +269,22 @@ fn a_change_of_any_field_is_seen_and_names_its_bucket() {
 }
 
 #[test]
-fn texts_that_run_into_each_other_and_kinds_of_things_are_told_apart() {
-    let mut printer = Printer::new(key());
-    let mut place = |framework: &str, task: &str| {
+fn encoding_is_unambiguous() {
+    let mut printer = Fingerprinter::new(key());
+    let mut name_hash = |framework: &str, task: &str| {
         let framework = FrameworkId::new(framework).unwrap();
         let info = task_info(task);
-        let sketch = TaskSketch::of(&info, TaskState::Running);
-        printer.task(&framework, &info.task_id, sketch).place
+        let sketch = TaskContent::of(&info, TaskState::Running);
+        printer.task(&framework, &info.task_id, sketch).name_hash
     };
-    assert_ne!(place("ab", "c"), place("a", "bc"));
-    let task = place("f", "same");
+    assert_ne!(name_hash("ab", "c"), name_hash("a", "bc"));
+    let task = name_hash("f", "same");
     let executor = ExecutorInfo {
         executor_id: ExecutorId::new("same").unwrap(),
         ..executor(0).info
     };
     let framework = FrameworkId::new("f").unwrap();
-    assert_ne!(printer.executor(&framework, &executor).place, task);
+    assert_ne!(printer.executor(&framework, &executor).name_hash, task);
 }
 
 fn task_info(id: &str) -> TaskInfo {
@@ -294,13 +294,19 @@ fn task_info(id: &str) -> TaskInfo {
     }
 }
 
-/// On every machine and in every version these: whoever changes the encoding raises `FORM`.
+/// These values are the same on every machine and in every version. Whoever changes the encoding
+/// must raise `FORM`.
 #[test]
-fn a_print_is_the_same_everywhere() {
-    let mut printer = Printer::new(key());
+fn fingerprints_are_stable() {
+    let mut printer = Fingerprinter::new(key());
     let task = printer.running_task(&task(1));
     let executor = printer.running_executor(&executor(1));
-    let seen = [task.place, task.value, executor.place, executor.value];
+    let seen = [
+        task.name_hash,
+        task.value,
+        executor.name_hash,
+        executor.value,
+    ];
     assert_eq!(seen.map(|number| format!("{number:016x}")), GOLDEN);
     assert_eq!(FORM, 1);
 }
@@ -313,13 +319,16 @@ const GOLDEN: [&str; 4] = [
 ];
 
 #[test]
-fn another_key_gives_other_numbers() {
-    let other = Digest::of(Printer::new(DigestKey::new([1; 16])).held(&held(5, 0)), 1);
+fn fingerprints_depend_on_the_key() {
+    let other = Digest::of(
+        Fingerprinter::new(DigestKey::new([1; 16])).fingerprints(&held(5, 0)),
+        1,
+    );
     assert_ne!(other.buckets(), digest(&held(5, 0), 1).buckets());
 }
 
 #[test]
-fn there_are_a_quarter_as_many_buckets_as_items_but_not_too_many() {
+fn bucket_count_is_a_bounded_quarter_of_items() {
     let table = [
         (0, 1),
         (4, 1),
@@ -354,11 +363,11 @@ fn there_are_a_quarter_as_many_buckets_as_items_but_not_too_many() {
     );
 }
 
-/// Issue: the bytes sent grow with the difference.
+/// The number of bytes sent grows with the difference.
 #[test]
-fn equal_digests_cost_tens_of_bytes_and_a_difference_what_it_is_worth() {
+fn report_size_grows_with_the_difference() {
     for tasks in [5, 1000, 20_000] {
-        let summary = Printer::new(key()).summary(&held(tasks, 0));
+        let summary = Fingerprinter::new(key()).summary(&held(tasks, 0));
         assert!(bytes(&summary) < 40, "{tasks} tasks");
     }
     let ours = held(1000, 0);
@@ -370,7 +379,7 @@ fn equal_digests_cost_tens_of_bytes_and_a_difference_what_it_is_worth() {
             task.state = TaskState::Staging;
         }
         let buckets = digest(&theirs, buckets_for(1000)).buckets().to_vec();
-        let report = Printer::new(key()).report(ours.clone(), &buckets);
+        let report = Fingerprinter::new(key()).report(ours.clone(), &buckets);
         bytes(&Reregistered::Differs { buckets }) + bytes(&report)
     };
     let costs = [1, 10, 100].map(cost);

@@ -1,6 +1,6 @@
-//! What an executor and its agent say to each other, over a Unix socket (SPEC 2.5).
+//! Messages between an executor and its agent, over a Unix socket.
 //!
-//! `FrameworkMessage` of [`super::scheduler`] is passed on as it is.
+//! The agent also relays `FrameworkMessage` of [`super::scheduler`] unchanged.
 
 use std::time::Duration;
 
@@ -13,81 +13,82 @@ use crate::id::{ContainerId, ExecutorId, FrameworkId, TaskId, Uuid};
 use crate::status::TaskStatus;
 use crate::task::{ExecutorInfo, KillPolicy, TaskInfo};
 
-/// This executor is up and would like its tasks.
+/// Subscribes an executor at its agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SubscribeExecutor {
-    /// Whose.
+    /// Framework of the executor.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The executor.
     pub executor_id: ExecutorId,
-    /// Which run of it.
+    /// Its container.
     pub container_id: ContainerId,
-    /// What the agent gave it to prove that it is who it says.
+    /// Token from the agent, which proves the executor's identity.
     pub token: String,
-    /// Where it hears.
+    /// Actor that receives the agent's messages.
     pub pid: Pid,
 }
 
 /// The executor is subscribed; its tasks follow.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorSubscribed {
-    /// What it is.
+    /// The executor's description.
     pub executor: ExecutorInfo,
-    /// Whose it is.
+    /// The framework's description.
     pub framework: FrameworkInfo,
-    /// Where it is.
+    /// The agent's description.
     pub agent: AgentInfo,
 }
 
-/// The executor is not expected here.
+/// The agent does not expect this executor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("executor refused: {reason}")]
 pub struct ExecutorRefused {
-    /// Why.
+    /// Reason, for the log.
     pub reason: String,
 }
 
-/// Run this task.
+/// Launches a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchTask {
     /// The task.
     pub task: TaskInfo,
 }
 
-/// End this task.
+/// Kills a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndTask {
-    /// Which.
+    /// The task.
     pub task_id: TaskId,
-    /// How; `None` leaves it to the task's own policy.
+    /// Kill policy; `None` uses the task's own.
     pub kill_policy: Option<KillPolicy>,
 }
 
-/// End all tasks and then yourself.
+/// The executor must kill its tasks and exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutDownExecutor {
-    /// After so long the executor is killed.
+    /// Time until the agent kills the executor.
     pub grace_period: Duration,
 }
 
-/// A task of this executor has a new state. Kept by the executor until [`UpdateStored`].
+/// A task has a new state. The executor repeats this until [`UpdateStored`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExecutorUpdated {
-    /// The state; its uuid is set.
+    /// The status, with a uuid.
     pub status: TaskStatus,
 }
 
-/// The agent has this update in its care.
+/// The agent has stored this update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateStored {
-    /// Whose status.
+    /// The task.
     pub task_id: TaskId,
-    /// Which status.
+    /// Uuid of the status.
     pub uuid: Uuid,
 }
 
 remote! { SubscribeExecutor = "executor/subscribe_executor" v1 -> Result<ExecutorSubscribed, ExecutorRefused> }
-// Said once: an executor that has no room for one is cut off, and ends with its tasks, which their framework hears.
+// Sent only once: if the executor's mailbox is full, the link is closed. Then the executor ends
+// with its tasks, and the framework receives their final states.
 remote! { LaunchTask = "executor/launch_task" v1 full CloseLink }
 remote! { EndTask = "executor/end_task" v1 full CloseLink }
 remote! { ShutDownExecutor = "executor/shut_down_executor" v1 full CloseLink }

@@ -1,4 +1,5 @@
-//! The messages that components say to each other, one file a family. A fact is named in the past tense, a request by what is wanted.
+//! Messages between components, one module per pair of components. Facts have names in the past
+//! tense, requests are named by their purpose.
 
 pub mod executor;
 pub mod operation;

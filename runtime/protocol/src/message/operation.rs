@@ -1,6 +1,6 @@
-//! What a master and an agent say to each other about operations (SPEC 3.5, 5.2).
+//! Messages about operations between a master and an agent.
 //!
-//! `AcknowledgeOperation` of [`super::scheduler`] is passed on as it is.
+//! The master also relays `AcknowledgeOperation` of [`super::scheduler`] unchanged.
 
 use resources::Conversion;
 use runtime::remote;
@@ -9,28 +9,28 @@ use serde::{Deserialize, Serialize};
 use crate::id::{AgentId, FrameworkId, OperationId, Uuid};
 use crate::operation::{AgentResources, AgentResourcesV1, OperationUpdate};
 
-/// This conversion has been validated and is in the master's books: make it so.
+/// Applies a validated conversion, which the master has already applied to its own state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApplyOperation {
-    /// Who wants to hear how it goes, and its name there; `None` if nobody does.
+    /// Framework and operation id for status updates; `None` if none are wanted.
     pub feedback: Option<(FrameworkId, OperationId)>,
-    /// What becomes what, allocated to nobody.
+    /// The conversion, without allocations.
     pub conversion: Conversion,
-    /// The version of the agent's resources that it is meant for.
+    /// Version of the agent's resources that the conversion expects.
     pub version: Uuid,
-    /// Under which serial the registry knows it. Those of one agent rise, and an agent does none twice; `None` of a master whose registry
-    /// knows no operations.
+    /// Serial of the operation in the registry. Serials of one agent increase, and an agent applies
+    /// none twice. `None` if the master's registry does not store operations.
     pub serial: Option<u64>,
 }
 
-/// [`ApplyOperation`] as it was said before operations had serials.
+/// [`ApplyOperation`] before serials existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ApplyOperationV1 {
-    /// Who wants to hear how it goes, and its name there; `None` if nobody does.
+    /// Framework and operation id for status updates; `None` if none are wanted.
     pub feedback: Option<(FrameworkId, OperationId)>,
-    /// What becomes what, allocated to nobody.
+    /// The conversion, without allocations.
     pub conversion: Conversion,
-    /// The version of the agent's resources that it is meant for.
+    /// Version of the agent's resources that the conversion expects.
     pub version: Uuid,
 }
 
@@ -55,39 +55,40 @@ impl From<&ApplyOperation> for ApplyOperationV1 {
     }
 }
 
-/// All operations up to this serial are over: done, which is on the agent's disk, or refused. None of them will be done again.
+/// All operations up to this serial are settled: applied and on the agent's disk, or refused. None
+/// of them will be applied later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperationsSettled {
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Up to which serial.
+    /// The serial.
     pub serial: u64,
 }
 
-/// An operation has a new state. Sent again until the framework has acknowledged it.
+/// An operation has a new state. The agent repeats this until the framework acknowledges it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationUpdated {
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
     /// The update.
     pub update: OperationUpdate,
 }
 
-/// The agent has not done what it was told: this is what it has.
+/// The agent did not apply an operation, and reports its actual resources.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourcesReported {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What it has.
+    /// Its resources.
     pub resources: AgentResources,
 }
 
-/// [`ResourcesReported`] as it was said before operations had serials.
+/// [`ResourcesReported`] before serials existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResourcesReportedV1 {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What it has.
+    /// Its resources.
     pub resources: AgentResourcesV1,
 }
 

@@ -1,4 +1,4 @@
-//! What an operator's command asks of masters and agents.
+//! Requests of operators' commands to masters and agents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,123 +13,123 @@ use crate::maintenance::{MachineId, MaintenanceStatus, Window};
 use crate::quota::Quota;
 use crate::view::{ClusterView, RoleView};
 
-/// How does the cluster look?
+/// Requests a snapshot of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewCluster;
 
-/// An operator wants this task killed.
+/// Kills a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillByOperator {
-    /// Which; there must be one framework that has it.
+    /// The task. Without `framework_id`, exactly one framework must have a task of this id.
     pub task_id: TaskId,
-    /// Whose, when several frameworks have a task of that id.
+    /// Framework of the task; required if several frameworks have a task of this id.
     pub framework_id: Option<FrameworkId>,
 }
 
-/// What is every role's weight and quota, and what does it hold?
+/// Requests the weight, quota and resources of all roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewRoles;
 
-/// An operator wants these roles to have these quotas, all of them or none. The others keep theirs.
+/// Sets the quotas of these roles, all or none. Other roles keep theirs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateQuotas {
-    /// By role; the default takes the quota away.
+    /// Quotas by role; the default quota removes one.
     pub quotas: BTreeMap<String, Quota>,
-    /// Also if the cluster has less than is guaranteed, or a role holds more than its limit already.
+    /// Also accept guarantees above the cluster's resources, and limits below current consumption.
     pub force: bool,
 }
 
-/// An operator wants these roles to have these weights, all of them or none. The others keep theirs.
+/// Sets the weights of these roles, all or none. Other roles keep theirs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateWeights {
-    /// By role; above zero, and 1 is what a role has of which nothing is said.
+    /// Weights by role, above 0. The default weight is 1.
     pub weights: BTreeMap<String, f64>,
 }
 
-/// Which machines will be away, and when?
+/// Requests the maintenance schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewMaintenanceSchedule;
 
-/// Which machines are being left or are away, and what do frameworks say of it?
+/// Requests the state of the maintenance, with the answers of frameworks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ViewMaintenanceStatus;
 
-/// An operator says which machines will be away, and when, in place of all that was said before (SPEC 3.6).
+/// Replaces the maintenance schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UpdateMaintenanceSchedule {
-    /// Each machine once; those that are away already stay in it.
+    /// The new schedule. Each machine occurs once; machines that are down must stay in it.
     pub windows: Vec<Window>,
 }
 
-/// These machines, which are scheduled, are away from now on: their agents stop, and none of them is taken in.
+/// Starts the maintenance of scheduled machines: their agents stop, and new ones are refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartMaintenance {
-    /// One or more, each once.
+    /// The machines, at least one, without duplicates.
     pub machines: Vec<MachineId>,
 }
 
-/// These machines are back, and are in the schedule no more.
+/// Ends the maintenance of these machines and removes them from the schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopMaintenance {
-    /// One or more, each once.
+    /// The machines, at least one, without duplicates.
     pub machines: Vec<MachineId>,
 }
 
-/// An operator wants this agent drained: nothing of it is offered, and its tasks end (SPEC 3.2).
+/// Drains an agent: it is not offered, and its tasks end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainAgent {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// The longest time that a task has to end; `None` is each task's own.
+    /// Longest grace period of a task; `None` uses each task's own.
     pub max_grace_period: Option<Duration>,
-    /// Whether the agent is declared gone once it is drained.
+    /// Mark the agent gone when the drain completes.
     pub mark_gone: bool,
 }
 
-/// An operator wants nothing of this agent offered; what runs there goes on.
+/// Stops offers of this agent. Its tasks keep running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeactivateAgent {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// An operator wants this agent, which was deactivated or is drained, offered again.
+/// Resumes offers of a deactivated or drained agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReactivateAgent {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// An operator wants this agent, which is being drained, drained no more but offered again (W30). Tasks that were told to end still do.
+/// Cancels a drain and resumes offers of the agent. Tasks that were already told to end still do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelDrain {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// An operator says that this agent will never come back: its tasks are over, and it is refused for ever.
+/// Marks an agent as gone for ever: its tasks are over, and it may not return.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkAgentGone {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// Why an update of quotas, weights, maintenance or agents was not made. Nothing was changed.
+/// Why quotas, weights, maintenance or agents were not updated. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum UpdateRefused {
-    /// It will never be made as it is.
+    /// The request is invalid and must not be repeated.
     #[error("{reason}")]
     Invalid {
-        /// Names the field, the value and what was expected.
+        /// Field, value and expectation.
         reason: String,
     },
-    /// The cluster as it is just now does not allow it; made all the same when forced.
+    /// The current state of the cluster does not allow it; possible with `force`.
     #[error("{reason}")]
     Conflict {
-        /// Names the role, the resource, what was asked for and what there is.
+        /// Role, resource, requested and available amount.
         reason: String,
     },
-    /// The master cannot do it just now: try again.
+    /// The master cannot do it now: retry.
     #[error("{reason}")]
     NotNow {
         /// For the operator.
@@ -137,18 +137,19 @@ pub enum UpdateRefused {
     },
 }
 
-/// Why is this framework offered nothing (W26)?
+/// Requests the reasons why a framework receives no offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExplainOffers {
-    /// Its id, or its name if no other has it.
+    /// Id of the framework, or its name if unique.
     pub framework: String,
-    /// In this role; `None` is each of its roles.
+    /// One role; `None` for each of the framework's roles.
     pub role: Option<String>,
-    /// On the agent of this id, or of this host if no other is there; `None` is all of them, counted by reason.
+    /// One agent, by id or by host name if unique; `None` counts all agents by reason.
     pub agent: Option<String>,
 }
 
-/// A question is let go: too many of its asker's wait for their turn under the masters' `--rate_limits` (W29). Ask later, and less.
+/// Request dropped: too many requests of this principal are queued under the masters'
+/// `--rate_limits`. Retry later, and less often.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("over its rate limit: {reason}")]
 pub struct OverRateLimit {
@@ -156,13 +157,13 @@ pub struct OverRateLimit {
     pub reason: String,
 }
 
-/// A question that has no answer.
+/// No explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Unexplained {
-    /// There is no such framework, role or agent.
+pub enum ExplainError {
+    /// Unknown framework, role or agent.
     #[error(transparent)]
     Unknown(Invalid),
-    /// The allocator says nothing just now, or never explains.
+    /// The allocator did not answer, or does not support explanations.
     #[error("{reason}")]
     NoAnswer {
         /// For the operator.
@@ -170,92 +171,93 @@ pub enum Unexplained {
     },
 }
 
-/// An operator wants this done with what an agent has (SPEC 3.5). What is offered is taken back as far as needed; what runs is not touched.
+/// Applies an operation to an agent's resources. Offers are rescinded as far as necessary; running
+/// tasks keep theirs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operate {
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// What becomes what, allocated to nobody.
+    /// The conversion, without allocations.
     pub conversion: Conversion,
 }
 
-/// An operator's operation that was not applied.
+/// An operator's operation was not applied.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 pub enum OperationRefused {
-    /// There is no such agent, or it is not connected.
+    /// The agent is unknown or not connected.
     #[error("agent_id is `{agent_id}`: expected an agent that is connected")]
     NoAgent {
-        /// Which.
+        /// The agent.
         agent_id: AgentId,
     },
-    /// It is against the rules, whatever is free.
+    /// Invalid, regardless of free resources.
     #[error(transparent)]
     Invalid(Invalid),
-    /// The agent has not, or has in use, what the operation needs.
+    /// The required resources do not exist or are in use.
     #[error("{lacking} lacks: {free} is free on the agent")]
     NotFree {
-        /// The first resource that lacks.
+        /// The first missing resource.
         lacking: String,
-        /// What could be had: what nobody uses.
+        /// The agent's unused resources.
         free: Box<Resources>,
     },
 }
 
-/// A piece of a file in an executor's sandbox, please.
+/// Reads a part of a file in an executor's sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReadSandbox {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which executor; its newest run is read.
+    /// The executor; its newest container is read.
     pub executor_id: ExecutorId,
-    /// The file's path inside the sandbox, for example `stdout`.
+    /// Path inside the sandbox, for example `stdout`.
     pub path: String,
-    /// From which byte on.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many bytes at most; never more than 1 MiB are sent.
+    /// Maximum number of bytes; at most 1 MiB is returned.
     pub length: u32,
 }
 
-/// A piece of a file.
+/// A part of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FilePiece {
+pub struct FileChunk {
     /// The bytes; empty at the end of the file.
     #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
-    /// The file's size when it was read.
+    /// Size of the file at the time of reading.
     pub size: u64,
 }
 
-/// An operator's wish that cannot be met.
+/// An operator's request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum OperatorError {
-    /// There is no such thing.
+    /// Not found.
     #[error("{what} is not known here")]
     NotFound {
-        /// What was asked for, for example ``task `t1` ``.
+        /// The requested object, for example ``task `t1` ``.
         what: String,
     },
-    /// There are several of that name.
+    /// The name is not unique.
     #[error("{what} is ambiguous: name one of {candidates}")]
     Ambiguous {
-        /// What was asked for.
+        /// The requested object.
         what: String,
-        /// What it could be.
+        /// The candidates.
         candidates: String,
     },
-    /// It exists but cannot be read.
+    /// The object exists but cannot be read.
     #[error("{what}: {reason}")]
     Failed {
-        /// What was asked for.
+        /// The requested object.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
 }
 
 remote! { ViewCluster = "operator/view_cluster" v4 -> Result<ClusterView, OverRateLimit> }
 remote! { ViewRoles = "operator/view_roles" v2 -> Result<Vec<RoleView>, OverRateLimit> }
-remote! { ExplainOffers = "operator/explain_offers" v3 -> Result<OffersExplained, Unexplained> }
+remote! { ExplainOffers = "operator/explain_offers" v3 -> Result<OffersExplained, ExplainError> }
 remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
 remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }
 remote! { ViewMaintenanceSchedule = "operator/view_maintenance_schedule" v1 -> Result<Vec<Window>, UpdateRefused> }
@@ -270,4 +272,4 @@ remote! { CancelDrain = "operator/cancel_drain" v1 -> Result<(), UpdateRefused> 
 remote! { MarkAgentGone = "operator/mark_agent_gone" v1 -> Result<(), UpdateRefused> }
 remote! { KillByOperator = "operator/kill_by_operator" v1 -> Result<FrameworkId, OperatorError> }
 remote! { Operate = "operator/operate" v1 -> Result<(), OperationRefused> }
-remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FilePiece, OperatorError> }
+remote! { ReadSandbox = "operator/read_sandbox" v1 -> Result<FileChunk, OperatorError> }

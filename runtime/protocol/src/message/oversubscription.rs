@@ -1,4 +1,4 @@
-//! What an agent tells its master about resources it could lend (SPEC 1.1, S7).
+//! Messages about oversubscribed resources, from an agent to its master.
 
 use resources::Resources;
 use runtime::remote;
@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::AgentId;
 
-/// The agent's revocable total has changed.
+/// The agent's total of revocable resources has changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OversubscribedChanged {
-    /// Which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// All that is revocable there, allocated and available together.
+    /// All its revocable resources, allocated and available together.
     pub total: Resources,
 }
 

@@ -1,4 +1,5 @@
-//! How an agent joins a master and stays with it (SPEC 3.2, 5.2).
+//! Messages by which agents register with a master and stay connected, and by which clients find
+//! the leader.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use runtime::{Pid, remote};
 use serde::{Deserialize, Serialize};
 
 use crate::agent::{AgentInfo, MasterInfo};
-use crate::digest::{DigestKey, Summary};
+use crate::digest::{DigestKey, DigestSummary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
 use crate::operation::{AgentResources, AgentResourcesV1};
@@ -16,73 +17,77 @@ use crate::status::TaskState;
 use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
 
-/// This agent would like to be admitted; or it comes back, and tells all that it has.
+/// Registers an agent, or registers it again with all its contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegisterAgent {
-    /// Who it is; with an id when it was admitted before.
+    /// The agent's description, with an id if it was admitted before.
     pub agent: AgentInfo,
-    /// Where it hears.
+    /// Actor that receives the master's messages.
     pub pid: Pid,
-    /// Its version, for people and tools.
+    /// Software version, for display only.
     pub version: String,
-    /// What it has; nothing the first time.
-    pub held: Held,
-    /// The key of its digests.
+    /// The agent's contents; empty on the first registration.
+    pub held: AgentInventory,
+    /// Key of its digests.
     pub digest_key: DigestKey,
-    /// The revocable resources it estimates, allocated and available together.
+    /// Estimated revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    /// Resources after all operations; `None` from an agent without operations, whose resources are
+    /// in its description.
     pub resources: Option<AgentResources>,
-    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    /// Newest known term. A master of an older term first confirms its leadership with its
+    /// majority.
     pub term_seen: u64,
 }
 
-/// This agent was admitted before and comes back. What it has is told in short, and in full only where the master has said that
-/// the two differ.
+/// Registers an agent that was admitted before. Contains a summary of its contents, and the
+/// contents themselves only where the master has found differences.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReregisterAgent {
-    /// Who it is; its id is set.
+    /// The agent's description, with its id.
     pub agent: AgentInfo,
-    /// Where it hears.
+    /// Actor that receives the master's messages.
     pub pid: Pid,
-    /// Its version, for people and tools.
+    /// Software version, for display only.
     pub version: String,
-    /// What it has, in short.
-    pub summary: Summary,
-    /// The part that differs, once the master has said what it believes.
-    pub report: Option<Report>,
-    /// The revocable resources it estimates, allocated and available together.
+    /// Summary of the agent's contents.
+    pub summary: DigestSummary,
+    /// The differing contents, once the master has sent its sums.
+    pub report: Option<InventoryReport>,
+    /// Estimated revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    /// Resources after all operations; `None` from an agent without operations, whose resources are
+    /// in its description.
     pub resources: Option<AgentResources>,
-    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    /// Newest known term. A master of an older term first confirms its leadership with its
+    /// majority.
     pub term_seen: u64,
 }
 
-/// All that an agent has in some of its buckets.
+/// An agent's contents in some buckets of its digest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// How many buckets there are: as many as the master has named sums.
+pub struct InventoryReport {
+    /// Total number of buckets: the number of sums that the master has sent.
     pub buckets: u32,
-    /// Those that differ, in rising order.
+    /// The differing buckets, in increasing order.
     pub differing: Vec<u32>,
-    /// What the agent has in these.
-    pub held: Held,
+    /// The agent's contents in these buckets.
+    pub held: AgentInventory,
 }
 
-/// What an agent has, or a part of it.
+/// Tasks and executors of an agent, or a part of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Held {
-    /// Tasks that have not been acknowledged to their end.
+pub struct AgentInventory {
+    /// Tasks without an acknowledged end.
     pub tasks: Vec<RunningTask>,
-    /// Frameworks' own executors that run.
+    /// Running executors of frameworks.
     pub executors: Vec<RunningExecutor>,
-    /// The frameworks that those belong to, each once.
+    /// The frameworks of these tasks and executors, without duplicates.
     pub frameworks: Vec<FrameworkInfo>,
 }
 
-impl Held {
-    /// Leaves out the frameworks that nothing here belongs to.
+impl AgentInventory {
+    /// Removes frameworks without a task or an executor here.
     pub fn drop_unused_frameworks(&mut self) {
         let tasks = self.tasks.iter().map(|task| &task.framework_id);
         let executors = self.executors.iter().map(|executor| &executor.framework_id);
@@ -92,160 +97,164 @@ impl Held {
     }
 }
 
-/// A framework's own executor that an agent runs.
+/// A framework's own executor on an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningExecutor {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// What.
+    /// The executor.
     pub info: ExecutorInfo,
 }
 
-/// A task that an agent has and that has not been acknowledged to its end.
+/// A task on an agent, without an acknowledged end.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningTask {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// What.
+    /// The task.
     pub info: TaskInfo,
     /// Its newest state.
     pub state: TaskState,
 }
 
-/// The agent has been admitted, or welcomed back.
+/// The agent is registered.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRegistered {
-    /// The agent's id, the old one if it had one.
+    /// The agent's id; unchanged if it had one.
     pub agent_id: AgentId,
-    /// By whom.
+    /// The master.
     pub master: MasterInfo,
-    /// Without a ping for so long the agent looks for a master again (75 s by default).
+    /// Without a ping for this time (75 s by default), the agent looks for a master again.
     pub total_ping_timeout: Duration,
 }
 
-/// How an agent that comes back goes on.
+/// Answer to [`ReregisterAgent`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reregistered {
-    /// The master has what the agent has: it is registered.
+    /// The contents agree: the agent is registered.
     Registered(AgentRegistered),
-    /// The master believes that the agent has something else: here are its sums. The agent comes again with what it has in the
-    /// buckets where its own are others.
+    /// The contents differ. The agent must register again with the contents of all buckets that
+    /// differ from these sums.
     Differs {
-        /// One sum a bucket; the agent counts in as many.
+        /// Sums by bucket. The agent uses the same number of buckets.
         buckets: Vec<u64>,
     },
-    /// The master knows nothing of what the agent has, or counts differently: the agent comes again with [`RegisterAgent`].
+    /// The master does not know the agent's contents, or uses another digest form: the agent must
+    /// register with [`RegisterAgent`].
     Unknown,
 }
 
-/// The agent has not been admitted.
+/// The agent is not registered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum RegistrationRefused {
-    /// The registry cannot answer just now: try again after a while.
+    /// The registry cannot answer now: retry later.
     #[error("not now: {reason}")]
     NotNow {
         /// For the log.
         reason: String,
     },
-    /// This agent will never be admitted as it is: it should stop and tell its operator.
+    /// The agent cannot be admitted as it is: it should exit and report this to its operator.
     #[error("{reason}")]
     Never {
-        /// For the operator: names the field, the value and what was expected.
+        /// For the operator: field, value and expectation.
         reason: String,
     },
 }
 
-/// Are you there?
+/// Health check from the master.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PingAgent {
-    /// Whether the master holds the agent for connected; if not, a running agent registers again.
+    /// Whether the master considers the agent connected; if not, a running agent registers again.
     pub connected: bool,
 }
 
-/// I am.
+/// Answer to [`PingAgent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pong;
 
-/// The agent leaves for good: its tasks are over.
+/// The agent leaves for good; its tasks are over.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnregisterAgent {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// The agent must stop, and kill what it runs.
+/// The agent must kill all its tasks and exit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutDownAgent {
     /// For its log.
     pub reason: String,
 }
 
-/// The master does not know these tasks, or holds them for over: kill them.
+/// Kills tasks that the master does not know or considers ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DisownTasks {
-    /// Which, each with its framework.
+    /// The tasks, each with its framework.
     pub tasks: Vec<(FrameworkId, TaskId)>,
 }
 
-/// The agent cannot run tasks at present, and is not to be offered until it resumes or registers again. Its tasks go on.
+/// The agent cannot run tasks now, and must not be offered until it resumes or registers again. Its
+/// tasks keep running.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSuspended {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
-    /// For the log: what prevents it.
+    /// Cause, for the log.
     pub reason: String,
 }
 
-/// The agent, which was suspended, can run tasks again.
+/// A suspended agent can run tasks again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentResumed {
-    /// Which.
+    /// The agent.
     pub agent_id: AgentId,
 }
 
-/// Another master leads from now on. Whoever hears of a later term leaves the master that it is registered with, and registers there: the
-/// silence of a master that was killed would be noticed much later.
+/// Another master leads now. A client that learns of a later term leaves its master and registers
+/// with this one; waiting for a timeout of a killed master would take much longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaderAnnounced {
-    /// Where, as `host:port`.
+    /// Address, as `host:port`.
     pub address: String,
-    /// Under which term.
+    /// Its term.
     pub term: u64,
 }
 
-/// Who leads? Answered as soon as somebody does under a later term than the known one. Every master of a group hears it.
+/// Asks for the leader. Answered when there is one under a later term than the known one. Every
+/// member of a group answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AwaitLeader {
-    /// The newest term that the asker has seen.
+    /// Newest term known to the caller.
     pub term: u64,
 }
 
-/// A message of yours was refused: I know of a leader of this term. A master that acts under an older one asks its majority whether it
-/// still leads, and ends if not.
+/// A message of the receiver was rejected, because the sender knows a later term. A master of an
+/// older term then confirms its leadership with its majority, or exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TermSeen {
-    /// The newest term that was seen.
+    /// The newest known term.
     pub term: u64,
 }
 
-/// [`RegisterAgent`] as it was said before operations had serials.
+/// [`RegisterAgent`] before serials of operations existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RegisterAgentV4 {
-    /// Who it is; with an id when it was admitted before.
+    /// The agent's description, with an id if it was admitted before.
     pub agent: AgentInfo,
-    /// Where it hears.
+    /// Actor that receives the master's messages.
     pub pid: Pid,
-    /// Its version, for people and tools.
+    /// Software version, for display only.
     pub version: String,
-    /// What it has; nothing the first time.
-    pub held: Held,
-    /// The key of its digests.
+    /// The agent's contents; empty on the first registration.
+    pub held: AgentInventory,
+    /// Key of its digests.
     pub digest_key: DigestKey,
-    /// The revocable resources it estimates, allocated and available together.
+    /// Estimated revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    /// Resources after all operations; `None` from an agent without operations.
     pub resources: Option<AgentResourcesV1>,
-    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    /// Newest known term. A master of an older term first confirms its leadership with its
+    /// majority.
     pub term_seen: u64,
 }
 
@@ -279,24 +288,25 @@ impl From<&RegisterAgent> for RegisterAgentV4 {
     }
 }
 
-/// [`ReregisterAgent`] as it was said before operations had serials.
+/// [`ReregisterAgent`] before serials of operations existed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReregisterAgentV3 {
-    /// Who it is; its id is set.
+    /// The agent's description, with its id.
     pub agent: AgentInfo,
-    /// Where it hears.
+    /// Actor that receives the master's messages.
     pub pid: Pid,
-    /// Its version, for people and tools.
+    /// Software version, for display only.
     pub version: String,
-    /// What it has, in short.
-    pub summary: Summary,
-    /// The part that differs, once the master has said what it believes.
-    pub report: Option<Report>,
-    /// The revocable resources it estimates, allocated and available together.
+    /// Summary of the agent's contents.
+    pub summary: DigestSummary,
+    /// The differing contents, once the master has sent its sums.
+    pub report: Option<InventoryReport>,
+    /// Estimated revocable resources, allocated and available together.
     pub oversubscribed: Resources,
-    /// What operations have made of its resources; `None` from one that keeps none, and has what it says of itself.
+    /// Resources after all operations; `None` from an agent without operations.
     pub resources: Option<AgentResourcesV1>,
-    /// The newest term of a master that it has seen: a master of an older one asks its majority before it takes the agent in.
+    /// Newest known term. A master of an older term first confirms its leadership with its
+    /// majority.
     pub term_seen: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What a framework's scheduler and the master say to each other (SPEC 2.2, 2.3).
+//! Messages between a framework's scheduler and the master.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,184 +16,188 @@ use crate::status::{TaskStatus, Termination};
 use crate::task::KillPolicy;
 use crate::wants::Wants;
 
-/// This framework would like offers. With an id it takes over from its earlier scheduler (newest wins).
+/// Subscribes a framework. With an id it replaces the framework's earlier scheduler: the newest
+/// wins.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Subscribe {
-    /// Who it is.
+    /// The framework's description.
     pub framework: FrameworkInfo,
-    /// Where its scheduler hears.
+    /// Actor that receives the master's messages.
     pub scheduler: Pid,
-    /// Which offers it would like.
+    /// Offer preferences.
     pub wants: Wants,
 }
 
-/// The framework is something else from now on, or wants other offers. Its user, principal and checkpointing stay what they were; the
-/// offers that are out stay as well, but for those of roles that it has left.
+/// Changes a framework's description or offer preferences. User, principal and checkpointing cannot
+/// change. Outstanding offers stay valid, except in roles that the framework leaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct UpdateFramework {
-    /// Who says so.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// What it is.
+    /// The new description.
     pub framework: FrameworkInfo,
-    /// Which offers it would like.
+    /// The new offer preferences.
     pub wants: Wants,
 }
 
 /// The framework is subscribed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subscribed {
-    /// Its id, the old one if it had one.
+    /// Its id; unchanged if it had one.
     pub framework_id: FrameworkId,
-    /// By whom.
+    /// The master.
     pub master: MasterInfo,
 }
 
 /// The framework is not subscribed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum SubscriptionRefused {
-    /// The registry cannot answer just now: try again after a while.
+    /// The registry cannot answer now: retry later.
     #[error("not now: {reason}")]
     NotNow {
         /// For the log.
         reason: String,
     },
-    /// It will never be subscribed as it is.
+    /// The request is invalid and must not be repeated.
     #[error("{reason}")]
     Never {
-        /// Names the field, the value and what was expected.
+        /// Field, value and expectation.
         reason: String,
     },
 }
 
-/// The framework takes these offers, all of one agent and one role, and wants this done with them.
+/// Accepts offers, all of one agent and one role.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which offers.
+    /// The offers.
     pub offer_ids: Vec<OfferId>,
-    /// What to do, in order.
+    /// Operations, applied in order.
     pub operations: Vec<Operation>,
-    /// What is not used is declined with these.
+    /// Filters for the unused resources, which are declined.
     pub filters: Filters,
 }
 
-/// The framework does not want these offers.
+/// Declines offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeclineOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which offers.
+    /// The offers.
     pub offer_ids: Vec<OfferId>,
-    /// For how long it wants none like them.
+    /// How long similar offers are not wanted.
     pub filters: Filters,
 }
 
-/// The framework will have left these agents by then.
+/// The framework will leave these agents in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptInverseOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which inverse offers.
+    /// The inverse offers.
     pub inverse_offer_ids: Vec<OfferId>,
-    /// For how long it wants none like them.
+    /// How long similar inverse offers are not wanted.
     pub filters: Filters,
 }
 
-/// The framework cannot leave these agents by then.
+/// The framework cannot leave these agents in time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DeclineInverseOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which inverse offers.
+    /// The inverse offers.
     pub inverse_offer_ids: Vec<OfferId>,
-    /// For how long it wants none like them.
+    /// How long similar inverse offers are not wanted.
     pub filters: Filters,
 }
 
-/// The framework wants offers again: its filters and suppressions end.
+/// Resumes offers: removes filters and suppressions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReviveOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// For which of its roles; empty is all.
+    /// Roles; empty means all.
     pub roles: BTreeSet<String>,
 }
 
-/// The framework wants no more offers until it revives them.
+/// Suppresses offers until they are revived.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuppressOffers {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// For which of its roles; empty is all.
+    /// Roles; empty means all.
     pub roles: BTreeSet<String>,
 }
 
-/// The framework has this status in hand: it need not be sent again.
+/// Acknowledges a task status, so that it is not repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcknowledgeStatus {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// The agent that sends it.
+    /// Agent that sent the status.
     pub agent_id: AgentId,
-    /// Whose status.
+    /// The task.
     pub task_id: TaskId,
-    /// Which status.
+    /// Uuid of the status.
     pub uuid: Uuid,
 }
 
-/// How are these tasks? Answered by [`StatusChanged`], each with reason `RECONCILIATION` and nothing to acknowledge.
+/// Asks for the states of tasks. The answers are [`StatusChanged`] messages with reason
+/// `RECONCILIATION`, which need no acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileTasks {
-    /// Who asks.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which tasks, with their agents where known; empty is all that have not ended.
+    /// Tasks, with their agents if known; empty means all active tasks.
     pub tasks: Vec<(TaskId, Option<AgentId>)>,
 }
 
-/// The framework has this status of an operation in hand: it need not be sent again.
+/// Acknowledges an operation status, so that it is not repeated.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcknowledgeOperation {
-    /// Who.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// The agent that sends it.
+    /// Agent that sent the status.
     pub agent_id: AgentId,
-    /// Which operation's status.
+    /// The operation.
     pub operation_id: OperationId,
-    /// Which status.
+    /// Uuid of the status.
     pub uuid: Uuid,
 }
 
-/// How are these operations? Answered by [`OperationChanged`], with nothing to acknowledge.
+/// Asks for the states of operations. The answers are [`OperationChanged`] messages, which need no
+/// acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReconcileOperations {
-    /// Who asks.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which operations, with their agents where known; empty is all that the master knows.
+    /// Operations, with their agents if known; empty means all that the master knows.
     pub operations: Vec<(OperationId, Option<AgentId>)>,
 }
 
-/// The task should end.
+/// Kills a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillTask {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The task.
     pub task_id: TaskId,
-    /// Where, as far as the caller knows: a master that does not know the task waits for this agent, and says nothing yet.
+    /// The task's agent, if known. A master that does not know the task yet waits for this agent to
+    /// register before it answers.
     pub agent_id: Option<AgentId>,
-    /// How; `None` leaves it to the task's own policy.
+    /// Kill policy; `None` uses the task's own.
     pub kill_policy: Option<KillPolicy>,
 }
 
-/// [`KillTask`] as it was said before it named the agent.
+/// [`KillTask`] before it named the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KillTaskV1 {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The task.
     pub task_id: TaskId,
-    /// How; `None` leaves it to the task's own policy.
+    /// Kill policy; `None` uses the task's own.
     pub kill_policy: Option<KillPolicy>,
 }
 
@@ -218,101 +222,102 @@ impl From<&KillTask> for KillTaskV1 {
     }
 }
 
-/// The framework leaves for good: its tasks and executors end.
+/// Removes a framework for good, with its tasks and executors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TearDown {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
 }
 
-/// Bytes between a scheduler and an executor, in either direction; delivered at most once.
+/// Data between a scheduler and an executor, in either direction. Delivered at most once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkMessage {
-    /// Of which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// To or from which executor.
+    /// The executor, receiver or sender.
     pub executor_id: ExecutorId,
-    /// The bytes.
+    /// The data.
     #[serde(with = "runtime::codec::octets")]
     pub data: Vec<u8>,
 }
 
-/// Here is something to choose from.
+/// New offers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OffersMade {
-    /// One or more.
+    /// The offers, at least one.
     pub offers: Vec<Offer>,
 }
 
-/// This offer is no longer valid.
+/// An offer is no longer valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferRescinded {
-    /// Which.
+    /// The offer.
     pub offer_id: OfferId,
 }
 
-/// These agents will be away: the framework should say whether it will have left them by then (SPEC 3.6).
+/// Agents will become unavailable: the framework should answer whether it leaves them in time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseOffersMade {
-    /// One or more.
+    /// The inverse offers, at least one.
     pub inverse_offers: Vec<InverseOffer>,
 }
 
-/// This inverse offer is no longer valid.
+/// An inverse offer is no longer valid.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InverseOfferRescinded {
-    /// Which.
+    /// The inverse offer.
     pub inverse_offer_id: OfferId,
 }
 
 /// A task has a new state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StatusChanged {
-    /// The state, to be acknowledged if it bears a uuid.
+    /// The status, to be acknowledged if it has a uuid.
     pub status: TaskStatus,
 }
 
-/// These tasks must go: each that has not ended by the deadline is killed, and if that does not help its executor with all its tasks
-/// (S122). Until then the framework may save what it needs and end them itself.
-/// Said again to a scheduler that subscribes in the meantime. A task that may stay after all is told as a status, unchanged. A master that
-/// leads after this one begins anew.
+/// Tasks are revoked. At the deadline each remaining one is killed; if that fails, its executor
+/// with all its tasks is. Until then the framework may save its work and end the tasks itself.
+/// Repeated to a scheduler that subscribes before the deadline. If a task may stay after all, its
+/// unchanged status is sent. A later leader starts anew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TasksRevoked {
-    /// How they are now, one or more, of one framework; each with the reason in words. None bears a uuid: there is nothing to acknowledge.
+    /// Current status of the tasks, at least one, all of one framework, each with the cause as
+    /// message. Without uuid: no acknowledgement.
     pub tasks: Vec<TaskStatus>,
-    /// When they are killed, by the master's clock.
+    /// Time of the kill, by the master's clock.
     pub deadline: Timestamp,
-    /// How long that is from now, for who does not trust clocks.
+    /// Time from now to the deadline, for receivers that do not trust clocks.
     pub grace: Duration,
-    /// The role that lacks what is guaranteed to it, for which they make room; `None` if they have run for longer than tasks may
-    /// that are not marked as long (S121).
+    /// The role below its guarantee that needs the resources. `None`: the tasks exceeded the
+    /// duration of tasks that are not marked as long.
     pub role: Option<String>,
 }
 
 /// An operation has a new state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OperationChanged {
-    /// The state, to be acknowledged if it bears a uuid.
+    /// The status, to be acknowledged if it has a uuid.
     pub status: OperationStatus,
 }
 
-/// An agent or one of its executors is no more (S133).
+/// An agent was removed or an executor has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// Which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Which executor; `None` is the whole agent.
+    /// The executor; `None` means the whole agent.
     pub executor_id: Option<ExecutorId>,
-    /// How the executor ended, where known.
+    /// End of the executor, if known.
     pub termination: Option<Termination>,
 }
 
-/// This scheduler has been replaced, or its framework removed: it must stop.
+/// This scheduler was replaced, or its framework was removed: it must stop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameworkFailed {
-    /// Why.
+    /// The cause.
     pub message: String,
 }
 

@@ -1,5 +1,5 @@
-//! How several schedulers of one framework share its lead (S134): one leads, the others stand by until the master says that it is
-//! their turn.
+//! Several schedulers of one framework: one leads, the others are standbys until the master elects
+//! one of them.
 
 use runtime::{Pid, remote};
 use serde::{Deserialize, Serialize};
@@ -10,31 +10,31 @@ use crate::framework::FrameworkInfo;
 use crate::id::FrameworkId;
 use crate::wants::Wants;
 
-/// This scheduler would lead its framework, or else stand by for it.
+/// Subscribes this scheduler to lead its framework, or to be a standby.
 ///
-/// With an id that framework is meant; without, the one of this name and principal whose schedulers stand by for each other, or a
-/// new one if there is none.
+/// An id in `framework` selects the framework. Without an id it is the one with this name and
+/// principal whose schedulers are standbys of each other, or a new one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StandBy {
-    /// Whose scheduler it is.
+    /// The framework's description.
     pub framework: FrameworkInfo,
-    /// Where it hears.
+    /// Actor that receives the master's messages.
     pub scheduler: Pid,
-    /// Which offers it would like at first, once it leads.
+    /// Offer preferences at the start of its leadership.
     pub wants: Wants,
 }
 
-/// What a scheduler that would lead is for now.
+/// Answer to [`StandBy`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
-    /// It leads: the framework is subscribed through it.
+pub enum StandbyReply {
+    /// This scheduler leads, and the framework is subscribed through it.
     Leads(Subscribed),
-    /// Another leads, or is still waited for.
+    /// Another scheduler leads, or the master still waits for the previous one.
     StandsBy(StandingBy),
 }
 
-impl Standing {
-    /// Under which term the master leads that says so: a majority of the masters has confirmed it.
+impl StandbyReply {
+    /// Term of the answering master, confirmed by a majority of the masters.
     pub fn term(&self) -> u64 {
         match self {
             Self::Leads(subscribed) => subscribed.master.term,
@@ -43,21 +43,22 @@ impl Standing {
     }
 }
 
-/// This scheduler stands by, and hears [`YouLead`] when it is its turn.
+/// This scheduler is a standby, and receives [`SchedulerElected`] when it is elected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandingBy {
-    /// For which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// With which master.
+    /// The master.
     pub master: MasterInfo,
 }
 
-/// The leading scheduler is gone: this standby leads from now on, and the framework is subscribed through it.
+/// The leading scheduler is gone: the receiver leads now, and the framework is subscribed through
+/// it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct YouLead {
-    /// As if it had subscribed.
+pub struct SchedulerElected {
+    /// As in the answer to a subscription.
     pub subscribed: Subscribed,
 }
 
-remote! { StandBy = "standby/stand_by" v2 -> Result<Standing, SubscriptionRefused> }
-remote! { YouLead = "standby/you_lead" v1 }
+remote! { StandBy = "standby/stand_by" v2 -> Result<StandbyReply, SubscriptionRefused> }
+remote! { SchedulerElected = "standby/you_lead" v1 }

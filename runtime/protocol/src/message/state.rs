@@ -1,7 +1,8 @@
-//! Framework state: a few small values that a framework keeps in the master's registry, so that whichever of its schedulers leads
-//! finds them (DESIGN section 9).
+//! Framework state: a few small values in the masters' registry, available to all schedulers of a
+//! framework.
 //!
-//! Versions come from one counter of the whole registry: a key that was deleted and written again has a higher one than before.
+//! Versions come from one counter of the whole registry, so a key that was deleted and written
+//! again has a higher version than before.
 
 use runtime::{Pid, remote};
 use serde::{Deserialize, Serialize};
@@ -10,14 +11,14 @@ use resources::Invalid;
 
 use crate::id::FrameworkId;
 
-/// The longest key, in bytes.
+/// Maximum length of a key, in bytes.
 pub const STATE_KEY_BYTES_MAX: usize = 256;
-/// The largest value, in bytes.
+/// Maximum length of a value, in bytes.
 pub const STATE_VALUE_BYTES_MAX: usize = 64 << 10;
-/// How many keys one framework may have.
+/// Maximum number of keys per framework.
 pub const STATE_KEYS_MAX: usize = 128;
 
-/// Whether this can be a key: 1 to [`STATE_KEY_BYTES_MAX`] bytes without control characters.
+/// Validates a key: 1 to [`STATE_KEY_BYTES_MAX`] bytes without control characters.
 pub fn check_key(key: &str) -> Result<(), Invalid> {
     let expected = match key {
         "" => "at least one character".to_owned(),
@@ -28,7 +29,7 @@ pub fn check_key(key: &str) -> Result<(), Invalid> {
     Err(Invalid::new("key", key.escape_debug(), expected))
 }
 
-/// Whether this can be a value: at most [`STATE_VALUE_BYTES_MAX`] bytes.
+/// Validates a value: at most [`STATE_VALUE_BYTES_MAX`] bytes.
 pub fn check_value(value: &[u8]) -> Result<(), Invalid> {
     if value.len() <= STATE_VALUE_BYTES_MAX {
         return Ok(());
@@ -38,68 +39,69 @@ pub fn check_value(value: &[u8]) -> Result<(), Invalid> {
     Err(Invalid::new("value", found, expected))
 }
 
-/// A value, and the version that a change of it may expect.
+/// A value with its version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateValue {
-    /// Given by the registry when it was written; never 0.
+    /// Version, set by the registry on each write; never 0.
     pub version: u64,
     /// The bytes.
     #[serde(with = "runtime::codec::octets")]
     pub value: Vec<u8>,
 }
 
-/// What stands under this key now? Answered with all that was answered before. The leading scheduler may ask, and standbys.
+/// Reads a key. The answer includes every change that was answered before. Allowed for the leading
+/// scheduler and for standbys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetState {
-    /// Of which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Who asks.
+    /// The calling scheduler.
     pub scheduler: Pid,
-    /// Which key.
+    /// The key.
     pub key: String,
 }
 
-/// This shall stand under this key from now on. Answered with its version, 0 when it was deleted. The leading scheduler alone may
-/// say it.
+/// Writes or deletes a key. The answer is the new version, or 0 after a deletion. Allowed only for
+/// the leading scheduler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeState {
-    /// Of which framework.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Who says it.
+    /// The calling scheduler.
     pub scheduler: Pid,
-    /// Which key.
+    /// The key.
     pub key: String,
-    /// Only if this is its version now, 0 for a key that is not there; `None` in any case.
+    /// Required current version, 0 for a missing key; `None` for any.
     pub expected: Option<u64>,
     /// The new value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
 }
 
-/// The state was not read, or not changed.
+/// The state was not read or not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum StateRefused {
-    /// The registry cannot answer just now: try again after a while.
+    /// The registry cannot answer now: retry later.
     #[error("not now: {reason}")]
     NotNow {
         /// For the log.
         reason: String,
     },
-    /// The key has another version than expected: read it again.
+    /// The version differs from the expected one: read the key again.
     #[error("its version is {found}")]
     Conflict {
-        /// The version it has; 0 when it is not there.
+        /// The current version; 0 for a missing key.
         found: u64,
     },
-    /// Only the leading scheduler may change the state, and only it and its standbys may read it.
+    /// Only the leading scheduler may change the state; it and its standbys may read it.
     #[error("{reason}")]
     NotLeading {
-        /// Who asked, and for what.
+        /// The caller and the rejected request.
         reason: String,
     },
-    /// It will never be done as it is.
+    /// The request is invalid and must not be repeated.
     #[error("{reason}")]
     Never {
-        /// Names the field, the value and what was expected.
+        /// Field, value and expectation.
         reason: String,
     },
 }
@@ -112,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_or_value_that_is_too_long_is_refused_with_its_bound() {
+    fn oversized_keys_and_values_are_invalid() {
         assert_eq!(check_key("progress/α"), Ok(()));
         assert_eq!(check_key(&"k".repeat(STATE_KEY_BYTES_MAX)), Ok(()));
         for key in [String::new(), "k".repeat(257), "a\nb".to_owned()] {

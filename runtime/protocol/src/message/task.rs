@@ -1,6 +1,7 @@
-//! What a master and an agent say to each other about tasks (SPEC 5.2, 3.13).
+//! Messages about tasks between a master and an agent.
 //!
-//! `KillTask`, `AcknowledgeStatus` and `FrameworkMessage` of [`super::scheduler`] are passed on as they are.
+//! The master also relays `KillTask`, `AcknowledgeStatus` and `FrameworkMessage` of
+//! [`super::scheduler`] unchanged.
 
 use std::time::Duration;
 
@@ -12,19 +13,19 @@ use crate::id::{AgentId, ExecutorId, FrameworkId};
 use crate::status::{StatusUpdate, Termination};
 use crate::task::TaskInfo;
 
-/// These tasks have been validated and their resources booked: run them.
+/// Runs validated tasks. Their resources are already allocated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunTasks {
-    /// Whose; its id is set.
+    /// The framework, with its id.
     pub framework: FrameworkInfo,
-    /// Which.
+    /// The tasks.
     pub tasks: Vec<TaskInfo>,
 }
 
-/// A task has a new state. Sent again until the framework has acknowledged it.
+/// A task has a new state. The agent repeats this until the framework acknowledges it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskUpdated {
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
     /// The update.
     pub update: StatusUpdate,
@@ -33,44 +34,47 @@ pub struct TaskUpdated {
 /// An executor has ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorExited {
-    /// On which agent.
+    /// The agent.
     pub agent_id: AgentId,
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The executor.
     pub executor_id: ExecutorId,
-    /// How, where known.
+    /// Its end, if known.
     pub termination: Option<Termination>,
 }
 
-/// The framework is no more: kill what runs for it.
+/// The framework has ended: kill its tasks and executors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShutDownFramework {
-    /// Which.
+    /// The framework.
     pub framework_id: FrameworkId,
 }
 
-/// The framework is this from now on, as it has become or as its scheduler has subscribed again: what is still to be done for it is done as for this
-/// (SPEC 3.2), and what it has not acknowledged is told again at once. An agent that has nothing of it has nothing to learn.
+/// The framework was updated, or its scheduler has resubscribed. The agent uses the new description
+/// from now on and repeats the unacknowledged updates at once. Agents without tasks of the
+/// framework do not receive it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FrameworkChanged {
-    /// What it is; its id is set.
+    /// The new description, with its id.
     pub framework: FrameworkInfo,
 }
 
-/// The executor should end, with its tasks (SPEC 2.2 SHUTDOWN): by itself within its grace period, or it is killed.
+/// Ends an executor with its tasks. It may stop by itself within its grace period; then it is
+/// killed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndExecutor {
-    /// Whose.
+    /// The framework.
     pub framework_id: FrameworkId,
-    /// Which.
+    /// The executor.
     pub executor_id: ExecutorId,
 }
 
-/// The agent is being drained: each of its tasks should end, within its own grace period or this one if that is shorter (SPEC 3.2).
+/// Drains the agent: each task must end within its own grace period or this one, whichever is
+/// shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainTasks {
-    /// The longest time that a task has; `None` is each task's own.
+    /// Longest grace period; `None` uses each task's own.
     pub max_grace_period: Option<Duration>,
 }
 

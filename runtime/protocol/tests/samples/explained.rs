@@ -6,7 +6,8 @@ use std::time::Duration;
 use meros_protocol as protocol;
 use protocol::Capability;
 use protocol::explain::{
-    Example, Explanation, Holder, OffersExplained, Reason, RoleExplanation, Standing, Tally, Unmet,
+    Example, Explanation, NoOfferReason, OfferBlocker, OffersExplained, ReasonCount,
+    ResourceHolder, RoleExplanation, UnmetConstraint,
 };
 use resources::Quantities;
 
@@ -17,22 +18,22 @@ pub fn explained() -> OffersExplained {
     let some = |text: &str| Quantities::parse(text).unwrap();
     let roles = vec!["ads".to_owned()];
     let reasons = [
-        Reason::AgentInactive,
-        Reason::NotListed,
-        Reason::Capability(Capability::GpuResources),
-        Reason::Constraint {
-            unmet: vec![Unmet {
+        NoOfferReason::AgentInactive,
+        NoOfferReason::NotListed,
+        NoOfferReason::Capability(Capability::GpuResources),
+        NoOfferReason::Constraint {
+            unmet: vec![UnmetConstraint {
                 constraint: "attribute rack is `r1`".to_owned(),
                 has: Some("r7".to_owned()),
             }],
             more: 300,
         },
-        Reason::Own {
+        NoOfferReason::Own {
             held: some("cpus:1"),
         },
-        Reason::WentFirst {
+        NoOfferReason::WentFirst {
             free: some("mem:1"),
-            holders: vec![Holder {
+            holders: vec![ResourceHolder {
                 framework_id: id("m-0001"),
                 role: "eng".to_owned(),
                 held: some("cpus:4"),
@@ -41,32 +42,32 @@ pub fn explained() -> OffersExplained {
             }],
             more: 2,
         },
-        Reason::Reserved {
+        NoOfferReason::Reserved {
             roles: roles.clone(),
         },
-        Reason::BelowMinimum {
+        NoOfferReason::BelowMinimum {
             portion: some("mem:16"),
             minimum: vec![some("cpus:0.01"), some("mem:32")],
         },
-        Reason::QuotaLimit {
+        NoOfferReason::QuotaLimit {
             role: "eng".to_owned(),
             left: some("cpus:0.5"),
         },
-        Reason::Headroom {
+        NoOfferReason::Headroom {
             roles,
             required: some("cpus:8"),
             free: some("cpus:7"),
         },
-        Reason::Filtered {
+        NoOfferReason::Filtered {
             offer: some("cpus:1"),
             left: Duration::from_millis(4_231),
         },
-        Reason::Open,
-        Reason::RoomMade {
+        NoOfferReason::Open,
+        NoOfferReason::RoomMade {
             role: "eng".to_owned(),
         },
     ];
-    let tally = |reason| Tally {
+    let tally = |reason| ReasonCount {
         revocable: false,
         agents: 300,
         examples: vec![Example {
@@ -75,8 +76,8 @@ pub fn explained() -> OffersExplained {
             reason,
         }],
     };
-    let spent = Standing::BudgetSpent { most: 7 };
-    let paused = Standing::Paused {
+    let spent = OfferBlocker::BudgetSpent { most: 7 };
+    let paused = OfferBlocker::Paused {
         agents: 1,
         awaited: 300,
         left: Duration::from_secs(7),
@@ -85,7 +86,12 @@ pub fn explained() -> OffersExplained {
         role: "eng/web".to_owned(),
         share: 0.25,
         role_share: 0.5,
-        standing: vec![paused, Standing::Inactive, Standing::Suppressed, spent],
+        standing: vec![
+            paused,
+            OfferBlocker::Inactive,
+            OfferBlocker::Suppressed,
+            spent,
+        ],
         agents: 3_900,
         reasons: reasons.map(tally).into(),
         untold: 1,

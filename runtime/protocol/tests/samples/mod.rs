@@ -88,7 +88,7 @@ pub fn status() -> TaskStatus {
             Source::Executor,
             Timestamp::default(),
         )
-        .because(Reason::CommandExecutorFailed, "because")
+        .with_reason(Reason::CommandExecutorFailed, "because")
         .on(&id("m-S1"))
     }
 }
@@ -108,7 +108,7 @@ pub fn offer() -> Offer {
         executor_ids: vec![id("e")],
         unavailability: Some(unavailability()),
         domain: None,
-        served: None,
+        endpoint: None,
     }
 }
 

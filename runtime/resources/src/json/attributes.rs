@@ -1,4 +1,4 @@
-//! Attribute objects as the v1 API has them.
+//! Attribute objects in the form of the v1 API.
 
 use serde::Serialize;
 
@@ -53,7 +53,7 @@ impl<'a> From<&'a Attribute> for AttributeObject<'a> {
     }
 }
 
-/// One attribute object.
+/// Reads one attribute object.
 pub(super) fn read(at: &At) -> Result<Attribute, Invalid> {
     let name = at.need("name")?;
     let kind = at.need("type")?;

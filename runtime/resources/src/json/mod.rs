@@ -1,14 +1,13 @@
-//! The JSON forms: resource objects as the v1 API has them, and the flat objects of v0.
+//! The JSON forms: resource objects of the v1 API, and the flat objects of v0.
 //!
-//! Kept apart from the serde form of the words, which is the wire's. Reads generously (the old
-//! `role` and the new `reservations`, one object where a list is meant, `8` for `{"value": 8}`, a
-//! comma too many) and writes strictly. What it refuses it names by path, e.g.
-//! `[2].scalar.value`; a field that comes twice by its name. Never writes a lender: that is for the
-//! books only.
+//! Separate from the serde form of the types, which is the wire's. Reading is lenient (the old
+//! `role` and the new `reservations`, a single object for a list, `8` for `{"value": 8}`, trailing
+//! commas) and writing is strict. Errors contain the path, e.g. `[2].scalar.value`; for a duplicate
+//! field its name. A lender is never written: it is for accounting only.
 
 mod attributes;
-mod once;
 mod read;
+mod unique_fields;
 mod v0;
 mod write;
 
@@ -16,11 +15,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
 
 use crate::error::{Invalid, ParseError};
 
-use once::Once;
+use unique_fields::UniqueFields;
 
 pub use v0::{ResourcesObject, attributes_object, resources_object};
 
-/// Resources as a JSON array of resource objects; for fields of larger JSON structs.
+/// Resources as a JSON array of resource objects, for fields of larger JSON structs.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Resources(pub crate::Resources);
 
@@ -32,7 +31,7 @@ pub struct Resource(pub crate::Resource);
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attributes(pub crate::Attributes);
 
-/// Quantities as a JSON object: `{"cpus": {"value": 4}}`; read also as `{"cpus": 4}`.
+/// Quantities as a JSON object: `{"cpus": {"value": 4}}`; also read as `{"cpus": 4}`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Quantities(pub crate::Quantities);
 
@@ -41,13 +40,13 @@ const RESOURCES_HINT: &str =
 const ATTRIBUTES_HINT: &str =
     r#"JSON like [{"name":"rack","type":"TEXT","text":{"value":"rack-2"}}]"#;
 
-/// Reads a JSON array of resource objects, or one object alone.
+/// Reads a JSON array of resource objects, or a single object.
 pub fn parse_resources(text: &str) -> Result<crate::Resources, ParseError> {
     let value = parse(text, "resources", RESOURCES_HINT)?;
     Ok(resources_from(&value)?)
 }
 
-/// Reads resource objects out of a JSON value.
+/// Reads resource objects from a JSON value.
 pub fn resources_from(value: &serde_json::Value) -> Result<crate::Resources, Invalid> {
     let all = read::At::top(value).many().into_iter();
     let all: crate::Resources = all
@@ -56,13 +55,13 @@ pub fn resources_from(value: &serde_json::Value) -> Result<crate::Resources, Inv
     Ok(all.share_notes())
 }
 
-/// Reads a JSON array of attribute objects, or one object alone.
+/// Reads a JSON array of attribute objects, or a single object.
 pub fn parse_attributes(text: &str) -> Result<crate::Attributes, ParseError> {
     let value = parse(text, "attributes", ATTRIBUTES_HINT)?;
     Ok(attributes_from(&value)?)
 }
 
-/// Reads attribute objects out of a JSON value.
+/// Reads attribute objects from a JSON value.
 pub fn attributes_from(value: &serde_json::Value) -> Result<crate::Attributes, Invalid> {
     let all = read::At::top(value).many().into_iter();
     all.map(|one| attributes::read(&one))
@@ -70,14 +69,14 @@ pub fn attributes_from(value: &serde_json::Value) -> Result<crate::Attributes, I
         .map(crate::Attributes::new)
 }
 
-/// Any JSON of which each object has each field once; others are refused as data, and not as syntax.
-pub fn each_field_once(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
-    serde_json::from_slice(text).map(|Once(value)| value)
+/// Any JSON without duplicate fields. A duplicate is a data error, not a syntax error.
+pub fn parse_unique_fields(text: &[u8]) -> Result<serde_json::Value, serde_json::Error> {
+    serde_json::from_slice(text).map(|UniqueFields(value)| value)
 }
 
-/// JSON with commas too many; an error says where it goes wrong and what a right one looks like.
+/// Parses JSON with trailing commas. An error has the position and an example.
 fn parse(text: &str, field: &str, hint: &str) -> Result<serde_json::Value, ParseError> {
-    each_field_once(without_trailing_commas(text).as_bytes()).map_err(|error| {
+    parse_unique_fields(without_trailing_commas(text).as_bytes()).map_err(|error| {
         if error.is_data() {
             return Invalid::new(field, error, "each field once").into();
         }
@@ -93,7 +92,7 @@ fn parse(text: &str, field: &str, hint: &str) -> Result<serde_json::Value, Parse
     })
 }
 
-/// Puts a blank for each comma before a closing bracket, outside of strings.
+/// Replaces each comma before a closing bracket by a blank, outside of strings.
 fn without_trailing_commas(text: &str) -> String {
     let mut bytes: Vec<u8> = text.bytes().collect();
     let (mut comma, mut quoted, mut escaped) = (None, false, false);
@@ -112,7 +111,7 @@ fn without_trailing_commas(text: &str) -> String {
             _ => comma = None,
         }
     }
-    // Only single ASCII bytes were exchanged for others.
+    // Only single ASCII bytes were replaced.
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
@@ -158,14 +157,14 @@ impl Serialize for Quantities {
 
 impl<'de> Deserialize<'de> for Resources {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Once(value) = Once::deserialize(deserializer)?;
+        let UniqueFields(value) = UniqueFields::deserialize(deserializer)?;
         resources_from(&value).map(Self).map_err(de::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Resource {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Once(value) = Once::deserialize(deserializer)?;
+        let UniqueFields(value) = UniqueFields::deserialize(deserializer)?;
         read::resource(&read::At::top(&value))
             .map(Self)
             .map_err(de::Error::custom)
@@ -174,14 +173,14 @@ impl<'de> Deserialize<'de> for Resource {
 
 impl<'de> Deserialize<'de> for Attributes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Once(value) = Once::deserialize(deserializer)?;
+        let UniqueFields(value) = UniqueFields::deserialize(deserializer)?;
         attributes_from(&value).map(Self).map_err(de::Error::custom)
     }
 }
 
 impl<'de> Deserialize<'de> for Quantities {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Once(value) = Once::deserialize(deserializer)?;
+        let UniqueFields(value) = UniqueFields::deserialize(deserializer)?;
         read::quantities(&read::At::top(&value))
             .map(Self)
             .map_err(de::Error::custom)

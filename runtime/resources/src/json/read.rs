@@ -1,4 +1,4 @@
-//! Reads resource objects out of JSON, generously, and names by its path what it cannot take.
+//! Reads resource objects from JSON leniently; errors contain the path.
 
 use serde_json::Value as Json;
 
@@ -15,7 +15,7 @@ use crate::set::Set;
 use crate::text::{Parsed, parse_value};
 use crate::value::Value;
 
-/// A JSON value and the path that led to it.
+/// A JSON value and its path.
 pub(super) struct At<'a> {
     value: &'a Json,
     path: String,
@@ -29,7 +29,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The error that something else was expected here.
+    /// An error with the expected value.
     pub(super) fn expected(&self, what: &str) -> Invalid {
         let path = if self.path.is_empty() {
             "value"
@@ -47,7 +47,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The field called `name`; null is as good as absent.
+    /// The field called `name`; null counts as absent.
     pub(super) fn field(&self, name: &str) -> Option<Self> {
         let value = self.value.get(name).filter(|value| !value.is_null())?;
         Some(self.child(value, name))
@@ -61,7 +61,7 @@ impl<'a> At<'a> {
             .ok_or_else(|| self.expected(&format!("an object with the field `{name}`")))
     }
 
-    /// A list's entries; one thing alone counts as a list of it.
+    /// The entries of a list; a single value counts as a list.
     pub(super) fn many(&self) -> Vec<Self> {
         match self.value {
             Json::Array(all) => {
@@ -88,7 +88,7 @@ impl<'a> At<'a> {
         }
     }
 
-    /// The thing inside `{"value": ..}`, or the thing itself.
+    /// The value inside `{"value": ..}`, or the value itself.
     fn plain(&self) -> Self {
         self.field("value").unwrap_or_else(|| Self {
             value: self.value,
@@ -147,7 +147,7 @@ impl<'a> At<'a> {
         Role::new(self.text()?).map_err(|bad| self.expected(&bad.expected))
     }
 
-    /// Is a marker set: an object, or `true`?
+    /// Whether a marker is set: an object, or `true`.
     fn is_set(&self) -> Result<bool, Invalid> {
         match self.value {
             Json::Bool(set) => Ok(*set),
@@ -178,7 +178,7 @@ impl<'a> At<'a> {
     }
 }
 
-/// One resource object.
+/// Reads one resource object.
 pub(super) fn resource(at: &At) -> Result<Resource, Invalid> {
     let name_at = at.need("name")?;
     let name = Name::new(name_at.text()?).map_err(|bad| name_at.expected(&bad.expected))?;
@@ -208,7 +208,7 @@ pub(super) fn resource(at: &At) -> Result<Resource, Invalid> {
     Resource::annotated(name, value, annotations).map_err(|bad| bad.within(&at.path))
 }
 
-/// Amounts by name.
+/// Reads amounts by name.
 pub(super) fn quantities(at: &At) -> Result<Quantities, Invalid> {
     let Json::Object(fields) = at.value else {
         return Err(at.expected("an object of amounts by name"));
@@ -221,7 +221,7 @@ pub(super) fn quantities(at: &At) -> Result<Quantities, Invalid> {
     fields.iter().map(one).collect()
 }
 
-/// The value, of the type that is given or that the fields show.
+/// The value, of the given type or of the type that the fields show.
 fn value(at: &At) -> Result<Value, Invalid> {
     let (scalar, ranges, set) = (at.field("scalar"), at.field("ranges"), at.field("set"));
     let Some(kind) = at.field("type") else {
@@ -240,7 +240,7 @@ fn value(at: &At) -> Result<Value, Invalid> {
     }
 }
 
-/// S45: revocable by being there, and throttleable by `throttle_info` being there too.
+/// Revocable if `revocable` is present, and throttleable if `throttle_info` is present too.
 fn revocable(at: &At) -> Result<Option<Revocable>, Invalid> {
     let Some(info) = at.field("revocable") else {
         return Ok(None);

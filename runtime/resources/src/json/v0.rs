@@ -13,18 +13,19 @@ use crate::resources::Resources;
 use crate::scalar::Scalar;
 use crate::value::Value;
 
-/// The names that are always there, with 0 if there is none of them.
+/// Names that are always present, with 0 if there are none.
 const ALWAYS: [Name; 4] = [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk];
 
-/// Resources as the v0 endpoints show them: `{"cpus": 4.0, "cpus_revocable": 2.0, "ports": "[1-2]", ..}`.
+/// Resources in the form of the v0 endpoints: `{"cpus": 4.0, "cpus_revocable": 2.0, "ports":
+/// "[1-2]", ..}`.
 pub fn resources_object(resources: &Resources) -> Map<String, Json> {
     match serde_json::to_value(ResourcesObject(resources)) {
         Ok(Json::Object(object)) => object,
-        _ => Map::new(), // Text and numbers can always be written.
+        _ => Map::new(), // text and numbers can always be written
     }
 }
 
-/// The same as a part of something larger that is written by serde: nothing is made that is not written.
+/// The same for serde, as a part of a larger value, without an intermediate copy.
 #[derive(Clone, Copy, Debug)]
 pub struct ResourcesObject<'a>(pub &'a Resources);
 
@@ -52,7 +53,7 @@ impl Serialize for ResourcesObject<'_> {
     }
 }
 
-/// Each name but these, with what there is of it in all.
+/// Writes the total of each name except these.
 fn write_others<M: SerializeMap>(
     object: &mut M,
     part: &Resources,
@@ -73,7 +74,7 @@ fn write_others<M: SerializeMap>(
     Ok(())
 }
 
-/// Attributes as the v0 endpoints show them: `{"rack": "rack-2", "level": 3.0}`.
+/// Attributes in the form of the v0 endpoints: `{"rack": "rack-2", "level": 3.0}`.
 pub fn attributes_object(attributes: &Attributes) -> Map<String, Json> {
     let value = |value: &AttributeValue| match value {
         AttributeValue::Scalar(number) => json!(number.get()),

@@ -1,5 +1,5 @@
-//! Resource objects as the v1 API has them, with the old fields beside the new where both can
-//! say the same, so that a client of either age understands.
+//! Resource objects of the v1 API. The old fields are written beside the new ones where both can
+//! express the same, for clients of either age.
 
 use serde::Serialize;
 
@@ -152,7 +152,7 @@ impl<'a> From<&'a Resource> for ResourceObject<'a> {
     fn from(own: &'a Resource) -> Self {
         let notes = own.annotations();
         let stack = own.reservations();
-        // The old form has room for one reservation.
+        // The old form has only one reservation.
         let role = (stack.len() < 2).then(|| own.role().as_str());
         let dynamic =
             |only: &&Reservation| only.kind == ReservationKind::Dynamic && stack.len() == 1;

@@ -1,45 +1,45 @@
-//! A receiver for stories: keeps a diary of what it hears, which outlives it.
+//! A receiver for tests with a record that outlives it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::delivery::{Incoming, Numbered, take};
+use crate::delivery::{DedupReceiver, Sequenced, take};
 use crate::memory::Network;
 use crate::prelude::*;
 
-/// Remember this.
+/// Records this.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Note(pub(super) u32);
 
-/// Remember how many bytes these are.
+/// Records the number of bytes.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Load(pub(super) Vec<u8>);
 
-/// Remember this, and lose the link before you can say so.
+/// Records this, and loses the link before the acknowledgement.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Cut(pub(super) u32);
 
-/// Fall, but the next of your lives shall remember this.
+/// Panics once; the next incarnation records it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct FallOnce(pub(super) u32);
 
-/// Hear nothing for eight seconds.
+/// Handles nothing for eight seconds.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Rest;
 
-/// Who do you believe says this?
+/// Records the sender as the handler sees it.
 #[derive(Serialize, Deserialize)]
 pub(super) struct WhoAmI;
 
-/// Remembered, but only by masters.
+/// Recorded, but accepted only from masters.
 #[derive(Serialize, Deserialize)]
 pub(super) struct MastersOnly;
 
-/// Nobody hears this.
+/// Accepted by no actor.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Unheard;
+pub(super) struct NotAccepted;
 
 remote! {
     Note = "delivery_test/note" v1;
@@ -49,7 +49,7 @@ remote! {
     Rest = "delivery_test/rest" v1;
     WhoAmI = "delivery_test/who_am_i" v1;
     MastersOnly = "delivery_test/masters_only" v1;
-    Unheard = "delivery_test/unheard" v1;
+    NotAccepted = "delivery_test/unheard" v1;
 }
 
 pub(super) type Diary = Arc<Mutex<Vec<String>>>;
@@ -58,17 +58,17 @@ pub(super) fn read(diary: &Diary) -> Vec<String> {
     crate::lock(diary).clone()
 }
 
-/// Keeps a diary of what it hears, which outlives it.
-pub(super) struct Desk {
-    incoming: Incoming,
+/// Records handled messages; the record outlives it.
+pub(super) struct RecordingReceiver {
+    incoming: DedupReceiver,
     network: Network,
     diary: Diary,
 }
 
-impl Desk {
+impl RecordingReceiver {
     pub(super) fn new(network: &Network, diary: &Diary) -> Self {
         Self {
-            incoming: Incoming::default(),
+            incoming: DedupReceiver::default(),
             network: network.clone(),
             diary: diary.clone(),
         }
@@ -79,35 +79,35 @@ impl Desk {
     }
 }
 
-impl Actor for Desk {
+impl Actor for RecordingReceiver {
     type Context = Context<Self>;
 }
 
-impl Process for Desk {
+impl Process for RecordingReceiver {
     const MAILBOX: u32 = 100;
 
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Numbered>(&Role::ALL);
-        ears.hear::<Note>(&Role::ALL);
-        ears.hear::<Load>(&Role::ALL);
-        ears.hear::<Cut>(&Role::ALL);
-        ears.hear::<FallOnce>(&Role::ALL);
-        ears.hear::<Rest>(&Role::ALL);
-        ears.hear::<WhoAmI>(&Role::ALL);
-        ears.hear::<MastersOnly>(&[Role::Master]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sequenced>(&Role::ALL);
+        handlers.accept::<Note>(&Role::ALL);
+        handlers.accept::<Load>(&Role::ALL);
+        handlers.accept::<Cut>(&Role::ALL);
+        handlers.accept::<FallOnce>(&Role::ALL);
+        handlers.accept::<Rest>(&Role::ALL);
+        handlers.accept::<WhoAmI>(&Role::ALL);
+        handlers.accept::<MastersOnly>(&[Role::Master]);
     }
 }
 
-impl Handler<Numbered> for Desk {
-    type Result = MessageResult<Numbered>;
-    fn handle(&mut self, numbered: Numbered, ctx: &mut Context<Self>) -> Self::Result {
+impl Handler<Sequenced> for RecordingReceiver {
+    type Result = MessageResult<Sequenced>;
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
         MessageResult(take(self, |desk| &mut desk.incoming, numbered, ctx))
     }
 }
 
 macro_rules! handle {
     ($($message:ty => |$this:ident, $it:pat_param, $ctx:pat_param| $body:expr;)*) => {$(
-        impl Handler<$message> for Desk {
+        impl Handler<$message> for RecordingReceiver {
             type Result = ();
             fn handle(&mut self, $it: $message, $ctx: &mut Context<Self>) {
                 let $this = self;

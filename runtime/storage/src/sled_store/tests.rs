@@ -1,4 +1,4 @@
-//! What a store on sled promises, shown over crashes between any two of its writes.
+//! The guarantees of a store on sled, tested over crashes between any two of its writes.
 
 mod damage;
 mod power;
@@ -14,9 +14,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::COMMIT_BYTES_MAX;
-use crate::forgetful::ForgetfulStore;
+use crate::simulated::SimulatedStore;
 
-/// A disk that counts its syncs, ends the story after some writes, and keeps copies of the directory.
+/// A disk that counts its syncs, fails after some writes, and copies the directory.
 #[derive(Clone, Default)]
 struct Watched {
     dir: PathBuf,
@@ -24,14 +24,14 @@ struct Watched {
     /// `w` for each write, `s` for each sync.
     seen: Arc<Mutex<String>>,
     synced_inode: Arc<AtomicU64>,
-    /// How many more writes succeed; `None`: all of them.
+    /// The remaining number of successful writes; `None`: unlimited.
     writes_left: Option<u64>,
     sync_error: Arc<Mutex<Option<io::ErrorKind>>>,
     copies: Option<Arc<Mutex<Vec<TempDir>>>>,
 }
 
 impl Watched {
-    /// What another process would find if this one were killed now.
+    /// The state that another process would find if this one were killed now.
     fn copy(&self) {
         if let Some(copies) = &self.copies {
             copies.lock().unwrap().push(copy_of(&self.dir));
@@ -100,7 +100,7 @@ fn several(fill: u8, bytes: usize) -> Changes {
     changes
 }
 
-/// A story with each kind of commit: journalled ones, short and long, single puts and removals.
+/// A sequence with each kind of commit: journalled ones, short and long, single puts and removals.
 fn story() -> Vec<Changes> {
     let mut removal = Changes::new();
     removal.remove("a");
@@ -119,9 +119,9 @@ fn story() -> Vec<Changes> {
     ]
 }
 
-/// The records after the first `commits` of the story.
+/// The records after the first `commits` of the sequence.
 fn told(commits: usize) -> Vec<Record> {
-    let mut store = ForgetfulStore::new();
+    let mut store = SimulatedStore::new();
     for changes in story().into_iter().take(commits) {
         store.commit(changes).unwrap();
     }
@@ -129,7 +129,7 @@ fn told(commits: usize) -> Vec<Record> {
 }
 
 #[test]
-fn what_was_committed_is_there_when_it_is_opened_again() {
+fn commits_survive_reopening() {
     let dir = tempfile::tempdir().unwrap();
     for commits in 0..story().len() {
         let mut store = SledStore::open(dir.path()).unwrap();
@@ -140,7 +140,7 @@ fn what_was_committed_is_there_when_it_is_opened_again() {
 }
 
 #[test]
-fn every_commit_syncs_the_file_of_the_log_before_it_returns() {
+fn commit_syncs_the_log_before_it_returns() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Watched::default();
     let mut store = SledStore::open_with(dir.path(), Box::new(disk.clone())).unwrap();
@@ -154,7 +154,7 @@ fn every_commit_syncs_the_file_of_the_log_before_it_returns() {
 }
 
 #[test]
-fn the_journal_is_synced_before_its_changes_are_carried_out() {
+fn journal_is_synced_before_its_changes() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Watched::default();
     let mut store = SledStore::open_with(dir.path(), Box::new(disk.clone())).unwrap();
@@ -165,7 +165,8 @@ fn the_journal_is_synced_before_its_changes_are_carried_out() {
     };
     commit(put("a", "one put needs no journal"), "ws");
     commit(several(2, 10), "wswwww");
-    // Large records are synced one by one besides, but the last, which the next commit's sync covers.
+    // Large records are also synced one by one, except the last, which the next commit's sync
+    // covers.
     commit(several(2, VALUE_BYTES_MAX), "wwswswswswswswsw");
 }
 
@@ -180,7 +181,7 @@ fn an_empty_commit_costs_no_sync() {
 }
 
 #[test]
-fn a_commit_is_whole_or_absent_after_a_crash_between_any_two_writes() {
+fn commit_is_atomic_across_any_crash() {
     let mut crashes = 0;
     loop {
         let dir = tempfile::tempdir().unwrap();
@@ -212,7 +213,7 @@ fn a_commit_is_whole_or_absent_after_a_crash_between_any_two_writes() {
 }
 
 #[test]
-fn a_process_killed_at_any_moment_has_lost_nothing_that_it_acknowledged() {
+fn killed_process_loses_no_acknowledged_commit() {
     let dir = tempfile::tempdir().unwrap();
     let copies = Arc::<Mutex<Vec<TempDir>>>::default();
     let (dir_path, kept) = (dir.path().to_owned(), Some(copies.clone()));
@@ -310,7 +311,7 @@ fn a_damaged_journal_is_not_skipped() {
 }
 
 #[test]
-fn files_that_sled_cannot_read_are_an_error_and_can_be_set_aside() {
+fn unreadable_files_fail_and_can_be_set_aside() {
     let root = tempfile::tempdir().unwrap();
     let dir = root.path().join("store");
     let mut store = SledStore::open(&dir).unwrap();
@@ -324,7 +325,7 @@ fn files_that_sled_cannot_read_are_an_error_and_can_be_set_aside() {
 }
 
 #[test]
-fn a_snapshot_that_was_never_finished_does_not_keep_the_store_shut() {
+fn unfinished_snapshot_does_not_block_opening() {
     let dir = tempfile::tempdir().unwrap();
     SledStore::open(dir.path())
         .unwrap()
@@ -340,7 +341,7 @@ fn a_snapshot_that_was_never_finished_does_not_keep_the_store_shut() {
 }
 
 #[test]
-fn a_second_store_in_the_same_directory_is_told_that_it_is_taken() {
+fn second_store_in_a_directory_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = SledStore::open(dir.path()).unwrap();
     let error = SledStore::open(dir.path()).unwrap_err();
@@ -377,7 +378,7 @@ fn a_failing_disk_closes_the_store() {
 }
 
 #[test]
-fn what_is_too_large_leaves_the_store_open_and_as_it_was() {
+fn too_large_commit_leaves_the_store_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = SledStore::open(dir.path()).unwrap();
     let mut changes = put("a", "fits");
@@ -391,7 +392,7 @@ fn what_is_too_large_leaves_the_store_open_and_as_it_was() {
 }
 
 #[test]
-fn no_page_becomes_a_blob_file_which_nobody_would_sync() {
+fn no_page_becomes_a_blob_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = SledStore::open(dir.path()).unwrap();
     for round in 0..12u8 {
@@ -475,7 +476,7 @@ proptest! {
         crash in 0..30u64,
     ) {
         let dir = tempfile::tempdir().unwrap();
-        let mut twin = ForgetfulStore::new();
+        let mut twin = SimulatedStore::new();
         let mut store = SledStore::open(dir.path()).unwrap();
         for (changes, reopen) in commits.iter().zip(reopen) {
             store.commit(changes.clone()).unwrap();
@@ -509,7 +510,7 @@ proptest! {
     }
 
     #[test]
-    fn no_flipped_byte_makes_it_panic_or_show_what_was_never_put(
+    fn flipped_bytes_never_panic_or_invent_records(
         at in any::<prop::sample::Index>(),
         file in prop::sample::select(vec!["db", "conf", "snap"]),
     ) {

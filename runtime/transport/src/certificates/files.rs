@@ -1,7 +1,6 @@
-//! Files of keys and certificates: read, written new, or replaced, whole or not at all.
+//! Files of keys and certificates, created or replaced atomically.
 //!
-//! Hears paths and PEM texts from `certificates`. Remembers nothing. Never leaves a half-written file under its final
-//! name, and never widens the mode of a file it replaces.
+//! A final name never has partial content, and a replaced file's mode is never widened.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,12 +9,12 @@ use std::path::{Path, PathBuf};
 
 use super::CertificateError;
 
-/// Mode of a key: its owner only.
+/// Mode of a key: readable by its owner only.
 pub(super) const PRIVATE: u32 = 0o600;
-/// Mode of a certificate: all may read.
+/// Mode of a certificate: readable by all.
 pub(super) const PUBLIC: u32 = 0o644;
 
-/// No PEM file of ours is near this many bytes.
+/// Maximum bytes of a PEM file; ours are much shorter.
 const LENGTH_MAX: u64 = 64 * 1024;
 
 /// The whole text of `file`.
@@ -40,8 +39,8 @@ pub(super) fn read(file: &Path) -> Result<String, CertificateError> {
     }
 }
 
-/// Makes `directory` and what is missing above it. A new one is open to its owner only; what is above it is as any other, since an agent's tasks of
-/// other users may have their sandboxes beside it.
+/// Creates `directory` and its missing parents. Only its owner can open it; the parents have the
+/// default mode, since sandboxes of other users' tasks may be beside it.
 pub(super) fn make_directory(directory: &Path) -> Result<(), CertificateError> {
     let made = match directory.parent() {
         Some(above) => fs::create_dir_all(above),
@@ -56,16 +55,16 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), CertificateError> {
         })
 }
 
-/// Writes `file`, which must not exist yet: of two writers at once exactly one wins.
+/// Writes `file`, which must not exist yet: of two concurrent writers exactly one succeeds.
 pub(super) fn write_new(file: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
-    // A link fails if its target exists, where a rename would overwrite it.
+    // A hard link fails if its target exists; a rename would overwrite it.
     write(file, text, mode, |draft| {
         let linked = fs::hard_link(draft, file);
         fs::remove_file(draft).and(linked)
     })
 }
 
-/// Writes `file`, in place of an older one.
+/// Creates or replaces `file`.
 pub(super) fn replace(file: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
     write(file, text, mode, |draft| fs::rename(draft, file))
 }
@@ -81,7 +80,7 @@ fn write(
         .and_then(|()| publish(&draft))
         .and_then(|()| sync_directory(file));
     written.map_err(|source| {
-        let _ = fs::remove_file(&draft); // best effort: the write itself has failed, and that is what is told
+        let _ = fs::remove_file(&draft); // best effort: the error of the write is returned
         match source.kind() {
             ErrorKind::AlreadyExists => CertificateError::Exists {
                 file: file.to_owned(),
@@ -98,7 +97,7 @@ fn write(
 fn write_draft(draft: &Path, text: &str, mode: u32) -> io::Result<()> {
     match fs::remove_file(draft) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {} // nothing there, or the draft of a process of this number that died
+        _ => {} // nothing was there, or the draft of a dead process with the same pid
     }
     let mut opened = OpenOptions::new()
         .write(true)

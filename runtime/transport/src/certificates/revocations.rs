@@ -1,14 +1,15 @@
-//! Certificates that were revoked before they expire: the lists of one or several authorities.
+//! Revocation lists of one or several authorities.
 
 use rustls_pki_types::CertificateRevocationListDer;
 use rustls_pki_types::pem::PemObject;
 
-/// Revocation lists. An authority without a list here revokes nothing; an old list still counts, since a missing update must not be an outage.
+/// Revocation lists. An authority without a list revokes nothing. An outdated list stays in force,
+/// since a missing update must not cause an outage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revocations(Vec<CertificateRevocationListDer<'static>>);
 
 impl Revocations {
-    /// Reads the lists of a PEM text, at least one, and checks that each can be used.
+    /// Reads and validates the lists of a PEM text; at least one is required.
     pub fn from_pem(pem: &str) -> Result<Self, String> {
         let read: Result<Vec<_>, _> =
             CertificateRevocationListDer::pem_slice_iter(pem.as_bytes()).collect();

@@ -1,8 +1,7 @@
-//! Keys that follow from a seed, for rehearsals in which one seed must give one run.
+//! Keys derived from a seed, for simulations.
 //!
-//! They are Ed25519 keys: a signature always has the same length and the same bytes, where one of ECDSA differs each
-//! time. Hears a seed and who the key is for. Remembers nothing. Never to be used where anybody else listens: who
-//! knows the seed knows every key.
+//! They are Ed25519 keys, whose signatures are deterministic and of constant length; ECDSA
+//! signatures differ each time. Never use them outside a simulation: the seed reveals every key.
 
 use rcgen::{KeyPair, PKCS_ED25519};
 use rustls::crypto::ring::cipher_suite::TLS13_CHACHA20_POLY1305_SHA256;
@@ -10,12 +9,12 @@ use rustls_pki_types::PrivatePkcs8KeyDer;
 
 use super::CertificateError;
 
-/// What comes before the 32 bytes of an Ed25519 key in its PKCS #8 form (RFC 8410).
+/// The PKCS #8 prefix of the 32 bytes of an Ed25519 key (RFC 8410).
 const PKCS8_PREFIX: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];
 
-/// The key that this seed gives to `owner`.
+/// The key of `owner` for this seed.
 pub(super) fn key(seed: u64, owner: &str) -> Result<KeyPair, CertificateError> {
     let suite = TLS13_CHACHA20_POLY1305_SHA256.tls13();
     let suite = suite.ok_or_else(|| CertificateError::crypto("no TLS 1.3"))?;

@@ -1,27 +1,27 @@
-//! Whose certificate it is: the role and name in its URI `meros://<role>/<name>`.
+//! The subject of a certificate: role and name in its URI `meros://<role>/<name>`.
 //!
-//! Hears the bytes of a certificate that TLS has verified already. Remembers nothing. Verifies nothing: it only reads,
-//! and answers bytes that are no certificate with an error, never a panic.
+//! Parses certificates that TLS has verified; verifies nothing itself. Invalid bytes give an error,
+//! never a panic.
 
 use std::fmt;
 
 use runtime::Role;
 
-/// Longest node name a certificate is issued to, in bytes.
+/// Maximum length of a node's name, in bytes.
 const NAME_MAX: usize = 128;
 const SCHEME: &str = "meros://";
 
-/// Who a certificate was issued to. Written `meros://agent/agent-1`.
+/// The role and name in a node's certificate. Rendered as `meros://agent/agent-1`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// What kind of node it is: decides what others let it say.
+    /// The role, by which peers accept or reject messages.
     pub role: Role,
-    /// Its name, the one in its pids.
+    /// The name, as in the node's pids.
     pub name: String,
 }
 
 impl Subject {
-    /// Checks the name: 1 to 128 letters, digits, dots, dashes and underscores.
+    /// Validates the name: 1 to 128 letters, digits, dots, dashes and underscores.
     pub(super) fn new(role: Role, name: &str) -> Result<Self, String> {
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
         if name.is_empty() || name.len() > NAME_MAX || !name.bytes().all(allowed) {
@@ -36,7 +36,7 @@ impl Subject {
         })
     }
 
-    /// Reads the subject back from a certificate (DER).
+    /// Reads the subject of a certificate (DER).
     pub fn of(certificate: &[u8]) -> Result<Self, String> {
         let names =
             alternative_names(certificate).ok_or("has no readable subject alternative names")?;
@@ -57,18 +57,20 @@ impl Subject {
     }
 }
 
-/// Who a certificate names, as those are named who may do something.
+/// The name in a client's certificate, for authorization.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// What kind of node of ours it is issued to. None: it is of another authority, and the name is its common name.
+    /// The role of a Meros node; `None` for a certificate of another authority, whose common name
+    /// is used.
     pub role: Option<Role>,
 }
 
 impl Principal {
-    /// Whom this certificate (DER) names: a node of ours, or else the common name of its subject. Nobody, if there is none, or several, or one
-    /// that is no plain text; and nobody where a name of ours cannot be read, whatever else it is called.
+    /// The principal of a certificate (DER): a Meros node's name, or else the common name of its
+    /// subject. `None` if there is no common name, several, or one that is no plain text, and if a
+    /// Meros name is invalid.
     pub(crate) fn of(certificate: &[u8]) -> Option<Self> {
         let own = match alternative_names(certificate) {
             Some(names) => own_name(names).ok()?,
@@ -88,7 +90,7 @@ impl Principal {
     }
 }
 
-/// The one `meros://` name among these, if there is one; an error if there are several.
+/// The single `meros://` name among these; an error if there are several.
 fn own_name(mut names: &[u8]) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     while !names.is_empty() {
@@ -118,7 +120,7 @@ fn lossy(bytes: &[u8]) -> String {
     String::from_utf8_lossy(&bytes[..bytes.len().min(2 * NAME_MAX)]).into_owned()
 }
 
-/// DER tags on the way from a certificate to its names (RFC 5280, 4.1 and 4.2.1.6).
+/// DER tags on the path from a certificate to its names (RFC 5280, 4.1 and 4.2.1.6).
 pub(super) mod tag {
     pub const BOOLEAN: u8 = 0x01;
     pub const OCTETS: u8 = 0x04;
@@ -143,7 +145,7 @@ const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 fn common_name(mut certificate: &[u8]) -> Option<&str> {
     let mut certificate = expect(&mut certificate, tag::SEQUENCE)?;
     let mut body = expect(&mut certificate, tag::SEQUENCE)?;
-    // The serial number, behind the version if there is one; then algorithm, issuer and validity.
+    // The optional version and the serial number; then algorithm, issuer and validity.
     if element(&mut body)?.0 == tag::VERSION {
         element(&mut body)?;
     }
@@ -201,7 +203,8 @@ pub(super) fn expect<'a>(input: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
         .map(|(_, value)| value)
 }
 
-/// Takes one element off `input`: its tag and its value. Lengths above four bytes are no certificate.
+/// Takes one element off `input`: its tag and its value. Lengths of more than four bytes are
+/// invalid.
 pub(super) fn element<'a>(input: &mut &'a [u8]) -> Option<(u8, &'a [u8])> {
     let (&tag, rest) = input.split_first()?;
     let (&first, mut rest) = rest.split_first()?;

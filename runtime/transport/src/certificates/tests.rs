@@ -1,4 +1,4 @@
-//! What authorities and identities promise.
+//! Tests of authorities and identities.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ fn directory() -> tempfile::TempDir {
 }
 
 #[test]
-fn role_and_name_are_read_back_from_the_certificate() {
+fn certificate_subject_round_trips() {
     let authority = Authority::create().unwrap();
     for role in Role::ALL {
         let identity = authority.issue(role, "Node_1.rack-2").unwrap();
@@ -29,7 +29,7 @@ fn role_and_name_are_read_back_from_the_certificate() {
 }
 
 #[test]
-fn a_certificate_is_valid_for_the_name_of_its_role_and_no_other() {
+fn certificate_is_valid_for_its_role_only() {
     let identity = Authority::create()
         .unwrap()
         .issue(Role::Agent, "agent-1")
@@ -47,7 +47,7 @@ fn a_certificate_is_valid_for_the_name_of_its_role_and_no_other() {
 }
 
 #[test]
-fn an_authority_loaded_again_issues_what_the_first_one_trusts() {
+fn reloaded_authority_issues_trusted_certificates() {
     let directory = directory();
     let first = Authority::create().unwrap();
     first.save(directory.path()).unwrap();
@@ -83,7 +83,7 @@ fn an_existing_authority_is_never_overwritten() {
 }
 
 #[test]
-fn an_identity_survives_its_files_and_only_its_owner_can_read_the_key() {
+fn saved_identity_reloads_with_a_private_key_file() {
     let directory = directory();
     let home = directory.path().join("deep/er");
     let authority = Authority::create().unwrap();
@@ -127,7 +127,7 @@ fn an_identity_survives_its_files_and_only_its_owner_can_read_the_key() {
 }
 
 #[test]
-fn a_missing_or_broken_file_is_named_in_the_error() {
+fn errors_name_the_missing_or_broken_file() {
     let directory = directory();
     let home = directory.path();
     let told = |wanted: &str| {
@@ -166,7 +166,7 @@ fn a_missing_or_broken_file_is_named_in_the_error() {
 }
 
 #[test]
-fn an_authority_whose_key_and_certificate_do_not_belong_together_is_refused() {
+fn mismatched_authority_key_and_certificate_are_refused() {
     let (one, other) = (directory(), directory());
     Authority::create().unwrap().save(one.path()).unwrap();
     Authority::create().unwrap().save(other.path()).unwrap();
@@ -179,7 +179,7 @@ fn an_authority_whose_key_and_certificate_do_not_belong_together_is_refused() {
 }
 
 #[test]
-fn a_name_that_would_not_fit_a_pid_or_a_uri_gets_no_certificate() {
+fn invalid_names_get_no_certificate() {
     let authority = Authority::create().unwrap();
     for name in ["", "a/b", "a b", "name@node", "\u{e9}", &"x".repeat(129)] {
         let error = authority.issue(Role::Agent, name).unwrap_err().to_string();
@@ -199,7 +199,7 @@ fn neither_key_shows_in_a_debug_print() {
 
 proptest! {
     #[test]
-    fn bytes_that_are_no_certificate_are_an_error_and_never_a_panic(bytes: Vec<u8>) {
+    fn invalid_certificate_bytes_never_panic(bytes: Vec<u8>) {
         prop_assert!(Subject::of(&bytes).is_err());
     }
 
@@ -215,7 +215,7 @@ proptest! {
 }
 
 #[test]
-fn a_node_has_the_same_lasting_secret_in_each_life_and_no_other_node_has_it() {
+fn lasting_secret_is_stable_and_unique_per_node() {
     let (authority, other) = (Authority::create().unwrap(), Authority::create().unwrap());
     let issued = |authority: &Authority, role, name| {
         let identity = authority.issue(role, name).unwrap();
@@ -238,7 +238,7 @@ fn a_node_has_the_same_lasting_secret_in_each_life_and_no_other_node_has_it() {
 }
 
 #[test]
-fn a_seed_gives_the_same_certificates_each_time_and_another_seed_gives_others() {
+fn certificates_depend_on_the_seed_only() {
     let issue = |seed| {
         let authority = Authority::seeded(seed).unwrap();
         let identity = authority.issue(Role::Agent, "agent-1").unwrap();
@@ -251,7 +251,7 @@ fn a_seed_gives_the_same_certificates_each_time_and_another_seed_gives_others() 
 }
 
 #[test]
-fn a_foreign_certificate_is_judged_by_the_present_time() {
+fn foreign_certificate_is_validated_by_current_time() {
     let company = ForeignAuthority::new("company");
     let directory = directory();
     let load = || Identity::load(directory.path(), Role::Agent);
@@ -276,7 +276,7 @@ fn a_foreign_certificate_is_judged_by_the_present_time() {
         let error = load().unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    // Without the intermediate nothing leads to the root.
+    // Without the intermediate there is no path to the root.
     keep([-1, DAY]);
     let file = directory.path().join("agent.pem");
     let alone = fs::read_to_string(&file).unwrap();
@@ -290,7 +290,7 @@ fn a_foreign_certificate_is_judged_by_the_present_time() {
 }
 
 #[test]
-fn an_expired_certificate_beside_the_path_is_no_obstacle() {
+fn expired_certificate_off_the_path_is_ignored() {
     let company = ForeignAuthority::new("company");
     let directory = directory();
     company.keep(directory.path(), (Role::Agent, "a"), 1, [-60, DAY]);
@@ -301,9 +301,9 @@ fn an_expired_certificate_beside_the_path_is_no_obstacle() {
     Identity::load(directory.path(), Role::Agent).unwrap();
 }
 
-/// Where there is the command `openssl`.
+/// Skipped without the command `openssl`.
 #[test]
-fn a_certificate_issued_today_by_openssl_is_taken() {
+fn openssl_certificate_is_accepted() {
     let directory = directory();
     let openssl = |line: &str| {
         let mut command = std::process::Command::new("openssl");
@@ -333,7 +333,7 @@ fn a_certificate_issued_today_by_openssl_is_taken() {
 }
 
 #[test]
-fn revocation_lists_that_cannot_be_used_are_refused() {
+fn invalid_revocation_lists_are_refused() {
     let company = ForeignAuthority::new("company");
     assert!(Revocations::from_pem(&company.revoke(&[1])).is_ok());
     let two = format!(

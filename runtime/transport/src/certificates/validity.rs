@@ -1,4 +1,4 @@
-//! When certificates are valid, read from their bytes (RFC 5280, 4.1.2.5).
+//! The validity of certificates, read from their bytes (RFC 5280, 4.1.2.5).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::subject::{element, expect, tag};
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// The time in which a certificate is valid, since the Unix epoch.
+/// The period in which a certificate is valid, since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     /// Its first moment.
@@ -21,7 +21,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// What is wrong with a certificate at this time.
+    /// An error if the certificate is not valid at this time.
     pub fn check(&self, now: Timestamp) -> Result<(), String> {
         let now = Duration::from_nanos(now.as_nanos());
         if now > self.not_after {
@@ -34,7 +34,7 @@ impl Validity {
     }
 }
 
-/// The time in which all certificates of a chain are valid; `None` if one of them cannot be read.
+/// The period in which all certificates of a chain are valid; `None` if one of them cannot be read.
 pub(crate) fn validity_of(chain: &[CertificateDer<'_>]) -> Option<Validity> {
     let mut all = chain.iter().map(|certificate| validity(certificate));
     let first = all.next()??;
@@ -50,7 +50,7 @@ pub(crate) fn validity_of(chain: &[CertificateDer<'_>]) -> Option<Validity> {
 fn validity(mut certificate: &[u8]) -> Option<Validity> {
     let mut certificate = expect(&mut certificate, tag::SEQUENCE)?;
     let mut body = expect(&mut certificate, tag::SEQUENCE)?;
-    // The serial number, behind the version if there is one; then algorithm and issuer.
+    // The optional version and the serial number; then algorithm and issuer.
     if element(&mut body)?.0 == tag::VERSION {
         element(&mut body)?;
     }
@@ -68,7 +68,7 @@ fn validity(mut certificate: &[u8]) -> Option<Validity> {
     })
 }
 
-/// Reads `YYMMDDhhmmssZ` (of 1950 to 2049) or `YYYYMMDDhhmmssZ`. What is before 1970 counts as 1970.
+/// Parses `YYMMDDhhmmssZ` (1950 to 2049) or `YYYYMMDDhhmmssZ`. A time before 1970 counts as 1970.
 fn since_epoch(kind: u8, text: &[u8]) -> Option<Duration> {
     let year_digits = match kind {
         UTC_TIME => 2,
@@ -100,7 +100,8 @@ fn since_epoch(kind: u8, text: &[u8]) -> Option<Duration> {
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
-/// Days from 1970-01-01 to this day of the Gregorian calendar. Years are counted from March, so that a leap day is a year's last.
+/// Days from 1970-01-01 to this day of the Gregorian calendar. Years begin in March, so that a leap
+/// day is a year's last.
 fn days_since_epoch(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;
@@ -118,9 +119,10 @@ fn date(time: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The day of the Gregorian calendar that is so many days after 1970-01-01: the inverse of [`days_since_epoch`].
+/// The day of the Gregorian calendar that is `days` after 1970-01-01: the inverse of
+/// [`days_since_epoch`].
 fn day_of(days: i64) -> (i64, i64, i64) {
-    // No later than the year looked for, and six off in 4096.
+    // Never later than the right year, and at most six years off until 4096.
     let year = 1970 + days / 366;
     let begun = |year: &i64| days_since_epoch(*year, 1, 1) <= days;
     let year = (year..).take_while(begun).last().unwrap_or(year);

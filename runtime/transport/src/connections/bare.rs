@@ -1,8 +1,8 @@
-//! The same host and crowd without nodes: quinn endpoints with the same certificates and settings, and one stream in each
-//! direction on which a few words are said.
+//! The host and the fleet without nodes: quinn endpoints with the same certificates and settings,
+//! and one stream in each direction on which a short greeting is sent.
 //!
-//! Remembers connections and streams, so that they stay open. Never refuses a handshake: the crowd itself begins no more
-//! at once than a host takes.
+//! Keeps connections and streams open. The host refuses no handshake: the fleet itself begins no
+//! more at once than a host allows.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use futures_util::{StreamExt, TryStreamExt};
 use quinn::{Connecting, Connection, RecvStream, SendStream, TokioRuntime, VarInt};
 use runtime::{Clock, Role};
 
-use super::{ANY, Failure, Linking, modest};
+use super::{ANY, Failure, ReconnectReport, small_buffers};
 use crate::certificates::{Authority, server_name};
 use crate::quic::{Options, config};
 
-/// About as long as a hello.
-const WORDS: [u8; 200] = [0x5a; 200];
+/// A greeting of about the length of a hello.
+const GREETING: [u8; 200] = [0x5a; 200];
 
-/// An endpoint that takes connections. Dropping it ends them.
+/// An endpoint that accepts connections. Dropping it ends them.
 pub struct Host {
     endpoint: quinn::Endpoint,
     links: Arc<AtomicUsize>,
 }
 
 impl Host {
-    /// Serves on the calling thread.
+    /// Starts on the calling thread.
     pub fn start(authority: &Authority) -> Result<Self, Failure> {
         let options = Options::default();
         let identity = authority.issue(Role::Master, "host")?;
@@ -48,12 +48,12 @@ impl Host {
         Ok(Self { endpoint, links })
     }
 
-    /// Where it can be reached.
+    /// The bound address.
     pub fn address(&self) -> Result<SocketAddr, Failure> {
         Ok(self.endpoint.local_addr()?)
     }
 
-    /// How many connections are open and have said their words.
+    /// The number of open connections that have exchanged greetings.
     #[must_use]
     pub fn links(&self) -> usize {
         self.links.load(Ordering::Relaxed)
@@ -68,10 +68,10 @@ impl Drop for Host {
 
 async fn serve(connecting: Connecting, links: Arc<AtomicUsize>) -> Result<(), Failure> {
     let connection = connecting.await?;
-    let mut heard = connection.accept_uni().await?;
-    heard.read_exact(&mut [0; WORDS.len()]).await?;
-    let mut said = connection.open_uni().await?;
-    said.write_all(&WORDS).await?;
+    let mut received = connection.accept_uni().await?;
+    received.read_exact(&mut [0; GREETING.len()]).await?;
+    let mut sent = connection.open_uni().await?;
+    sent.write_all(&GREETING).await?;
     links.fetch_add(1, Ordering::Relaxed);
     connection.closed().await;
     links.fetch_sub(1, Ordering::Relaxed);
@@ -79,7 +79,7 @@ async fn serve(connecting: Connecting, links: Arc<AtomicUsize>) -> Result<(), Fa
 }
 
 /// Connections of one endpoint to one host. Dropping it ends them.
-pub struct Crowd {
+pub struct PeerFleet {
     endpoint: quinn::Endpoint,
     client: quinn::ClientConfig,
     host: SocketAddr,
@@ -87,13 +87,13 @@ pub struct Crowd {
     _open: Vec<(Connection, SendStream, RecvStream)>,
 }
 
-impl Crowd {
-    /// Makes the endpoint; nothing is dialled yet.
-    pub fn gather(authority: &Authority, host: SocketAddr, count: usize) -> Result<Self, Failure> {
+impl PeerFleet {
+    /// Creates the endpoint without dialling.
+    pub fn new(authority: &Authority, host: SocketAddr, count: usize) -> Result<Self, Failure> {
         let identity = authority.issue(Role::Agent, "crowd")?;
         let options = Options {
             socket_buffer: Options::default().socket_buffer,
-            ..modest()
+            ..small_buffers()
         };
         let client = config::client(&identity, &options, &Clock::real(), &config::provider())?;
         let socket = config::socket(ANY, options.socket_buffer)?;
@@ -108,8 +108,8 @@ impl Crowd {
         })
     }
 
-    /// Makes all connections, as many at once as [`Options::handshakes_max`] is by default.
-    pub async fn storm(&mut self) -> Result<Linking, Failure> {
+    /// Makes all connections, at most the default of [`Options::handshakes_max`] at once.
+    pub async fn reconnect_all(&mut self) -> Result<ReconnectReport, Failure> {
         self._open = Vec::new();
         let clock = Clock::real();
         let begun = clock.now();
@@ -126,7 +126,7 @@ impl Crowd {
             .buffer_unordered(Options::default().handshakes_max)
             .try_collect::<Vec<_>>();
         self._open = opened.await?;
-        Ok(Linking {
+        Ok(ReconnectReport {
             nodes: self.count,
             took: clock.now() - begun,
             took_half: took_half.get(),
@@ -141,10 +141,10 @@ impl Crowd {
             .endpoint
             .connect_with(self.client.clone(), self.host, &name)?;
         let connection = dialled.await?;
-        let mut said = connection.open_uni().await?;
-        said.write_all(&WORDS).await?;
-        let mut heard = connection.accept_uni().await?;
-        heard.read_exact(&mut [0; WORDS.len()]).await?;
-        Ok((connection, said, heard))
+        let mut sent = connection.open_uni().await?;
+        sent.write_all(&GREETING).await?;
+        let mut received = connection.accept_uni().await?;
+        received.read_exact(&mut [0; GREETING.len()]).await?;
+        Ok((connection, sent, received))
     }
 }

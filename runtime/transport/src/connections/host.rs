@@ -1,6 +1,6 @@
-//! The host: one node that takes links and answers pings.
+//! The host: one node that accepts links and answers pings ([`Alive`]).
 //!
-//! Hears [`Alive`] from its peers. Remembers nothing of them: what a peer costs is what its link costs.
+//! It keeps no state of its peers: the cost of a peer is the cost of its link.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use super::{ANY, Alive, Failure, GREETER};
 use crate::certificates::Authority;
 use crate::quic::{Endpoint, Handshakes, Options};
 
-/// One node that takes links. Dropping it ends them.
+/// One node that accepts links. Dropping it ends them.
 pub struct Host {
     endpoint: Endpoint,
     _node: Node,
@@ -24,8 +24,8 @@ impl Actor for Greeter {
 }
 
 impl Process for Greeter {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Alive>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Alive>(&[Role::Agent]);
     }
 }
 
@@ -35,7 +35,7 @@ impl Handler<Alive> for Greeter {
 }
 
 impl Host {
-    /// Serves on the calling thread, with at most so many handshakes at once.
+    /// Starts on the calling thread, with at most `handshakes_max` handshakes at once.
     pub fn start(authority: &Authority, handshakes_max: usize) -> Result<Self, Failure> {
         let node = Node::builder("host")
             .role(Role::Master)
@@ -55,18 +55,18 @@ impl Host {
         })
     }
 
-    /// Where it can be reached.
+    /// The bound address.
     pub fn address(&self) -> Result<SocketAddr, Failure> {
         Ok(self.endpoint.address()?)
     }
 
-    /// How many peers are linked now.
+    /// The number of linked peers.
     #[must_use]
     pub fn links(&self) -> usize {
         self.endpoint.links()
     }
 
-    /// What has become of the connections that peers began.
+    /// Counters of the accepted connections.
     #[must_use]
     pub fn handshakes(&self) -> Handshakes {
         self.endpoint.handshakes()

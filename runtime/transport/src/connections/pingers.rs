@@ -1,6 +1,6 @@
-//! Pingers: nodes that are linked already and ask the host, again and again, whether it is there.
+//! Pingers: linked nodes that ping the host at an interval and record the time of each answer.
 //!
-//! Remember how long each answer took. Never dial again: a link that is lost is what they are there to notice.
+//! They never dial again: a lost link counts as missed pings.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -10,50 +10,53 @@ use std::time::Duration;
 use rand::Rng;
 use runtime::prelude::*;
 
-use super::{ANY, Alive, Failure, GREETER, modest};
+use super::{ANY, Alive, Failure, GREETER, small_buffers};
 use crate::certificates::Authority;
 use crate::quic::Endpoint;
 
-/// How long one waits for an answer before the ping counts as missed: as long as masters wait.
+/// An answer later than this counts as missed: the patience of masters.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Linked nodes that ping. Dropping it ends their links.
 pub struct Pingers {
     _endpoints: Vec<Endpoint>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
-    heard: Rc<RefCell<Heard>>,
+    samples: Rc<RefCell<PingSamples>>,
 }
 
 #[derive(Default)]
-struct Heard {
+struct PingSamples {
     answers: Vec<Duration>,
     missed: u64,
 }
 
-/// What pings have shown since the last time.
+/// Results of the pings since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pings {
-    /// Pings that were answered.
+    /// Answered pings.
     pub answered: u64,
-    /// Pings that were not.
+    /// Unanswered pings.
     pub missed: u64,
-    /// Half of the answers came within this.
+    /// Median of the answer times.
     pub p50: Duration,
-    /// All but one in a hundred came within this.
+    /// 99th percentile of the answer times.
     pub p99: Duration,
-    /// All of them did.
+    /// The longest answer time.
     pub longest: Duration,
 }
 
 impl Pingers {
-    /// Links `count` nodes to the host, each of which pings it once every `interval` from then on.
+    /// Links `count` nodes to the host; from then on each pings it once per `interval`.
     pub async fn start(
         authority: &Authority,
         host: SocketAddr,
         count: usize,
         interval: Duration,
     ) -> Result<Self, Failure> {
-        let (host, heard) = (host.to_string(), Rc::new(RefCell::new(Heard::default())));
+        let (host, samples) = (
+            host.to_string(),
+            Rc::new(RefCell::new(PingSamples::default())),
+        );
         let (mut endpoints, mut tasks) = (Vec::new(), Vec::new());
         for number in 0..count {
             let identity = authority.issue(Role::Agent, &format!("pinger-{number}"))?;
@@ -61,30 +64,36 @@ impl Pingers {
                 .role(Role::Agent)
                 .accepts(&[Role::Master])
                 .build();
-            endpoints.push(Endpoint::bind(node.clone(), &identity, ANY, modest())?);
+            endpoints.push(Endpoint::bind(
+                node.clone(),
+                &identity,
+                ANY,
+                small_buffers(),
+            )?);
             let greeter = node.find(&host, GREETER, PATIENCE).await?;
-            let pinging = ping(node, greeter, interval, heard.clone());
+            let pinging = ping(node, greeter, interval, samples.clone());
             tasks.push(tokio::task::spawn_local(pinging));
         }
         Ok(Self {
             _endpoints: endpoints,
             tasks,
-            heard,
+            samples,
         })
     }
 
-    /// What was heard since the last call.
+    /// The results since the last call.
     #[must_use]
     pub fn report(&self) -> Pings {
-        let mut heard = std::mem::take(&mut *self.heard.borrow_mut());
-        heard.answers.sort_unstable();
+        let mut samples = std::mem::take(&mut *self.samples.borrow_mut());
+        samples.answers.sort_unstable();
         let share = |percent: usize| {
-            let place = (heard.answers.len() * percent / 100).min(heard.answers.len().max(1) - 1);
-            heard.answers.get(place).copied().unwrap_or_default()
+            let place =
+                (samples.answers.len() * percent / 100).min(samples.answers.len().max(1) - 1);
+            samples.answers.get(place).copied().unwrap_or_default()
         };
         Pings {
-            answered: heard.answers.len() as u64,
-            missed: heard.missed,
+            answered: samples.answers.len() as u64,
+            missed: samples.missed,
             p50: share(50),
             p99: share(99),
             longest: share(100),
@@ -98,7 +107,7 @@ impl Drop for Pingers {
     }
 }
 
-async fn ping(node: Node, greeter: Pid, interval: Duration, heard: Rc<RefCell<Heard>>) {
+async fn ping(node: Node, greeter: Pid, interval: Duration, samples: Rc<RefCell<PingSamples>>) {
     let clock = node.clock();
     clock.sleep(interval.mul_f64(node.rng().random())).await; // not all at once
     loop {
@@ -106,10 +115,10 @@ async fn ping(node: Node, greeter: Pid, interval: Duration, heard: Rc<RefCell<He
         let answer = node.ask(&greeter, Alive, PATIENCE).await;
         let took = clock.now() - begun;
         {
-            let mut heard = heard.borrow_mut();
+            let mut samples = samples.borrow_mut();
             match answer {
-                Ok(()) => heard.answers.push(took),
-                Err(_) => heard.missed += 1,
+                Ok(()) => samples.answers.push(took),
+                Err(_) => samples.missed += 1,
             }
         }
         clock.sleep(interval.saturating_sub(took)).await;

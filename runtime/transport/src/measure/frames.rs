@@ -1,10 +1,11 @@
-//! What frames of several sizes cost on a link, by themselves and with actors on both ends, beside a bare quinn stream.
+//! Cost of frames of several sizes on a link, without and with actors, beside a bare quinn stream.
 //!
-//! By themselves: bodies that are encoded already are written as actors' messages are, and counted where they come off the link; no
-//! value is made of them, and no actor hears them. With actors: the same bytes as a message, encoded, decoded and handled. The
-//! limit moves a length and the same bytes. All three take turns, on the same two threads.
+//! Without actors: encoded bodies are written like messages of actors, and counted where they leave
+//! the link; they are neither decoded nor handled. With actors: the same bytes as a message,
+//! encoded, decoded and handled. The baseline moves a length and the same bytes. All three take
+//! turns on the same two threads.
 //!
-//! Hears nothing: it is called by `meros bench messages`. Remembers nothing between two calls.
+//! Used by `meros-lab bench messages`.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -24,52 +25,54 @@ use crate::bare::{Client, thread_time};
 use crate::certificates::Identity;
 use crate::quic::{Endpoint, Options};
 
-/// Bytes written between two turns of everybody else on the thread.
+/// Bytes written before the thread's other tasks get a turn.
 const TURN: usize = 256 << 10;
-/// Bytes that may wait in the link, as many as quinn may have on the way, or so many bodies if they are large.
+/// Bytes that may wait in the link, as many as quinn may have in flight; or this number of bodies,
+/// if they are large.
 const WAITING: usize = 1 << 20;
 const WAITING_LARGE: usize = 8;
-/// The largest body, in bytes.
+/// Maximum bytes of a body.
 const SIZE_MAX: usize = 1 << 20;
-/// Until a full link is tried again.
+/// Pause before a full link is tried again.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What is measured.
+/// The extent of a measurement.
 #[derive(Clone, Debug)]
 pub struct FrameLoad {
     /// Bytes of the bodies, at most a mebibyte.
     pub sizes: Vec<usize>,
-    /// Frames in a round, unless they are more than `bytes`.
+    /// Frames in a round, unless they exceed `bytes`.
     pub frames: u64,
-    /// The most bytes in a round.
+    /// Maximum bytes in a round.
     pub bytes: u64,
-    /// Rounds; of each thing the best one counts.
+    /// Rounds. The best one counts.
     pub rounds: u32,
 }
 
-/// Frames of one size.
+/// Results for one size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sized {
     /// Bytes of a body.
     pub size: usize,
-    /// How many were sent in each round.
+    /// Frames in each round.
     pub count: u64,
-    /// Frames by themselves, a second.
+    /// Frames per second without actors.
     pub frames: Figure,
-    /// What one costs.
+    /// Cost of a frame without actors.
     pub frame_cost: Cost,
-    /// What one costs on the bare stream.
+    /// Cost of a frame in the bare stream.
     pub limit_cost: Cost,
-    /// Tells from an actor to an actor, a second, beside the same bare stream.
+    /// Tells per second from actor to actor, beside the same bare stream.
     pub tells: Figure,
-    /// What one costs.
+    /// Cost of a tell.
     pub tell_cost: Cost,
 }
 
-/// What bodies are made of.
+/// The content of bodies.
 static BYTES: [u8; SIZE_MAX] = [7; SIZE_MAX];
 
-/// So many bytes, as they are: lent where they are sent, owned where they are received, as by a user who cares for the cost.
+/// Plain bytes, borrowed by the sender and owned by the receiver, as an efficient user would have
+/// them.
 pub(super) struct Body(Cow<'static, [u8]>);
 
 runtime::remote! {
@@ -105,34 +108,34 @@ impl Handler<Body> for Sink {
     }
 }
 
-/// Where frames are counted before they become messages.
-pub(super) struct Tray;
+/// Counts frames before they become messages.
+pub(super) struct FrameCounter;
 
 static COUNT: std::sync::LazyLock<Count> = std::sync::LazyLock::new(Count::default);
 
-impl Actor for Tray {
+impl Actor for FrameCounter {
     type Context = Context<Self>;
 }
 
-impl Counting for Tray {
+impl Counting for FrameCounter {
     fn count() -> &'static Count {
         &COUNT
     }
 }
 
-impl Process for Tray {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.count::<Body>(&[Role::Agent]);
-        ears.hear::<Counted>(&[Role::Agent]);
+impl Process for FrameCounter {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.count::<Body>(&[Role::Agent]);
+        handlers.accept::<Counted>(&[Role::Agent]);
     }
 }
 
-impl Handler<Body> for Tray {
+impl Handler<Body> for FrameCounter {
     type Result = ();
     fn handle(&mut self, _: Body, _: &mut Context<Self>) {}
 }
 
-impl Handler<Counted> for Tray {
+impl Handler<Counted> for FrameCounter {
     type Result = MessageResult<Counted>;
     fn handle(&mut self, _: Counted, _: &mut Context<Self>) -> Self::Result {
         let spent = thread_time().unwrap_or_default();
@@ -140,7 +143,7 @@ impl Handler<Counted> for Tray {
     }
 }
 
-/// Tell the sink these bytes so many times, as fast as the link takes them.
+/// Sends these bytes to the sink this number of times, as fast as the link accepts them.
 struct TellAll(&'static [u8], u64);
 
 impl Message for TellAll {
@@ -186,16 +189,16 @@ impl Teller {
             Some(TellError::Full) => {
                 ctx.after(PAUSE, Self::tell);
             }
-            told => {
+            result => {
                 if let Some(done) = self.done.take() {
-                    done.answer(told.map_or(Ok(()), Err));
+                    done.answer(result.map_or(Ok(()), Err));
                 }
             }
         }
     }
 }
 
-/// How many frames with such a body are written in one turn.
+/// Number of frames of this size written in one turn.
 fn turn(size: usize) -> u64 {
     (TURN / size.max(1)).max(1) as u64
 }
@@ -212,15 +215,15 @@ pub fn frames(load: &FrameLoad) -> Result<Vec<Sized>, Failure> {
         Ok(addresses) => on_one_thread(measure(agent, addresses, load)),
         Err(_) => Err("the serving thread did not start".into()),
     };
-    let _ = end.send(()); // it may have failed already, and then says why
+    let _ = end.send(()); // the server may have failed, and then returns the error
     server.join().map_err(|_| "the serving thread panicked")??;
     measured
 }
 
-struct Ends {
+struct LinkPair {
     node: Node,
     client: Client,
-    tray: Pid,
+    counter: Pid,
     sink: Pid,
     teller: Handle<Teller>,
 }
@@ -233,15 +236,15 @@ async fn measure(
     let mut measured = Vec::with_capacity(load.sizes.len());
     for size in &load.sizes {
         let waiting = WAITING.max(WAITING_LARGE * size);
-        let (ends, endpoint) = Ends::connect(&identity, addresses, waiting).await?;
-        measured.push(ends.measure(*size, load).await?);
-        ends.node.shutdown().await;
+        let (pair, endpoint) = LinkPair::connect(&identity, addresses, waiting).await?;
+        measured.push(pair.measure(*size, load).await?);
+        pair.node.shutdown().await;
         endpoint.close().await;
     }
     Ok(measured)
 }
 
-impl Ends {
+impl LinkPair {
     async fn connect(
         identity: &Identity,
         (ours, bare): Addresses,
@@ -261,14 +264,16 @@ impl Ends {
             left: 0,
             done: None,
         };
-        let ends = Self {
-            tray: node.find(&ours.to_string(), "tray", PATIENCE).await?,
+        let pair = Self {
+            counter: node
+                .find(&ours.to_string(), "frame-counter", PATIENCE)
+                .await?,
             teller: node.spawn("teller", teller)?,
             node,
             client,
             sink,
         };
-        Ok((ends, endpoint))
+        Ok((pair, endpoint))
     }
 
     async fn measure(&self, size: usize, load: &FrameLoad) -> Result<Sized, Failure> {
@@ -299,7 +304,8 @@ impl Ends {
         Ok(best)
     }
 
-    /// Messages a second, and what one costs each side, of work that gives what it has cost the server's thread.
+    /// Runs `work`, which returns the CPU time of the server's thread. Gives messages per second
+    /// and the cost of one on each side.
     async fn timed(
         &self,
         count: u64,
@@ -312,10 +318,10 @@ impl Ends {
         Ok((rate, Cost::of(count, thread_time()? - spent, there)))
     }
 
-    /// Returns when all frames have been counted.
+    /// Waits until all frames are counted.
     async fn write(&self, body: &Bytes, count: u64) -> Result<Duration, Failure> {
-        let (counted, before) = self.node.ask(&self.tray, Counted, PATIENCE).await?;
-        let mut pen = Pen::new::<Body>(&self.node, &self.tray)?;
+        let (counted, before) = self.node.ask(&self.counter, Counted, PATIENCE).await?;
+        let mut pen = Pen::new::<Body>(&self.node, &self.counter)?;
         let mut left = count;
         while left > 0 {
             let turn = turn(body.len()).min(left);
@@ -324,19 +330,19 @@ impl Ends {
                 left -= u64::from(refused.is_none());
                 refused
             });
-            pen.hand_in()?;
+            pen.flush()?;
             match refused {
                 None => tokio::task::yield_now().await,
                 Some(TellError::Full) => self.node.clock().sleep(PAUSE).await,
                 Some(error) => return Err(error.into()),
             }
         }
-        let (after, spent) = self.counted(&self.tray).await?;
+        let (after, spent) = self.counted(&self.counter).await?;
         came(count, after - counted)?;
         Ok(Duration::from_nanos(spent - before))
     }
 
-    /// Asks as soon as there is room, behind all that was sent.
+    /// Asks for the count behind all sent messages, as soon as there is room.
     async fn counted(&self, counter: &Pid) -> Result<(u64, u64), Failure> {
         loop {
             match self.node.ask(counter, Counted, PATIENCE).await {
@@ -346,7 +352,7 @@ impl Ends {
         }
     }
 
-    /// Returns when the sink has had them all.
+    /// Waits until the sink has handled all.
     async fn tell(&self, body: &'static [u8], count: u64) -> Result<Duration, Failure> {
         let (_, before) = self.node.ask(&self.sink, Counted, PATIENCE).await?;
         self.teller

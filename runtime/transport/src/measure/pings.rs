@@ -1,8 +1,8 @@
-//! How long a ping is under way: alone, and while large transfers and a flood of messages share its connection.
+//! Delay of pings: alone, and while large transfers and a flood of messages share the connection.
 //!
-//! Hears nothing: it is called by `meros bench messages` and by this crate's benchmark. Remembers nothing. The large
-//! messages are made and taken, and both kinds are told, on threads of their own, as by actors that have much to do:
-//! what is measured is the connection, and the threads that serve it. Never counts a ping that did not come back.
+//! Used by `meros-lab bench messages` and by this crate's benchmark. Large messages are made and
+//! received, and all load is sent, on separate threads: the subject is the connection and the
+//! threads that serve it. A lost ping is an error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,21 +18,21 @@ use super::{Addresses, Carried, Counted, Failure, LOCALHOST, PATIENCE, Sink};
 use crate::certificates::Identity;
 use crate::quic::{Endpoint, Options};
 
-/// Bytes of a large transfer: nearly the largest message there may be.
+/// Bytes of a large transfer: nearly the maximum of a message.
 pub const TRANSFER: usize = 63 << 20;
-/// Between two pings.
+/// Pause between two pings.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Large transfers under way at once.
+/// Large transfers in progress at once.
 const TRANSFERS: usize = 2;
-/// Small messages told before one is asked for, which bounds how many wait: more than a megabyte of them.
+/// Small messages before one ask, which bounds the queue to somewhat more than a megabyte.
 const WAVE: usize = 16_000;
 
-/// Round trips of a ping, in milliseconds.
+/// Round trips of pings, in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delay {
-    /// Half of them are below.
+    /// Median.
     pub p50: f64,
-    /// All but one in a hundred are below.
+    /// 99th percentile.
     pub p99: f64,
 }
 
@@ -52,22 +52,22 @@ impl Delay {
     }
 }
 
-/// What a ping meets on its connection.
+/// Delays for each load on the connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Delays {
-    /// Nothing else.
+    /// No other load.
     pub alone: Delay,
-    /// Large transfers, without a pause.
+    /// Large transfers without a pause.
     pub transfers: Delay,
-    /// Transfers that came through meanwhile.
+    /// Completed transfers.
     pub transferred: u64,
-    /// Wave after wave of small messages, each of more than a megabyte.
+    /// Waves of small messages, each of more than a megabyte.
     pub flood: Delay,
-    /// Both.
+    /// Transfers and flood together.
     pub both: Delay,
 }
 
-/// Are you there?
+/// A ping.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Probe;
 
@@ -106,10 +106,10 @@ impl Handler<Probe> for Sink {
     fn handle(&mut self, _: Probe, _: &mut Context<Self>) {}
 }
 
-/// Whoever takes the large messages. It has a thread of its own, as an actor with so much to do should: to let go of one takes a while.
+/// The receiver of large messages. It has its own thread, because freeing one takes long.
 pub(super) struct Store;
 
-/// Its name, and that of its thread.
+/// Its name, and its thread's name.
 pub(super) const STORE: &str = "store";
 
 impl Actor for Store {
@@ -117,8 +117,8 @@ impl Actor for Store {
 }
 
 impl Process for Store {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear::<Large>(&[Role::Agent]);
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Large>(&[Role::Agent]);
     }
 }
 
@@ -129,8 +129,8 @@ impl Handler<Large> for Store {
     }
 }
 
-/// Whoever fills the connection, until it is told to stop.
-struct Filler {
+/// Loads the connection until it is stopped.
+struct LoadGenerator {
     sink: Pid,
     store: Pid,
     stop: Arc<AtomicBool>,
@@ -140,9 +140,9 @@ struct Filler {
     failed: Option<String>,
 }
 
-/// Send large messages of so many bytes, some at once; gives how many came through.
+/// Sends large messages of this length, some at once; returns how many arrived.
 struct Transfer(usize);
-/// Tell wave after wave of small things, each as soon as the one before it has come through.
+/// Sends waves of small messages, each after the previous one has arrived.
 struct Flood;
 
 impl Message for Transfer {
@@ -152,12 +152,12 @@ impl Message for Flood {
     type Result = Result<u64, String>;
 }
 
-impl Actor for Filler {
+impl Actor for LoadGenerator {
     type Context = Context<Self>;
 }
-impl Process for Filler {}
+impl Process for LoadGenerator {}
 
-impl Handler<Transfer> for Filler {
+impl Handler<Transfer> for LoadGenerator {
     type Result = Reply<Result<u64, String>>;
     fn handle(&mut self, Transfer(bytes): Transfer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
@@ -167,7 +167,7 @@ impl Handler<Transfer> for Filler {
     }
 }
 
-impl Handler<Flood> for Filler {
+impl Handler<Flood> for LoadGenerator {
     type Result = Reply<Result<u64, String>>;
     fn handle(&mut self, _: Flood, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
@@ -177,7 +177,7 @@ impl Handler<Flood> for Filler {
     }
 }
 
-impl Filler {
+impl LoadGenerator {
     fn transfer(&mut self, bytes: usize, ctx: &mut Context<Self>) {
         if self.stop.load(Ordering::Relaxed) || self.failed.is_some() {
             return self.finish();
@@ -225,7 +225,7 @@ impl Filler {
     }
 }
 
-/// The measuring side: pings from the thread that serves the connection.
+/// The measuring side, which pings from the thread that serves the connection.
 pub(super) async fn measure(
     identity: Identity,
     (address, _): Addresses,
@@ -246,9 +246,9 @@ pub(super) async fn measure(
     let address = address.to_string();
     let sink = node.find(&address, "sink", PATIENCE).await?;
     let store = node.find(&address, STORE, PATIENCE).await?;
-    let filler = |name: &str, stop: &Arc<AtomicBool>| {
+    let generator = |name: &str, stop: &Arc<AtomicBool>| {
         let (sink, store, stop) = (sink.clone(), store.clone(), stop.clone());
-        let filler = Filler {
+        let generator = LoadGenerator {
             sink,
             store,
             stop,
@@ -257,7 +257,7 @@ pub(super) async fn measure(
             finished: None,
             failed: None,
         };
-        node.spawn(name, filler)
+        node.spawn(name, generator)
     };
     let ping = || async {
         let mut trips = Vec::with_capacity(pings as usize);
@@ -275,7 +275,7 @@ pub(super) async fn measure(
     };
     for (transfers, flood) in [(true, false), (false, true), (true, true)] {
         let stop = Arc::new(AtomicBool::new(false));
-        let (one, other) = (filler("transfers", &stop)?, filler("flood", &stop)?);
+        let (one, other) = (generator("transfers", &stop)?, generator("flood", &stop)?);
         let sending = transfers.then(|| one.ask(Transfer(bytes), Patience::WhileLinked));
         let telling = flood.then(|| other.ask(Flood, Patience::WhileLinked));
         let delay = ping().await?;
@@ -301,7 +301,7 @@ pub(super) async fn measure(
     Ok(delays)
 }
 
-/// Measures pings beside large transfers of so many bytes and beside a flood; blocks until it is done.
+/// Measures pings beside large transfers of `bytes` and beside a flood; blocks until it is done.
 pub fn pings(pings: u32, bytes: usize) -> Result<Delays, Failure> {
     let (master, agent) = super::identities()?;
     let (serving, served) = oneshot::channel();
@@ -313,7 +313,7 @@ pub fn pings(pings: u32, bytes: usize) -> Result<Delays, Failure> {
         Ok(addresses) => super::on_one_thread(measure(agent, addresses, pings, bytes)),
         Err(_) => Err("the serving thread did not start".into()),
     };
-    let _ = end.send(()); // it may have failed already, and then says why
+    let _ = end.send(()); // the server may have failed, and then returns the error
     server.join().map_err(|_| "the serving thread panicked")??;
     measured
 }

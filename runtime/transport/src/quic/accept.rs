@@ -1,10 +1,10 @@
-//! Accepting: from a first packet to a link.
+//! Accepting: from the first packet to a link.
 //!
-//! Hears connections from outside. Remembers how many handshakes are under way, and lets those above the bound wait
-//! for their turn ([`Waiting`]); beyond its places they are refused at the cost of one packet, so that a whole cluster
-//! coming back costs seconds and not an outage. Who has to wait first shows by QUIC's Retry that its address is its own
-//! ([`Addresses`]): then it is known by that, and what it says again is one with what it said before.
-//! Never reads a byte of a stream before the certificate's role was found acceptable.
+//! Bounds the handshakes in progress. Further connections wait in the [`AcceptBacklog`]; when it is
+//! full they are refused at the cost of one packet, so that a reconnecting cluster needs seconds
+//! and causes no outage. A connection that must wait first proves its address by QUIC's Retry
+//! ([`ActiveAddresses`]); its repeated attempts are then ignored. No byte of a stream is read
+//! before the certificate's role is accepted.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -17,37 +17,38 @@ use quinn::{Connection, Incoming};
 use runtime::{AttachError, Clock, Dialled, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::addresses::{Addresses, Held};
+use super::accept_backlog::AcceptBacklog;
+use super::active_addresses::{ActiveAddresses, AddressGuard};
 use super::handshake::{self, Failure};
 use super::session::Session;
-use super::waiting::Waiting;
 use super::{Closing, Shared, canonical};
 
-/// How long a handshake under way keeps others of its address away: as long as a dialler is silent, twice.
-const ATTENDED: Duration = Duration::from_secs(4);
+/// How long a handshake in progress blocks others of its address: twice the time after which a
+/// dialler retries.
+const ADDRESS_BLOCKED_MAX: Duration = Duration::from_secs(4);
 
-/// What has become of the connections that others began.
+/// Counters of the accepted connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Handshakes {
-    /// Not finished yet.
+    /// Handshakes in progress.
     pub under_way: usize,
-    /// The most that were ever under way at once.
+    /// Maximum of handshakes in progress so far.
     pub under_way_most: usize,
-    /// The most that ever waited at once for their turn.
+    /// Maximum of waiting connections so far.
     pub waiting_most: usize,
-    /// Asked to show that their address is their own, before they wait.
+    /// Connections that had to validate their address before they wait.
     pub retried: u64,
-    /// Became links.
+    /// Connections that became links.
     pub linked: u64,
-    /// Refused for one packet, because as many as allowed were under way and waiting, or the wait was too long.
+    /// Connections refused with one packet: all places were taken, or the wait was too long.
     pub refused: u64,
-    /// Begun, and did not become links.
+    /// Handshakes that failed.
     pub failed: u64,
 }
 
-/// The same, while it is counted.
+/// The atomic counters behind [`Handshakes`].
 #[derive(Default)]
-pub(super) struct Tally {
+pub(super) struct HandshakeCounters {
     under_way: AtomicUsize,
     under_way_most: AtomicUsize,
     waiting_most: AtomicUsize,
@@ -57,7 +58,7 @@ pub(super) struct Tally {
     failed: AtomicU64,
 }
 
-impl Tally {
+impl HandshakeCounters {
     pub(super) fn read(&self) -> Handshakes {
         Handshakes {
             under_way: self.under_way.load(Ordering::Relaxed),
@@ -75,7 +76,7 @@ impl Tally {
         self.under_way_most.fetch_max(now, Ordering::Relaxed);
     }
 
-    fn waits(&self, now: usize) {
+    fn record_waiting(&self, now: usize) {
         self.waiting_most.fetch_max(now, Ordering::Relaxed);
     }
 
@@ -86,96 +87,101 @@ impl Tally {
     }
 }
 
-/// One that has come, and the address it has shown to be its own.
-struct Visitor {
+/// An incoming connection, and its address if it is validated.
+struct IncomingPeer {
     incoming: Incoming,
-    address: Option<Held>,
+    address: Option<AddressGuard>,
 }
 
 /// Accepts until the endpoint is closed.
 pub(super) async fn accept(shared: Arc<Shared>) {
     let clock = shared.node.clock().clone();
     let allowed = Arc::new(Semaphore::new(shared.options.handshakes_max));
-    let mut door = Door {
+    let mut admission = HandshakeAdmission {
         allowed: allowed.clone(),
-        addresses: Addresses::default(),
-        waiting: Waiting::new(
+        addresses: ActiveAddresses::default(),
+        backlog: AcceptBacklog::new(
             shared.options.handshakes_waiting_max,
             shared.options.wait_max(),
         ),
         shared: shared.clone(),
     };
     loop {
-        while let Some(late) = door.waiting.late(clock.now()) {
-            door.refuse(late.incoming);
+        while let Some(late) = admission.backlog.pop_overdue(clock.now()) {
+            admission.refuse(late.incoming);
         }
-        let mut room = pin!(room(&allowed, !door.waiting.is_empty()).fuse());
-        let mut knock = pin!(shared.endpoint.accept().fuse());
-        let mut due = pin!(due(&clock, door.waiting.due()).fuse());
+        let mut permitted = pin!(next_permit(&allowed, !admission.backlog.is_empty()).fuse());
+        let mut accepted = pin!(shared.endpoint.accept().fuse());
+        let mut overdue = pin!(overdue(&clock, admission.backlog.deadline()).fuse());
         select_biased! {
-            permit = room => {
-                if let Some(visitor) = door.waiting.next() {
-                    serve(&shared, visitor, permit);
+            permit = permitted => {
+                if let Some(peer) = admission.backlog.pop() {
+                    serve(&shared, peer, permit);
                 }
             }
-            incoming = knock => match incoming {
+            incoming = accepted => match incoming {
                 None => break,
-                Some(incoming) => door.receive(incoming),
+                Some(incoming) => admission.receive(incoming),
             },
-            () = due => {}
+            () = overdue => {}
         }
     }
 }
 
-/// Another handshake may begin, and somebody waits for that.
-async fn room(allowed: &Arc<Semaphore>, waited_for: bool) -> Option<OwnedSemaphorePermit> {
-    match waited_for {
+/// Completes when another handshake may begin, if a connection waits for that.
+async fn next_permit(allowed: &Arc<Semaphore>, is_wanted: bool) -> Option<OwnedSemaphorePermit> {
+    match is_wanted {
         true => allowed.clone().acquire_owned().await.ok(), // never closed
         false => std::future::pending().await,
     }
 }
 
-/// Somebody has waited in vain.
-async fn due(clock: &Clock, at: Option<Instant>) {
+/// Completes when a waiting connection is overdue.
+async fn overdue(clock: &Clock, at: Option<Instant>) {
     match at {
         Some(at) => clock.sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
 
-/// Who is let in, and when.
-struct Door {
+/// The admission of incoming connections.
+struct HandshakeAdmission {
     shared: Arc<Shared>,
     allowed: Arc<Semaphore>,
-    addresses: Addresses,
-    waiting: Waiting<Visitor>,
+    addresses: ActiveAddresses,
+    backlog: AcceptBacklog<IncomingPeer>,
 }
 
-impl Door {
-    /// One has come: it is served at once, or waits, or is sent away.
+impl HandshakeAdmission {
+    /// Serves the connection at once, queues it, or refuses it.
     fn receive(&mut self, incoming: Incoming) {
         let from = incoming.remote_address();
-        // Who has proven it waits already, or is being served: a dialler that begins anew is let in by its first attempt. It need
-        // not even show again whose the address is, for whoever says this keeps nobody out.
-        if self.addresses.is_held(from) {
+        // A connection of this validated address waits already or is being served: the first
+        // attempt of a dialler wins. The repeated attempt need not be validated, because ignoring
+        // it harms nobody else.
+        if self.addresses.is_active(from) {
             return incoming.ignore();
         }
         let address = match incoming.remote_address_validated() {
             false => None,
-            true => self.addresses.hold(from),
+            true => self.addresses.acquire(from),
         };
-        if self.waiting.is_empty()
+        if self.backlog.is_empty()
             && let Ok(permit) = self.allowed.clone().try_acquire_owned()
         {
-            return serve(&self.shared, Visitor { incoming, address }, Some(permit));
+            return serve(
+                &self.shared,
+                IncomingPeer { incoming, address },
+                Some(permit),
+            );
         }
         if address.is_none() {
-            return self.retry(incoming); // it may be one that waits, and must not be refused then
+            return self.retry(incoming); // it may be a waiting one, which must not be refused
         }
         let now = self.shared.node.clock().now();
-        match self.waiting.join(now, Visitor { incoming, address }) {
-            Ok(()) => self.shared.handshakes.waits(self.waiting.len()),
-            Err(visitor) => self.refuse(visitor.incoming),
+        match self.backlog.push(now, IncomingPeer { incoming, address }) {
+            Ok(()) => self.shared.handshakes.record_waiting(self.backlog.len()),
+            Err(peer) => self.refuse(peer.incoming),
         }
     }
 
@@ -185,22 +191,22 @@ impl Door {
         incoming.refuse();
     }
 
-    /// Asks it to come again with what is sent to its address: one packet, and nothing is remembered.
+    /// Asks the peer to validate its address: costs one packet and no state.
     fn retry(&self, incoming: Incoming) {
         let retried = &self.shared.handshakes.retried;
         retried.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = incoming.retry() {
-            self.refuse(error.into_incoming()); // not before an address is validated
+            self.refuse(error.into_incoming()); // only after an address is validated
         }
     }
 }
 
-/// Makes a link of it, unless the endpoint closes.
-fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePermit>) {
-    let Visitor {
+/// Turns the connection into a link, unless the endpoint is closing.
+fn serve(shared: &Arc<Shared>, peer: IncomingPeer, permit: Option<OwnedSemaphorePermit>) {
+    let IncomingPeer {
         incoming,
         mut address,
-    } = visitor;
+    } = peer;
     if shared.state().closing {
         return incoming.refuse();
     }
@@ -211,8 +217,9 @@ fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePe
         let clock = shared.node.clock().clone();
         let admitted = admit(&shared, incoming);
         let admitted = pin!(clock.timeout(shared.options.handshake_timeout, admitted));
-        // Its address is attended to for a while only: who is started anew there must not wait for what it has left behind.
-        let admitted = match select(admitted, pin!(clock.sleep(ATTENDED))).await {
+        // The address is blocked for a limited time only: a restarted process at the same address
+        // must not wait for the handshake of its predecessor.
+        let admitted = match select(admitted, pin!(clock.sleep(ADDRESS_BLOCKED_MAX))).await {
             Either::Left((admitted, _)) => admitted,
             Either::Right(((), admitted)) => {
                 drop(address.take());
@@ -223,15 +230,15 @@ fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePe
         match admitted {
             Ok(Ok(session)) => drop(tokio::spawn(session.run())),
             Ok(Err(Failure::Lost(error))) => {
-                tracing::debug!(address = %from, %error, "a connection ended unfinished")
+                tracing::debug!(address = %from, %error, "connection lost during the handshake")
             }
             Ok(Err(Failure::Close(Closing::Duplicate, reason))) => {
-                tracing::debug!(address = %from, reason, "not linked")
+                tracing::debug!(address = %from, reason, "closing a duplicate connection")
             }
             Ok(Err(Failure::Close(_, reason))) => {
-                tracing::warn!(address = %from, reason, "refused a connection")
+                tracing::warn!(address = %from, reason, "refusing a connection")
             }
-            Err(late) => tracing::debug!(address = %from, %late, "gave up on a handshake"),
+            Err(late) => tracing::debug!(address = %from, %late, "handshake timed out"),
         }
         drop((permit, address));
     });
@@ -239,14 +246,17 @@ fn serve(shared: &Arc<Shared>, visitor: Visitor, permit: Option<OwnedSemaphorePe
 
 async fn admit(shared: &Arc<Shared>, incoming: Incoming) -> Result<Session, Failure> {
     let connection = incoming.accept()?.await?;
-    let admitted = greet(shared, &connection).await;
+    let admitted = exchange_hellos(shared, &connection).await;
     if let Err(failure) = &admitted {
         failure.close(&connection);
     }
     admitted
 }
 
-async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session, Failure> {
+async fn exchange_hellos(
+    shared: &Arc<Shared>,
+    connection: &Connection,
+) -> Result<Session, Failure> {
     let node = &shared.node;
     let subject = handshake::subject(connection)?;
     if !node.accepts(subject.role) {
@@ -255,14 +265,14 @@ async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session,
     }
     let address = canonical(connection.remote_address());
     let mut incoming = connection.accept_uni().await?;
-    let hello = handshake::hear_hello(&mut incoming).await?;
-    let peer = handshake::proven(&hello, &subject, address)?;
-    if shared.is_before(&peer.node)
-        && let Some(turn) = shared.turn_taken(address)
+    let hello = handshake::receive_hello(&mut incoming).await?;
+    let peer = handshake::verified_peer(&hello, &subject, address)?;
+    if shared.precedes(&peer.node)
+        && let Some(lock) = shared.active_dial_lock(address)
     {
-        // We are dialling that very node, and of two connections that cross ours stays. Should ours fail, this one
-        // is welcome.
-        drop(turn.lock().await);
+        // This node is dialling the same peer, and of two crossing connections its own wins. If
+        // that dial fails, this connection is used.
+        drop(lock.lock().await);
     }
     let link = match node.attach(peer.clone(), hello, Dialled::ByThem) {
         Ok(link) => link,
@@ -274,7 +284,7 @@ async fn greet(shared: &Arc<Shared>, connection: &Connection) -> Result<Session,
         }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
-    shared.joined(address, &peer, connection, Dialled::ByThem);
+    shared.register_link(address, &peer, connection, Dialled::ByThem);
     let session = Session::new(shared.clone(), link, connection.clone(), address, incoming);
     session.answer().await
 }

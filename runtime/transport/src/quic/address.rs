@@ -1,24 +1,23 @@
-//! Where to dial and what to expect there: `host:port` is a master, `agent@host:port` a node of that role.
+//! Addresses to dial: `host:port` is a master, `agent@host:port` a node of that role.
 //!
-//! Hears texts from flags and from other nodes. Remembers nothing. Resolves no names: that takes time, and is the
-//! dialler's.
+//! Only parses; the dialler resolves names.
 
 use runtime::Role;
 
-/// The most of a bad address that an error repeats, in characters.
+/// Maximum characters of an invalid address that an error repeats.
 const SHOWN_MAX: usize = 80;
 
-/// An address to dial, taken apart.
+/// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Address {
-    /// The role the other side's certificate must have.
+    /// The role that the peer's certificate must have.
     pub(crate) role: Role,
     /// Host name or IP address, and port.
     pub(crate) host: String,
 }
 
 impl Address {
-    /// Reads `[ROLE@]HOST:PORT`; without a role, a master is meant.
+    /// Parses `[ROLE@]HOST:PORT`; without a role it is a master's.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             let shown: String = text.chars().take(SHOWN_MAX).collect();
@@ -49,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_role_a_master_is_meant() {
+    fn address_without_role_is_a_master() {
         let address = Address {
             role: Role::Master,
             host: "node-1:5050".into(),
@@ -66,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_dialled_is_told_with_the_form_expected() {
+    fn invalid_address_error_shows_the_expected_form() {
         for text in [
             "",
             "host",

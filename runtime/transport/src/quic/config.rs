@@ -1,7 +1,8 @@
-//! What an endpoint is set up with: limits and times of its connections, TLS on both sides, and its socket.
+//! Configuration of an endpoint: limits and times of its connections, TLS on both sides, and its
+//! socket.
 //!
-//! Hears nothing and remembers nothing: plain functions of the options and the identity.
-//! Never weakens verification: both sides show a certificate, and both sides check it against the cluster's authority.
+//! Plain functions of the options and the identity. Both sides always show a certificate and verify
+//! the peer's against the cluster's authority.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,48 +24,52 @@ use super::BindError;
 use super::reset::{ConnectionIds, ResetKey};
 use crate::certificates::Identity;
 
-/// What both sides must speak. A change that an older node cannot follow gets a new number.
+/// The protocol of both sides. A change that an older node cannot follow gets a new number.
 const ALPN: &[u8] = b"meros/1";
-/// Two lanes and the bulk transfers under way, as seen by the side that receives them. Each stream a peer might open
-/// costs memory on every idle connection.
+/// Streams that a peer may open: two lanes and its bulks. Each possible stream costs memory on
+/// every idle connection.
 pub(super) const STREAMS_MAX: u32 = 16;
-/// Connections begun by others that are held at least, before anybody has looked at them.
+/// Minimum of incoming connections that quinn holds before the endpoint has seen them.
 const INCOMING_MIN: usize = 256;
-/// What may come of one after its first packet while it waits: that packet again, a few times.
+/// Bytes that quinn keeps of one waiting connection: its first packet, repeated a few times.
 const INCOMING_BYTES: u64 = 8 << 10;
 
-/// How an endpoint treats its connections. [`Options::default`] suits a data centre.
+/// Limits and times of connections. [`Options::default`] suits a data centre.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long a connection may be silent before it counts as lost. Default 30 s; at least 100 ms. Shorter finds dead
-    /// nodes sooner and takes a busy machine for a dead one.
+    /// A connection is lost after this silence. Default 30 s; at least 100 ms. A shorter one finds
+    /// dead nodes sooner, and takes a busy machine for a dead one.
     pub idle_timeout: Duration,
-    /// How long the side that dialled bears silence before it breaks it. Default 10 s, always at most half of `idle_timeout`: one that
-    /// is lost is sent again several times in the other half. Each keep-alive costs either side about 20 us of CPU; where the pings of
-    /// a master come as often there are none.
+    /// The dialling side sends a keep-alive after this silence. Default 10 s, at most half of
+    /// `idle_timeout`, so that a lost one is repeated several times. Each costs either side about
+    /// 20 us of CPU; a master's pings replace it where they are as frequent.
     pub keep_alive: Duration,
-    /// How long a dial may take, hello included, and how long an accepted one may stay unfinished. Default 10 s.
+    /// Maximum time of a dial, hello included, and of an unfinished accepted handshake. Default 10
+    /// s.
     pub handshake_timeout: Duration,
-    /// How many handshakes may be under way on the accepting side; more wait for their turn. Default 256, at
-    /// least 1: about 0.4 ms of CPU each.
+    /// Maximum handshakes in progress on the accepting side; further ones wait. Default 256, at
+    /// least 1; each costs about 0.4 ms of CPU.
     pub handshakes_max: usize,
-    /// How many may wait for their turn on the accepting side, at most half of `handshake_timeout` and one from each
-    /// address, which it has proven first; more are refused and come back. Default 2,048, with a few KiB each.
+    /// Maximum waiting connections on the accepting side, one for each validated address, for at
+    /// most half of `handshake_timeout`. Further ones are refused and retry. Default 2,048, of a
+    /// few KiB each.
     pub handshakes_waiting_max: usize,
-    /// How many unread bytes one connection may hold here. Default 4 MiB. Every slow reader can cost this much.
+    /// Maximum unread bytes of one connection. Default 4 MiB. Every slow reader can cost this much.
     pub receive_window: u32,
-    /// How many bytes one connection may have sent and not acknowledged. Default 1 MiB: a ping waits behind as much as
-    /// this, and a higher one gains throughput only over a long distance.
+    /// Maximum unacknowledged bytes that one connection has sent. Default 1 MiB. A ping waits
+    /// behind this many bytes; more helps throughput over long distances only.
     pub send_window: u32,
-    /// How many unread bytes one stream may hold here. Default 2 MiB; the price of a lower one is throughput over a
-    /// long distance.
+    /// Maximum unread bytes of one stream. Default 2 MiB; fewer cost throughput over long
+    /// distances.
     pub stream_receive_window: u32,
-    /// How many bytes of bulks one connection may be reading or decoding. Default 64 MiB, at least 1 MiB; a longer bulk comes alone.
-    /// Those that have to wait for it cost up to `stream_receive_window` each.
+    /// Maximum bytes of bulks that one connection reads or decodes at once. Default 64 MiB, at
+    /// least 1 MiB; a longer bulk is read alone. Each bulk that waits costs up to
+    /// `stream_receive_window`.
     pub bulk_room: u32,
-    /// Size asked for the socket's buffers. Default 8 MiB; the system may give less. Small ones lose packets in bursts.
+    /// Requested size of the socket's buffers. Default 8 MiB; the system may grant less. Small ones
+    /// lose packets in bursts.
     pub socket_buffer: usize,
-    /// How long a closing connection may take to hand over what was written before. Default 2 s.
+    /// Maximum time in which a closing connection sends its queued bytes. Default 2 s.
     pub farewell_timeout: Duration,
 }
 
@@ -87,7 +92,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Replaces values that would do harm by the nearest one that does not.
+    /// Replaces harmful values by the nearest harmless ones.
     pub(super) fn checked(mut self) -> Self {
         let idle = Duration::from_millis(100)..=Duration::from_secs(24 * 3600);
         self.idle_timeout = self.idle_timeout.clamp(*idle.start(), *idle.end());
@@ -105,7 +110,7 @@ impl Options {
         self
     }
 
-    /// A keep-alive after so much silence, and the end of a connection after three times as much.
+    /// Sets the keep-alive, and an idle timeout of three times as much.
     #[must_use]
     pub fn with_keep_alive(self, keep_alive: Duration) -> Self {
         Self {
@@ -115,7 +120,7 @@ impl Options {
         }
     }
 
-    /// How long one may wait for its turn: its dialler must still be there when it comes.
+    /// Maximum wait of a connection for its handshake: its dialler must not have given up.
     pub(super) fn wait_max(&self) -> Duration {
         self.handshake_timeout / 2
     }
@@ -130,7 +135,8 @@ impl Options {
             .max_concurrent_uni_streams(VarInt::from_u32(STREAMS_MAX))
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
             .datagram_receive_buffer_size(None)
-            // Bulks go one after the other: all at once, each would be there as late as the last, and wait half read in the peer's memory.
+            // Bulks are sent one after the other. In parallel all would complete as late as the
+            // last one, and wait half read in the peer's memory.
             .send_fairness(false)
             .receive_window(VarInt::from_u32(self.receive_window))
             .stream_receive_window(VarInt::from_u32(self.stream_receive_window))
@@ -139,7 +145,7 @@ impl Options {
     }
 }
 
-/// The side that accepts: asks for a certificate and refuses one that is not from the cluster's authority.
+/// The accepting side: requires a certificate of the cluster's authority.
 pub(crate) fn server(
     identity: &Identity,
     options: &Options,
@@ -165,23 +171,25 @@ pub(crate) fn server(
     )
     .map_err(|error| BindError::identity(error.to_string()))?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
-    tls.send_tls13_tickets = 0; // resuming would save a sixth of a handshake, and is one more state to be wrong about
+    // resumption would save a sixth of a handshake, at the price of more state
+    tls.send_tls13_tickets = 0;
     let crypto =
         QuicServerConfig::try_from(tls).map_err(|error| BindError::identity(error.to_string()))?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     let waiting = options.handshakes_waiting_max;
     server
         .transport_config(Arc::new(options.transport(false)))
-        // What comes faster than it can even be refused is dropped without a word.
+        // Connections beyond this are dropped without a refusal.
         .max_incoming(2 * waiting + INCOMING_MIN)
         .incoming_buffer_size(INCOMING_BYTES)
         .incoming_buffer_size_total(INCOMING_BYTES * waiting.max(INCOMING_MIN) as u64)
         .migration(false)
-        .time_source(Arc::new(NodeTime(clock.clone()))); // of tokens that show whose an address is
+        .time_source(Arc::new(NodeTime(clock.clone()))); // for the tokens that validate addresses
     Ok(server)
 }
 
-/// The side that dials: shows its certificate, and takes only a server with the wanted role from the same authority.
+/// The dialling side: shows its certificate, and accepts only a server of the wanted role from the
+/// same authority.
 pub(crate) fn client(
     identity: &Identity,
     options: &Options,
@@ -215,33 +223,34 @@ pub(crate) fn client(
     Ok(client)
 }
 
-/// What the endpoint as a whole is set up with. `seed` is where its connection ids come from.
+/// Configuration of the endpoint as a whole. Connection ids are drawn from `seed`.
 pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
     Ok(endpoint_with(reset_key(identity)?, seed))
 }
 
-/// The same, with a key for resets that the caller can renew.
+/// Like [`endpoint`], with a reset key that the caller can renew.
 pub(super) fn endpoint_with(reset_key: ResetKey, seed: [u8; 32]) -> EndpointConfig {
     let mut endpoint = EndpointConfig::new(Arc::new(reset_key));
-    // With quinn's 20 ms between two resets the peers of a node that has restarted learn of it fifty a second, and what they
-    // say meanwhile is lost in silence. Each reset is shorter than the packet it answers, so that none makes more of another.
+    // By default quinn sends a reset at most every 20 ms: peers of a restarted node would learn of
+    // it at 50 per second, and lose messages until then. No loop can arise, because each reset is
+    // shorter than the packet that it answers.
     endpoint.min_reset_interval(Duration::ZERO);
     endpoint.cid_generator(move || Box::new(ConnectionIds::new(seed)));
     endpoint
 }
 
-/// The key with which this identity signs resets.
+/// The key by which this identity signs resets.
 pub(super) fn reset_key(identity: &Identity) -> Result<ResetKey, BindError> {
     let lasting = identity.lasting_secret().map_err(BindError::identity)?;
     ResetKey::new(&lasting).map_err(BindError::identity)
 }
 
-/// The cryptography of a machine's sockets.
+/// The cryptography for real sockets.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// Certificates are judged by the node's own wall clock.
+/// Validates certificates by the node's wall clock.
 #[derive(Debug)]
 pub(crate) struct NodeTime(pub(crate) Clock);
 
@@ -260,7 +269,7 @@ impl quinn::TimeSource for NodeTime {
     }
 }
 
-/// Opens the one UDP socket of a node, with buffers that outlast a burst.
+/// Opens the node's UDP socket with buffers for bursts.
 pub(crate) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
     let failed = |source| BindError::Socket { address, source };
     let socket = Socket::new(
@@ -272,7 +281,7 @@ pub(crate) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::Udp
     if address.is_ipv6() {
         let _ = socket.set_only_v6(false); // a system without IPv4 mapping serves IPv6 only
     }
-    // Root may exceed the system's limit; everybody else gets as much as the limit allows.
+    // Root may exceed the system's limit; other users get at most the limit.
     if setsockopt(&socket, sockopt::RcvBufForce, &buffer).is_err() {
         socket.set_recv_buffer_size(buffer).map_err(failed)?;
     }

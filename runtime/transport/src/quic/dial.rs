@@ -1,8 +1,7 @@
 //! Dialling: from an address to a link.
 //!
-//! Hears addresses from the node. Remembers nothing beyond the dial: one at a time goes to one address, and those
-//! who ask meanwhile get its link. While nothing is heard from there it knocks again and again, until the dial's
-//! patience ends; never after an answer, and never after that.
+//! Each address is dialled once at a time; concurrent callers get the same link. A dial retries
+//! until the host has replied or the handshake timeout has passed.
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -20,11 +19,11 @@ use super::session::Session;
 use super::{Closing, Shared, canonical};
 use crate::certificates::{Subject, server_name};
 
-/// How long nothing may be heard from a host before another attempt begins beside the first. QUIC repeats a first packet
-/// after 1, 2, 4 and 8 s; with a new attempt every 2 s a host that comes up hears one each second.
-const KNOCK_AGAIN: Duration = Duration::from_secs(2);
+/// A further attempt begins beside the earlier ones after this silence. QUIC repeats a first packet
+/// after 1, 2, 4 and 8 s; with a new attempt every 2 s a starting host gets one packet per second.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Connects to the first of the address's hosts that can be reached.
+/// Connects to the first reachable host of the address.
 pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, ConnectError> {
     let wanted = Address::parse(&text).map_err(|reason| ConnectError::Refused {
         address: text.clone(),
@@ -34,7 +33,7 @@ pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, Conn
         address: text.clone(),
         reason,
     };
-    let hosts = shared.ground.lookup(&wanted.host).await;
+    let hosts = shared.sockets.lookup(&wanted.host).await;
     let hosts = hosts.map_err(|error| unreachable(error.to_string()))?;
     let mut last = unreachable("the host has no address that this node's socket can reach".into());
     for host in hosts.into_iter().filter(|host| shared.can_reach(*host)) {
@@ -47,7 +46,7 @@ pub(super) async fn dial(shared: Arc<Shared>, text: String) -> Result<Peer, Conn
 }
 
 impl Shared {
-    /// An IPv4 socket sends to no IPv6 address.
+    /// An IPv4 socket cannot send to an IPv6 address.
     fn can_reach(&self, host: SocketAddr) -> bool {
         host.is_ipv4() || self.endpoint.local_addr().is_ok_and(|ours| ours.is_ipv6())
     }
@@ -59,8 +58,8 @@ async fn dial_one(
     host: SocketAddr,
     role: Role,
 ) -> Result<Peer, ConnectError> {
-    let turn = shared.turn(host);
-    let held = turn.lock().await;
+    let lock = shared.dial_lock(host);
+    let held = lock.lock().await;
     let answer = match shared.linked_at(host).filter(|peer| peer.role == role) {
         Some(peer) => Ok(peer),
         None => {
@@ -68,7 +67,7 @@ async fn dial_one(
             match shared
                 .node
                 .clock()
-                .timeout(patience, introduce(shared, host, role))
+                .timeout(patience, connect_and_link(shared, host, role))
                 .await
             {
                 Ok(answer) => answer.map_err(|failure| handshake::connect_error(text, failure)),
@@ -80,14 +79,18 @@ async fn dial_one(
         }
     };
     drop(held);
-    shared.turn_over(host, turn);
+    shared.release_dial_lock(host, lock);
     answer
 }
 
-async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result<Peer, Failure> {
-    let connection = knock(shared, host, role).await?.await?;
+async fn connect_and_link(
+    shared: &Arc<Shared>,
+    host: SocketAddr,
+    role: Role,
+) -> Result<Peer, Failure> {
+    let connection = connect_with_retries(shared, host, role).await?.await?;
     let subject = handshake::subject(&connection)?;
-    let answer = greet(shared, &connection, &subject, host).await;
+    let answer = exchange_hellos(shared, &connection, &subject, host).await;
     match &answer {
         Err(Failure::Close(Closing::Duplicate, _)) => {}
         Err(Failure::Lost(ConnectionError::ApplicationClosed(close)))
@@ -105,21 +108,26 @@ async fn introduce(shared: &Arc<Shared>, host: SocketAddr, role: Role) -> Result
     linked.map_or(answer, Ok)
 }
 
-/// The first attempt that this host has answered. All go on until then: a host that is slow may answer any of them.
-async fn knock(shared: &Shared, host: SocketAddr, role: Role) -> Result<Connecting, Failure> {
+/// The first attempt with a reply. Earlier attempts continue, since a slow host may reply to any of
+/// them.
+async fn connect_with_retries(
+    shared: &Shared,
+    host: SocketAddr,
+    role: Role,
+) -> Result<Connecting, Failure> {
     let clock = shared.node.clock();
     let mut attempts = FuturesUnordered::new();
     loop {
         attempts.push(attempt(shared, host, role));
-        let mut again = pin!(clock.sleep(KNOCK_AGAIN).fuse());
+        let mut retry = pin!(clock.sleep(RETRY_INTERVAL).fuse());
         select_biased! {
-            heard = attempts.select_next_some() => return heard,
-            () = again => {}
+            replied = attempts.select_next_some() => return replied,
+            () = retry => {}
         }
     }
 }
 
-/// A connection that has begun, as soon as the host has answered.
+/// A connection to which the host has replied.
 async fn attempt(shared: &Shared, host: SocketAddr, role: Role) -> Result<Connecting, Failure> {
     let client = shared.client.load().as_ref().clone();
     let mut connecting = shared
@@ -130,7 +138,7 @@ async fn attempt(shared: &Shared, host: SocketAddr, role: Role) -> Result<Connec
     Ok(connecting)
 }
 
-async fn greet(
+async fn exchange_hellos(
     shared: &Arc<Shared>,
     connection: &Connection,
     subject: &Subject,
@@ -138,10 +146,10 @@ async fn greet(
 ) -> Result<Peer, Failure> {
     let node = &shared.node;
     let mut outgoing = connection.open_uni().await?;
-    handshake::say_hello(node, &mut outgoing).await?;
+    handshake::send_hello(node, &mut outgoing).await?;
     let mut incoming = connection.accept_uni().await?;
-    let hello = handshake::hear_hello(&mut incoming).await?;
-    let peer = handshake::proven(&hello, subject, host)?;
+    let hello = handshake::receive_hello(&mut incoming).await?;
+    let peer = handshake::verified_peer(&hello, subject, host)?;
     let link = match node.attach(peer.clone(), hello, Dialled::ByUs) {
         Ok(link) => link,
         Err(error @ AttachError::Duplicate { .. }) => {
@@ -149,7 +157,7 @@ async fn greet(
         }
         Err(error) => return Err(Failure::Close(Closing::Refused, error.to_string())),
     };
-    shared.joined(host, &peer, connection, Dialled::ByUs);
+    shared.register_link(host, &peer, connection, Dialled::ByUs);
     let session = Session::new(shared.clone(), link, connection.clone(), host, incoming);
     tokio::spawn(session.with(outgoing).run());
     Ok(peer)

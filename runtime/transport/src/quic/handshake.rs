@@ -1,7 +1,6 @@
-//! The first words on a connection: who the certificate says the peer is, and the hello.
+//! The beginning of a connection: the subject of the peer's certificate, and the hello.
 //!
-//! Hears the peer's certificate and the first frame of its first stream. Remembers nothing.
-//! Never reads past the hello, and takes no name or role from it that the certificate does not confirm.
+//! Reads nothing after the hello. Name and role in the hello must match the certificate.
 
 use std::net::SocketAddr;
 
@@ -14,12 +13,12 @@ use rustls_pki_types::CertificateDer;
 use super::Closing;
 use crate::certificates::Subject;
 
-/// Why a connection does not become a link.
+/// The reason why a connection does not become a link.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The connection broke, or the other side closed it.
+    /// The connection was lost, or the peer closed it.
     Lost(ConnectionError),
-    /// We close it, for this reason.
+    /// This side closes it, with this reason.
     Close(Closing, String),
 }
 
@@ -48,7 +47,7 @@ impl From<ReadExactError> for Failure {
 }
 
 impl Failure {
-    /// Closes the connection if it is ours to close.
+    /// Closes the connection, if this side is to close it.
     pub(super) fn close(&self, connection: &Connection) {
         if let Self::Close(code, reason) = self {
             connection.close(code.code(), reason.as_bytes());
@@ -72,14 +71,14 @@ pub(super) fn subject(connection: &Connection) -> Result<Subject, Failure> {
         .map_err(|reason| Failure::Close(Closing::Refused, format!("your certificate {reason}")))
 }
 
-/// Sends our hello as the first words of a stream.
-pub(super) async fn say_hello(node: &Node, stream: &mut SendStream) -> Result<(), Failure> {
+/// Sends the node's hello at the start of a stream.
+pub(super) async fn send_hello(node: &Node, stream: &mut SendStream) -> Result<(), Failure> {
     stream.write_all(&crate::hello::framed(node)).await?;
     Ok(())
 }
 
-/// Takes the peer's hello, and nothing after it.
-pub(super) async fn hear_hello(stream: &mut RecvStream) -> Result<Hello, Failure> {
+/// Receives the peer's hello, and nothing after it.
+pub(super) async fn receive_hello(stream: &mut RecvStream) -> Result<Hello, Failure> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).await?;
     let length =
@@ -89,8 +88,8 @@ pub(super) async fn hear_hello(stream: &mut RecvStream) -> Result<Hello, Failure
     Hello::decode(&hello).map_err(|garbled| Failure::Close(Closing::Garbled, garbled.to_string()))
 }
 
-/// The peer, if its hello says what its certificate says.
-pub(super) fn proven(
+/// The peer, if its hello matches its certificate.
+pub(super) fn verified_peer(
     hello: &Hello,
     subject: &Subject,
     address: SocketAddr,
@@ -106,19 +105,19 @@ pub(super) fn proven(
     Ok(Peer {
         node: hello.node.clone(),
         role: subject.role,
-        address: written(subject.role, address),
+        address: dialable_address(subject.role, address),
     })
 }
 
-/// An address that can be dialled again.
-fn written(role: Role, address: SocketAddr) -> String {
+/// The address in a form that can be dialled.
+fn dialable_address(role: Role, address: SocketAddr) -> String {
     match role {
         Role::Master => address.to_string(),
         role => format!("{role}@{address}"),
     }
 }
 
-/// What the caller of `connect` learns.
+/// The error for the caller of `connect`.
 pub(super) fn connect_error(address: &str, failure: Failure) -> ConnectError {
     let refused = |reason: String| ConnectError::Refused {
         address: address.to_owned(),

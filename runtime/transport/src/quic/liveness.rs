@@ -1,11 +1,15 @@
 //! Liveness: finds peers whose process has ended while their machine still answers.
 //!
-//! An idle link is silent, and QUIC notices a dead peer only after its idle timeout. So the side that accepted a link sends the peer's port
-//! a probe of ten bytes every second. The kernel of the peer's machine refuses it when nothing has the port. Two such refusals, half a
-//! second apart and nothing heard in between, close the link; only refusals that quote the link's token count, so that nobody else can
-//! feign them. Any other refusal has the peer probed at once. A probe announces the next: when they stop coming, the side that dialled,
-//! which otherwise sends none, probes in turn. Costs a datagram, some 2 us, for each link and second, and at most 10,000 a second: with
-//! more links the interval grows. Never judges silence: that is the idle timeout's business.
+//! An idle link is silent, and QUIC notices a dead peer only after its idle timeout. Therefore the
+//! accepting side sends a probe of ten bytes to the peer's port every second. The kernel of the
+//! peer's machine refuses it when no socket has the port. Two refusals, at least half a second
+//! apart and without a datagram between them, close the link. Only refusals that quote the link's
+//! token count, so that nobody else can forge them; any other refusal triggers a probe at once.
+//!
+//! A probe announces the time of the next one. When they stop, the dialling side, which otherwise
+//! sends none, probes in turn. The cost is one datagram, about 2 us, per link and second, at most
+//! 10,000 a second: with more links the interval grows. Silence alone never closes a link here; the
+//! idle timeout does.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,56 +22,61 @@ use runtime::{Dialled, Instant, PROCESS_ENDED};
 use super::socket::{Refusal, TOKEN, UdpSocket};
 use super::{Closing, Linked, Shared};
 
-/// Between two looks for refusals.
+/// Interval between two reads of refusals.
 const TICK: Duration = Duration::from_millis(250);
-/// Between two probes of one peer, unless there are too many.
+/// Interval between two probes of one peer, unless there are too many peers.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Probes sent each second at most.
+/// Maximum probes per second.
 const PER_SECOND_MAX: u32 = 10_000;
-/// A refusal counts as the second this long after the first, or later: a network may refuse all for a moment.
-const APART: Duration = Duration::from_millis(500);
-/// After this time it counts as the first again.
-const FORGOTTEN: Duration = Duration::from_secs(5);
+/// Minimum time between the first and the second refusal: a network may refuse everything for a
+/// moment.
+const REFUSALS_APART_MIN: Duration = Duration::from_millis(500);
+/// A refusal that is older than this no longer counts as the first.
+const SUSPICION_MAX: Duration = Duration::from_secs(5);
 
-/// Between two probes of one of so many peers.
+/// Interval between two probes of one peer, with this number of peers.
 fn interval(peers: usize) -> Duration {
     let peers = u32::try_from(peers).unwrap_or(u32::MAX);
     INTERVAL.max(Duration::from_secs(1) * peers / PER_SECOND_MAX)
 }
 
-/// How many of so many peers are probed in one tick.
+/// Number of peers to probe in one tick.
 fn per_tick(peers: usize) -> usize {
     let share = interval(peers).as_millis().div_ceil(TICK.as_millis());
     peers.div_ceil(usize::try_from(share).unwrap_or(usize::MAX))
 }
 
-/// Whether the probes of a peer have stayed away, so that it must be probed in turn.
+/// Whether the probes of a peer have stopped, so that this side must probe.
 fn is_overdue((last, interval): (Instant, Duration), now: Instant) -> bool {
     now - last > interval * 3 / 2 + TICK
 }
 
-/// A peer whose machine has refused a probe.
+/// A first refusal by a peer's machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Suspicion {
     since: Instant,
-    /// Datagrams heard from it by then.
-    heard: u64,
+    /// Datagrams received from the peer until then.
+    received: u64,
 }
 
-/// Whether a refusal shows that the peer's process has ended: nothing was heard from the peer since one that came before.
-fn shows_the_end(suspicion: &mut Option<Suspicion>, now: Instant, heard: u64) -> bool {
+/// Whether this refusal proves that the peer's process has ended: no datagram has arrived since an
+/// earlier refusal.
+fn proves_the_end(suspicion: &mut Option<Suspicion>, now: Instant, received: u64) -> bool {
     match *suspicion {
-        Some(first) if first.heard == heard && now - first.since <= FORGOTTEN => {
-            now - first.since >= APART
+        Some(first) if first.received == received && now - first.since <= SUSPICION_MAX => {
+            now - first.since >= REFUSALS_APART_MIN
         }
         _ => {
-            *suspicion = Some(Suspicion { since: now, heard });
+            *suspicion = Some(Suspicion {
+                since: now,
+                received,
+            });
             false
         }
     }
 }
 
-/// Whom to send a probe to.
+/// The receiver of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Target {
     to: SocketAddr,
@@ -75,7 +84,7 @@ struct Target {
 }
 
 impl Target {
-    /// The address as the link's socket writes it.
+    /// The address in the form of the link's socket.
     fn of(linked: &Linked) -> Self {
         Self {
             to: linked.connection.remote_address(),
@@ -84,7 +93,7 @@ impl Target {
     }
 }
 
-/// Which peers are probed next: all of them once in each interval, in the order of their addresses.
+/// The round over all peers, once per interval, in the order of their addresses.
 #[derive(Default)]
 struct Round {
     began: Option<Instant>,
@@ -92,7 +101,7 @@ struct Round {
 }
 
 impl Round {
-    /// The peers whose turn it is at this tick.
+    /// The peers to probe at this tick.
     fn next<'a, T>(
         &mut self,
         peers: &'a BTreeMap<SocketAddr, T>,
@@ -150,14 +159,15 @@ pub(super) async fn watch(shared: Weak<Shared>, socket: Weak<UdpSocket>) {
 }
 
 impl Shared {
-    /// A datagram was refused. Ends the link if that shows that its peer's process has ended, and says otherwise whom to probe for more.
+    /// Handles a refused datagram: ends the link if the peer's process has ended, otherwise returns
+    /// the peer to probe.
     fn refused(&self, refusal: Refusal, now: Instant) -> Option<Target> {
         let address = refusal.address;
         let mut state = self.state();
         let linked = state.linked.get_mut(&address)?;
-        let heard = linked.connection.stats().udp_rx.datagrams;
+        let received = linked.connection.stats().udp_rx.datagrams;
         let is_certain = refusal.token == Some(linked.probe_token)
-            && shows_the_end(&mut linked.suspicion, now, heard);
+            && proves_the_end(&mut linked.suspicion, now, received);
         if !is_certain {
             return Some(Target::of(linked));
         }
@@ -169,7 +179,7 @@ impl Shared {
         None
     }
 
-    /// Whether this connection was closed because its peer's port is.
+    /// Whether this connection was closed because its peer's port is closed.
     pub(super) fn is_refused(&self, address: SocketAddr, connection: &quinn::Connection) -> bool {
         let state = self.state();
         state.linked.get(&address).is_some_and(|linked| {
@@ -185,7 +195,7 @@ impl Shared {
         accepted.map(Target::of).collect()
     }
 
-    /// The peers that this side dialled, which are few, and whose own probes have stopped coming.
+    /// The peers that this side dialled (they are few) whose own probes have stopped.
     fn overdue_dialled(&self, socket: &UdpSocket, now: Instant) -> Vec<Target> {
         let state = self.state();
         let overdue = state.linked.iter().filter(|(address, linked)| {
@@ -201,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_bounded_however_many_peers_there_are() {
+    fn probe_rate_is_bounded() {
         for (peers, seconds) in [(0, 1), (1, 1), (10_000, 1), (50_000, 5), (100_000, 10)] {
             assert_eq!(interval(peers), Duration::from_secs(seconds), "{peers}");
             assert!(per_tick(peers) <= 2500, "{peers}: {}", per_tick(peers));
@@ -211,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_is_probed_once_in_each_interval() {
+    fn every_peer_is_probed_once_per_interval() {
         for count in [1_u16, 2, 4, 5, 9] {
             let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
             let peers: BTreeMap<_, _> = (1..=count).map(|port| (address(port), port)).collect();
@@ -233,10 +243,10 @@ mod tests {
     }
 
     #[test]
-    fn a_link_ends_at_the_second_refusal_in_silence() {
+    fn second_refusal_in_silence_ends_the_link() {
         let at = |millis| Instant::default() + Duration::from_millis(millis);
         let mut suspicion = None;
-        let mut refused = |millis, heard| shows_the_end(&mut suspicion, at(millis), heard);
+        let mut refused = |millis, received| proves_the_end(&mut suspicion, at(millis), received);
         assert!(!refused(0, 7));
         assert!(!refused(499, 7), "too soon");
         assert!(refused(500, 7));
@@ -246,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn probes_that_stay_away_are_answered_by_own_ones() {
+    fn overdue_probes_make_the_dialler_probe() {
         let start = Instant::default();
         let last = (start, Duration::from_secs(1));
         assert!(!is_overdue(last, start + Duration::from_millis(1750)));

@@ -1,31 +1,30 @@
-//! Renewal: an endpoint shows another certificate from now on, and lets go of no link for that.
+//! Renewal: a new certificate for all later handshakes, without closing a link.
 //!
-//! Hears new identities of the same node. Remembers nothing: the configurations for the next handshakes are replaced
-//! whole. Never touches a connection that stands: it was proven when it began, and a leaked key is answered with a new
-//! authority and a restart.
+//! Open connections are not touched: they were verified when they began. A leaked key requires a
+//! new authority and a restart.
 
 use std::sync::{Arc, Weak};
 
 use quinn::{ClientConfig, ServerConfig};
 use runtime::Node;
 
-use super::ground::Ground;
-use super::{BindError, Endpoint, Options, Shared, chanceless, config};
+use super::socket_provider::SocketProvider;
+use super::{BindError, Endpoint, Options, Shared, config, deterministic_tls};
 use crate::certificates::Identity;
 
-/// Renews the identity of an endpoint wherever the endpoint itself is, and does not keep it open.
+/// A handle that renews an endpoint's identity. It does not keep the endpoint open.
 #[derive(Clone)]
 pub struct Renewal(Weak<Shared>);
 
 impl Endpoint {
-    /// Shows this identity in all handshakes from now on, and trusts its authority in them; the links that stand go on.
+    /// Uses this identity and trusts its authority in all later handshakes; open links continue.
     ///
-    /// It must be of the same node and valid now, otherwise nothing changes.
+    /// The identity must be the same node's and valid now; otherwise nothing changes.
     pub fn renew(&self, identity: &Identity) -> Result<(), RenewError> {
         self.shared.renew(identity)
     }
 
-    /// A handle that can do the same, also after the endpoint was moved elsewhere.
+    /// A handle for renewals, which works wherever the endpoint is moved.
     #[must_use]
     pub fn renewal(&self) -> Renewal {
         Renewal(Arc::downgrade(&self.shared))
@@ -33,7 +32,7 @@ impl Endpoint {
 }
 
 impl Renewal {
-    /// As [`Endpoint::renew`].
+    /// See [`Endpoint::renew`].
     pub fn renew(&self, identity: &Identity) -> Result<(), RenewError> {
         let shared = self.0.upgrade().ok_or(RenewError::Closed)?;
         shared.renew(identity)
@@ -45,7 +44,7 @@ impl Shared {
         check(&self.node, identity)?;
         let valid = identity.verify_at(self.node.clock().wall());
         valid.map_err(BindError::identity)?;
-        let (server, client) = both(&self.node, identity, &self.options, &self.ground)?;
+        let (server, client) = both(&self.node, identity, &self.options, &self.sockets)?;
         let secret = identity.lasting_secret().map_err(BindError::identity)?;
         let state = self.state();
         if state.closing {
@@ -58,7 +57,7 @@ impl Shared {
     }
 }
 
-/// The identity must be the node's.
+/// Checks that the identity is the node's.
 pub(super) fn check(node: &Node, identity: &Identity) -> Result<(), BindError> {
     let subject = identity.subject();
     if subject.name == node.id().name() && subject.role == node.role() {
@@ -70,26 +69,26 @@ pub(super) fn check(node: &Node, identity: &Identity) -> Result<(), BindError> {
     )))
 }
 
-/// What both sides of a handshake are set up with.
+/// The configurations of both sides of a handshake.
 pub(super) fn both(
     node: &Node,
     identity: &Identity,
     options: &Options,
-    ground: &Ground,
+    sockets: &SocketProvider,
 ) -> Result<(ServerConfig, ClientConfig), BindError> {
-    let (clock, provider) = (node.clock(), ground.cryptography());
+    let (clock, provider) = (node.clock(), sockets.cryptography());
     let server = config::server(identity, options, clock, &provider)?;
     let mut client = config::client(identity, options, clock, &provider)?;
-    if let Some(seed) = ground.seed(node) {
-        client.initial_dst_cid_provider(chanceless::first_ids(seed));
+    if let Some(seed) = sockets.seed(node) {
+        client.initial_dst_cid_provider(deterministic_tls::first_ids(seed));
     }
     Ok((server, client))
 }
 
-/// Why an endpoint goes on with the identity it had.
+/// The reason why an endpoint keeps its identity.
 #[derive(Debug, thiserror::Error)]
 pub enum RenewError {
-    /// It takes no connections any more.
+    /// The endpoint is closed or closing.
     #[error("the endpoint is closed")]
     Closed,
     /// The new identity cannot be used.

@@ -1,9 +1,9 @@
-//! How a node that was restarted tells its old peers so: stateless resets that its earlier life has promised.
+//! Stateless resets, by which the peers of a restarted node learn of the restart at once.
 //!
-//! A peer that goes on sending to a connection nobody knows any more gets a reset at once, instead of being left to
-//! time out. For that the reset key must outlive the process: it comes from the identity's lasting secret.
-//! When the identity is renewed, promises to new peers are made with the new secret, which is what a next life will have.
-//! Remembers a derived key and the source of connection ids. Never shows the secret to anybody.
+//! A peer that sends on a connection of the previous process gets a reset instead of a timeout.
+//! Therefore the reset key must outlive the process: it is derived from the identity's lasting
+//! secret. After a renewal of the identity, resets for new connections use the new secret, which
+//! the next process will have. The secret never leaves this module.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use rustls::crypto::tls13::HkdfExpander;
 
 /// Bytes of a signature: a hash of 256 bits.
 const SIGNATURE: usize = 32;
-/// Bytes of a connection id: enough never to be guessed by one who cannot see the packets.
+/// Bytes of a connection id: too many to be guessed without seeing the packets.
 const CONNECTION_ID: usize = 8;
 
-/// The key that signs resets. Its clones are one key.
+/// The key that signs resets. Clones share it.
 #[derive(Clone)]
 pub(crate) struct ResetKey(Arc<ArcSwap<Expander>>);
 
@@ -32,7 +32,7 @@ impl ResetKey {
         Ok(Self(Arc::new(ArcSwap::from_pointee(expander(secret)?))))
     }
 
-    /// From now on signs with this secret.
+    /// Signs with this secret from now on.
     pub(super) fn renew(&self, secret: &[u8]) -> Result<(), String> {
         self.0.store(Arc::new(expander(secret)?));
         Ok(())
@@ -51,7 +51,7 @@ fn expander(secret: &[u8]) -> Result<Expander, String> {
 impl HmacKey for ResetKey {
     fn sign(&self, data: &[u8], signature: &mut [u8]) {
         if self.0.load().expand_slice(&[data], signature).is_err() {
-            signature.fill(0); // only for lengths that nobody asks for
+            signature.fill(0); // only for lengths that are never requested
         }
     }
 
@@ -70,7 +70,8 @@ impl HmacKey for ResetKey {
     }
 }
 
-/// Connection ids, drawn from a seed. Takes those of an earlier life for real, which is what makes a reset possible.
+/// Connection ids, drawn from a seed. Ids of an earlier process are accepted as valid, which makes
+/// a reset possible.
 pub(super) struct ConnectionIds(StdRng);
 
 impl ConnectionIds {

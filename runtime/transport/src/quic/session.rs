@@ -1,9 +1,9 @@
 //! A session: the tasks that move bytes between one link and its connection.
 //!
-//! In each direction the first stream carries ordinary frames, the second the ping lane, and every bulk has one of
-//! its own: its token, its length, its bytes. One task per lane writes, in writes as large as what has
-//! gathered; one reads ordinary frames; another serves the rest and the end. Hears the link and the connection, remembers the
-//! reason it ends for. Never looks into a frame: that is the link's business.
+//! In each direction the first stream carries ordinary frames and the second one the ping lane.
+//! Every bulk has its own stream with its token, its length and its bytes. One task per lane
+//! writes, as many bytes at once as are queued; one task reads ordinary frames; one serves the
+//! other streams and the end. Frames are opaque: the link decodes them.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -22,48 +22,50 @@ use runtime::{Lane, Link, Outgoing};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use super::buffer_pool::BUFFER_MAX;
+use super::bulk_permits::BulkPermits;
 use super::handshake::{self, Failure};
-use super::room::Room;
-use super::spares::SPARE_MAX;
 use super::{Closing, Shared};
-use crate::lanes::{BATCH_MAX, Trouble, shrink};
+use crate::lanes::{BATCH_MAX, StreamError, shrink};
 
-/// Bulks sent at once on one connection. With both lanes this stays below what the peer lets us open.
+/// Maximum bulks sent at once on one connection. With both lanes it stays below the peer's limit of
+/// streams.
 const BULKS_MAX: u32 = 8;
-/// Bulks written at once. More would share quinn's window turn by turn, and all be there as late as the last, half read in the
-/// peer's memory; with one alone, a large one would keep every smaller one waiting.
+/// Maximum bulks written at once. More would share quinn's window, all complete as late as the last
+/// one, and wait half read in the peer's memory. With one, a large bulk would delay every smaller
+/// one.
 const WRITING_MAX: usize = 2;
-/// Pieces of a stream taken at once: one is what came in one packet.
+/// Chunks of a stream read at once; one chunk is the content of one packet.
 const PIECES: usize = 32;
 /// Bytes of the token and the length before a bulk.
 const BULK_HEADER: usize = 16;
 
-/// Pings overtake everything, and bulks wait for everything.
+/// Pings go first, bulks last.
 const PING_PRIORITY: i32 = 2;
 const ORDINARY_PRIORITY: i32 = 1;
 
-/// One link and the connection under it.
+/// One link and its connection.
 pub(super) struct Session {
-    wire: Arc<Wire>,
+    state: Arc<SessionState>,
     incoming: RecvStream,
     outgoing: Option<SendStream>,
 }
 
-/// What the tasks of one session share.
-struct Wire {
+/// State shared by the tasks of one session.
+struct SessionState {
     shared: Arc<Shared>,
     link: Link,
     connection: Connection,
     address: SocketAddr,
     sending: Arc<Semaphore>,
-    room: Room,
+    bulk_permits: BulkPermits,
     writing: Semaphore,
-    /// Why we have closed the connection, if we have.
+    /// The reason for which this side closed the connection.
     verdict: Mutex<Option<String>>,
 }
 
 impl Session {
-    /// The session of a link whose hello came on `incoming`.
+    /// The session of a link whose hello was received on `incoming`.
     pub(super) fn new(
         shared: Arc<Shared>,
         link: Link,
@@ -71,64 +73,64 @@ impl Session {
         address: SocketAddr,
         incoming: RecvStream,
     ) -> Self {
-        let room = Room::new(&shared.options, connection.clone());
-        let wire = Wire {
+        let bulk_permits = BulkPermits::new(&shared.options, connection.clone());
+        let state = SessionState {
             shared,
             link,
             connection,
             address,
             sending: Arc::new(Semaphore::new(BULKS_MAX as usize)),
-            room,
+            bulk_permits,
             writing: Semaphore::new(WRITING_MAX),
             verdict: Mutex::default(),
         };
         Self {
-            wire: Arc::new(wire),
+            state: Arc::new(state),
             incoming,
             outgoing: None,
         }
     }
 
-    /// Our hello was sent on `outgoing` already.
+    /// Sets the stream on which the own hello was sent.
     pub(super) fn with(mut self, outgoing: SendStream) -> Self {
         self.outgoing = Some(outgoing);
         self
     }
 
-    /// Answers the peer's hello with ours.
+    /// Sends the own hello in reply to the peer's.
     pub(super) async fn answer(self) -> Result<Self, Failure> {
-        let wire = self.wire.clone();
-        let said = async {
-            let mut outgoing = wire.connection.open_uni().await?;
-            handshake::say_hello(&wire.shared.node, &mut outgoing).await?;
+        let state = self.state.clone();
+        let sent = async {
+            let mut outgoing = state.connection.open_uni().await?;
+            handshake::send_hello(&state.shared.node, &mut outgoing).await?;
             Ok(outgoing)
         };
-        match said.await {
+        match sent.await {
             Ok(outgoing) => Ok(self.with(outgoing)),
             Err(failure) => {
-                wire.link.close("the connection was lost during the hello");
-                wire.shared.parted(wire.address, &wire.connection);
+                state.link.close("the connection was lost during the hello");
+                state.shared.remove_link(state.address, &state.connection);
                 Err(failure)
             }
         }
     }
 
-    /// Serves the link until it or the connection has ended.
+    /// Serves the link until it or the connection ends.
     pub(super) async fn run(self) {
         let Self {
-            wire,
+            state,
             incoming,
             outgoing,
         } = self;
         let Some(outgoing) = outgoing else { return };
-        let reader = tokio::spawn(wire.clone().read_ordinary(incoming));
+        let reader = tokio::spawn(state.clone().read_ordinary(incoming));
         let writers = [
-            tokio::spawn(wire.clone().write_ordinary(outgoing)),
-            tokio::spawn(wire.clone().write_ping()),
+            tokio::spawn(state.clone().write_ordinary(outgoing)),
+            tokio::spawn(state.clone().write_ping()),
         ];
-        // What was received before the end is still delivered, and decoded if that does not take too long.
-        let rest = pin!(wire.read_rest());
-        let end = pin!(wire.serve_end(writers));
+        // Data received before the end is still delivered, and decoded within the farewell timeout.
+        let rest = pin!(state.read_rest());
+        let end = pin!(state.serve_end(writers));
         let (lost, rest) = match select(end, rest).await {
             Either::Left((lost, rest)) => (lost, Either::Left(rest)),
             Either::Right(((), end)) => (end.await, Either::Right(ready(()))),
@@ -136,26 +138,30 @@ impl Session {
         let _ = reader.await;
         let decoded = async {
             rest.await;
-            wire.link.decoded().await;
+            state.link.decoded().await;
         };
-        wire.farewell(1, decoded).await; // lost if late
-        let reason = wire.verdict().take().unwrap_or_else(|| ended(lost, &wire));
-        wire.link.close(&reason);
-        wire.shared.parted(wire.address, &wire.connection);
+        state.farewell(1, decoded).await; // lost if late
+        let reason = state
+            .verdict()
+            .take()
+            .unwrap_or_else(|| ended(lost, &state));
+        state.link.close(&reason);
+        state.shared.remove_link(state.address, &state.connection);
     }
 }
 
-impl Wire {
+impl SessionState {
     fn verdict(&self) -> std::sync::MutexGuard<'_, Option<String>> {
         self.verdict.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the session for what the peer did, and says so once; a lost connection ends it by itself.
-    fn judge(&self, served: Result<(), Trouble>) {
+    /// Closes the session after a violation by the peer, and logs it once; a lost connection ends
+    /// by itself.
+    fn fail_on_error(&self, served: Result<(), StreamError>) {
         let (reason, logged) = match served {
-            Ok(()) | Err(Trouble::Lost) => return,
-            Err(Trouble::Unread(reason)) => (reason, true),
-            Err(Trouble::Garbled(reason)) => (reason, false),
+            Ok(()) | Err(StreamError::Lost) => return,
+            Err(StreamError::Unread(reason)) => (reason, true),
+            Err(StreamError::Garbled(reason)) => (reason, false),
         };
         let mut verdict = self.verdict();
         if verdict.is_some() || self.connection.close_reason().is_some() {
@@ -169,7 +175,8 @@ impl Wire {
         *verdict = Some(reason);
     }
 
-    /// Waits for the end: the connection's, or the link's, whose last words are then given time to reach the peer.
+    /// Waits for the end of the connection or of the link. After the latter, queued bytes are still
+    /// sent.
     async fn serve_end(&self, writers: [JoinHandle<()>; 2]) -> ConnectionError {
         let (lost, closed) = (pin!(self.connection.closed()), pin!(self.link.closed()));
         match select(lost, closed).await {
@@ -187,8 +194,8 @@ impl Wire {
         }
     }
 
-    /// Waits until this is done, or as many times the farewell's patience have passed; whether it is done. Boxed, so that no
-    /// connection keeps room for its end.
+    /// Waits for `last`, at most `times` the farewell timeout; returns whether it completed. Boxed,
+    /// so that the futures of connections stay small.
     fn farewell<'a>(
         &'a self,
         times: u32,
@@ -199,7 +206,7 @@ impl Wire {
         async move { clock.timeout(patience, last).await.is_ok() }.boxed()
     }
 
-    /// Ends a stream, and waits until the peer has all of it.
+    /// Ends a stream, and waits until the peer has received all of it.
     async fn finish(&self, mut stream: SendStream) {
         if stream.finish().is_ok() {
             self.farewell(1, stream.stopped()).await; // cut off if late
@@ -216,19 +223,20 @@ impl Wire {
                 .await
             {
                 Outgoing::Batch => {
-                    let piece = std::mem::take(&mut buffer).freeze(); // quinn keeps it: no copy
+                    // quinn keeps it without a copy
+                    let piece = std::mem::take(&mut buffer).freeze();
                     if let Err(error) = stream.write_chunk(piece).await {
-                        return self.judge(Err(error.into()));
+                        return self.fail_on_error(Err(error.into()));
                     }
                 }
                 Outgoing::Bulk { token, bytes } => {
                     let Ok(permit) = self.sending.clone().acquire_owned().await else {
                         return;
                     };
-                    let wire = self.clone();
+                    let state = self.clone();
                     tokio::spawn(async move {
-                        let sent = wire.write_bulk(token, bytes).await;
-                        wire.judge(sent);
+                        let sent = state.write_bulk(token, bytes).await;
+                        state.fail_on_error(sent);
                         drop(permit);
                     });
                 }
@@ -246,29 +254,34 @@ impl Wire {
         while self.link.outgoing(Lane::Ping, &mut buffer, BATCH_MAX).await == Outgoing::Batch {
             let piece = std::mem::take(&mut buffer).freeze();
             if let Err(error) = stream.write_chunk(piece).await {
-                return self.judge(Err(error.into()));
+                return self.fail_on_error(Err(error.into()));
             }
         }
         self.finish(stream).await;
     }
 
-    async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), Trouble> {
-        let writing = self.writing.acquire().await.map_err(|_| Trouble::Lost)?;
+    async fn write_bulk(&self, token: u64, bytes: Bytes) -> Result<(), StreamError> {
+        let writing = self
+            .writing
+            .acquire()
+            .await
+            .map_err(|_| StreamError::Lost)?;
         let mut stream = self
             .connection
             .open_uni()
             .await
-            .map_err(|_| Trouble::Lost)?;
+            .map_err(|_| StreamError::Lost)?;
         let mut header = BytesMut::with_capacity(BULK_HEADER);
         header.extend_from_slice(&token.to_be_bytes());
         header.extend_from_slice(&(bytes.len() as u64).to_be_bytes());
         let kept = bytes.clone();
         let sent = stream.write_all_chunks(&mut [header.freeze(), bytes]).await;
-        drop(writing); // the next need not wait until the peer has all of this one
+        drop(writing); // the next bulk need not wait for this one's acknowledgement
         if sent.is_ok() {
             self.finish(stream).await;
         }
-        // The stream has let go of it. To give back so much memory takes a while, and pings wait for this thread.
+        // Quinn has released the bytes. Freeing a large buffer takes long, and pings need this
+        // thread.
         let _ = self.shared.node.blocking(move || drop(kept)).await; // it is dropped either way
         Ok(sent?)
     }
@@ -276,9 +289,10 @@ impl Wire {
     async fn read_ordinary(self: Arc<Self>, stream: RecvStream) {
         let served = self.read_lane(stream, Lane::Ordinary).await;
         let farewell = served.is_ok();
-        self.judge(served);
+        self.fail_on_error(served);
         if farewell {
-            // The peer has said all it will say, and closes when it has our acknowledgement; should it not, we do.
+            // The peer sends nothing more, and closes after our acknowledgement; otherwise this
+            // side closes.
             let closed = self.farewell(2, self.connection.closed()).await;
             if !closed {
                 let reason = "the peer ended its stream, and was not heard again";
@@ -289,7 +303,7 @@ impl Wire {
         }
     }
 
-    async fn read_lane(&self, mut stream: RecvStream, lane: Lane) -> Result<(), Trouble> {
+    async fn read_lane(&self, mut stream: RecvStream, lane: Lane) -> Result<(), StreamError> {
         let mut buffer = BytesMut::new();
         while read_pieces(&mut stream, |piece| buffer.extend_from_slice(piece)).await? {
             let used = buffer.len();
@@ -302,14 +316,14 @@ impl Wire {
         if buffer.is_empty() {
             return Ok(());
         }
-        Err(Trouble::Garbled(format!(
+        Err(StreamError::Garbled(format!(
             "a frame was cut off: the stream ended after {} bytes of it",
             buffer.len()
         )))
     }
 
-    /// Waits until the link takes more, and so does the peer, whose window is full before long. What has arrived when the connection
-    /// ends is delivered all the same. Boxed, since it seldom happens.
+    /// Waits until the link accepts more; the peer waits too, once its window is full. If the
+    /// connection ends meanwhile, received data is still delivered. Boxed, since it is rare.
     fn wait_for_room(&self, lane: Lane) -> BoxFuture<'_, ()> {
         async move {
             let (room, closed) = (pin!(self.link.room(lane)), pin!(self.connection.closed()));
@@ -318,14 +332,14 @@ impl Wire {
         .boxed()
     }
 
-    /// Takes every stream after the first: one ping lane, then bulks.
+    /// Reads every stream after the first: one ping lane, then bulks.
     async fn read_rest(&self) {
         let mut under_way = FuturesUnordered::new();
         let mut ping = true;
         loop {
             let mut accepting = pin!(self.connection.accept_uni().fuse());
             select_biased! {
-                served = under_way.select_next_some() => self.judge(served),
+                served = under_way.select_next_some() => self.fail_on_error(served),
                 stream = accepting => match stream {
                     Ok(stream) => {
                         let serving = self.read_other(stream, std::mem::take(&mut ping));
@@ -336,11 +350,11 @@ impl Wire {
             }
         }
         while let Some(served) = under_way.next().await {
-            self.judge(served);
+            self.fail_on_error(served);
         }
     }
 
-    async fn read_other(&self, stream: RecvStream, ping: bool) -> Result<(), Trouble> {
+    async fn read_other(&self, stream: RecvStream, ping: bool) -> Result<(), StreamError> {
         if ping {
             self.read_lane(stream, Lane::Ping).await
         } else {
@@ -348,7 +362,7 @@ impl Wire {
         }
     }
 
-    async fn read_bulk(&self, mut stream: RecvStream) -> Result<(), Trouble> {
+    async fn read_bulk(&self, mut stream: RecvStream) -> Result<(), StreamError> {
         let mut header = [0; BULK_HEADER];
         stream.read_exact(&mut header).await?;
         let (token, length) = header.split_at(8);
@@ -362,13 +376,17 @@ impl Wire {
             .ok()
             .filter(|length| *length <= BODY_MAX)
             .ok_or_else(|| {
-                Trouble::Garbled(format!(
+                StreamError::Garbled(format!(
                     "bulk {token} of {length} bytes, expected at most {BODY_MAX}"
                 ))
             })?;
-        // What is announced is not believed with memory: room is counted here, and all but the first is taken as bytes come.
-        let _room = self.room.take(length).await.ok_or(Trouble::Lost)?;
-        let (mut body, mut rested) = (self.shared.spares.take(length), 0);
+        // An announced length reserves only permits. Memory is allocated as bytes arrive.
+        let _permits = self
+            .bulk_permits
+            .acquire(length)
+            .await
+            .ok_or(StreamError::Lost)?;
+        let (mut body, mut yielded_at) = (self.shared.buffer_pool.take(length), 0);
         let mut is_longer = false;
         while read_pieces(&mut stream, |piece| {
             is_longer |= body.len() + piece.len() > length;
@@ -379,13 +397,13 @@ impl Wire {
         .await?
         {
             if is_longer {
-                return Err(Trouble::Garbled(format!(
+                return Err(StreamError::Garbled(format!(
                     "bulk {token} is longer than the {length} bytes announced"
                 )));
             }
-            if body.len() - rested >= BATCH_MAX {
-                rested = body.len();
-                tokio::task::yield_now().await; // to the lanes: fresh memory takes its time
+            if body.len() - yielded_at >= BATCH_MAX {
+                yielded_at = body.len();
+                tokio::task::yield_now().await; // gives the lanes a turn: fresh memory is slow
             }
         }
         if body.len() < length {
@@ -393,23 +411,23 @@ impl Wire {
                 "bulk {token} was cut off after {} bytes of {length}",
                 body.len()
             );
-            return Err(Trouble::Garbled(reason));
+            return Err(StreamError::Garbled(reason));
         }
         let body = body.freeze();
-        // A very large one is given back where it is decoded, not on this thread.
-        let spare = (body.len() <= SPARE_MAX).then(|| body.clone());
+        // A very large buffer is freed where it is decoded, not on this thread.
+        let buffer = (body.len() <= BUFFER_MAX).then(|| body.clone());
         self.link.deliver_bulk(token, body)?;
-        // Its room is free, and its memory used again, once it is decoded.
+        // Permits and memory are released after decoding.
         self.link.decoded().await;
-        if let Some(spare) = spare {
-            self.shared.spares.give(spare);
+        if let Some(buffer) = buffer {
+            self.shared.buffer_pool.put(buffer);
         }
         Ok(())
     }
 }
 
-/// Hands what has come of a stream to `keep`, and tells whether there may be more. The pieces are on the stack of each poll:
-/// in the future of a lane, which hardly does anything but wait, they would be a KiB of every connection.
+/// Passes received chunks of a stream to `keep`; returns whether the stream continues. The chunks
+/// are on the stack of each poll: in the future they would cost a KiB per connection.
 async fn read_pieces(
     stream: &mut RecvStream,
     mut keep: impl FnMut(&[u8]),
@@ -427,8 +445,8 @@ async fn read_pieces(
     .await
 }
 
-/// The end of a connection in words for those who watched the peer.
-fn ended(lost: ConnectionError, wire: &Wire) -> String {
+/// The end of a connection, as a reason for the peer's watchers.
+fn ended(lost: ConnectionError, state: &SessionState) -> String {
     match lost {
         ConnectionError::ApplicationClosed(close) => {
             format!(
@@ -437,11 +455,14 @@ fn ended(lost: ConnectionError, wire: &Wire) -> String {
             )
         }
         ConnectionError::TimedOut => {
-            format!("no sign of life for {:?}", wire.shared.options.idle_timeout)
+            format!(
+                "no sign of life for {:?}",
+                state.shared.options.idle_timeout
+            )
         }
         ConnectionError::Reset => "the peer has restarted".to_owned(),
         ConnectionError::LocallyClosed
-            if wire.shared.is_refused(wire.address, &wire.connection) =>
+            if state.shared.is_refused(state.address, &state.connection) =>
         {
             runtime::PROCESS_ENDED.to_owned()
         }
@@ -450,7 +471,7 @@ fn ended(lost: ConnectionError, wire: &Wire) -> String {
     }
 }
 
-impl From<WriteError> for Trouble {
+impl From<WriteError> for StreamError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Stopped(code) => {
@@ -461,7 +482,7 @@ impl From<WriteError> for Trouble {
     }
 }
 
-impl From<ReadError> for Trouble {
+impl From<ReadError> for StreamError {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Reset(code) => {
@@ -472,7 +493,7 @@ impl From<ReadError> for Trouble {
     }
 }
 
-impl From<ReadExactError> for Trouble {
+impl From<ReadExactError> for StreamError {
     fn from(error: ReadExactError) -> Self {
         match error {
             ReadExactError::FinishedEarly(bytes) => Self::Garbled(format!(

@@ -1,8 +1,9 @@
-//! The machine's UDP socket as quinn uses it, with what hosts answer for ports that are closed.
+//! The system's UDP socket for quinn, with the errors of closed ports.
 //!
-//! Sends and receives quinn's datagrams, and liveness probes beside them, from the same port, so that a firewall which lets one pass
-//! lets the other pass. Collects the addresses that refused a datagram from the socket's error queue. Remembers when which watched
-//! address was last heard probing. Never ends for an error that a network reports: QUIC repeats what is lost.
+//! Sends and receives quinn's datagrams, and liveness probes from the same port, so that a firewall
+//! treats both alike. Reads the addresses that refused a datagram from the socket's error queue,
+//! and records the last probe of each watched peer. An error reported by a network never ends the
+//! socket: QUIC repeats lost packets.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -25,32 +26,35 @@ use tokio::io::Interest;
 
 use super::canonical;
 
-/// Bytes of the token of a link.
+/// Bytes of a link's token.
 pub(super) const TOKEN: usize = 8;
-/// Bytes of a probe: a zero, which no QUIC packet of this length begins with, the interval of probes in units of 100 ms, and the token.
+/// Bytes of a probe: a zero, with which no QUIC packet of this length begins, the probe interval in
+/// units of 100 ms, and the token.
 const PROBE: usize = 2 + TOKEN;
 const PROBE_UNIT: Duration = Duration::from_millis(100);
-/// Room for what comes with an error: the error itself, and what quinn asks to know of each datagram.
+/// Buffer for an error's control messages: the error, and the data that quinn requests for each
+/// datagram.
 const CONTROL: usize = 512;
-/// Errors taken from the queue at once.
+/// Maximum errors read from the queue at once.
 const REFUSALS_MAX: usize = 1024;
-/// Errors in a row after which the socket lets others have their turn.
+/// The socket yields after this number of consecutive errors.
 const ERRORS_IN_A_ROW: usize = 16;
 
-/// Where a datagram was refused, and the token of the probe that the refusal quotes, if it was one: only who has seen the probe can know it.
+/// A refused datagram: its receiver, and the token if it was a probe. Only a receiver of the probe
+/// can know the token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Refusal {
     pub(super) address: SocketAddr,
     pub(super) token: Option<[u8; TOKEN]>,
 }
 
-/// One socket of the machine.
+/// A UDP socket of the system.
 #[derive(Debug)]
 pub(crate) struct UdpSocket {
     io: tokio::net::UdpSocket,
     state: UdpSocketState,
     clock: Clock,
-    /// Peers whose probes are awaited: the last one's time, and the interval it announced.
+    /// Watched peers: the time of the last probe, and the interval that it announced.
     last_probes: Mutex<BTreeMap<SocketAddr, Option<(Instant, Duration)>>>,
 }
 
@@ -58,7 +62,8 @@ impl UdpSocket {
     /// Takes over a bound socket. Needs a tokio runtime.
     pub(super) fn new(socket: std::net::UdpSocket, clock: &Clock) -> io::Result<Self> {
         let state = UdpSocketState::new((&socket).into())?;
-        // A system without them notices dead peers by their silence alone. An IPv6 socket needs both: it has IPv4 peers as well.
+        // Without error queues dead peers are found by the idle timeout only. An IPv6 socket needs
+        // both options: it has IPv4 peers as well.
         let _ = setsockopt(&socket, sockopt::Ipv4RecvErr, &true);
         if socket.local_addr()?.is_ipv6() {
             let _ = setsockopt(&socket, sockopt::Ipv6RecvErr, &true);
@@ -77,7 +82,7 @@ impl UdpSocket {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes the probes of this peer from now on.
+    /// Records the probes of this peer from now on.
     pub(super) fn watch(&self, peer: SocketAddr) {
         self.last_probes().insert(peer, None);
     }
@@ -86,25 +91,26 @@ impl UdpSocket {
         self.last_probes().remove(&peer);
     }
 
-    /// When the last probe of this watched peer came, and how often they come.
+    /// Time and announced interval of this peer's last probe.
     pub(super) fn last_probe(&self, peer: SocketAddr) -> Option<(Instant, Duration)> {
         self.last_probes().get(&peer).copied().flatten()
     }
 
-    /// Sends one probe, which announces the next after `interval`. One that is lost is followed by others.
+    /// Sends one probe, which announces the next one after `interval`. A lost probe is not
+    /// repeated.
     pub(super) fn probe(&self, to: SocketAddr, token: [u8; TOKEN], interval: Duration) {
         let units = interval.as_millis() / PROBE_UNIT.as_millis();
         let mut probe = [0; PROBE];
         probe[1] = u8::try_from(units).unwrap_or(u8::MAX);
         probe[PROBE - TOKEN..].copy_from_slice(&token);
         let send = || self.io.try_send_to(&probe, to);
-        // An error reported for an earlier datagram is taken by the first attempt.
+        // The first attempt takes an error reported for an earlier datagram.
         if send().is_err_and(|error| error.kind() != ErrorKind::WouldBlock) {
             let _ = send();
         }
     }
 
-    /// The datagrams that were refused since the last call: the host answers, and nothing has the port.
+    /// The datagrams refused since the last call: the host answers, and the port is closed.
     pub(super) fn take_refusals(&self) -> Vec<Refusal> {
         let mut refusals = Vec::new();
         for _ in 0..REFUSALS_MAX {
@@ -128,7 +134,8 @@ impl UdpSocket {
                     _ => false,
                 })
             });
-            // The address is that to which the datagram was sent, and the payload what the refusal quotes of it.
+            // The address is the receiver of the datagram, and the payload the part of it that the
+            // refusal quotes.
             let (quoted, address) = (message.bytes, message.address);
             if is_refusal && let Some(address) = address.as_ref().and_then(address_of) {
                 refusals.push(Refusal {
@@ -144,7 +151,7 @@ impl UdpSocket {
 
     fn note_probes(&self, metas: &[RecvMeta], buffers: &[IoSliceMut<'_>]) {
         for (meta, bytes) in metas.iter().zip(buffers) {
-            // Several that came together are one buffer with their common length as its stride.
+            // Datagrams received together share one buffer; the stride is their common length.
             if meta.stride != PROBE || meta.len < PROBE || bytes[0] != 0 {
                 continue;
             }
@@ -156,7 +163,7 @@ impl UdpSocket {
     }
 }
 
-/// The token of a probe; none if these bytes are none.
+/// The token of a probe, if the bytes are one.
 fn token_of(datagram: &[u8]) -> Option<[u8; TOKEN]> {
     let token = datagram.strip_prefix(&[0])?.get(1..)?;
     token.try_into().ok()
@@ -181,7 +188,7 @@ impl AsyncUdpSocket for UdpSocket {
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
         self.io.try_io(Interest::WRITABLE, || {
             let send = || self.state.try_send((&self.io).into(), transmit);
-            // The first attempt takes an error that a network reported for an earlier datagram.
+            // The first attempt takes an error reported for an earlier datagram.
             let sent = match send() {
                 Err(error) if error.kind() != ErrorKind::WouldBlock => send(),
                 sent => sent,
@@ -207,7 +214,7 @@ impl AsyncUdpSocket for UdpSocket {
             let received = self.io.try_io(Interest::READABLE, || {
                 self.state.recv((&self.io).into(), buffers, metas)
             });
-            // An error is one that a network reported, or says that nothing is there.
+            // An error was reported by a network, or nothing has arrived.
             if let Ok(count) = received {
                 self.note_probes(&metas[..count], buffers);
                 return Poll::Ready(Ok(count));
@@ -234,12 +241,12 @@ impl AsyncUdpSocket for UdpSocket {
     }
 }
 
-type Waiting = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
+type WritableFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send + Sync>>;
 
-/// Waits until the socket may be written to.
+/// Waits until the socket is writable.
 struct Writable {
     socket: Arc<UdpSocket>,
-    waiting: Option<Waiting>,
+    waiting: Option<WritableFuture>,
 }
 
 impl std::fmt::Debug for Writable {
@@ -265,11 +272,11 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::testing::{eventually, play};
+    use crate::testing::{eventually, run_in_real_time};
 
     #[test]
     fn a_closed_port_is_reported_and_an_open_one_is_not() {
-        play(async {
+        run_in_real_time(async {
             let clock = Clock::real();
             let bound = || std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
             let (own, open, closed) = (bound(), bound(), bound());
@@ -293,7 +300,7 @@ mod tests {
                 token: Some(token),
             };
             assert_eq!(*refusals.lock().unwrap(), [refusal]);
-            // What was reported disturbs no other peer.
+            // The reported error affects no other peer.
             socket.probe(open_at, token, Duration::from_secs(2));
             let mut probe = [0; 16];
             for interval in [10, 20] {

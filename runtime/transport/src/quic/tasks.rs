@@ -1,8 +1,7 @@
-//! Where the endpoint's own tasks run: on the node's home thread, whoever calls.
+//! Runs the endpoint's own tasks on the node's home thread, independent of the caller.
 //!
-//! Hears futures from quinn. Remembers the first one, which drives the endpoint and holds its socket, so that a close
-//! can wait for the port to be free. Keeps no time of its own: quinn's timers and its
-//! clock are tokio's, which a rehearsal pauses.
+//! Keeps the handle of the first task, which drives the endpoint and owns its socket, so that a
+//! close can wait until the port is free. Timers and clock are tokio's, which a simulation pauses.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +24,7 @@ impl Tasks {
         }
     }
 
-    /// The task that drives the endpoint, once.
+    /// The task that drives the endpoint; can be taken once.
     pub(super) fn driver(&self) -> Option<JoinHandle<()>> {
         self.driver
             .lock()
@@ -57,6 +56,6 @@ impl Runtime for Tasks {
 
     #[allow(clippy::disallowed_types, reason = "quinn speaks of time in these")]
     fn now(&self) -> std::time::Instant {
-        TokioRuntime.now() // which stands still where time is paused
+        TokioRuntime.now() // stands still while time is paused
     }
 }

@@ -1,4 +1,4 @@
-//! What the QUIC transport promises, over real sockets on the loopback.
+//! Tests of the QUIC transport with real sockets on the loopback.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::testing::*;
 
 mod hostile;
 mod liveness;
-mod lives;
 mod renewal;
+mod restarts;
 mod revoked;
 mod shutdown;
 
@@ -29,7 +29,7 @@ fn quick() -> Options {
     }
 }
 
-/// A node on the network, with an actor `noter` on it.
+/// A node with an endpoint and a recorder.
 struct Member {
     node: Node,
     endpoint: Endpoint,
@@ -53,7 +53,7 @@ impl Member {
         Self::showing(&identity, options, address)
     }
 
-    /// One with this identity.
+    /// A member with this identity.
     fn showing(identity: &Identity, options: Options, address: SocketAddr) -> Self {
         let Subject { role, name } = identity.subject().clone();
         let accepts = match role {
@@ -105,15 +105,18 @@ fn master_and_agent() -> (Member, Member) {
 }
 
 #[test]
-fn tells_and_asks_cross_in_both_directions_and_in_order() {
-    play(async {
+fn tells_and_asks_cross_both_ways_in_order() {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let noter = agent.find_noter(&master).await;
         for number in 0..1000 {
-            agent.node.tell(&noter, said(number)).unwrap();
+            agent.node.tell(&noter, numbered(number)).unwrap();
         }
         assert_eq!(
-            agent.node.ask(&noter, Turn(vec![1, 2, 3]), PATIENCE).await,
+            agent
+                .node
+                .ask(&noter, ReverseBytes(vec![1, 2, 3]), PATIENCE)
+                .await,
             Ok(vec![3, 2, 1])
         );
         assert_eq!(
@@ -122,10 +125,13 @@ fn tells_and_asks_cross_in_both_directions_and_in_order() {
                 .map(|number| number.to_string())
                 .collect::<Vec<_>>()
         );
-        // The other way round on the same connection: the agent is linked at its own address.
+        // In the other direction on the same connection: the agent is linked at its own address.
         let back = master.find_noter(&agent).await;
         assert_eq!(
-            master.node.ask(&back, Turn(vec![4, 5]), PATIENCE).await,
+            master
+                .node
+                .ask(&back, ReverseBytes(vec![4, 5]), PATIENCE)
+                .await,
             Ok(vec![5, 4])
         );
         assert_eq!((master.endpoint.links(), agent.endpoint.links()), (1, 1));
@@ -145,11 +151,11 @@ fn tells_and_asks_cross_in_both_directions_and_in_order() {
 
 #[test]
 fn the_ping_lane_is_a_stream_of_its_own() {
-    play(async {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let noter = agent.find_noter(&master).await;
         agent.node.tell(&noter, Pinged(1)).unwrap();
-        agent.node.tell(&noter, said(2)).unwrap();
+        agent.node.tell(&noter, numbered(2)).unwrap();
         agent.node.tell(&noter, Pinged(3)).unwrap();
         let mut notes = master.hears(3).await;
         notes.sort();
@@ -158,8 +164,8 @@ fn the_ping_lane_is_a_stream_of_its_own() {
 }
 
 #[test]
-fn large_messages_arrive_whole_and_in_order_with_their_neighbours() {
-    play(async {
+fn large_messages_keep_their_order() {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let noter = agent.find_noter(&master).await;
         let mut expected = Vec::new();
@@ -167,14 +173,17 @@ fn large_messages_arrive_whole_and_in_order_with_their_neighbours() {
             let message = if number % 3 == 1 {
                 large(number, 300_000 + 7000 * number as usize)
             } else {
-                said(number)
+                numbered(number)
             };
             agent.node.tell(&noter, message).unwrap();
             expected.push(number.to_string());
         }
         let long = vec![9; 3 << 20];
         assert_eq!(
-            agent.node.ask(&noter, Turn(long.clone()), PATIENCE).await,
+            agent
+                .node
+                .ask(&noter, ReverseBytes(long.clone()), PATIENCE)
+                .await,
             Ok(long)
         );
         assert_eq!(master.notes.all(), expected);
@@ -183,7 +192,7 @@ fn large_messages_arrive_whole_and_in_order_with_their_neighbours() {
 
 #[test]
 fn a_ping_overtakes_a_queue_of_large_messages() {
-    play(async {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let noter = agent.find_noter(&master).await;
         for number in 0..10 {
@@ -200,8 +209,8 @@ fn a_ping_overtakes_a_queue_of_large_messages() {
 }
 
 #[test]
-fn nobody_at_the_address_is_told_within_the_patience() {
-    play(async {
+fn unreachable_address_fails_within_the_timeout() {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let silent = UdpSocket::bind(LOCALHOST).await.unwrap();
         let options = Options {
@@ -236,7 +245,7 @@ fn nobody_at_the_address_is_told_within_the_patience() {
 
 #[test]
 fn an_identity_of_another_node_cannot_be_bound() {
-    play(async {
+    run_in_real_time(async {
         let node = Node::builder("agent-1").role(Role::Agent).build();
         let authority = Authority::create().unwrap();
         for identity in [
@@ -252,7 +261,7 @@ fn an_identity_of_another_node_cannot_be_bound() {
 
 #[test]
 fn a_port_that_is_taken_is_told() {
-    play(async {
+    run_in_real_time(async {
         let (master, _) = master_and_agent();
         let node = Node::builder("agent-3").role(Role::Agent).build();
         let identity = Authority::create()

@@ -1,4 +1,4 @@
-//! Handshakes over real sockets, with certificates of all kinds.
+//! Handshakes over real sockets with all kinds of certificates.
 
 use futures_util::FutureExt;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
@@ -13,9 +13,9 @@ use super::*;
 use crate::certificates::Authority;
 use crate::certificates::parse_certificates as certificates;
 use crate::foreign::{DAY, ForeignAuthority, from_now};
-use crate::testing::play;
+use crate::testing::run_in_real_time;
 
-/// An authority as companies have them.
+/// A company's certificate authority.
 struct Company(KeyPair, CertificateParams);
 
 impl Company {
@@ -30,7 +30,7 @@ impl Company {
         self.1.self_signed(&self.0).unwrap().pem()
     }
 
-    /// A certificate with these common names, for this host, and its key.
+    /// A certificate with these common names for this host, and its key.
     fn issue(&self, names: &[&str], host: &str) -> (String, String) {
         let mut params = CertificateParams::new([host.to_owned()]).unwrap();
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -48,7 +48,8 @@ impl Company {
     }
 }
 
-/// Connects as a client that trusts this authority and shows this, and says what each side has of it.
+/// Connects as a client with this trusted authority and this certificate; returns both sides'
+/// results.
 async fn connect(
     tls: &Tls,
     trusts: &str,
@@ -89,8 +90,8 @@ async fn connect(
     futures_util::future::join(serve, ask).await
 }
 
-fn shown(of: &(String, String), clients: Option<String>, required: bool) -> Shown {
-    Shown {
+fn settings(of: &(String, String), clients: Option<String>, required: bool) -> TlsSettings {
+    TlsSettings {
         certificate: of.0.clone(),
         key: of.1.clone(),
         clients,
@@ -100,14 +101,19 @@ fn shown(of: &(String, String), clients: Option<String>, required: bool) -> Show
 }
 
 #[test]
-fn a_client_is_who_its_certificate_says_and_must_be_if_that_is_asked() {
-    play(async {
+fn client_principal_comes_from_its_certificate() {
+    run_in_real_time(async {
         let (own, others) = (Company::new("own"), Company::new("others"));
         let server = own.issue(&[], "pages.example");
         let (alice, mallory) = (own.issue(&["alice"], "a"), others.issue(&["alice"], "a"));
         let clock = Clock::real();
         let trusts = own.certificate();
-        let asks = |required| Tls::new(&shown(&server, Some(own.certificate()), required), &clock);
+        let asks = |required| {
+            Tls::new(
+                &settings(&server, Some(own.certificate()), required),
+                &clock,
+            )
+        };
         for required in [false, true] {
             let tls = asks(required).unwrap();
             let (name, text) = connect(&tls, &trusts, Some(&alice)).await;
@@ -123,8 +129,8 @@ fn a_client_is_who_its_certificate_says_and_must_be_if_that_is_asked() {
                 true => assert!(name.is_err() && text.is_err()),
             }
         }
-        // Where none is asked for, none is taken.
-        let tls = Tls::new(&shown(&server, None, false), &clock).unwrap();
+        // A server without client authorities accepts no certificate.
+        let tls = Tls::new(&settings(&server, None, false), &clock).unwrap();
         assert_eq!(connect(&tls, &trusts, Some(&alice)).await.0.unwrap(), None);
         let (name, text) = connect(&tls, &others.certificate(), None).await;
         assert!(
@@ -135,34 +141,37 @@ fn a_client_is_who_its_certificate_says_and_must_be_if_that_is_asked() {
 }
 
 #[test]
-fn what_is_renewed_is_shown_and_trusted_from_then_on_and_what_cannot_be_used_changes_nothing() {
-    play(async {
+fn renewal_applies_and_invalid_settings_change_nothing() {
+    run_in_real_time(async {
         let (old, new) = (Company::new("old"), Company::new("new"));
         let of = |company: &Company| {
             let server = company.issue(&["server"], "pages.example");
-            shown(&server, Some(company.certificate()), true)
+            settings(&server, Some(company.certificate()), true)
         };
         let clock = Clock::real();
         let tls = Tls::new(&of(&old), &clock).unwrap();
         let (by_old, by_new) = (old.issue(&["alice"], "a"), new.issue(&["bob"], "b"));
-        let mixed = Shown {
+        let mixed = TlsSettings {
             key: of(&new).key,
             ..of(&old)
         };
-        let no_certificate = Shown {
+        let no_certificate = TlsSettings {
             certificate: "none".to_owned(),
             ..of(&new)
         };
-        let no_clients = Shown {
+        let no_clients = TlsSettings {
             clients: Some(String::new()),
             ..of(&new)
         };
-        assert!(matches!(tls.renew(&mixed), Err(Unusable::Key(_))));
+        assert!(matches!(tls.renew(&mixed), Err(TlsSettingsError::Key(_))));
         assert!(matches!(
             tls.renew(&no_certificate),
-            Err(Unusable::Certificate(_))
+            Err(TlsSettingsError::Certificate(_))
         ));
-        assert!(matches!(tls.renew(&no_clients), Err(Unusable::Clients(_))));
+        assert!(matches!(
+            tls.renew(&no_clients),
+            Err(TlsSettingsError::Clients(_))
+        ));
         let (name, _) = connect(&tls, &old.certificate(), Some(&by_old)).await;
         assert_eq!(name.unwrap().as_deref(), Some("alice"));
         tls.clone().renew(&of(&new)).unwrap();
@@ -178,33 +187,33 @@ fn what_is_renewed_is_shown_and_trusted_from_then_on_and_what_cannot_be_used_cha
 }
 
 #[test]
-fn it_is_heard_when_other_clients_are_trusted_and_not_when_only_the_own_certificate_changes() {
-    play(async {
+fn only_changed_client_trust_is_reported() {
+    run_in_real_time(async {
         let (old, new) = (Company::new("old"), Company::new("new"));
         let clock = Clock::real();
         let of = |server: &Company, clients: &str| {
             let server = server.issue(&[], "pages.example");
-            shown(&server, Some(clients.to_owned()), false)
+            settings(&server, Some(clients.to_owned()), false)
         };
         let (trusted, others) = (old.certificate(), new.certificate());
         let tls = Tls::new(&of(&old, &trusted), &clock).unwrap();
-        let mut heard = std::pin::pin!(tls.trusts_others());
+        let mut heard = std::pin::pin!(tls.client_trust_changed());
         let mut has_heard = || heard.as_mut().now_or_never().is_some();
         tls.renew(&of(&new, &trusted)).unwrap();
         assert!(!has_heard());
-        let unusable = Shown {
+        let unusable = TlsSettings {
             key: String::new(),
             ..of(&new, &others)
         };
         assert!(tls.renew(&unusable).is_err() && !has_heard());
         tls.renew(&of(&new, &others)).unwrap();
         assert!(has_heard());
-        assert!(tls.trusts_others().now_or_never().is_none());
+        assert!(tls.client_trust_changed().now_or_never().is_none());
     });
 }
 
 #[test]
-fn a_principal_is_the_name_of_a_node_with_its_role_or_the_only_common_name() {
+fn principal_is_node_name_or_single_common_name() {
     let company = Company::new("own");
     let of = |pem: &str| Principal::of(&certificates(pem).unwrap().remove(0));
     let name = |names: &[&str]| {
@@ -231,7 +240,7 @@ fn a_principal_is_the_name_of_a_node_with_its_role_or_the_only_common_name() {
         );
     }
     assert_eq!(Principal::of(b"no certificate"), None);
-    // A name of ours that cannot be read is not passed over for the common name.
+    // An invalid Meros name is not replaced by the common name.
     let with = |uris: &[&str]| {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "alice");
@@ -250,8 +259,8 @@ fn a_principal_is_the_name_of_a_node_with_its_role_or_the_only_common_name() {
 }
 
 #[test]
-fn revoked_clients_are_refused_and_those_inside_are_judged_anew() {
-    play(async {
+fn revoked_clients_are_refused_and_trust_change_reported() {
+    run_in_real_time(async {
         let (own, company) = (Company::new("own"), ForeignAuthority::new("company"));
         let clock = Clock::real();
         let server = own.issue(&[], "pages.example");
@@ -260,25 +269,25 @@ fn revoked_clients_are_refused_and_those_inside_are_judged_anew() {
             params.distinguished_name = rcgen::DistinguishedName::new();
             params.distinguished_name.push(DnType::CommonName, name);
             let (certificate, key) = company.issue(params, serial, [-60, DAY]);
-            (format!("{certificate}{}", company.between), key)
+            (format!("{certificate}{}", company.intermediate), key)
         };
         let (alice, bob) = (client("alice", 1), client("bob", 2));
-        let asks = |revocations| Shown {
+        let asks = |revocations| TlsSettings {
             revocations,
-            ..shown(&server, Some(company.root.clone()), true)
+            ..settings(&server, Some(company.root.clone()), true)
         };
         let trusts = own.certificate();
         let tls = Tls::new(&asks(None), &clock).unwrap();
         let (name, _) = connect(&tls, &trusts, Some(&alice)).await;
         assert_eq!(name.unwrap().as_deref(), Some("alice"));
-        let mut changed = std::pin::pin!(tls.trusts_others());
+        let mut changed = std::pin::pin!(tls.client_trust_changed());
         tls.renew(&asks(Some(company.revoke(&[1])))).unwrap();
         assert!(changed.as_mut().now_or_never().is_some());
         assert!(connect(&tls, &trusts, Some(&alice)).await.0.is_err());
         let (name, _) = connect(&tls, &trusts, Some(&bob)).await;
         assert_eq!(name.unwrap().as_deref(), Some("bob"));
         let wrong = tls.renew(&asks(Some("none".to_owned())));
-        assert!(matches!(wrong, Err(Unusable::Revocations(_))));
+        assert!(matches!(wrong, Err(TlsSettingsError::Revocations(_))));
     });
 }
 
@@ -286,16 +295,16 @@ fn revoked_clients_are_refused_and_those_inside_are_judged_anew() {
 fn an_expired_certificate_is_not_shown() {
     let company = ForeignAuthority::new("company");
     let clock = Clock::real();
-    let shown = |valid| {
+    let settings = |valid| {
         let params = CertificateParams::new(["pages.example".to_owned()]).unwrap();
         let (certificate, key) = company.issue(params, 1, valid);
-        shown(
-            &(format!("{certificate}{}", company.between), key),
+        settings(
+            &(format!("{certificate}{}", company.intermediate), key),
             None,
             false,
         )
     };
-    let tls = Tls::new(&shown([-60, 10 * DAY]), &clock).unwrap();
+    let tls = Tls::new(&settings([-60, 10 * DAY]), &clock).unwrap();
     let left = tls.expires().unwrap().abs_diff(from_now(10 * DAY));
     assert!(left < Duration::from_secs(60), "{left:?}");
     for (valid, words) in [
@@ -305,13 +314,13 @@ fn an_expired_certificate_is_not_shown() {
             "the certificate is valid only from 20",
         ),
     ] {
-        let error = Tls::new(&shown(valid), &clock).unwrap_err().to_string();
+        let error = Tls::new(&settings(valid), &clock).unwrap_err().to_string();
         assert!(error.starts_with(words), "{error}");
-        assert!(tls.renew(&shown(valid)).is_err());
+        assert!(tls.renew(&settings(valid)).is_err());
     }
-    // One that stands behind it is for the clients to judge.
-    let expired = shown([-2 * DAY, -DAY]).certificate;
-    let mut own = shown([-60, DAY]);
+    // Clients check the certificates behind the first one.
+    let expired = settings([-2 * DAY, -DAY]).certificate;
+    let mut own = settings([-60, DAY]);
     own.certificate += &expired;
     assert!(Tls::new(&own, &clock).is_ok());
 }

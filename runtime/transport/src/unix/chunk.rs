@@ -1,8 +1,7 @@
-//! Chunks: how lanes and bulks share the one stream of a Unix socket.
+//! Chunks: lanes and bulks multiplexed on one Unix socket.
 //!
-//! A chunk is its kind (one byte), its length (u32, big endian) and that many bytes. They are short, so that a ping
-//! waits for at most a few of them. Remembers only what was read and not yet taken.
-//! Never looks into what a chunk carries, and never believes a length above its kind's bound.
+//! A chunk is its kind (one byte), its length (u32, big endian) and its content. Chunks are short,
+//! so that a ping waits for few bytes. A length above the kind's bound is rejected.
 
 use std::io;
 
@@ -13,25 +12,25 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Mutex;
 
-/// The most bytes in a chunk that is written, and in one that is read, save a hello.
+/// Maximum bytes of a chunk, except a hello, in both directions.
 pub(super) const LENGTH_MAX: usize = 64 << 10;
 /// Bytes of kind and length.
 const HEADER: usize = 5;
 
-/// What a chunk carries.
+/// The content of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Who speaks. The first in each direction.
+    /// The sender's hello: the first chunk in each direction.
     Hello = 1,
-    /// A piece of the ordered stream of frames.
+    /// A piece of the ordinary stream of frames.
     Ordinary = 2,
     /// A piece of the ping lane.
     Ping = 3,
-    /// A bulk begins: its token and its length.
+    /// The beginning of a bulk: its token and its length.
     BulkBegin = 4,
     /// A piece of a bulk: its token and some of its bytes.
     BulkPiece = 5,
-    /// The last chunk: why the sender closes.
+    /// The last chunk: the reason of the close.
     Farewell = 6,
 }
 
@@ -56,14 +55,14 @@ impl Kind {
     }
 }
 
-/// Why there is no next chunk.
+/// The reason why there is no next chunk.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum ChunkError {
     Lost(io::Error),
     Garbled(String),
 }
 
-/// Both directions of a connection.
+/// Splits a connection into its two directions.
 pub(super) fn split(stream: UnixStream) -> (Chunks, Writer) {
     let (read, write) = stream.into_split();
     (
@@ -75,17 +74,17 @@ pub(super) fn split(stream: UnixStream) -> (Chunks, Writer) {
     )
 }
 
-/// The chunks that come in.
+/// The incoming chunks.
 pub(super) struct Chunks {
     read: OwnedReadHalf,
     buffer: BytesMut,
 }
 
 impl Chunks {
-    /// The next chunk, or `None` if the peer closed after a whole one.
-    pub(super) async fn next(&mut self) -> Result<Option<(Kind, BytesMut)>, Unread> {
+    /// The next chunk, or `None` if the peer closed after a complete one.
+    pub(super) async fn next(&mut self) -> Result<Option<(Kind, BytesMut)>, ChunkError> {
         loop {
-            if let Some(chunk) = take(&mut self.buffer).map_err(Unread::Garbled)? {
+            if let Some(chunk) = take(&mut self.buffer).map_err(ChunkError::Garbled)? {
                 return Ok(Some(chunk));
             }
             self.buffer.reserve(LENGTH_MAX / 4);
@@ -93,18 +92,18 @@ impl Chunks {
                 Ok(0) if self.buffer.is_empty() => return Ok(None),
                 Ok(0) => {
                     let held = self.buffer.len();
-                    return Err(Unread::Garbled(format!(
+                    return Err(ChunkError::Garbled(format!(
                         "the stream ended after {held} bytes of a chunk"
                     )));
                 }
                 Ok(_) => {}
-                Err(error) => return Err(Unread::Lost(error)),
+                Err(error) => return Err(ChunkError::Lost(error)),
             }
         }
     }
 }
 
-/// Takes the first chunk off the buffer if it is there whole.
+/// Takes the first chunk off the buffer if it is complete.
 pub(crate) fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
     let Some((&kind, rest)) = buffer.split_first() else {
         return Ok(None);
@@ -127,11 +126,11 @@ pub(crate) fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, St
     Ok(Some((kind, buffer.split_to(length))))
 }
 
-/// The one way out, shared by the tasks that write; each holds it for one chunk, in turn.
+/// The outgoing direction, locked for one chunk at a time by the writing tasks.
 pub(super) struct Writer(Mutex<OwnedWriteHalf>);
 
 impl Writer {
-    /// Writes one chunk made of two parts. Longer ones than the reader takes are the caller's error.
+    /// Writes one chunk made of two parts. The caller must keep to the reader's bound.
     pub(super) async fn write(&self, kind: Kind, first: &[u8], second: &[u8]) -> io::Result<()> {
         let length = first.len() + second.len();
         let prefix = u32::try_from(length).map_err(io::Error::other)?;
@@ -145,7 +144,7 @@ impl Writer {
 
     /// Ends this direction.
     pub(super) async fn end(&self) {
-        let _ = self.0.lock().await.shutdown().await; // it is closed one way or the other
+        let _ = self.0.lock().await.shutdown().await; // it is closed either way
     }
 }
 
@@ -156,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_the_bytes_a_chunk_is_whole_or_wanting_or_an_error(bytes: Vec<u8>) {
+        fn any_bytes_are_chunks_or_an_error(bytes: Vec<u8>) {
             let mut buffer = BytesMut::from(&bytes[..]);
             while let Ok(Some((kind, body))) = take(&mut buffer) {
                 prop_assert!(body.len() <= kind.length_max());
@@ -165,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_above_the_bound_is_refused_before_the_bytes_come() {
+    fn excessive_length_is_rejected_early() {
         let error = take(&mut BytesMut::from(&[2, 0xff, 0xff, 0xff, 0xff][..])).unwrap_err();
         assert_eq!(
             error,

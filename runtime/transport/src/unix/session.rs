@@ -1,8 +1,7 @@
 //! A session: the tasks that move bytes between one link and its Unix socket.
 //!
-//! One task reads and delivers, one writes ordinary frames, one the ping lane, and each bulk has one while it is under
-//! way; all write in short chunks, in turn. Hears the link and the socket; remembers the bulks that have begun to come.
-//! Never looks into a frame: that is the link's business.
+//! One task reads and delivers, one writes ordinary frames, one the ping lane, and each outgoing
+//! bulk has one; all write short chunks in turn. Frames are opaque: the link decodes them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,21 +13,21 @@ use runtime::codec::BODY_MAX;
 use runtime::{Lane, Link, Node, Outgoing, Peer};
 use tokio::sync::Semaphore;
 
-use super::chunk::{Chunks, Kind, LENGTH_MAX, Unread, Writer};
-use crate::lanes::{BATCH_MAX, Trouble, shrink};
+use super::chunk::{ChunkError, Chunks, Kind, LENGTH_MAX, Writer};
+use crate::lanes::{BATCH_MAX, StreamError, shrink};
 
-/// Bulks sent at once, and bulks taken at once.
+/// Maximum bulks in transfer in each direction.
 const BULKS_MAX: u32 = 4;
-/// Bytes of bulks that may have been announced and not yet come whole.
+/// Maximum bytes of bulks that are announced and incomplete.
 const BULK_BYTES_MAX: usize = 2 * BODY_MAX;
-/// Bytes of bulks that may be decoded while others come.
+/// Maximum bytes of bulks that are decoded while others arrive.
 const DECODING_MAX: usize = BODY_MAX;
 /// Bytes of the token before a piece of a bulk.
 const TOKEN: usize = 8;
-/// How long a closing connection may take to hand over what was written before.
+/// Maximum time in which a closing connection sends its queued bytes.
 const FAREWELL_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// One link and the socket under it.
+/// One link and its socket.
 pub(super) struct Session {
     node: Node,
     link: Link,
@@ -46,12 +45,12 @@ impl Session {
         }
     }
 
-    /// Who is on the other end.
+    /// The other side.
     pub(super) fn peer(&self) -> &Peer {
         self.link.peer()
     }
 
-    /// Serves the link until it or the socket has ended.
+    /// Serves the link until it or the socket ends.
     pub(super) async fn run(self) {
         let Self {
             node,
@@ -65,29 +64,31 @@ impl Session {
             Either::Left((read, _)) => {
                 let (reason, tell) = match read {
                     Ok(Ok(reason)) => (reason, false),
-                    Ok(Err(Trouble::Lost)) | Err(_) => {
+                    Ok(Err(StreamError::Lost)) | Err(_) => {
                         ("the connection was lost".to_owned(), false)
                     }
-                    Ok(Err(Trouble::Unread(reason))) => (reason, true),
-                    Ok(Err(Trouble::Garbled(reason))) => {
+                    Ok(Err(StreamError::Unread(reason))) => (reason, true),
+                    Ok(Err(StreamError::Garbled(reason))) => {
                         tracing::warn!(peer = %link.peer().node, reason, "closing the Unix connection");
                         (reason, true)
                     }
                 };
-                // What has come before the end is heard, unless it takes too long to decode.
+                // Received messages are still decoded, within the timeout.
                 let _ = node.clock().timeout(FAREWELL_TIMEOUT, link.decoded()).await;
                 link.close(&reason);
                 if tell {
                     let farewell = writer.write(Kind::Farewell, &[], cut(&reason));
-                    let _ = node.clock().timeout(FAREWELL_TIMEOUT, farewell).await; // it is closed either way
+                    // it is closed either way
+                    let _ = node.clock().timeout(FAREWELL_TIMEOUT, farewell).await;
                 }
             }
             Either::Right((reason, _)) => {
                 let last_words = async {
                     let _ = writing.await; // fails only if the runtime ends
-                    let _ = writer.write(Kind::Farewell, &[], cut(&reason)).await; // it is closed either way
+                    // it is closed either way
+                    let _ = writer.write(Kind::Farewell, &[], cut(&reason)).await;
                     writer.end().await;
-                    // What the peer still sends is read and dropped until it closes too.
+                    // Further data is read and dropped until the peer closes too.
                     let _ = (&mut reading).await;
                 };
                 let _ = node.clock().timeout(FAREWELL_TIMEOUT, last_words).await; // cut off if late
@@ -97,12 +98,12 @@ impl Session {
     }
 }
 
-/// A reason that fits into a chunk.
+/// The reason, shortened to fit into a chunk.
 fn cut(reason: &str) -> &[u8] {
     &reason.as_bytes()[..reason.len().min(LENGTH_MAX)]
 }
 
-/// Writes what the link says until it has closed.
+/// Writes the link's outgoing data until the link closes.
 async fn write(link: Link, writer: Arc<Writer>) {
     let sending = Arc::new(Semaphore::new(BULKS_MAX as usize));
     let ordinary = async {
@@ -123,7 +124,8 @@ async fn write(link: Link, writer: Arc<Writer>) {
                     };
                     let writer = writer.clone();
                     tokio::spawn(async move {
-                        let _ = write_bulk(&writer, token, &bytes).await; // the reader finds the same end
+                        // the reader finds the same end
+                        let _ = write_bulk(&writer, token, &bytes).await;
                         drop(permit);
                     });
                 }
@@ -167,30 +169,30 @@ async fn write_bulk(writer: &Writer, token: u64, bytes: &Bytes) -> std::io::Resu
     Ok(())
 }
 
-/// Delivers what comes until the peer closes, and gives its reason.
-async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
+/// Delivers incoming data until the peer closes; returns the peer's reason.
+async fn read(link: Link, mut chunks: Chunks) -> Result<String, StreamError> {
     let (mut ordinary, mut ping) = (BytesMut::new(), BytesMut::new());
     let (mut bulks, mut decoding) = (Bulks::default(), 0);
     while let Some((kind, body)) = chunks.next().await? {
         match kind {
             Kind::Ordinary => {
                 deliver(&link, &mut ordinary, body)?;
-                link.room(Lane::Ordinary).await; // and so does the peer wait
+                link.room(Lane::Ordinary).await; // makes the peer wait too
             }
             Kind::Ping => {
                 deliver(&link, &mut ping, body)?;
                 link.room(Lane::Ping).await;
             }
-            Kind::BulkBegin => bulks.begin(body).map_err(Trouble::Garbled)?,
+            Kind::BulkBegin => bulks.begin(body).map_err(StreamError::Garbled)?,
             Kind::BulkPiece => {
-                if let Some((token, bytes)) = bulks.piece(body).map_err(Trouble::Garbled)? {
+                if let Some((token, bytes)) = bulks.piece(body).map_err(StreamError::Garbled)? {
                     if link.decoded().now_or_never().is_some() {
                         decoding = 0;
                     }
                     decoding += bytes.len();
                     link.deliver_bulk(token, bytes)?;
                     if decoding > DECODING_MAX {
-                        link.decoded().await; // and so does the peer wait
+                        link.decoded().await; // makes the peer wait too
                     }
                 }
             }
@@ -200,16 +202,16 @@ async fn read(link: Link, mut chunks: Chunks) -> Result<String, Trouble> {
                     String::from_utf8_lossy(&body)
                 ));
             }
-            Kind::Hello => return Err(Trouble::Garbled("a second hello".into())),
+            Kind::Hello => return Err(StreamError::Garbled("a second hello".into())),
         }
     }
     if ordinary.is_empty() && ping.is_empty() {
         return Ok("closed by the peer".into());
     }
-    Err(Trouble::Garbled("a frame was cut off".into()))
+    Err(StreamError::Garbled("a frame was cut off".into()))
 }
 
-fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), Trouble> {
+fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), StreamError> {
     if lane.is_empty() {
         *lane = body;
     } else {
@@ -217,15 +219,15 @@ fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), Troub
     }
     link.deliver(lane)?;
     if lane.is_empty() {
-        *lane = BytesMut::new(); // lets go of the piece of the socket's buffer that it was
+        *lane = BytesMut::new(); // releases its share of the socket's buffer
     }
     Ok(())
 }
 
-/// Bulks that have begun to come.
+/// Bulks in transfer.
 #[derive(Default)]
 pub(crate) struct Bulks {
-    coming: BTreeMap<u64, (usize, BytesMut)>,
+    incoming: BTreeMap<u64, (usize, BytesMut)>,
 }
 
 impl Bulks {
@@ -238,7 +240,7 @@ impl Bulks {
             ));
         }
         let (token, length) = (body.get_u64(), body.get_u64());
-        let announced: usize = self.coming.values().map(|(length, _)| length).sum();
+        let announced: usize = self.incoming.values().map(|(length, _)| length).sum();
         let length = usize::try_from(length)
             .ok()
             .filter(|length| announced.saturating_add(*length) <= BULK_BYTES_MAX);
@@ -247,9 +249,9 @@ impl Bulks {
                 "bulk {token} is empty, or one too many: {announced} bytes are to come already"
             ));
         };
-        if self.coming.len() >= BULKS_MAX as usize
+        if self.incoming.len() >= BULKS_MAX as usize
             || self
-                .coming
+                .incoming
                 .insert(token, (length, BytesMut::new()))
                 .is_some()
         {
@@ -260,7 +262,7 @@ impl Bulks {
         Ok(())
     }
 
-    /// The bulk, once its last piece has come.
+    /// The bulk, if this is its last piece.
     pub(crate) fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
         if body.len() <= TOKEN {
             return Err(format!(
@@ -269,14 +271,14 @@ impl Bulks {
             ));
         }
         let token = body.get_u64();
-        let Some((length, bytes)) = self.coming.get_mut(&token) else {
+        let Some((length, bytes)) = self.incoming.get_mut(&token) else {
             return Err(format!("piece of bulk {token}, which has not begun"));
         };
         bytes.extend_from_slice(&body);
         if bytes.len() < *length {
             return Ok(None);
         }
-        let (length, bytes) = self.coming.remove(&token).unwrap_or_default();
+        let (length, bytes) = self.incoming.remove(&token).unwrap_or_default();
         if bytes.len() > length {
             return Err(format!(
                 "bulk {token} is longer than the {length} bytes announced"
@@ -286,11 +288,11 @@ impl Bulks {
     }
 }
 
-impl From<Unread> for Trouble {
-    fn from(unread: Unread) -> Self {
-        match unread {
-            Unread::Lost(_) => Self::Lost,
-            Unread::Garbled(reason) => Self::Garbled(reason),
+impl From<ChunkError> for StreamError {
+    fn from(error: ChunkError) -> Self {
+        match error {
+            ChunkError::Lost(_) => Self::Lost,
+            ChunkError::Garbled(reason) => Self::Garbled(reason),
         }
     }
 }

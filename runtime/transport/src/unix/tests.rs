@@ -1,4 +1,4 @@
-//! What the Unix transport promises, over real socket files.
+//! Tests of the Unix transport with real socket files.
 
 use runtime::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -77,17 +77,21 @@ impl Executor {
             .unwrap()
     }
 
-    /// Tells the agent's noter who we are, so that it watches us.
+    /// Makes the agent's recorder watch this executor's.
     async fn watched_by(&self, agent: &Agent) {
         let ours = self.node.whereis("noter").unwrap();
         agent.noter.tell(Watch(ours)).unwrap();
-        agent.noter.ask(Turn(Vec::new()), PATIENCE).await.unwrap();
+        agent
+            .noter
+            .ask(ReverseBytes(Vec::new()), PATIENCE)
+            .await
+            .unwrap();
     }
 }
 
 #[test]
-fn tells_asks_pings_and_large_messages_cross_in_order() {
-    play(async {
+fn all_kinds_of_messages_cross_in_order() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
@@ -96,7 +100,7 @@ fn tells_asks_pings_and_large_messages_cross_in_order() {
             let message = if number % 5 == 1 {
                 large(number, 1 << 20)
             } else {
-                said(number)
+                numbered(number)
             };
             executor.node.tell(&noter, message).unwrap();
             expected.push(number.to_string());
@@ -104,7 +108,7 @@ fn tells_asks_pings_and_large_messages_cross_in_order() {
         assert_eq!(
             executor
                 .node
-                .ask(&noter, Turn(vec![1, 2, 3]), PATIENCE)
+                .ask(&noter, ReverseBytes(vec![1, 2, 3]), PATIENCE)
                 .await,
             Ok(vec![3, 2, 1])
         );
@@ -112,19 +116,22 @@ fn tells_asks_pings_and_large_messages_cross_in_order() {
         assert_eq!(agent.notes.all(), expected);
         executor.node.tell(&noter, Pinged(7)).unwrap();
         assert_eq!(agent.hears(21).await[20], "ping 7");
-        // And back, on the same connection.
+        // In the other direction on the same connection.
         let back = executor.node.whereis("noter").unwrap();
         let long = vec![5; 1 << 20];
         assert_eq!(
-            agent.node.ask(&back, Turn(long.clone()), PATIENCE).await,
+            agent
+                .node
+                .ask(&back, ReverseBytes(long.clone()), PATIENCE)
+                .await,
             Ok(long)
         );
     });
 }
 
 #[test]
-fn a_ping_does_not_wait_for_a_large_message() {
-    play(async {
+fn ping_overtakes_a_large_message() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
@@ -135,8 +142,8 @@ fn a_ping_does_not_wait_for_a_large_message() {
 }
 
 #[test]
-fn an_executor_that_ends_is_exited_once_after_its_last_words() {
-    play(async {
+fn ended_executor_is_exited_once_after_its_messages() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
@@ -156,13 +163,13 @@ fn an_executor_that_ends_is_exited_once_after_its_last_words() {
 }
 
 #[test]
-fn an_executor_that_is_killed_is_exited_at_once() {
-    play(async {
+fn killed_executor_is_exited_at_once() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let address = agent.listener.address();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let process = std::thread::spawn(move || {
-            play(async {
+            run_in_real_time(async {
                 let executor = Executor::new("executor-1", Role::Executor);
                 executor.node.connect(&address).await.unwrap();
                 let _ = ended.await;
@@ -178,7 +185,11 @@ fn an_executor_that_is_killed_is_exited_at_once() {
             .noter
             .tell(Watch(Pid::new("noter", executor, 1)))
             .unwrap();
-        agent.noter.ask(Turn(Vec::new()), PATIENCE).await.unwrap();
+        agent
+            .noter
+            .ask(ReverseBytes(Vec::new()), PATIENCE)
+            .await
+            .unwrap();
         end.send(()).unwrap();
         drop(process.join().unwrap());
         let notes = agent.hears(1).await;
@@ -187,8 +198,8 @@ fn an_executor_that_is_killed_is_exited_at_once() {
 }
 
 #[test]
-fn a_role_that_the_listener_does_not_want_is_told_so() {
-    play(async {
+fn unaccepted_role_gets_the_reason() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let master = Executor::new("master-1", Role::Master);
         let error = master
@@ -206,9 +217,10 @@ fn a_role_that_the_listener_does_not_want_is_told_so() {
     });
 }
 
-/// Writes these bytes instead of, or after, a proper hello; the agent must let go and serve others.
-fn garbage_is_let_go(hello: bool, bytes: &'static [u8], wanted: &'static str) {
-    play(async move {
+/// Writes these bytes instead of, or after, a valid hello; the agent must close the connection and
+/// serve others.
+fn check_garbage_is_rejected(hello: bool, bytes: &'static [u8], wanted: &'static str) {
+    run_in_real_time(async move {
         let agent = Agent::new();
         let mut rogue = UnixStream::connect(agent.path()).await.unwrap();
         if hello {
@@ -236,58 +248,61 @@ fn garbage_is_let_go(hello: bool, bytes: &'static [u8], wanted: &'static str) {
         let executor = Executor::new("executor-1", Role::Executor);
         let noter = executor.find_noter(&agent).await;
         assert_eq!(
-            executor.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await,
+            executor
+                .node
+                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
+                .await,
             Ok(vec![2, 1])
         );
     });
 }
 
 #[test]
-fn garbage_instead_of_a_hello_is_let_go() {
-    garbage_is_let_go(false, b"GET / HTTP/1.1\r\n\r\n", "chunk of kind 71");
-    garbage_is_let_go(
+fn garbage_instead_of_a_hello_is_rejected() {
+    check_garbage_is_rejected(false, b"GET / HTTP/1.1\r\n\r\n", "chunk of kind 71");
+    check_garbage_is_rejected(
         false,
         b"\x01\xff\xff\xff\xff",
         "Hello chunk of 4294967295 bytes",
     );
-    garbage_is_let_go(false, b"\x01\0\0\0\x03abc", "hello cannot be read");
-    garbage_is_let_go(false, b"\x02\0\0\0\x01a", "expected a hello");
-    garbage_is_let_go(false, b"\x01\0\0", "the stream ended after 3 bytes");
+    check_garbage_is_rejected(false, b"\x01\0\0\0\x03abc", "hello cannot be read");
+    check_garbage_is_rejected(false, b"\x02\0\0\0\x01a", "expected a hello");
+    check_garbage_is_rejected(false, b"\x01\0\0", "the stream ended after 3 bytes");
 }
 
 #[test]
-fn garbage_after_the_hello_closes_the_link_and_the_node_goes_on() {
-    garbage_is_let_go(true, b"\x09\0\0\0\x01a", "chunk of kind 9");
-    garbage_is_let_go(
+fn garbage_after_the_hello_closes_only_the_link() {
+    check_garbage_is_rejected(true, b"\x09\0\0\0\x01a", "chunk of kind 9");
+    check_garbage_is_rejected(
         true,
         b"\x02\xff\xff\xff\xff",
         "Ordinary chunk of 4294967295 bytes",
     );
-    garbage_is_let_go(
+    check_garbage_is_rejected(
         true,
         b"\x02\0\0\0\x04\x7f\xff\xff\xff",
         "frame of 2147483647 bytes",
     );
-    garbage_is_let_go(true, b"\x02\0\0\0\x06\0\0\0\x09ab", "a frame was cut off");
-    garbage_is_let_go(true, b"\x02\0\0\0\x05\0\0\0\x01\x7f", "");
-    garbage_is_let_go(
+    check_garbage_is_rejected(true, b"\x02\0\0\0\x06\0\0\0\x09ab", "a frame was cut off");
+    check_garbage_is_rejected(true, b"\x02\0\0\0\x05\0\0\0\x01\x7f", "");
+    check_garbage_is_rejected(
         true,
         b"\x03\0\0\0\x04\xff\xff\xff\xff",
         "body of 32767 bytes in a short frame",
     );
-    garbage_is_let_go(true, b"\x04\0\0\0\x01a", "beginning of a bulk has 1 bytes");
-    garbage_is_let_go(
+    check_garbage_is_rejected(true, b"\x04\0\0\0\x01a", "beginning of a bulk has 1 bytes");
+    check_garbage_is_rejected(
         true,
         b"\x04\0\0\0\x10\0\0\0\0\0\0\0\x01\xff\xff\xff\xff\xff\xff\xff\xff",
         "one too many",
     );
-    garbage_is_let_go(true, b"\x05\0\0\0\x09\0\0\0\0\0\0\0\x01a", "has not begun");
-    garbage_is_let_go(true, b"\x01\0\0\0\x01a", "a second hello");
+    check_garbage_is_rejected(true, b"\x05\0\0\0\x09\0\0\0\0\0\0\0\x01a", "has not begun");
+    check_garbage_is_rejected(true, b"\x01\0\0\0\x01a", "a second hello");
 }
 
 #[test]
-fn a_socket_file_left_by_a_dead_process_is_replaced_and_one_in_use_is_not() {
-    play(async {
+fn only_stale_socket_files_are_replaced() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let bind = |path: PathBuf| Listener::bind(agent.node.clone(), path, &[Role::Executor]);
         let error = bind(agent.path()).err().unwrap();
@@ -313,8 +328,8 @@ fn a_socket_file_left_by_a_dead_process_is_replaced_and_one_in_use_is_not() {
 }
 
 #[test]
-fn a_path_too_long_for_a_socket_is_told_with_its_length() {
-    play(async {
+fn too_long_socket_path_is_an_error() {
+    run_in_real_time(async {
         let agent = Agent::new();
         let path = PathBuf::from(format!("/tmp/{}", "x".repeat(96)));
         let error = Listener::bind(agent.node.clone(), path.clone(), &[])
@@ -336,8 +351,8 @@ fn a_path_too_long_for_a_socket_is_told_with_its_length() {
 }
 
 #[test]
-fn a_node_with_only_unix_sockets_says_what_it_can_dial() {
-    play(async {
+fn unix_only_node_names_its_address_form() {
+    run_in_real_time(async {
         let executor = Executor::new("executor-1", Role::Executor);
         let error = executor
             .node

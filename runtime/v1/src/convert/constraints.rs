@@ -1,4 +1,4 @@
-//! Offer constraints, the least that an offer must hold, and quota.
+//! Offer constraints, minimum offers, and quota.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ use crate::schema::{
     OfferFilters, OfferFiltersMinAllocatableResources, OfferFiltersResourceQuantities,
 };
 
-/// What a framework demands of offers, by role: of agents by its constraints, and of amounts by the filters of its info (SPEC 2.4, 2.8).
+/// A framework's demands on offers by role: on agents by its constraints, on amounts by the filters
+/// of its info.
 pub fn demands(
     constraints: Option<&OfferConstraints>,
     filters: &BTreeMap<String, OfferFilters>,
@@ -50,7 +51,7 @@ pub fn demands(
     Ok(demands)
 }
 
-/// The filters that demand these amounts. What an offer has at most is no word of Mesos, and is left out.
+/// The filters with the minimum amounts of these demands. Mesos has no maximum, so it is omitted.
 pub fn offer_filters(demands: &BTreeMap<String, Demand>) -> BTreeMap<String, OfferFilters> {
     let amounts = |amounts: &Quantities| OfferFiltersResourceQuantities {
         quantities: write_amounts(amounts),
@@ -87,7 +88,7 @@ fn read_demand(of_role: &OfferConstraintsRoleConstraints) -> Result<Demand, Inva
     })
 }
 
-/// The constraints that demand this. A role of which nothing is demanded has none.
+/// The constraints of these demands. A role without demands on agents has none.
 pub fn constraints(demands: &BTreeMap<String, Demand>) -> OfferConstraints {
     let one = |(role, demand): (&String, &Demand)| {
         let group = |group: &Vec<Constraint>| OfferConstraintsRoleConstraintsGroup {
@@ -146,7 +147,7 @@ fn read_predicate(predicate: &AttributeConstraintPredicate) -> Result<Predicate,
         text_matches,
         text_not_matches,
     } = predicate;
-    let mut said = [
+    let mut predicates = [
         exists.as_ref().map(|_| Predicate::Exists),
         not_exists.as_ref().map(|_| Predicate::NotExists),
         text_equals
@@ -165,7 +166,7 @@ fn read_predicate(predicate: &AttributeConstraintPredicate) -> Result<Predicate,
     .into_iter()
     .flatten();
     let expected = "one of exists, not_exists, text_equals, text_not_equals, text_matches and text_not_matches";
-    match (said.next(), said.next()) {
+    match (predicates.next(), predicates.next()) {
         (Some(predicate), None) => Ok(predicate),
         (None, _) => Err(Invalid::new("", "empty or not known", expected)),
         (Some(_), Some(_)) => Err(Invalid::new("", "several", expected)),
@@ -224,7 +225,7 @@ fn write_predicate(predicate: &Predicate) -> AttributeConstraintPredicate {
 impl TryFrom<&QuotaConfig> for protocol::Quota {
     type Error = Invalid;
 
-    /// Of the role whose quota it is, `role` says the name.
+    /// The caller takes the role from the field `role`.
     fn try_from(config: &QuotaConfig) -> Result<Self, Invalid> {
         Ok(Self {
             guarantees: read_amounts("guarantees", &config.guarantees)?,

@@ -1,4 +1,4 @@
-//! Whole calls of executors, and the events that they hear.
+//! Executors' calls and events.
 
 use protocol::message::executor::{
     EndTask, ExecutorSubscribed, ExecutorUpdated, LaunchTask, UpdateStored,
@@ -13,30 +13,30 @@ use crate::schema::executor::{
     EventMessage, EventSubscribed, EventType,
 };
 
-/// What an executor says, in the words of the protocol.
+/// A decoded call of an executor.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
-    /// It is there, with what it has that nobody has acknowledged.
+pub enum DecodedExecutorCall {
+    /// Subscribes the executor.
     Subscribe {
-        /// Tasks of which no status was acknowledged.
+        /// Tasks without an acknowledged status.
         tasks: Vec<TaskInfo>,
-        /// Statuses that were not acknowledged, each with its uuid.
+        /// Unacknowledged statuses, each with its uuid.
         updates: Vec<TaskStatus>,
     },
     /// A task has a new state.
     Update(ExecutorUpdated),
     /// Bytes for its scheduler.
     Message(Vec<u8>),
-    /// It still lives.
+    /// The executor is alive.
     Heartbeat,
 }
 
-/// Whose call this is, and what it says.
-pub fn said(call: &Call) -> Result<(FrameworkId, ExecutorId, Said), Invalid> {
+/// Decodes a call, and the ids of its executor.
+pub fn decode(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecutorCall), Invalid> {
     let framework_id = (&call.framework_id).try_into().at("framework_id")?;
     let executor_id = (&call.executor_id).try_into().at("executor_id")?;
-    let field = "what is said, as `type` says";
-    let said = match call.r#type.unwrap_or_default() {
+    let field = "the field named by `type`";
+    let decoded = match call.r#type.unwrap_or_default() {
         CallType::Unknown => {
             let expected = "SUBSCRIBE, UPDATE, MESSAGE or HEARTBEAT";
             return Err(Invalid::new("type", "absent or not known", expected));
@@ -47,7 +47,7 @@ pub fn said(call: &Call) -> Result<(FrameworkId, ExecutorId, Said), Invalid> {
                 &subscribe.unacknowledged_tasks,
                 &subscribe.unacknowledged_updates,
             );
-            Said::Subscribe {
+            DecodedExecutorCall::Subscribe {
                 tasks: all("unacknowledged_tasks", tasks).at("subscribe")?,
                 updates: each("unacknowledged_updates", updates, update).at("subscribe")?,
             }
@@ -55,18 +55,18 @@ pub fn said(call: &Call) -> Result<(FrameworkId, ExecutorId, Said), Invalid> {
         CallType::Update => {
             let call = need("update", call.update.as_deref(), field)?;
             let status = update(call).at("update")?;
-            Said::Update(ExecutorUpdated { status })
+            DecodedExecutorCall::Update(ExecutorUpdated { status })
         }
         CallType::Message => {
             let message = need("message", call.message.as_ref(), field)?;
-            Said::Message(message.data.to_vec())
+            DecodedExecutorCall::Message(message.data.to_vec())
         }
-        CallType::Heartbeat => Said::Heartbeat,
+        CallType::Heartbeat => DecodedExecutorCall::Heartbeat,
     };
-    Ok((framework_id, executor_id, said))
+    Ok((framework_id, executor_id, decoded))
 }
 
-/// A status, which must have a uuid to be acknowledged by.
+/// A status, which needs a uuid for its acknowledgement.
 fn update(call: &CallUpdate) -> Result<TaskStatus, Invalid> {
     let status: TaskStatus = (&call.status).try_into().at("status")?;
     let expected = "16 bytes that name this status";
@@ -91,7 +91,7 @@ impl Event {
         }
     }
 
-    /// It has this task of its framework.
+    /// Launches this task of its framework.
     pub fn launch(launch: &LaunchTask, framework: Option<&FrameworkId>) -> Self {
         let mut task = crate::schema::TaskInfo::from(&launch.task);
         if let Some(executor) = &mut task.executor {
@@ -124,7 +124,7 @@ impl Event {
         }
     }
 
-    /// It must end its tasks, and then itself.
+    /// The executor must end its tasks and then itself.
     pub fn shutdown() -> Self {
         Self {
             r#type: Some(EventType::Shutdown),
@@ -132,7 +132,7 @@ impl Event {
         }
     }
 
-    /// The stream still lives.
+    /// Keeps the stream alive.
     pub fn heartbeat() -> Self {
         Self {
             r#type: Some(EventType::Heartbeat),

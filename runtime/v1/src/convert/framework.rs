@@ -1,4 +1,4 @@
-//! Frameworks, and the filters that they leave behind.
+//! Frameworks and their filters.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkIn
 impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
     type Error = Invalid;
 
-    /// Its `offer_filters` are among its [`super::demands`].
+    /// Its `offer_filters` are converted by [`super::demands`].
     fn try_from(info: &FrameworkInfo) -> Result<Self, Invalid> {
         let capability = |info: &FrameworkInfoCapability| {
             let name = info.r#type?.name();
@@ -24,7 +24,7 @@ impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
         Ok(Self {
             user: info.user.clone(),
             name: info.name.clone(),
-            // Mesos takes an empty id for none.
+            // An empty id means none, as in Mesos.
             id: some("id", info.id.as_ref().filter(|id| !id.value.is_empty()))?,
             failover_timeout: read_timeout(info.failover_timeout)?,
             checkpoint: info.checkpoint.unwrap_or(false),
@@ -38,10 +38,10 @@ impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
     }
 }
 
-/// Mesos keeps a timeout as 64 bits of nanoseconds, so it ends at this number of seconds.
+/// Mesos stores timeouts as 64-bit nanoseconds, so they end at this number of seconds.
 pub(super) const SECONDS_END: f64 = 9_223_372_036.0;
 
-/// A timeout below zero is over at once, as in Mesos.
+/// A negative timeout is zero, as in Mesos.
 fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.unwrap_or_default();
     if !(-SECONDS_END..SECONDS_END).contains(&seconds) {
@@ -51,7 +51,7 @@ fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.max(0.0);
     Ok(match seconds < SECONDS_MAX {
         true => Duration::from_micros((seconds * 1e6).round() as u64),
-        // A double has no single microseconds there.
+        // A double does not represent single microseconds there.
         false => Duration::from_millis((seconds * 1e3).round() as u64),
     })
 }
@@ -63,7 +63,7 @@ pub(super) fn is_multi_role(info: &FrameworkInfo) -> bool {
     capabilities.any(|capability| capability.r#type == multi_role)
 }
 
-/// The roles: `role` alone, for a framework that does not know of several.
+/// The roles; `role` alone if the framework does not support several.
 fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
     let multi_role = is_multi_role(info);
     match &info.role {
@@ -81,7 +81,7 @@ fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
     }
 }
 
-/// Each of these once.
+/// These names, each at most once.
 fn all_different(field: &str, names: &[String]) -> Result<BTreeSet<String>, Invalid> {
     let mut different = BTreeSet::new();
     match names.iter().find(|name| !different.insert((*name).clone())) {

@@ -1,4 +1,4 @@
-//! Ids: the same texts under other types.
+//! Conversions of ids.
 
 use bytes::Bytes;
 use protocol::{ID_LENGTH_MAX, InvalidId, Uuid};
@@ -7,7 +7,7 @@ use resources::Invalid;
 use crate::describe::{Describe, Fields, Output};
 use crate::schema;
 
-/// The error of an id, as one of its field `value`.
+/// The error of an id, at its field `value`.
 fn invalid(bad: &InvalidId) -> Invalid {
     Invalid::new(
         "value",
@@ -16,9 +16,9 @@ fn invalid(bad: &InvalidId) -> Invalid {
     )
 }
 
-/// The problem of a text that is no id, in the words of Mesos.
+/// The problem of an invalid id, with the message of Mesos.
 pub(super) fn id_problem(text: &str) -> Option<String> {
-    // The rules are the same for all ids.
+    // All ids have the same rules.
     let bad = protocol::TaskId::new(text).err()?;
     Some(match text {
         "" => "ID must not be empty".to_owned(),

@@ -1,4 +1,4 @@
-//! Maintenance: machines, windows, and what frameworks are asked and say of them (SPEC 3.6).
+//! Maintenance: machines, windows, inverse offers and their answers.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ pub fn machines(list: &[MachineID]) -> Result<Vec<MachineId>, Invalid> {
     all("machines", list)
 }
 
-/// The schedule of these windows.
+/// The schedule with these windows.
 pub fn schedule(windows: &[Window]) -> Schedule {
     Schedule {
         windows: write(windows),
@@ -94,7 +94,7 @@ impl TryFrom<&schema::InverseOffer> for InverseOffer {
     type Error = Invalid;
 
     fn try_from(offer: &schema::InverseOffer) -> Result<Self, Invalid> {
-        let whole = "none, since an agent is left as a whole";
+        let whole = "none, since an inverse offer is for a whole agent";
         refuse("resources", !offer.resources.is_empty(), "set", whole)?;
         let agent = need("agent_id", offer.agent_id.as_ref(), "the agent to leave")?;
         let url = offer.url.as_deref();
@@ -105,19 +105,19 @@ impl TryFrom<&schema::InverseOffer> for InverseOffer {
             agent_id: agent.try_into().at("agent_id")?,
             unavailability: (&offer.unavailability).try_into().at("unavailability")?,
             hostname: hostname.unwrap_or_default(),
-            served: url.and_then(read_url),
+            endpoint: url.and_then(read_url),
         })
     }
 }
 
 impl From<&InverseOffer> for schema::InverseOffer {
-    /// It is for the whole agent, and so names no resources.
+    /// An inverse offer is for the whole agent, so it names no resources.
     fn from(offer: &InverseOffer) -> Self {
         Self {
             id: (&offer.id).into(),
             url: offer
-                .served
-                .map(|served| Box::new(url(&offer.hostname, served))),
+                .endpoint
+                .map(|endpoint| Box::new(url(&offer.hostname, endpoint))),
             framework_id: (&offer.framework_id).into(),
             agent_id: Some((&offer.agent_id).into()),
             unavailability: (&offer.unavailability).into(),

@@ -5,9 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use protocol::agent::{Domain, Drain};
 use resources::{Attributes, Invalid, Resources};
 
-use super::resource::{read_resources, say_resources};
+use super::resource::{describe_resources, read_resources};
 use super::{all, some};
-use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::describe::{Describe, Each, Fields, Output, build};
 use crate::message::Enum;
 use crate::schema::{
     Address, AgentInfo, DomainInfo, DomainInfoFaultDomain, DomainInfoFaultDomainRegionInfo,
@@ -15,7 +15,7 @@ use crate::schema::{
     MasterInfoCapability, MasterInfoCapabilityType,
 };
 
-/// The port of an agent that names none.
+/// Default port of an agent.
 const AGENT_PORT: i32 = 5051;
 
 impl TryFrom<&AgentInfo> for protocol::AgentInfo {
@@ -35,23 +35,23 @@ impl TryFrom<&AgentInfo> for protocol::AgentInfo {
     }
 }
 
-/// What an agent says of itself.
+/// The description of an agent.
 #[derive(Clone, Copy, Debug)]
-pub struct AgentSaid<'a> {
-    /// All of it.
+pub struct AgentDescription<'a> {
+    /// The agent's info.
     pub info: &'a protocol::AgentInfo,
-    /// The id that it is said to have.
+    /// The id to encode.
     pub id: Option<&'a protocol::AgentId>,
-    /// The resources that it is said to have.
+    /// The resources to encode.
     pub resources: &'a Resources,
 }
 
-impl Describe<AgentInfo> for AgentSaid<'_> {
+impl Describe<AgentInfo> for AgentDescription<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, AgentInfo, O>) {
         let info = self.info;
         fields
             .hostname(info.hostname.as_str())
-            .resources(say_resources(self.resources))
+            .resources(describe_resources(self.resources))
             .attributes(Each(&info.attributes))
             .id(self.id)
             .checkpoint(Some(true))
@@ -63,7 +63,7 @@ impl Describe<AgentInfo> for AgentSaid<'_> {
 impl From<&protocol::AgentInfo> for AgentInfo {
     fn from(info: &protocol::AgentInfo) -> Self {
         let (id, resources) = (info.id.as_ref(), &info.resources);
-        made(&AgentSaid {
+        build(&AgentDescription {
             info,
             id,
             resources,
@@ -109,7 +109,7 @@ impl From<&Drain> for DrainInfo {
     }
 }
 
-/// What an agent of ours can do, in Mesos' words.
+/// The capabilities of our agents, with Mesos' names.
 pub const AGENT_CAPABILITIES: [&str; 6] = [
     "MULTI_ROLE",
     "HIERARCHICAL_ROLE",
@@ -119,10 +119,10 @@ pub const AGENT_CAPABILITIES: [&str; 6] = [
     "AGENT_DRAINING",
 ];
 
-/// The capabilities of a master beyond the basics, by the names that the v0 pages have.
+/// The capabilities of a master, with the names of the v0 pages.
 pub const MASTER_CAPABILITIES: [&str; 3] = ["AGENT_UPDATE", "AGENT_DRAINING", "QUOTA_V2"];
 
-/// A place as libprocess writes it, `NAME@IP:PORT`: with the name of the host where the address is not known.
+/// A libprocess address, `NAME@IP:PORT`; with the host name if the IP is unknown.
 pub fn pid(name: &str, address: Option<IpAddr>, hostname: &str, port: u16) -> String {
     match address {
         Some(address) => format!("{name}@{}", SocketAddr::new(address, port)),
@@ -130,10 +130,10 @@ pub fn pid(name: &str, address: Option<IpAddr>, hostname: &str, port: u16) -> St
     }
 }
 
-/// The master as frameworks know it. An address that is not known, be it as the host, is written as 0, and readers then take the host name.
+/// The master as frameworks know it. An unknown address is 0, and clients then use the host name.
 pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
     let address: Option<Ipv4Addr> = info.address.or_else(|| info.hostname.parse().ok());
-    // Mesos has the bytes of an address in the order of the network, whatever the order of its machine.
+    // Mesos stores the bytes in network order on any machine.
     let ip = address.map_or(0, |address| u32::from_le_bytes(address.octets()));
     let pid = |address: Ipv4Addr| pid("master", Some(address.into()), "", info.port);
     MasterInfo {
@@ -148,8 +148,8 @@ pub fn master_info(info: &protocol::MasterInfo) -> MasterInfo {
             ip: address.map(|address| address.to_string()),
             port: info.port.into(),
         })),
-        // The enum of v1 in 1.11 has no `QUOTA_V2`: Mesos writes a capability without a type, and a reader
-        // that knows only the values of 1.11 fails at the name.
+        // The v1 enum of 1.11 lacks `QUOTA_V2`: Mesos writes a capability without a type, and
+        // clients that know only 1.11 would fail at the name.
         capabilities: MASTER_CAPABILITIES
             .map(|name| MasterInfoCapability {
                 r#type: MasterInfoCapabilityType::by_name(name),

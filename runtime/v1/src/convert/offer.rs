@@ -1,12 +1,12 @@
 //! Offers.
 
-use protocol::agent::Served;
+use protocol::agent::HttpEndpoint;
 use resources::{Attributes, Invalid};
 
 use super::nodes::read_domain;
-use super::resource::{read_resources, say_resources};
+use super::resource::{describe_resources, read_resources};
 use super::{At, all, some};
-use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::describe::{Describe, Each, Fields, Output, build};
 use crate::schema::{Address, DomainInfo, Offer, ResourceAllocationInfo, URL, Unavailability};
 
 impl TryFrom<&Offer> for protocol::Offer {
@@ -26,7 +26,7 @@ impl TryFrom<&Offer> for protocol::Offer {
             executor_ids: all("executor_ids", &offer.executor_ids)?,
             unavailability: some("unavailability", offer.unavailability.as_ref())?,
             domain: offer.domain.as_ref().and_then(read_domain),
-            served: offer.url.as_deref().and_then(read_url),
+            endpoint: offer.url.as_deref().and_then(read_url),
         })
     }
 }
@@ -41,33 +41,33 @@ impl Describe<Offer> for protocol::Offer {
             .framework_id(&self.framework_id)
             .agent_id(&self.agent_id)
             .hostname(self.hostname.as_str())
-            .resources(say_resources(&self.resources))
+            .resources(describe_resources(&self.resources))
             .executor_ids(Each(&self.executor_ids))
             .attributes(Each(&self.attributes))
-            .url(self.served.map(|served| url(&self.hostname, served)))
+            .url(self.endpoint.map(|endpoint| url(&self.hostname, endpoint)))
             .unavailability(unavailability)
             .allocation_info(Some(ResourceAllocationInfo { role }))
             .domain(domain);
     }
 }
 
-/// Where an agent is found, in parts. Mesos says `http` of each, also of one that serves HTTPS.
-pub(super) fn url(hostname: &str, served: Served) -> URL {
+/// The URL of an agent. The scheme is `http` even for an agent that serves HTTPS, as in Mesos.
+pub(super) fn url(hostname: &str, endpoint: HttpEndpoint) -> URL {
     URL {
         scheme: "http".to_owned(),
         address: Address {
             hostname: Some(hostname.to_owned()),
-            ip: served.address.map(|address| address.to_string()),
-            port: served.port.into(),
+            ip: endpoint.address.map(|address| address.to_string()),
+            port: endpoint.port.into(),
         },
         path: Some("/slave(1)".to_owned()),
         ..URL::default()
     }
 }
 
-pub(super) fn read_url(url: &URL) -> Option<Served> {
+pub(super) fn read_url(url: &URL) -> Option<HttpEndpoint> {
     let address = url.address.ip.as_ref();
-    Some(Served {
+    Some(HttpEndpoint {
         address: address.and_then(|address| address.parse().ok()),
         port: url.address.port.try_into().ok()?,
     })
@@ -75,6 +75,6 @@ pub(super) fn read_url(url: &URL) -> Option<Served> {
 
 impl From<&protocol::Offer> for Offer {
     fn from(offer: &protocol::Offer) -> Self {
-        made(offer)
+        build(offer)
     }
 }

@@ -1,4 +1,4 @@
-//! Operations and how they went.
+//! Operations and their statuses.
 
 use protocol::{FrameworkId, Operation, OperationState, Uuid};
 use resources::{Conversion, Invalid};
@@ -19,7 +19,7 @@ impl TryFrom<&OfferOperation> for Operation {
 
     fn try_from(operation: &OfferOperation) -> Result<Self, Invalid> {
         let kind = operation.r#type.unwrap_or_default();
-        let said = "what is to be done, as `type` says";
+        let expected_field = "the field named by `type`";
         let conversion = match kind {
             OfferOperationType::Unknown => {
                 let expected = "LAUNCH, LAUNCH_GROUP, RESERVE, UNRESERVE, CREATE, DESTROY, GROW_VOLUME or SHRINK_VOLUME";
@@ -31,52 +31,64 @@ impl TryFrom<&OfferOperation> for Operation {
             }
             OfferOperationType::Launch => {
                 refuse_id(operation)?;
-                let launch = need("launch", operation.launch.as_ref(), said)?;
+                let launch = need("launch", operation.launch.as_ref(), expected_field)?;
                 let tasks = all("task_infos", &launch.task_infos).at("launch")?;
                 return Ok(Self::Launch { tasks });
             }
             OfferOperationType::LaunchGroup => {
                 refuse_id(operation)?;
-                let group = need("launch_group", operation.launch_group.as_deref(), said)?;
+                let group = need(
+                    "launch_group",
+                    operation.launch_group.as_deref(),
+                    expected_field,
+                )?;
                 return read_group(group).at("launch_group");
             }
             OfferOperationType::Reserve => {
-                let reserve = need("reserve", operation.reserve.as_ref(), said)?;
+                let reserve = need("reserve", operation.reserve.as_ref(), expected_field)?;
                 refuse(
                     "reserve.source",
                     !reserve.source.is_empty(),
                     "set",
-                    "nothing: what becomes of which reservations is for operators to say",
+                    "none: only operators may set a source",
                 )?;
                 let resources = read_resources("resources", &reserve.resources).at("reserve")?;
                 Conversion::Reserve { resources }
             }
             OfferOperationType::Unreserve => {
-                let unreserve = need("unreserve", operation.unreserve.as_ref(), said)?;
+                let unreserve = need("unreserve", operation.unreserve.as_ref(), expected_field)?;
                 let resources = read_resources("resources", &unreserve.resources);
                 Conversion::Unreserve {
                     resources: resources.at("unreserve")?,
                 }
             }
             OfferOperationType::Create => {
-                let create = need("create", operation.create.as_ref(), said)?;
+                let create = need("create", operation.create.as_ref(), expected_field)?;
                 let volumes = read_resources("volumes", &create.volumes).at("create")?;
                 Conversion::Create { volumes }
             }
             OfferOperationType::Destroy => {
-                let destroy = need("destroy", operation.destroy.as_ref(), said)?;
+                let destroy = need("destroy", operation.destroy.as_ref(), expected_field)?;
                 let volumes = read_resources("volumes", &destroy.volumes).at("destroy")?;
                 Conversion::Destroy { volumes }
             }
             OfferOperationType::GrowVolume => {
-                let grow = need("grow_volume", operation.grow_volume.as_deref(), said)?;
+                let grow = need(
+                    "grow_volume",
+                    operation.grow_volume.as_deref(),
+                    expected_field,
+                )?;
                 Conversion::GrowVolume {
                     volume: (&grow.volume).try_into().at("grow_volume.volume")?,
                     addition: (&grow.addition).try_into().at("grow_volume.addition")?,
                 }
             }
             OfferOperationType::ShrinkVolume => {
-                let shrink = need("shrink_volume", operation.shrink_volume.as_deref(), said)?;
+                let shrink = need(
+                    "shrink_volume",
+                    operation.shrink_volume.as_deref(),
+                    expected_field,
+                )?;
                 Conversion::ShrinkVolume {
                     volume: (&shrink.volume).try_into().at("shrink_volume.volume")?,
                     subtract: (&shrink.subtract).try_into().at("shrink_volume.subtract")?,
@@ -88,7 +100,7 @@ impl TryFrom<&OfferOperation> for Operation {
     }
 }
 
-/// How a launch went is told by its tasks.
+/// A launch has no status of its own, so it has no id.
 fn refuse_id(operation: &OfferOperation) -> Result<(), Invalid> {
     match &operation.id {
         Some(id) => Err(Invalid::new(
@@ -183,7 +195,7 @@ impl From<&Conversion> for OfferOperation {
     }
 }
 
-/// An operation as those show it who know of it: whose it is, how it is, and what was to become of what if that is known.
+/// An operation as APIs show it: framework, status and, if known, the conversion.
 pub fn known_operation(
     framework: &FrameworkId,
     conversion: Option<&Conversion>,
@@ -212,7 +224,7 @@ impl TryFrom<schema::OperationState> for OperationState {
     fn try_from(state: schema::OperationState) -> Result<Self, Invalid> {
         let found = Self::ALL.iter().find(|own| own.name() == state.name());
         found.copied().ok_or_else(|| {
-            let expected = "another state: no operation that is known here ends so";
+            let expected = "another state: this one is not supported";
             Invalid::new("", state, expected)
         })
     }
@@ -236,7 +248,7 @@ impl TryFrom<&OperationStatus> for protocol::OperationStatus {
                 expected,
             ));
         }
-        let expected = "the operation's id, since nobody is told of one that has none";
+        let expected = "the operation's id";
         let id = need("operation_id", status.operation_id.as_ref(), expected)?;
         let bytes = status.uuid.as_ref().map(|uuid| &uuid.value[..]);
         Ok(Self {

@@ -1,6 +1,6 @@
-//! What operators tell a master to change.
+//! Operators' changes of a master.
 //!
-//! Questions (`GET_STATE` and the like) need no words of the protocol: whoever serves them looks at the type.
+//! Queries (`GET_STATE` and others) are not converted: their handlers need only the type.
 
 use std::collections::BTreeMap;
 
@@ -24,44 +24,44 @@ use crate::schema::quota::QuotaRequest;
 use crate::schema::scheduler::EventError;
 use crate::schema::{AgentID, Duration, Resource};
 
-/// What an operator says.
+/// A decoded call of an operator.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum OperatorCall {
     /// Reserve, unreserve, create, destroy, grow or shrink on an agent.
     Operate(Operate),
     /// Several of these on one agent, in this order, all or none.
     OperateAll(protocol::AgentId, Vec<Conversion>),
-    /// Roles have these quotas from now on.
+    /// Sets quotas of roles.
     UpdateQuotas(UpdateQuotas),
-    /// The same of one role, whose guarantee and limit are alike, if it has no quota yet. Deprecated.
+    /// Sets the quota of one role, with equal guarantee and limit, if it has none yet. Deprecated.
     SetQuota(UpdateQuotas),
-    /// This role has no quota from now on. Deprecated.
+    /// Removes the quota of this role. Deprecated.
     RemoveQuota(String),
-    /// Roles count so much from now on.
+    /// Sets weights of roles.
     UpdateWeights(UpdateWeights),
-    /// A framework should end.
+    /// Ends a framework.
     TearDown(TearDown),
-    /// An agent's tasks should end.
+    /// Drains an agent.
     Drain(DrainAgent),
-    /// Nothing of an agent should be offered.
+    /// Stops offering an agent.
     Deactivate(DeactivateAgent),
-    /// An agent should be offered again.
+    /// Offers an agent again.
     Reactivate(ReactivateAgent),
-    /// An agent is gone for good.
+    /// Marks an agent as gone for good.
     Gone(MarkAgentGone),
-    /// These machines will be away.
+    /// Replaces the maintenance schedule.
     Schedule(UpdateMaintenanceSchedule),
-    /// These machines are away.
+    /// Marks machines as down.
     StartMaintenance(StartMaintenance),
-    /// These machines are back.
+    /// Marks machines as up again.
     StopMaintenance(StopMaintenance),
-    /// A question, or something that has no words here: its type.
+    /// A query or an unsupported call, by its type.
     Other(CallType),
 }
 
-/// What this call says.
-pub fn said(call: &Call) -> Result<Said, Invalid> {
-    let field = "what is said, as `type` says";
+/// Decodes a call.
+pub fn decode(call: &Call) -> Result<OperatorCall, Invalid> {
+    let field = "the field named by `type`";
     Ok(match call.r#type.unwrap_or_default() {
         CallType::Unknown => {
             let expected = "the name of a call, as GET_STATE";
@@ -69,65 +69,65 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
         }
         CallType::UpdateQuota => {
             let update = need("update_quota", call.update_quota.as_ref(), field)?;
-            Said::UpdateQuotas(quotas(update).at("update_quota")?)
+            OperatorCall::UpdateQuotas(quotas(update).at("update_quota")?)
         }
         CallType::SetQuota => {
             let set = need("set_quota", call.set_quota.as_deref(), field)?;
             let quota = oldest_quota(&set.quota_request).at("quota_request");
-            Said::SetQuota(quota.at("set_quota")?)
+            OperatorCall::SetQuota(quota.at("set_quota")?)
         }
         CallType::RemoveQuota => {
             let remove = need("remove_quota", call.remove_quota.as_ref(), field)?;
-            Said::RemoveQuota(remove.role.clone())
+            OperatorCall::RemoveQuota(remove.role.clone())
         }
         CallType::UpdateWeights => {
             let update = need("update_weights", call.update_weights.as_ref(), field)?;
-            Said::UpdateWeights(weights(update).at("update_weights")?)
+            OperatorCall::UpdateWeights(weights(update).at("update_weights")?)
         }
         CallType::Teardown => {
             let teardown = need("teardown", call.teardown.as_ref(), field)?;
             let framework_id = (&teardown.framework_id).try_into();
-            Said::TearDown(TearDown {
+            OperatorCall::TearDown(TearDown {
                 framework_id: framework_id.at("teardown.framework_id")?,
             })
         }
         CallType::DrainAgent => {
             let drain = need("drain_agent", call.drain_agent.as_deref(), field)?;
-            Said::Drain(drained(drain).at("drain_agent")?)
+            OperatorCall::Drain(drained(drain).at("drain_agent")?)
         }
         CallType::DeactivateAgent => {
             let name = "deactivate_agent";
             let call = need(name, call.deactivate_agent.as_ref(), field)?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
-            Said::Deactivate(DeactivateAgent { agent_id })
+            OperatorCall::Deactivate(DeactivateAgent { agent_id })
         }
         CallType::ReactivateAgent => {
             let name = "reactivate_agent";
             let call = need(name, call.reactivate_agent.as_ref(), field)?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
-            Said::Reactivate(ReactivateAgent { agent_id })
+            OperatorCall::Reactivate(ReactivateAgent { agent_id })
         }
         CallType::MarkAgentGone => {
             let name = "mark_agent_gone";
             let call = need(name, call.mark_agent_gone.as_ref(), field)?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
-            Said::Gone(MarkAgentGone { agent_id })
+            OperatorCall::Gone(MarkAgentGone { agent_id })
         }
         CallType::UpdateMaintenanceSchedule => {
             let name = "update_maintenance_schedule";
             let update = need(name, call.update_maintenance_schedule.as_ref(), field)?;
             let windows = windows(&update.schedule).at("schedule").at(name)?;
-            Said::Schedule(UpdateMaintenanceSchedule { windows })
+            OperatorCall::Schedule(UpdateMaintenanceSchedule { windows })
         }
         CallType::StartMaintenance => {
             let start = need("start_maintenance", call.start_maintenance.as_ref(), field)?;
             let machines = machines(&start.machines).at("start_maintenance")?;
-            Said::StartMaintenance(StartMaintenance { machines })
+            OperatorCall::StartMaintenance(StartMaintenance { machines })
         }
         CallType::StopMaintenance => {
             let stop = need("stop_maintenance", call.stop_maintenance.as_ref(), field)?;
             let machines = machines(&stop.machines).at("stop_maintenance")?;
-            Said::StopMaintenance(StopMaintenance { machines })
+            OperatorCall::StopMaintenance(StopMaintenance { machines })
         }
         CallType::ReserveResources => {
             let reserve = need(
@@ -181,7 +181,7 @@ pub fn said(call: &Call) -> Result<Said, Invalid> {
             };
             operate("shrink_volume", shrink.agent_id.as_ref(), conversion)?
         }
-        other => Said::Other(other),
+        other => OperatorCall::Other(other),
     })
 }
 
@@ -194,7 +194,7 @@ fn drained(call: &CallDrainAgent) -> Result<DrainAgent, Invalid> {
     })
 }
 
-/// A length of time in the form of seconds and nanoseconds; both must not be below zero.
+/// A duration in seconds and nanoseconds, neither of them negative.
 fn read_duration(duration: &Duration) -> Result<std::time::Duration, Invalid> {
     let seconds = duration.seconds.unwrap_or(0);
     let nanos = duration.nanos.unwrap_or(0);
@@ -213,41 +213,45 @@ fn one(resource: &Resource) -> Result<resources::Resource, Invalid> {
     resource.try_into()
 }
 
-fn operate(name: &str, agent: Option<&AgentID>, conversion: Conversion) -> Result<Said, Invalid> {
+fn operate(
+    name: &str,
+    agent: Option<&AgentID>,
+    conversion: Conversion,
+) -> Result<OperatorCall, Invalid> {
     let expected = "the agent's id, since there are no resource providers yet";
     let agent = need("agent_id", agent, expected).at(name)?;
-    Ok(Said::Operate(Operate {
+    Ok(OperatorCall::Operate(Operate {
         agent_id: agent.try_into().at("agent_id").at(name)?,
         conversion,
     }))
 }
 
-/// What is to be reserved; `source` may say what it is now.
-fn reserved(reserve: &CallReserveResources) -> Result<Said, Invalid> {
+/// A reservation; `source` has the resources before it.
+fn reserved(reserve: &CallReserveResources) -> Result<OperatorCall, Invalid> {
     let agent_id: protocol::AgentId = (&reserve.agent_id).try_into().at("agent_id")?;
     let resources = read_resources("resources", &reserve.resources)?;
     let source = read_resources("source", &reserve.source)?;
     let mut steps = reserving::steps(&source, &resources)?;
     Ok(match (steps.len(), steps.pop()) {
-        (1, Some(conversion)) => Said::Operate(Operate {
+        (1, Some(conversion)) => OperatorCall::Operate(Operate {
             agent_id,
             conversion,
         }),
         (_, last) => {
             steps.extend(last);
-            Said::OperateAll(agent_id, steps)
+            OperatorCall::OperateAll(agent_id, steps)
         }
     })
 }
 
 fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
     let mut quotas = BTreeMap::new();
-    for (place, config) in update.quota_configs.iter().enumerate() {
-        let place = format!("quota_configs[{place}]");
-        let quota = config.try_into().at(&place)?;
+    for (index, config) in update.quota_configs.iter().enumerate() {
+        let index = format!("quota_configs[{index}]");
+        let quota = config.try_into().at(&index)?;
         if quotas.insert(config.role.clone(), quota).is_some() {
             let twice = Invalid::new("role", &config.role, "each role once");
-            return Err(twice).at(&place);
+            return Err(twice).at(&index);
         }
     }
     Ok(UpdateQuotas {
@@ -256,9 +260,9 @@ fn quotas(update: &CallUpdateQuota) -> Result<UpdateQuotas, Invalid> {
     })
 }
 
-/// Quota as it was before it had limits: what is guaranteed is all that the role may have.
+/// A quota of before limits existed: the guarantee is the limit, too.
 fn oldest_quota(request: &QuotaRequest) -> Result<UpdateQuotas, Invalid> {
-    let role = need("role", request.role.as_ref(), "the role that it is for")?;
+    let role = need("role", request.role.as_ref(), "the role of the quota")?;
     let guarantee = read_resources("guarantee", &request.guarantee)?;
     let is_plain =
         |one: &&resources::Resource| one.amount().is_some() && one.is_open() && !one.is_shared();
@@ -279,19 +283,19 @@ fn oldest_quota(request: &QuotaRequest) -> Result<UpdateQuotas, Invalid> {
 
 fn weights(update: &CallUpdateWeights) -> Result<UpdateWeights, Invalid> {
     let mut weights = BTreeMap::new();
-    for (place, info) in update.weight_infos.iter().enumerate() {
-        let place = format!("weight_infos[{place}]");
-        let expected = "the role that counts so much";
-        let role = need("role", info.role.as_ref(), expected).at(&place)?;
+    for (index, info) in update.weight_infos.iter().enumerate() {
+        let index = format!("weight_infos[{index}]");
+        let expected = "the role of the weight";
+        let role = need("role", info.role.as_ref(), expected).at(&index)?;
         if weights.insert(role.clone(), info.weight).is_some() {
-            return Err(Invalid::new("role", role, "each role once")).at(&place);
+            return Err(Invalid::new("role", role, "each role once")).at(&index);
         }
     }
     Ok(UpdateWeights { weights })
 }
 
 impl EventLast {
-    /// The stream ends, for this reason.
+    /// The last event of a stream, with the reason.
     pub fn because(message: impl Into<String>) -> Self {
         let message = message.into();
         Self {

@@ -1,19 +1,20 @@
-//! RESERVE_RESOURCES with a `source`: resources that are reserved are to be reserved otherwise (SPEC 2.6).
+//! RESERVE_RESOURCES with a `source`: changes the reservations of reserved resources.
 //!
-//! Pure. What is taken off and what is put on are steps of their own, each with its own right: from the top of the one stack of reservations down
-//! to what both have in common, and up to the top of the other.
+//! Pure. Each removed and each added reservation is a step with its own authorization: from the top
+//! of the old stack down to the common part, then up to the top of the new one.
 
 use resources::{Conversion, Invalid, Reservation, Resource, Resources};
 
-/// The most steps that are done together.
+/// Maximum steps of one call.
 const STEPS_MAX: usize = 16;
 
-/// What makes `resources` of `source`, in this order, one step or more. `source` empty is what is reserved by the last entries of `resources` alone.
+/// The steps from `source` to `resources`, in order, at least one. An empty `source` means
+/// `resources` without their last reservation.
 pub(super) fn steps(source: &Resources, resources: &Resources) -> Result<Vec<Conversion>, Invalid> {
     let reserve = |resources: &Resources| Conversion::Reserve {
         resources: resources.clone(),
     };
-    // One step, whatever stacks there are.
+    // One step, whatever the stacks are.
     let is_one = |before: Resources| before == *source;
     if source.is_empty() || resources.pop_reservation().is_ok_and(is_one) {
         return Ok(vec![reserve(resources)]);
@@ -23,7 +24,7 @@ pub(super) fn steps(source: &Resources, resources: &Resources) -> Result<Vec<Con
     let common = common.count();
     let count = from.len() + to.len() - 2 * common;
     if count == 0 || count > STEPS_MAX {
-        let expected = format!("from 1 to {STEPS_MAX} reservations that `resources` have not");
+        let expected = format!("from 1 to {STEPS_MAX} reservations that `resources` do not have");
         return Err(Invalid::new("source", source, expected));
     }
     let (pops, below) = levels(source, from.len() - common)?;
@@ -38,7 +39,8 @@ pub(super) fn steps(source: &Resources, resources: &Resources) -> Result<Vec<Con
     Ok(pops.chain(pushes).collect())
 }
 
-/// These as they are, with one reservation less, and so on, as many as are to be taken off; and what is there then.
+/// The resources as they are, with one reservation less, and so on, `count` in all; and the
+/// resources below these.
 fn levels(resources: &Resources, count: usize) -> Result<(Vec<Resources>, Resources), Invalid> {
     let (mut levels, mut top) = (Vec::new(), resources.clone());
     for _ in 0..count {
@@ -48,7 +50,7 @@ fn levels(resources: &Resources, count: usize) -> Result<(Vec<Resources>, Resour
     Ok((levels, top))
 }
 
-/// The reservations of all of these: of each the same.
+/// The reservations of these resources, which must be the same for all.
 fn stack(field: &str, resources: &Resources) -> Result<Vec<Reservation>, Invalid> {
     let mut stacks = resources.iter().map(Resource::reservations);
     let first = stacks.next().unwrap_or_default();
@@ -67,7 +69,7 @@ mod tests {
 
     use super::*;
 
-    /// Two kinds of resources, reserved so.
+    /// Two kinds of resources with these reservations.
     fn reserved(stack: &[&str]) -> Resources {
         let mut all: Resources = "cpus:2;mem:64".parse().unwrap();
         for role in stack {
@@ -77,26 +79,26 @@ mod tests {
         all
     }
 
-    fn told(source: &[&str], resources: &[&str]) -> Vec<String> {
+    fn described(source: &[&str], resources: &[&str]) -> Vec<String> {
         let steps = steps(&reserved(source), &reserved(resources)).unwrap();
-        let told = |step: &Conversion| {
+        let described = |step: &Conversion| {
             let named = step.named();
             assert_eq!(named.quantities().to_string(), "cpus:2;mem:64");
             let role = named.iter().next().unwrap().role().to_string();
             format!("{} {role}", step.name())
         };
-        steps.iter().map(told).collect()
+        steps.iter().map(described).collect()
     }
 
     /// SPEC 2.6: pops, then pushes.
     #[test]
-    fn reservations_are_taken_off_down_to_what_both_have_and_then_put_on() {
-        assert_eq!(told(&[], &["a"]), ["reserve a"]);
-        assert_eq!(told(&["a"], &["a", "a/b"]), ["reserve a/b"]);
-        assert_eq!(told(&["a"], &["b"]), ["unreserve a", "reserve b"]);
-        assert_eq!(told(&["a", "a/b"], &["a"]), ["unreserve a/b"]);
+    fn reserving_pops_to_the_common_part_then_pushes() {
+        assert_eq!(described(&[], &["a"]), ["reserve a"]);
+        assert_eq!(described(&["a"], &["a", "a/b"]), ["reserve a/b"]);
+        assert_eq!(described(&["a"], &["b"]), ["unreserve a", "reserve b"]);
+        assert_eq!(described(&["a", "a/b"], &["a"]), ["unreserve a/b"]);
         assert_eq!(
-            told(&["a", "a/b", "a/b/c"], &["a", "a/d", "a/d/e"]),
+            described(&["a", "a/b", "a/b/c"], &["a", "a/d", "a/d/e"]),
             [
                 "unreserve a/b/c",
                 "unreserve a/b",
@@ -104,11 +106,11 @@ mod tests {
                 "reserve a/d/e"
             ]
         );
-        assert_eq!(told(&[], &["a", "a/b"]), ["reserve a", "reserve a/b"]);
+        assert_eq!(described(&[], &["a", "a/b"]), ["reserve a", "reserve a/b"]);
     }
 
     #[test]
-    fn what_differs_otherwise_than_in_reservations_is_refused_by_name() {
+    fn reserving_refuses_other_differences() {
         let wrong = |source: &Resources, resources: &Resources| {
             steps(source, resources).unwrap_err().to_string()
         };

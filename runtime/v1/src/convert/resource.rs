@@ -8,7 +8,7 @@ use resources::{
 };
 
 use super::{At, all, each, need, refuse};
-use crate::describe::{Describe, Each, Fields, Output, made};
+use crate::describe::{Describe, Each, Fields, Output, build};
 use crate::limits::place_of;
 use crate::schema::{
     Attribute, Label, Labels, Resource, ResourceAllocationInfo, ResourceDiskInfo,
@@ -19,21 +19,22 @@ use crate::schema::{
     ValueSet, ValueText, ValueType, Volume, VolumeMode,
 };
 
-/// The resources of a field.
+/// Converts the resources of a field.
 pub(super) fn read_resources(name: &str, list: &[Resource]) -> Result<Resources, Invalid> {
     let one_by_one: Vec<resources::Resource> = all(name, list)?;
     Ok(one_by_one.into_iter().collect())
 }
 
-/// One entry for each resource; one that is held several times is said so many times.
-pub fn say_resources(all: &Resources) -> Each<impl Iterator<Item = &resources::Resource>> {
+/// Describes resources; one held several times is repeated.
+pub fn describe_resources(all: &Resources) -> Each<impl Iterator<Item = &resources::Resource>> {
     let copies = |own| std::iter::repeat_n(own, resources::Resource::copies(own) as usize);
     Each(all.iter().flat_map(copies))
 }
 
-/// The same with `role` and `reservation` beside the stack of reservations, for readers of the older form: as answers to operators have them.
-pub fn say_in_both_forms(all: &Resources) -> Each<impl Iterator<Item = InBothForms<'_>>> {
-    Each(say_resources(all).0.map(InBothForms))
+/// Describes resources with `role` and `reservation` beside the stack of reservations, for readers
+/// of the older form, as in answers to operators.
+pub fn describe_in_both_forms(all: &Resources) -> Each<impl Iterator<Item = InBothForms<'_>>> {
+    Each(describe_resources(all).0.map(InBothForms))
 }
 
 /// A resource in both forms.
@@ -46,9 +47,9 @@ impl Describe<Resource> for InBothForms<'_> {
     }
 }
 
-/// The same as messages.
+/// Resources as messages.
 pub fn write_resources(all: &Resources) -> Vec<Resource> {
-    say_resources(all).0.map(Resource::from).collect()
+    describe_resources(all).0.map(Resource::from).collect()
 }
 
 /// The role of this name.
@@ -156,7 +157,7 @@ impl TryFrom<&Resource> for resources::Resource {
 }
 
 fn read_value(resource: &Resource) -> Result<Value, Invalid> {
-    let absent = "a value, as the type says";
+    let absent = "a value of the given type";
     Ok(match resource.r#type {
         ValueType::Scalar => {
             let scalar = need("scalar", resource.scalar.as_ref(), absent)?;
@@ -174,7 +175,7 @@ fn read_value(resource: &Resource) -> Result<Value, Invalid> {
     })
 }
 
-/// The stack of reservations; of a resource in the old form, the one that `role` and `reservation` say.
+/// The stack of reservations; in the older form, the one that `role` and `reservation` describe.
 fn read_reservations(resource: &Resource) -> Result<Vec<Reservation>, Invalid> {
     let role = resource.role.as_deref().unwrap_or("*");
     if let Some(top) = resource.reservations.last() {
@@ -195,9 +196,7 @@ fn read_reservations(resource: &Resource) -> Result<Vec<Reservation>, Invalid> {
     }
     let role = read_role(role).at("role")?;
     match &resource.reservation {
-        Some(_) if role.is_star() => {
-            Err(Invalid::new("role", "*", "a role that it is reserved for"))
-        }
+        Some(_) if role.is_star() => Err(Invalid::new("role", "*", "the role of the reservation")),
         Some(old) => {
             let mut reservation = Reservation::dynamic(role, old.principal.as_deref());
             reservation.labels = read_notes(old.labels.as_ref());
@@ -242,7 +241,7 @@ impl Describe<ResourceReservationInfo> for Reservation {
     }
 }
 
-/// Labels as resources have them: in any number, with or without a value.
+/// Labels of resources: in any number, with or without a value.
 fn read_notes(labels: Option<&Labels>) -> resources::Labels {
     let one = |label: &Label| resources::Label {
         key: label.key.clone(),
@@ -402,7 +401,7 @@ impl Describe<Resource> for resources::Resource {
     }
 }
 
-/// Never says a lender: that is for the books only.
+/// Omits the lender, which is internal to the allocator.
 fn describe_resource<O: Output>(
     own: &resources::Resource,
     in_both_forms: bool,
@@ -445,10 +444,10 @@ fn describe_resource<O: Output>(
         .reservations(Each(&notes.reservations));
 }
 
-/// What a resource with at most one reservation says in the older form.
+/// The older form of a resource with at most one reservation.
 struct Older {
     role: String,
-    /// Of a dynamic one.
+    /// For a dynamic one.
     reservation: Option<ResourceReservationInfo>,
 }
 
@@ -463,7 +462,7 @@ impl Default for Older {
 
 impl Older {
     fn of(only: &resources::Reservation) -> Self {
-        let mut info: ResourceReservationInfo = made(only);
+        let mut info: ResourceReservationInfo = build(only);
         let role = info.role.take().unwrap_or_default();
         let is_dynamic = info.r#type.take() == Some(ResourceReservationInfoType::Dynamic);
         Self {
@@ -475,11 +474,11 @@ impl Older {
 
 impl From<&resources::Resource> for Resource {
     fn from(resource: &resources::Resource) -> Self {
-        made(resource)
+        build(resource)
     }
 }
 
-/// The role that a resource is allocated to.
+/// The role to which a resource is allocated.
 struct AllocatedTo<'a>(&'a Role);
 
 impl Describe<ResourceAllocationInfo> for AllocatedTo<'_> {
@@ -492,7 +491,7 @@ impl TryFrom<&Attribute> for resources::Attribute {
     type Error = Invalid;
 
     fn try_from(attribute: &Attribute) -> Result<Self, Invalid> {
-        let absent = "a value, as the type says";
+        let absent = "a value of the given type";
         let value = match attribute.r#type {
             ValueType::Scalar => {
                 let scalar = need("scalar", attribute.scalar.as_ref(), absent)?;
@@ -541,11 +540,11 @@ impl Describe<Attribute> for resources::Attribute {
 
 impl From<&resources::Attribute> for Attribute {
     fn from(attribute: &resources::Attribute) -> Self {
-        made(attribute)
+        build(attribute)
     }
 }
 
-/// Amounts by the name of the resource.
+/// Amounts by resource name.
 pub(super) fn read_amounts(
     name: &str,
     amounts: &BTreeMap<String, ValueScalar>,

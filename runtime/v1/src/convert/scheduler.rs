@@ -1,10 +1,11 @@
-//! Whole calls of schedulers, and the events that they hear.
+//! Schedulers' calls and events.
 //!
-//! A call is refused as a whole only where Mesos refuses it as a whole. One invalid id never stops the rest of a call: the entry is
-//! [`Rejected`] and gets an answer of its own. Of an ACCEPT those operations and tasks are left out that have no meaning here, each with its
-//! reason (SPEC 2.2). An invalid SUBSCRIBE is a [`Said::Refused`], since its answer is an event.
+//! A call is refused as a whole only where Mesos refuses it as a whole. An invalid id does not stop
+//! the rest of a call: its entry is [`RejectedEntries`] and answered separately. Unsupported
+//! operations and tasks of an ACCEPT are left out, each with its reason. An invalid SUBSCRIBE is a
+//! [`SchedulerCall::Refused`], since its answer is an event.
 
-mod meaningless;
+mod invalid_task;
 mod rejected;
 mod subscription;
 
@@ -22,8 +23,8 @@ use protocol::{
 };
 use resources::Invalid;
 
-pub use self::meaningless::Meaningless;
-pub use self::rejected::{Rejected, Subject};
+pub use self::invalid_task::InvalidTask;
+pub use self::rejected::{RejectedEntries, RejectedEntry};
 use self::subscription::{InvalidFramework, framework};
 pub use self::subscription::{foreign_constraint, foreign_suppressed, listed};
 use super::ids::uuid;
@@ -37,57 +38,57 @@ use crate::schema::scheduler::{
 };
 use crate::schema::{self, Filters, MasterInfo, OfferOperation, OfferOperationType, TaskInfo};
 
-/// What a scheduler says, in the words of the protocol.
+/// A decoded call of a scheduler.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
-    /// It would like offers.
+pub enum SchedulerCall {
+    /// Subscribes the framework.
     Subscribe(FrameworkInfo, Wants),
-    /// It is something else from now on.
+    /// Updates the framework's description.
     UpdateFramework(FrameworkInfo, Wants),
-    /// It leaves for good.
+    /// Ends the framework.
     TearDown(TearDown),
-    /// It takes offers.
-    Accept(Accepted),
-    /// It does not want offers.
+    /// Accepts offers.
+    Accept(DecodedAccept),
+    /// Declines offers.
     Decline(DeclineOffers),
-    /// It will have left agents by the time that they are away.
+    /// Agrees to vacate agents in time.
     AcceptInverse(AcceptInverseOffers),
-    /// It cannot.
+    /// Refuses to vacate agents.
     DeclineInverse(DeclineInverseOffers),
-    /// It wants offers again.
+    /// Requests offers again.
     Revive(ReviveOffers),
-    /// It wants no more offers.
+    /// Stops offers.
     Suppress(SuppressOffers),
-    /// A task should end.
+    /// Kills a task.
     Kill(KillTask),
-    /// An executor should end.
+    /// Shuts down an executor.
     Shutdown(AgentId, ExecutorId),
-    /// It has a status in hand.
+    /// Acknowledges a status update.
     Acknowledge(AcknowledgeStatus),
-    /// It has an operation's status in hand.
+    /// Acknowledges an operation's status.
     AcknowledgeOperation(AcknowledgeOperation),
-    /// How are these tasks?
+    /// Queries the states of tasks.
     Reconcile(ReconcileTasks),
-    /// How are these operations?
+    /// Queries the states of operations.
     ReconcileOperations(ReconcileOperations),
     /// Bytes for an executor.
     Message(FrameworkMessage),
-    /// Something that has no words here, or nothing of which is valid; its name. A master may take it and do nothing.
-    Unheard(CallType),
+    /// An unsupported call, or one without any valid entry. Masters accept it and do nothing.
+    Ignored(CallType),
     /// A SUBSCRIBE of an invalid framework, with the message of the ERROR event that answers it.
     Refused(String),
 }
 
-/// A call as it was decoded.
+/// The result of decoding a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
     /// The valid part.
-    pub said: Said,
-    /// The entries that have an invalid id.
-    pub rejected: Rejected,
+    pub call: SchedulerCall,
+    /// The entries with an invalid id.
+    pub rejected: RejectedEntries,
 }
 
-/// A call that is refused as a whole, in the words of Mesos where it refuses such a call.
+/// A call that is refused as a whole, with the message of Mesos where it refuses such a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(String);
@@ -98,41 +99,44 @@ impl Malformed {
     }
 }
 
-/// An ACCEPT, and what was left out of it.
+/// A decoded ACCEPT.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Accepted {
-    /// What is left.
+pub struct DecodedAccept {
+    /// The supported part.
     pub offers: AcceptOffers,
-    /// Tasks that have no meaning here: their framework is to be told `TASK_ERROR`.
-    pub tasks: Vec<Meaningless>,
-    /// Operations that have no meaning here, those with an id: their framework is to be told `OPERATION_ERROR`.
+    /// Invalid tasks, to be answered with `TASK_ERROR`.
+    pub tasks: Vec<InvalidTask>,
+    /// Invalid operations with an id, to be answered with `OPERATION_ERROR`.
     pub operations: Vec<(OperationId, Invalid)>,
-    /// Operations that have no meaning here and no id by which somebody could be told of them.
-    pub nameless: Option<Nameless>,
-    /// The first offer id that is no id, which makes the offers invalid as an unknown one does.
+    /// Invalid operations without an id, which cannot be answered.
+    pub without_id: Option<OperationsWithoutId>,
+    /// The first invalid offer id; it makes the offers invalid like an unknown id.
     pub invalid_offer: Option<String>,
 }
 
-/// Operations of which nobody can be told.
+/// Invalid operations that cannot be answered.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Nameless {
-    /// How many.
+pub struct OperationsWithoutId {
+    /// Their number.
     pub count: usize,
-    /// What is wrong with the first of them.
+    /// The problem of the first one.
     pub first: Invalid,
 }
 
-/// The refusal of a call of a framework that the master does not know.
+/// The refusal of a call of an unknown framework.
 pub const UNKNOWN_FRAMEWORK: &str = "Framework cannot be found";
 
-/// What this call says.
-pub fn said(call: &Call) -> Result<Decoded, Malformed> {
-    let mut rejected = Rejected::default();
-    let said = decode(call, &mut rejected)?;
-    Ok(Decoded { said, rejected })
+/// Decodes a call.
+pub fn decode(call: &Call) -> Result<Decoded, Malformed> {
+    let mut rejected = RejectedEntries::default();
+    let decoded = decode_valid(call, &mut rejected)?;
+    Ok(Decoded {
+        call: decoded,
+        rejected,
+    })
 }
 
-fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
+fn decode_valid(call: &Call, rejected: &mut RejectedEntries) -> Result<SchedulerCall, Malformed> {
     let Some(kind) = call.r#type.filter(|kind| *kind != CallType::Unknown) else {
         return Err(expecting("type"));
     };
@@ -155,7 +159,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             }
             let constraints = update.offer_constraints.as_ref();
             match framework(info, &update.suppressed_roles, constraints) {
-                Ok((framework, wants)) => Said::UpdateFramework(framework, wants),
+                Ok((framework, wants)) => SchedulerCall::UpdateFramework(framework, wants),
                 Err(InvalidFramework::Info(problem)) => {
                     let problem = format!("Supplied FrameworkInfo is not valid: {problem}");
                     return Err(Malformed(problem));
@@ -166,14 +170,14 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
                 }
             }
         }
-        CallType::Teardown => Said::TearDown(TearDown { framework_id }),
+        CallType::Teardown => SchedulerCall::TearDown(TearDown { framework_id }),
         CallType::Accept => {
             let accept = present("accept", call.accept.as_deref())?;
-            Said::Accept(accepted(framework_id, accept, rejected))
+            SchedulerCall::Accept(accepted(framework_id, accept, rejected))
         }
         CallType::Decline => {
             let decline = present("decline", call.decline.as_ref())?;
-            Said::Decline(DeclineOffers {
+            SchedulerCall::Decline(DeclineOffers {
                 framework_id,
                 offer_ids: rejected.valid("decline.offer_ids", &decline.offer_ids),
                 filters: filters(decline.filters.as_ref()),
@@ -186,7 +190,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
                 .as_ref()
                 .map(|revive| revive.roles.iter().cloned());
             let roles = roles.into_iter().flatten().collect();
-            Said::Revive(ReviveOffers {
+            SchedulerCall::Revive(ReviveOffers {
                 framework_id,
                 roles,
             })
@@ -197,7 +201,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
                 .as_ref()
                 .map(|suppress| suppress.roles.iter().cloned());
             let roles = roles.into_iter().flatten().collect();
-            Said::Suppress(SuppressOffers {
+            SchedulerCall::Suppress(SuppressOffers {
                 framework_id,
                 roles,
             })
@@ -207,15 +211,15 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let kill_policy = some("kill_policy", kill.kill_policy.as_ref());
             let kill_policy = kill_policy.at("kill").map_err(bad)?;
             let Ok(task_id) = (&kill.task_id).try_into() else {
-                let task = Subject::Task(kill.task_id.clone(), kill.agent_id.clone());
+                let task = RejectedEntry::Task(kill.task_id.clone(), kill.agent_id.clone());
                 rejected.answered.push(task);
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             };
             let agent_id = some("agent_id", kill.agent_id.as_ref()).at("kill");
             let Some(agent_id) = rejected.take(agent_id) else {
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             };
-            Said::Kill(KillTask {
+            SchedulerCall::Kill(KillTask {
                 framework_id,
                 task_id,
                 agent_id,
@@ -228,8 +232,8 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let executor = (&shutdown.executor_id).try_into();
             let executor = executor.at("shutdown.executor_id");
             match (rejected.take(agent), rejected.take(executor)) {
-                (Some(agent), Some(executor)) => Said::Shutdown(agent, executor),
-                _ => Said::Unheard(kind),
+                (Some(agent), Some(executor)) => SchedulerCall::Shutdown(agent, executor),
+                _ => SchedulerCall::Ignored(kind),
             }
         }
         CallType::Acknowledge => {
@@ -240,9 +244,9 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let task_id = (&acknowledge.task_id).try_into();
             let task_id = rejected.take(task_id.at("acknowledge.task_id"));
             let (Some(agent_id), Some(task_id)) = (agent_id, task_id) else {
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             };
-            Said::Acknowledge(AcknowledgeStatus {
+            SchedulerCall::Acknowledge(AcknowledgeStatus {
                 framework_id,
                 agent_id,
                 task_id,
@@ -263,9 +267,9 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let provider = status.resource_provider_id.as_ref();
             let (Some(agent_id), Some(operation_id), None) = (agent_id, operation_id, provider)
             else {
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             };
-            Said::AcknowledgeOperation(AcknowledgeOperation {
+            SchedulerCall::AcknowledgeOperation(AcknowledgeOperation {
                 framework_id,
                 agent_id,
                 operation_id,
@@ -277,19 +281,19 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let mut tasks = Vec::with_capacity(reconcile.tasks.len());
             for task in &reconcile.tasks {
                 match (&task.task_id).try_into() {
-                    // An invalid agent id names no agent, so the task is looked for everywhere.
+                    // An invalid agent id names no agent, so the task is searched on all.
                     Ok(id) => tasks.push((id, agent_of(task.agent_id.as_ref()))),
                     Err(Invalid { .. }) => {
-                        let task = Subject::Task(task.task_id.clone(), task.agent_id.clone());
+                        let task = RejectedEntry::Task(task.task_id.clone(), task.agent_id.clone());
                         rejected.answered.push(task);
                     }
                 }
             }
             if tasks.is_empty() && !reconcile.tasks.is_empty() {
-                // An empty list would be about all tasks.
-                return Ok(Said::Unheard(kind));
+                // An empty list would mean all tasks.
+                return Ok(SchedulerCall::Ignored(kind));
             }
-            Said::Reconcile(ReconcileTasks {
+            SchedulerCall::Reconcile(ReconcileTasks {
                 framework_id,
                 tasks,
             })
@@ -302,20 +306,20 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
                 let (id, agent) = (&operation.operation_id, &operation.agent_id);
                 match OperationId::try_from(id) {
                     Err(_) => {
-                        let operation = Subject::Operation(id.clone(), agent.clone());
+                        let operation = RejectedEntry::Operation(id.clone(), agent.clone());
                         rejected.answered.push(operation);
                     }
                     Ok(_) if operation.resource_provider_id.is_some() => {
-                        let operation = Subject::Provided(id.clone(), agent.clone());
+                        let operation = RejectedEntry::Provided(id.clone(), agent.clone());
                         rejected.answered.push(operation);
                     }
                     Ok(id) => operations.push((id, agent_of(agent.as_ref()))),
                 }
             }
             if operations.is_empty() && !reconcile.operations.is_empty() {
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             }
-            Said::ReconcileOperations(ReconcileOperations {
+            SchedulerCall::ReconcileOperations(ReconcileOperations {
                 framework_id,
                 operations,
             })
@@ -326,9 +330,9 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let executor_id = (&message.executor_id).try_into();
             let executor_id = rejected.take(executor_id.at("message.executor_id"));
             let (Some(agent_id), Some(executor_id)) = (rejected.take(agent_id), executor_id) else {
-                return Ok(Said::Unheard(kind));
+                return Ok(SchedulerCall::Ignored(kind));
             };
-            Said::Message(FrameworkMessage {
+            SchedulerCall::Message(FrameworkMessage {
                 framework_id,
                 agent_id,
                 executor_id,
@@ -339,7 +343,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let name = "accept_inverse_offers";
             let accept = present(name, call.accept_inverse_offers.as_ref())?;
             let field = "accept_inverse_offers.inverse_offer_ids";
-            Said::AcceptInverse(AcceptInverseOffers {
+            SchedulerCall::AcceptInverse(AcceptInverseOffers {
                 framework_id,
                 inverse_offer_ids: rejected.valid(field, &accept.inverse_offer_ids),
                 filters: filters(accept.filters.as_ref()),
@@ -349,7 +353,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
             let name = "decline_inverse_offers";
             let decline = present(name, call.decline_inverse_offers.as_ref())?;
             let field = "decline_inverse_offers.inverse_offer_ids";
-            Said::DeclineInverse(DeclineInverseOffers {
+            SchedulerCall::DeclineInverse(DeclineInverseOffers {
                 framework_id,
                 inverse_offer_ids: rejected.valid(field, &decline.inverse_offer_ids),
                 filters: filters(decline.filters.as_ref()),
@@ -357,7 +361,7 @@ fn decode(call: &Call, rejected: &mut Rejected) -> Result<Said, Malformed> {
         }
         CallType::Request => {
             present("request", call.request.as_ref())?;
-            Said::Unheard(kind)
+            SchedulerCall::Ignored(kind)
         }
     })
 }
@@ -382,7 +386,7 @@ fn agent_of(id: Option<&schema::AgentID>) -> Option<AgentId> {
     id.and_then(|id| id.try_into().ok())
 }
 
-fn subscribe(call: &Call) -> Result<Said, Malformed> {
+fn subscribe(call: &Call) -> Result<SchedulerCall, Malformed> {
     let subscribe = present("subscribe", call.subscribe.as_deref())?;
     let id = call.framework_id.as_ref().map_or("", |id| &id.value);
     let own = subscribe.framework_info.id.as_ref();
@@ -396,8 +400,8 @@ fn subscribe(call: &Call) -> Result<Said, Malformed> {
         subscribe.offer_constraints.as_ref(),
     );
     Ok(match framework {
-        Ok((framework, wants)) => Said::Subscribe(framework, wants),
-        Err(invalid) => Said::Refused(invalid.into_message()),
+        Ok((framework, wants)) => SchedulerCall::Subscribe(framework, wants),
+        Err(invalid) => SchedulerCall::Refused(invalid.into_message()),
     })
 }
 
@@ -405,7 +409,11 @@ fn filters(filters: Option<&Filters>) -> protocol::Filters {
     filters.map(Into::into).unwrap_or_default()
 }
 
-fn accepted(framework_id: FrameworkId, call: &CallAccept, rejected: &mut Rejected) -> Accepted {
+fn accepted(
+    framework_id: FrameworkId,
+    call: &CallAccept,
+    rejected: &mut RejectedEntries,
+) -> DecodedAccept {
     let mut offer_ids = Vec::with_capacity(call.offer_ids.len());
     let mut invalid_offer = None;
     for id in &call.offer_ids {
@@ -416,7 +424,7 @@ fn accepted(framework_id: FrameworkId, call: &CallAccept, rejected: &mut Rejecte
             }
         }
     }
-    let mut accepted = Accepted {
+    let mut accepted = DecodedAccept {
         offers: AcceptOffers {
             framework_id,
             offer_ids,
@@ -425,30 +433,30 @@ fn accepted(framework_id: FrameworkId, call: &CallAccept, rejected: &mut Rejecte
         },
         tasks: Vec::new(),
         operations: Vec::new(),
-        nameless: None,
+        without_id: None,
         invalid_offer,
     };
-    for (place, operation) in call.operations.iter().enumerate() {
-        accepted.add(operation, &format!("operations[{place}]"), rejected);
+    for (position, operation) in call.operations.iter().enumerate() {
+        accepted.add(operation, &format!("operations[{position}]"), rejected);
     }
     accepted
 }
 
-impl Accepted {
-    /// Adds the operation of this place, or what is wrong with it.
-    fn add(&mut self, operation: &OfferOperation, place: &str, rejected: &mut Rejected) {
+impl DecodedAccept {
+    /// Adds the operation at this position, or its problem.
+    fn add(&mut self, operation: &OfferOperation, position: &str, rejected: &mut RejectedEntries) {
         let kind = operation.r#type.unwrap_or_default();
-        let meant = match kind {
-            // Whatever else it says.
+        let converted = match kind {
+            // Whatever else is in it.
             OfferOperationType::LaunchGroup if operation.launch_group.is_some() => {
                 let expected = "LAUNCH, with the tasks one by one: there is no default executor yet to run them as a group";
                 Err(Invalid::new("type", kind, expected))
             }
-            _ => self.meant(operation),
+            _ => self.convert(operation),
         };
-        let bad = match meant {
+        let bad = match converted {
             Ok(operation) => return self.offers.operations.push(operation),
-            Err(bad) => within(bad, place),
+            Err(bad) => within(bad, position),
         };
         let reason = match kind {
             OfferOperationType::LaunchGroup => Reason::TaskGroupInvalid,
@@ -456,26 +464,26 @@ impl Accepted {
         };
         match (tasks_of(operation), &operation.id) {
             (Some((list, tasks)), None) if kind == OfferOperationType::Launch => {
-                let tasks = self.sift(tasks, &format!("{place}.{list}"), rejected);
+                let tasks = self.valid_tasks(tasks, &format!("{position}.{list}"), rejected);
                 return self.offers.operations.push(Operation::Launch { tasks });
             }
-            // A launch has no status; of one that asks for it nothing is started.
+            // A launch has no status; if it requests one, none of its tasks is launched.
             (Some((_, tasks)), id) => {
                 let message = match id {
                     Some(_) => format!("The `id` field cannot be set on {kind} operations"),
                     None => bad.to_string(),
                 };
                 for info in tasks {
-                    self.leave_out(info, reason, &message, rejected);
+                    self.reject_task(info, reason, &message, rejected);
                 }
             }
             (None, None) => {
                 let first = || bad.clone();
-                let nameless = self.nameless.get_or_insert_with(|| Nameless {
+                let without_id = self.without_id.get_or_insert_with(|| OperationsWithoutId {
                     count: 0,
                     first: first(),
                 });
-                nameless.count += 1;
+                without_id.count += 1;
             }
             (None, Some(_)) => {}
         }
@@ -483,12 +491,14 @@ impl Accepted {
             None => {}
             Some((_, Ok(id))) => self.operations.push((id, bad)),
             Some((id, Err(Invalid { .. }))) => {
-                rejected.answered.push(Subject::Operation(id.clone(), None));
+                rejected
+                    .answered
+                    .push(RejectedEntry::Operation(id.clone(), None));
             }
         }
     }
 
-    fn meant(&self, operation: &OfferOperation) -> Result<Operation, Invalid> {
+    fn convert(&self, operation: &OfferOperation) -> Result<Operation, Invalid> {
         if let Some((list, tasks)) = tasks_of(operation) {
             each(list, tasks, |task| self.has_its_own_executor(task))?;
         }
@@ -499,46 +509,46 @@ impl Accepted {
         check_executor(task, &self.offers.framework_id)
     }
 
-    /// Those of the tasks in this list that have a meaning here; keeps the others.
-    fn sift(
+    /// The valid tasks of this list; records the others.
+    fn valid_tasks(
         &mut self,
         infos: &[TaskInfo],
         list: &str,
-        rejected: &mut Rejected,
+        rejected: &mut RejectedEntries,
     ) -> Vec<protocol::TaskInfo> {
         let mut tasks = Vec::new();
-        for (place, info) in infos.iter().enumerate() {
+        for (position, info) in infos.iter().enumerate() {
             let own = self.has_its_own_executor(info);
-            let meant = own.and_then(|()| protocol::TaskInfo::try_from(info));
-            match meant.at(&format!("{list}[{place}]")) {
+            let converted = own.and_then(|()| protocol::TaskInfo::try_from(info));
+            match converted.at(&format!("{list}[{position}]")) {
                 Ok(task) => tasks.push(task),
                 Err(bad) => {
-                    self.leave_out(info, Reason::TaskInvalid, &bad.to_string(), rejected);
+                    self.reject_task(info, Reason::TaskInvalid, &bad.to_string(), rejected);
                 }
             }
         }
         tasks
     }
 
-    /// Keeps a task that is not launched, with the reason.
-    fn leave_out(
+    /// Records a task that is not launched, with the reason.
+    fn reject_task(
         &mut self,
         info: &TaskInfo,
         reason: Reason,
         message: &str,
-        rejected: &mut Rejected,
+        rejected: &mut RejectedEntries,
     ) {
-        match Meaningless::of(info, reason, message) {
+        match InvalidTask::of(info, reason, message) {
             Some(task) => self.tasks.push(task),
             None => {
-                let task = Subject::Task(info.task_id.clone(), Some(info.agent_id.clone()));
+                let task = RejectedEntry::Task(info.task_id.clone(), Some(info.agent_id.clone()));
                 rejected.answered.push(task);
             }
         }
     }
 }
 
-/// The tasks that it starts, and where it says them; none if it starts none.
+/// The tasks that an operation launches, and their field; none if it launches none.
 fn tasks_of(operation: &OfferOperation) -> Option<(&'static str, &[TaskInfo])> {
     match operation.r#type? {
         OfferOperationType::Launch => {
@@ -567,7 +577,7 @@ impl Event {
         }
     }
 
-    /// The stream still lives.
+    /// Keeps the stream alive.
     pub fn heartbeat() -> Self {
         Self {
             r#type: Some(EventType::Heartbeat),
@@ -693,7 +703,7 @@ impl From<&FrameworkFailed> for Event {
     }
 }
 
-/// How a process ended, as `wait` tells it.
+/// The exit status of a process, as from `wait`.
 fn wait_status(termination: Termination) -> i32 {
     match termination {
         Termination::Exited(code) => (code & 0xff) << 8,

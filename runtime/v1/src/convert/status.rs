@@ -1,24 +1,24 @@
-//! How tasks are.
+//! Task statuses.
 
 use std::net::IpAddr;
 
-use protocol::marks::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
+use protocol::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
 use protocol::{Source, TaskStatus as Status};
 use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::uuid;
-use super::labels::read_with;
-use super::marked::{
-    self, check_status, keep, limitation, marks_of_status, other_labels_of_status,
+use super::label_messages::{
+    self, check_status, keep_message, limitation, other_labels_of_status, reserved_keys_of_status,
 };
+use super::labels::read_with;
 use super::{At, read_seconds, some};
-use crate::describe::{Describe, Each, Fields, Gives, Output, Place, made};
-use crate::message::Entry;
+use crate::describe::{Describe, Each, Fields, IntoField, ListPosition, Output, build};
+use crate::message::FieldInfo;
 use crate::schema;
 
-/// Words of which each has its counterpart.
-macro_rules! alike {
+/// Converts enums with the same variants.
+macro_rules! same_variants {
     ($($ours:ident = $theirs:ident { $($word:ident)* })*) => {$(
         impl From<schema::$theirs> for protocol::$ours {
             fn from(theirs: schema::$theirs) -> Self {
@@ -32,21 +32,21 @@ macro_rules! alike {
             }
         }
 
-        impl Gives<schema::$theirs> for protocol::$ours {
+        impl IntoField<schema::$theirs> for protocol::$ours {
             #[inline]
-            fn give<O: Output>(self, out: &mut O, entry: &'static Entry, place: Place) -> bool {
-                schema::$theirs::from(self).give(out, entry, place)
+            fn put_into<O: Output>(self, out: &mut O, entry: &'static FieldInfo, position: ListPosition) -> bool {
+                schema::$theirs::from(self).put_into(out, entry, position)
             }
         }
     )*};
 }
 
-alike! {
+same_variants! {
     TaskState = TaskState {
         Staging Starting Running Killing Finished Failed Killed Error Lost Dropped Unreachable Gone GoneByOperator Unknown
     }
     Source = TaskStatusSource { Master Agent Executor }
-    // Those of agents are called `SLAVE` in our texts and `AGENT` in theirs.
+    // The reasons about agents are named `SLAVE` in v0 and `AGENT` in v1.
     Reason = TaskStatusReason {
         CommandExecutorFailed ExecutorTerminated ExecutorUnregistered FrameworkRemoved GcError InvalidFrameworkId InvalidOffers
         MasterDisconnected ContainerLimitationMemory Reconciliation AgentDisconnected AgentRemoved AgentRestarted AgentUnknown
@@ -60,14 +60,15 @@ alike! {
 impl TryFrom<&schema::TaskStatus> for Status {
     type Error = Invalid;
 
-    /// Without a source it is the executor's, who may leave that out; without a timestamp its time is 1970, for the receiver to replace. What is said of the
-    /// container's networks is kept as it was said, and is not its `address`.
+    /// Executors may omit the source and the timestamp: the source defaults to the executor, the
+    /// time to 1970, for the receiver to replace. The container's networks are kept as sent, and do
+    /// not set `address`.
     fn try_from(status: &schema::TaskStatus) -> Result<Self, Invalid> {
         let (container_id, container) = read_container(status.container_status.as_deref());
         let keep_all = |map: &mut _| {
-            keep(map, CONTAINER_STATUS, container.as_ref());
-            keep(map, CHECK_STATUS, status.check_status.as_ref());
-            keep(map, LIMITATION, status.limitation.as_ref());
+            keep_message(map, CONTAINER_STATUS, container.as_ref());
+            keep_message(map, CHECK_STATUS, status.check_status.as_ref());
+            keep_message(map, LIMITATION, status.limitation.as_ref());
         };
         let unreachable = status.unreachable_time.as_ref();
         Ok(Self {
@@ -93,12 +94,12 @@ impl TryFrom<&schema::TaskStatus> for Status {
                 .map(read_moment)
                 .transpose()
                 .at("unreachable_time")?,
-            labels: read_with(status.labels.as_ref(), keep_all, marks_of_status),
+            labels: read_with(status.labels.as_ref(), keep_all, reserved_keys_of_status),
         })
     }
 }
 
-/// The plain id of a container, and what else is said of it.
+/// The plain id of a container, and the rest of its status.
 fn read_container(
     container: Option<&schema::ContainerStatus>,
 ) -> (
@@ -115,58 +116,60 @@ fn read_container(
     (plain, is_some.then_some(rest))
 }
 
-/// A container of ours: it is in the network of its agent's host, whose address this is, as Mesos' agents say it where nothing isolates networks.
+/// A container of Meros: in the network of its agent's host with this address, as Mesos' agents
+/// report it without network isolation.
 #[derive(Clone, Copy, Debug)]
-pub struct Contained<'a> {
+pub struct HostContainer<'a> {
     /// Its id.
     pub id: Option<&'a protocol::ContainerId>,
-    /// The address, where it is known.
+    /// The address, if known.
     pub address: Option<IpAddr>,
 }
 
-impl Contained<'_> {
-    /// Whether nothing is known of it.
+impl HostContainer<'_> {
+    /// Whether neither is known.
     fn is_unknown(&self) -> bool {
         self.id.is_none() && self.address.is_none()
     }
 }
 
-/// The container of a status: as its executor has said it, with what that has not said as it is for each container of ours; nothing if nothing is known.
-pub fn contained(status: &Status) -> Option<ContainedAs<'_>> {
-    let own = Contained {
+/// The container of a status as its executor reported it, completed with the defaults of our
+/// containers; none if nothing is known.
+pub fn container_status(status: &Status) -> Option<ContainerDescription<'_>> {
+    let own = HostContainer {
         id: status.container_id.as_ref(),
         address: status.address,
     };
-    let Some(mut said) = marked::container(&status.labels) else {
-        return (!own.is_unknown()).then_some(ContainedAs::Usual(own));
+    let Some(mut reported) = label_messages::container(&status.labels) else {
+        return (!own.is_unknown()).then_some(ContainerDescription::Default(own));
     };
     let own = schema::ContainerStatus::from(own);
-    said.container_id = said.container_id.or(own.container_id);
-    if said.network_infos.is_empty() {
-        said.network_infos = own.network_infos;
+    reported.container_id = reported.container_id.or(own.container_id);
+    if reported.network_infos.is_empty() {
+        reported.network_infos = own.network_infos;
     }
-    Some(ContainedAs::Said(Box::new(said)))
+    Some(ContainerDescription::Reported(Box::new(reported)))
 }
 
-/// How the container of a status is.
+/// The container of a status.
 #[derive(Clone, Debug)]
-pub enum ContainedAs<'a> {
-    /// As each container of ours.
-    Usual(Contained<'a>),
-    /// As its executor has said it.
-    Said(Box<schema::ContainerStatus>),
+pub enum ContainerDescription<'a> {
+    /// Not reported by the executor.
+    Default(HostContainer<'a>),
+    /// Reported by the executor.
+    Reported(Box<schema::ContainerStatus>),
 }
 
-impl Describe<schema::ContainerStatus> for ContainedAs<'_> {
+impl Describe<schema::ContainerStatus> for ContainerDescription<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::ContainerStatus, O>) {
         match self {
-            Self::Usual(own) => own.describe(fields),
-            Self::Said(said) => said.as_ref().describe(fields),
+            Self::Default(own) => own.describe(fields),
+            Self::Reported(reported) => reported.as_ref().describe(fields),
         }
     }
 }
 
-impl Describe<schema::ContainerStatus> for Contained<'_> {
+impl Describe<schema::ContainerStatus> for HostContainer<'_> {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::ContainerStatus, O>) {
         let networks = self.address.iter().map(|address| Network(*address));
         fields
@@ -175,13 +178,13 @@ impl Describe<schema::ContainerStatus> for Contained<'_> {
     }
 }
 
-impl From<Contained<'_>> for schema::ContainerStatus {
-    fn from(contained: Contained<'_>) -> Self {
-        made(&contained)
+impl From<HostContainer<'_>> for schema::ContainerStatus {
+    fn from(container_status: HostContainer<'_>) -> Self {
+        build(&container_status)
     }
 }
 
-/// The network of a host that has this address.
+/// The network of a host with this address.
 struct Network(IpAddr);
 
 impl Describe<schema::NetworkInfo> for Network {
@@ -213,12 +216,12 @@ impl Describe<schema::TimeInfo> for Timestamp {
 
 impl From<Timestamp> for schema::TimeInfo {
     fn from(moment: Timestamp) -> Self {
-        made(&moment)
+        build(&moment)
     }
 }
 
 impl Describe<schema::TaskStatus> for Status {
-    /// How the process ended (`termination`) stands in the message only.
+    /// The `termination` of the process is only in the message.
     fn describe<O: Output>(&self, fields: &mut Fields<'_, schema::TaskStatus, O>) {
         // Nanoseconds would be rounded twice.
         let timestamp = (self.timestamp.as_nanos() / 1000) as f64 / 1e6;
@@ -235,7 +238,7 @@ impl Describe<schema::TaskStatus> for Status {
             .reason(self.reason)
             .uuid(self.uuid.as_ref().map(|uuid| uuid.0.as_slice()))
             .labels(other_labels_of_status(&self.labels).message())
-            .container_status(contained(self))
+            .container_status(container_status(self))
             .unreachable_time(self.unreachable_since)
             .check_status(check_status(&self.labels))
             .limitation(limitation(&self.labels));
@@ -244,6 +247,6 @@ impl Describe<schema::TaskStatus> for Status {
 
 impl From<&Status> for schema::TaskStatus {
     fn from(status: &Status) -> Self {
-        made(status)
+        build(status)
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use protocol::marks::DISCOVERY;
+use protocol::reserved_labels::DISCOVERY;
 use resources::Invalid;
 
+use super::label_messages::{discovery, keep_message, other_labels, reserved_keys};
 use super::labels::read_with;
-use super::marked::{discovery, keep, marks, other_labels};
 use super::resource::{read_resources, write_resources};
 use super::{At, each, need, refuse, some};
 use crate::schema::{
@@ -15,7 +15,7 @@ use crate::schema::{
     ExecutorInfoType, KillPolicy, Labels, TaskInfo,
 };
 
-/// How long a task has to end if its policy does not say.
+/// Default grace period of a kill policy.
 const GRACE_PERIOD_NANOS: i64 = 3_000_000_000;
 
 impl TryFrom<&TaskInfo> for protocol::TaskInfo {
@@ -34,13 +34,13 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             "max_completion_time",
             task.max_completion_time.is_some(),
             "set",
-            "nothing, since tasks may run for as long as they will",
+            "nothing, since tasks have no time limit yet",
         )?;
         refuse(
             "limits",
             !task.limits.is_empty(),
             "set",
-            "nothing, since a task may use its resources and no more",
+            "nothing, since limits above a task's resources are not supported yet",
         )?;
         refuse_container(task.container.as_deref())?;
         Ok(Self {
@@ -85,15 +85,19 @@ impl From<&protocol::TaskInfo> for TaskInfo {
     }
 }
 
-/// These labels, and the discovery as one of them.
+/// These labels, with the discovery info as one of them.
 fn with_discovery(
     labels: Option<&Labels>,
     discovery: Option<&DiscoveryInfo>,
 ) -> BTreeMap<String, String> {
-    read_with(labels, |map| keep(map, DISCOVERY, discovery), marks)
+    read_with(
+        labels,
+        |map| keep_message(map, DISCOVERY, discovery),
+        reserved_keys,
+    )
 }
 
-/// A container in which nothing is asked for is what every executor has; no other can be had yet.
+/// Only the default container of every executor is supported.
 fn refuse_container(container: Option<&ContainerInfo>) -> Result<(), Invalid> {
     let Some(container) = container else {
         return Ok(());
@@ -110,7 +114,7 @@ fn refuse_container(container: Option<&ContainerInfo>) -> Result<(), Invalid> {
         "container",
         *container != plain,
         format!("of type {}", container.r#type),
-        "a container of type MESOS of which nothing more is said, or none",
+        "a container of type MESOS without further settings, or none",
     )
 }
 
@@ -175,17 +179,17 @@ impl From<&protocol::CommandInfo> for CommandInfo {
     }
 }
 
-/// Refuses a task whose executor is said to be another framework's than the one that launches it.
+/// Refuses a task whose executor names another framework.
 pub(super) fn check_executor(
     task: &TaskInfo,
     framework: &protocol::FrameworkId,
 ) -> Result<(), Invalid> {
-    let said = task.executor.as_deref();
-    match said.and_then(|executor| executor.framework_id.as_ref()) {
-        Some(said) if said.value != framework.as_str() => {
+    let executor = task.executor.as_deref();
+    match executor.and_then(|executor| executor.framework_id.as_ref()) {
+        Some(id) if id.value != framework.as_str() => {
             let field = "executor.framework_id.value";
-            let expected = format!("`{framework}`, whose call it is, or none");
-            Err(Invalid::new(field, &said.value, expected))
+            let expected = format!("`{framework}`, the calling framework, or none");
+            Err(Invalid::new(field, &id.value, expected))
         }
         _ => Ok(()),
     }
@@ -202,7 +206,11 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
             "CUSTOM with a command, since there is no default executor yet",
         )?;
         refuse_container(executor.container.as_deref())?;
-        let command = need("command", executor.command.as_deref(), "how it is started")?;
+        let command = need(
+            "command",
+            executor.command.as_deref(),
+            "the executor's command",
+        )?;
         let grace_period = executor.shutdown_grace_period.as_ref();
         Ok(Self {
             executor_id: (&executor.executor_id).try_into().at("executor_id")?,

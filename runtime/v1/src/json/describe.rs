@@ -1,38 +1,41 @@
-//! The JSON of what is described, written straight: the same text that the message itself has.
+//! Encodes a description as JSON, with the same text as the message itself.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
 use super::write::append;
-use crate::describe::{Describe, Fields, Output, Place};
-use crate::message::{Entry, Message, Table, View};
-use crate::pieces::Keeper;
+use crate::answer_cache::AnswerWriter;
+use crate::describe::{Describe, Fields, ListPosition, Output};
+use crate::message::{FieldInfo, Message, Table, View};
 
-/// The text of what is the message `M` by its description.
-pub fn describe<M: Table>(value: &impl Describe<M>, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
-    let room = keeper
+/// The JSON of a value that describes the message `M`.
+pub fn describe<M: Table>(
+    value: &impl Describe<M>,
+    mut writer: Option<&mut AnswerWriter>,
+) -> Vec<u8> {
+    let room = writer
         .as_mut()
-        .map_or_else(Vec::new, |keeper| keeper.room());
-    let mut text = Text(room, keeper);
+        .map_or_else(Vec::new, |writer| writer.room());
+    let mut text = Text(room, writer);
     text.object(value);
     text.0
 }
 
-/// What is written, and what goes along.
-struct Text<'a>(Vec<u8>, Option<&'a mut Keeper>);
+/// The text so far, and the cache in use.
+struct Text<'a>(Vec<u8>, Option<&'a mut AnswerWriter>);
 
 impl Text<'_> {
     fn object<M: Table>(&mut self, value: &impl Describe<M>) {
         self.0.push(b'{');
-        Fields::say_all(self, value);
+        Fields::put_all(self, value);
         self.0.push(b'}');
     }
 
-    /// What stands before a value.
+    /// Writes the key or comma before a value.
     #[inline]
-    fn lead(&mut self, entry: &Entry, place: Place) {
-        if place == Place::Next {
+    fn lead(&mut self, entry: &FieldInfo, position: ListPosition) {
+        if position == ListPosition::Next {
             return self.0.push(b',');
         }
         let key = match self.0.last() {
@@ -40,7 +43,7 @@ impl Text<'_> {
             _ => entry.key,
         };
         self.0.extend_from_slice(key);
-        if place == Place::First {
+        if position == ListPosition::First {
             self.0.push(b'[');
         }
     }
@@ -55,7 +58,7 @@ impl Text<'_> {
 
     #[inline]
     fn text(&mut self, text: &str) {
-        // Looks at all of it, so that many bytes are looked at in one step.
+        // Without an early exit, so that the loop is vectorized.
         let is_special = |byte: u8| (byte < 0x20) | (byte == b'"') | (byte == b'\\');
         let has_special = text.bytes().fold(false, |has, byte| has | is_special(byte));
         match has_special {
@@ -65,7 +68,7 @@ impl Text<'_> {
     }
 
     fn serde(&mut self, value: impl Serialize) {
-        // Writing into memory does not fail.
+        // Writing into memory cannot fail.
         let _ = serde_json::to_writer(&mut self.0, &value);
     }
 
@@ -90,26 +93,31 @@ impl Text<'_> {
 
 impl Output for Text<'_> {
     #[inline]
-    fn leaf(&mut self, entry: &'static Entry, place: Place, value: View<'_>) {
-        self.lead(entry, place);
+    fn leaf(&mut self, entry: &'static FieldInfo, position: ListPosition, value: View<'_>) {
+        self.lead(entry, position);
         self.value(value);
     }
 
     #[inline]
-    fn message<M: Table>(&mut self, entry: &'static Entry, place: Place, value: &impl Describe<M>) {
-        self.lead(entry, place);
+    fn message<M: Table>(
+        &mut self,
+        entry: &'static FieldInfo,
+        position: ListPosition,
+        value: &impl Describe<M>,
+    ) {
+        self.lead(entry, position);
         let (Some(identity), true) = (value.identity(), self.1.is_some()) else {
             return self.object(value);
         };
         let from = self.0.len();
-        if let Some(keeper) = &mut self.1
-            && keeper.copy(identity, &mut self.0)
+        if let Some(writer) = &mut self.1
+            && writer.copy(identity, &mut self.0)
         {
             return;
         }
         self.object(value);
-        if let Some(keeper) = &mut self.1 {
-            keeper.note(identity, from, self.0.len());
+        if let Some(writer) = &mut self.1 {
+            writer.note(identity, from, self.0.len());
         }
     }
 
@@ -118,12 +126,12 @@ impl Output for Text<'_> {
         self.0.push(b']');
     }
 
-    fn absent(&mut self, entry: &'static Entry, default: View<'static>) {
-        self.leaf(entry, Place::Alone, default);
+    fn absent(&mut self, entry: &'static FieldInfo, default: View<'static>) {
+        self.leaf(entry, ListPosition::Alone, default);
     }
 
     fn whole(&mut self, message: &dyn Message) {
-        // It comes with braces, and those of this object are `object`'s.
+        // `append` writes braces of its own, so those of `object` are replaced.
         self.0.pop();
         append(message, &mut self.0);
         self.0.pop();

@@ -1,4 +1,4 @@
-//! Reads messages from JSON, through serde, without a tree of values between.
+//! Decodes messages from JSON through serde, without an intermediate tree.
 
 use base64::Engine;
 use base64::alphabet;
@@ -10,15 +10,15 @@ use serde::de::{
 use serde_json::de::StrRead;
 
 use crate::limits::{Allowance, Limits, Seen, place_of, within};
-use crate::message::{Entry, Field, Kind, Label, Leaf, Message, Single};
+use crate::message::{Field, FieldInfo, Kind, Label, Leaf, Message, Single};
 
-/// Base64 that ends in `=` as it should, or leaves that out.
+/// Base64 with or without its padding.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// The message in this text.
+/// Decodes the message in this text.
 pub fn read<M: Message + Default>(text: &[u8], limits: Limits) -> Result<M, Invalid> {
     let mut message = M::default();
     read_whole(text, limits, "an object in JSON", |json, reading| {
@@ -28,7 +28,7 @@ pub fn read<M: Message + Default>(text: &[u8], limits: Limits) -> Result<M, Inva
     Ok(message)
 }
 
-/// The messages in the list that this text is; errors call it by this name. One alone is a list of it, as everywhere.
+/// Decodes a top-level list, which errors call `name`. A single message counts as a list of one.
 pub fn read_list<M: Single + Message>(
     name: &str,
     text: &[u8],
@@ -48,7 +48,7 @@ pub fn read_list<M: Single + Message>(
     Ok(list)
 }
 
-/// Reads all of a text by this.
+/// Decodes a complete text with `read`.
 fn read_whole<'a>(
     text: &'a [u8],
     limits: Limits,
@@ -62,7 +62,7 @@ fn read_whole<'a>(
         allowance: Allowance::new(limits),
         refused: None,
     };
-    // serde does not look at what it passes over, and bytes that are no text are no JSON wherever they stand.
+    // serde does not validate skipped values, but invalid UTF-8 is never JSON.
     let text = std::str::from_utf8(text)
         .map_err(|error| Invalid::new("body", error, "JSON, which is UTF-8"))?;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -74,28 +74,28 @@ fn read_whole<'a>(
     }
 }
 
-/// What one reading keeps in mind.
+/// The state of one decoding.
 struct Reading {
     allowance: Allowance,
-    /// Why it ended, with the path so far; serde's own errors have no room for that.
+    /// The reason of a failure, with its path so far; serde's errors have no room for it.
     refused: Option<Invalid>,
 }
 
 impl Reading {
-    /// Keeps the reason and ends the reading.
+    /// Records the reason and ends the decoding.
     fn refuse<E: Error>(&mut self, refused: Invalid) -> E {
         self.refused = Some(refused);
         E::custom("refused")
     }
 
-    /// Says where it was that the reading ended.
+    /// Adds the enclosing field to the path of the failure.
     fn locate<E>(&mut self, error: E, outer: &str) -> E {
         self.refused = self.refused.take().map(|bad| within(bad, outer));
         error
     }
 }
 
-/// An object, read into a message.
+/// An object that is decoded into a message.
 struct Object<'a> {
     message: &'a mut dyn Message,
     reading: &'a mut Reading,
@@ -129,29 +129,29 @@ fn read_object<'de, A: MapAccess<'de>>(
     let entered = reading.allowance.enter();
     entered.map_err(|bad| reading.refuse(bad))?;
     let table = message.table();
-    let (mut said, mut seen) = (Seen::default(), Seen::default());
-    while let Some(place) = map.next_key_seed(Key(table))? {
-        let again = place.filter(|place| said.has(*place));
-        if let Some(place) = again {
-            let bad = Invalid::new(table[place].name, "there twice", "each field once");
+    let (mut present, mut seen) = (Seen::default(), Seen::default());
+    while let Some(index) = map.next_key_seed(Key(table))? {
+        let duplicate = index.filter(|index| present.has(*index));
+        if let Some(index) = duplicate {
+            let bad = Invalid::new(table[index].name, "there twice", "each field once");
             return Err(reading.refuse(bad));
         }
-        let known = place.map(|place| (place, table[place].number));
-        let field = known.and_then(|(place, number)| Some((place, message.field_mut(number)?)));
-        let Some((place, field)) = field else {
+        let known = index.map(|index| (index, table[index].number));
+        let field = known.and_then(|(index, number)| Some((index, message.field_mut(number)?)));
+        let Some((index, field)) = field else {
             map.next_value::<IgnoredAny>()?;
             continue;
         };
-        said.mark(place);
+        present.mark(index);
         let values = Values {
             field,
             in_list: false,
             reading,
         };
         match map.next_value_seed(values) {
-            Ok(true) => seen.mark(place),
+            Ok(true) => seen.mark(index),
             Ok(false) => {}
-            Err(error) => return Err(reading.locate(error, table[place].name)),
+            Err(error) => return Err(reading.locate(error, table[index].name)),
         }
     }
     seen.check(message).map_err(|bad| reading.refuse(bad))?;
@@ -159,8 +159,8 @@ fn read_object<'de, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// A key, as the place of its field in the table.
-struct Key(&'static [Entry]);
+/// A key, as the index of its field in the table.
+struct Key(&'static [FieldInfo]);
 
 impl<'de> DeserializeSeed<'de> for Key {
     type Value = Option<usize>;
@@ -193,7 +193,7 @@ impl<'de> DeserializeSeed<'de> for MapKey {
     }
 }
 
-/// What stands under a key: the values of a field. Tells whether there was one.
+/// Decodes the values of a field; returns whether there was one.
 struct Values<'a> {
     field: &'a mut dyn Field,
     in_list: bool,
@@ -258,7 +258,7 @@ impl<'de> Visitor<'de> for Values<'_> {
             return self.take(Leaf::Text(text), text);
         }
         let read = BASE64.decode(text).or_else(|_| {
-            // Some tools break it into lines, which Mesos reads.
+            // Some tools break it into lines, which Mesos accepts.
             BASE64.decode(text.split_ascii_whitespace().collect::<String>())
         });
         match read {
@@ -280,7 +280,7 @@ impl<'de> Visitor<'de> for Values<'_> {
             let bad = Invalid::new("", "a list", "a single value");
             return Err(reading.refuse(bad));
         }
-        for place in 0_usize.. {
+        for index in 0_usize.. {
             let next = Values {
                 field: &mut *field,
                 in_list: true,
@@ -290,7 +290,7 @@ impl<'de> Visitor<'de> for Values<'_> {
                 Ok(Some(_)) => {}
                 Ok(None) => break,
                 Err(error) => {
-                    return Err(reading.locate(error, &format!("[{place}]")));
+                    return Err(reading.locate(error, &format!("[{index}]")));
                 }
             }
         }
@@ -330,7 +330,7 @@ impl<'de> Visitor<'de> for Values<'_> {
     }
 }
 
-/// What a value of this kind looks like.
+/// The expected form of a value of this kind.
 fn expected(kind: Kind) -> &'static str {
     match kind {
         Kind::Bool => "true or false",

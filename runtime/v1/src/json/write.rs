@@ -1,4 +1,4 @@
-//! Writes messages as JSON, through serde.
+//! Encodes messages as JSON through serde.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -6,20 +6,20 @@ use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use crate::message::{Field, Label, Message, View};
 
-/// The text of this message.
+/// The JSON of this message.
 pub fn write(message: &dyn Message) -> Vec<u8> {
     let mut text = Vec::new();
     append(message, &mut text);
     text
 }
 
-/// Appends the text of this message.
+/// Appends the JSON of this message.
 pub(super) fn append(message: &dyn Message, text: &mut Vec<u8>) {
-    // Writing into memory does not fail, and no key is anything but text.
+    // Cannot fail: it writes into memory, and all keys are texts.
     let _ = serde_json::to_writer(text, &Json(message));
 }
 
-/// A message as a part of something larger that is written by serde.
+/// A message as a part of a larger serde value.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<'a>(pub &'a dyn Message);
 

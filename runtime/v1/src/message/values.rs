@@ -1,4 +1,4 @@
-//! The values that are no messages: how each is shown, and read from what a form has for it.
+//! Encoding and decoding of values that are not messages.
 
 use bytes::Bytes;
 
@@ -30,7 +30,7 @@ impl Single for f64 {
             Leaf::F64(number) => Ok(Some(number)),
             Leaf::Signed(number) => Ok(Some(number as f64)),
             Leaf::Unsigned(number) => Ok(Some(number as f64)),
-            // "Infinity" and "NaN" are among what Rust reads.
+            // Rust's parser also accepts "Infinity" and "NaN".
             Leaf::Text(text) => text.parse().map(Some).map_err(|_| "a number"),
             _ => Err("a number"),
         }
@@ -65,7 +65,7 @@ impl Single for Bytes {
     }
 }
 
-/// Whole numbers: given as such, as a number without a fraction, or as text.
+/// Integers: given as such, as a number without a fraction, or as text.
 macro_rules! whole {
     ($($type:ident: $kind:ident, $view:ident, $expected:literal;)*) => {$(
         impl Single for $type {
@@ -78,7 +78,7 @@ macro_rules! whole {
                 let read = match leaf {
                     Leaf::Signed(number) => number.try_into().ok(),
                     Leaf::Unsigned(number) => number.try_into().ok(),
-                    // Up to here a double has no gaps between whole numbers.
+                    // Below this a double represents every integer.
                     Leaf::F64(number) if number.fract() == 0.0 && number.abs() < 9e15 => {
                         (number as i64).try_into().ok()
                     }

@@ -1,75 +1,84 @@
-//! The protobuf of what is described, written straight: the same bytes that the message itself has.
+//! Encodes a description as protobuf, with the same bytes as the message itself.
 
 use prost::encoding::{self, WireType};
 
 use super::{put_length, write_message, write_value};
-use crate::describe::{Describe, Fields, Output, Place};
-use crate::message::{Entry, Message, Table, View};
-use crate::pieces::Keeper;
+use crate::answer_cache::AnswerWriter;
+use crate::describe::{Describe, Fields, ListPosition, Output};
+use crate::message::{FieldInfo, Message, Table, View};
 
-/// How many places of messages are told apart when the room for a length is guessed.
-const PLACES: usize = 64;
-/// The room for the length of the outermost messages: those of a large answer have more than two megabytes, others are quick to move.
+/// Number of message positions with a separate guess of the length's size.
+const POSITIONS: usize = 64;
+/// The reserved bytes for the length of the outermost messages: those of a large answer exceed two
+/// megabytes, and small ones are cheap to move.
 const OUTER: u8 = 4;
 
-/// The bytes of what is the message `M` by its description.
-pub fn describe<M: Table>(value: &impl Describe<M>, mut keeper: Option<&mut Keeper>) -> Vec<u8> {
+/// The protobuf of a value that describes the message `M`.
+pub fn describe<M: Table>(
+    value: &impl Describe<M>,
+    mut writer: Option<&mut AnswerWriter>,
+) -> Vec<u8> {
     let mut wire = Wire {
-        bytes: keeper
+        bytes: writer
             .as_mut()
-            .map_or_else(Vec::new, |keeper| keeper.room()),
-        keeper,
+            .map_or_else(Vec::new, |writer| writer.room()),
+        writer,
         depth: 0,
-        rooms: [1; PLACES],
+        rooms: [1; POSITIONS],
     };
     // The first two levels.
     wire.rooms[..2 * 8].fill(OUTER);
-    Fields::say_all(&mut wire, value);
+    Fields::put_all(&mut wire, value);
     wire.bytes
 }
 
 struct Wire<'a> {
     bytes: Vec<u8>,
-    /// What goes along.
-    keeper: Option<&'a mut Keeper>,
-    /// Messages around the one that is being written.
+    /// The cache in use.
+    writer: Option<&'a mut AnswerWriter>,
+    /// Nesting depth of the current message.
     depth: usize,
-    /// How many bytes the length of the last message took, by its place: the next one's most likely takes as many, and what follows needs
-    /// not be moved when it is known.
-    rooms: [u8; PLACES],
+    /// The size of the last length at each position. The next length there probably has the same
+    /// size, so the bytes need not be moved.
+    rooms: [u8; POSITIONS],
 }
 
 impl Output for Wire<'_> {
     #[inline]
-    fn leaf(&mut self, entry: &'static Entry, _: Place, value: View<'_>) {
+    fn leaf(&mut self, entry: &'static FieldInfo, _: ListPosition, value: View<'_>) {
         write_value(entry.number, value, &mut self.bytes);
     }
 
     #[inline]
-    fn message<M: Table>(&mut self, entry: &'static Entry, _: Place, value: &impl Describe<M>) {
+    fn message<M: Table>(
+        &mut self,
+        entry: &'static FieldInfo,
+        _: ListPosition,
+        value: &impl Describe<M>,
+    ) {
         encoding::encode_key(entry.number, WireType::LengthDelimited, &mut self.bytes);
         let at = self.bytes.len();
         let identity = value.identity();
-        // The number belongs to where it stands.
-        if let (Some(identity), Some(keeper)) = (identity, &mut self.keeper)
-            && keeper.copy(identity, &mut self.bytes)
+        // The key is not part of the cached bytes.
+        if let (Some(identity), Some(writer)) = (identity, &mut self.writer)
+            && writer.copy(identity, &mut self.bytes)
         {
             return;
         }
-        let place = (self.depth * 8 + entry.number as usize % 8) % PLACES;
-        let room = usize::from(self.rooms[place]);
+        let position = (self.depth * 8 + entry.number as usize % 8) % POSITIONS;
+        let room = usize::from(self.rooms[position]);
         self.bytes.resize(at + room, 0);
         self.depth += 1;
-        Fields::say_all(self, value);
+        Fields::put_all(self, value);
         self.depth -= 1;
         let needed = put_length(&mut self.bytes, at, room);
-        self.rooms[place] = needed as u8;
-        if let Some(keeper) = &mut self.keeper {
+        self.rooms[position] = needed as u8;
+        if let Some(writer) = &mut self.writer {
             if needed != room {
-                keeper.moved(at + room, needed as isize - room as isize);
+                writer.moved(at + room, needed as isize - room as isize);
             }
             if let Some(identity) = identity {
-                keeper.note(identity, at, self.bytes.len());
+                writer.note(identity, at, self.bytes.len());
             }
         }
     }
@@ -78,7 +87,7 @@ impl Output for Wire<'_> {
     fn end_list(&mut self) {}
 
     #[inline]
-    fn absent(&mut self, _: &'static Entry, _: View<'static>) {}
+    fn absent(&mut self, _: &'static FieldInfo, _: View<'static>) {}
 
     fn whole(&mut self, message: &dyn Message) {
         write_message(message, &mut self.bytes);

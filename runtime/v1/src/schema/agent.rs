@@ -1,4 +1,5 @@
-//! The operator API of the agent (`/api/v1`): a tool says a [`Call`], and hears a [`Response`] or a stream of [`ProcessIO`] (SPEC 2.7).
+//! The operator API of the agent (`/api/v1`): a tool sends a [`Call`] and receives a [`Response`]
+//! or a stream of [`ProcessIO`].
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::schema::{
 };
 
 messages! {
-    /// What a tool says; `type` tells which field counts.
+    /// A tool's call; `type` selects its field.
     Call {
         1 r#type: Option<CallType>,
         2 get_metrics: Option<CallGetMetrics>,
@@ -43,23 +44,23 @@ messages! {
         22 mark_resource_provider_gone: Option<CallMarkResourceProviderGone>,
     }
 
-    /// All metrics.
+    /// Requests all metrics.
     CallGetMetrics {
         1 timeout: Option<DurationInfo>,
     }
 
-    /// Log more or less for a while.
+    /// Changes the log level for some time.
     CallSetLoggingLevel {
         1 level: u32,
         2 duration: DurationInfo,
     }
 
-    /// What is in a directory?
+    /// Lists a directory.
     CallListFiles {
         1 path: String,
     }
 
-    /// What is in a file?
+    /// Reads a file.
     CallReadFile {
         1 path: String,
         2 offset: u64,
@@ -67,57 +68,57 @@ messages! {
         3 length: Option<u64>,
     }
 
-    /// Which containers are there?
+    /// Lists the containers.
     CallGetContainers {
-        /// Also those in others.
+        /// Also nested containers.
         1 show_nested: Option<bool>,
-        /// Also those that belong to no framework.
+        /// Also containers without a framework.
         2 show_standalone: Option<bool>,
     }
 
-    /// Read `CallLaunchContainer` instead.
+    /// Deprecated: use `CallLaunchContainer`.
     CallLaunchNestedContainer {
         1 container_id: ContainerID,
         2 command: Option<Box<CommandInfo>>,
         3 container: Option<Box<ContainerInfo>>,
     }
 
-    /// Read `CallWaitContainer` instead.
+    /// Deprecated: use `CallWaitContainer`.
     CallWaitNestedContainer {
         1 container_id: ContainerID,
     }
 
-    /// Read `CallKillContainer` instead.
+    /// Deprecated: use `CallKillContainer`.
     CallKillNestedContainer {
         1 container_id: ContainerID,
         2 signal: Option<i32>,
     }
 
-    /// Read `CallRemoveContainer` instead.
+    /// Deprecated: use `CallRemoveContainer`.
     CallRemoveNestedContainer {
         1 container_id: ContainerID,
     }
 
-    /// Start a container in another that ends with this connection.
+    /// Starts a nested container that ends with this connection.
     CallLaunchNestedContainerSession {
         1 container_id: ContainerID,
         2 command: Option<Box<CommandInfo>>,
         3 container: Option<Box<ContainerInfo>>,
     }
 
-    /// Bytes for a container.
+    /// Input of a container.
     CallAttachContainerInput {
         1 r#type: Option<CallAttachContainerInputType>,
         2 container_id: Option<ContainerID>,
         3 process_io: Option<Box<ProcessIO>>,
     }
 
-    /// Bytes from a container.
+    /// Output of a container.
     CallAttachContainerOutput {
         1 container_id: ContainerID,
     }
 
-    /// Start a container: in another, or one that belongs to no framework.
+    /// Starts a container, nested or without a framework.
     CallLaunchContainer {
         1 container_id: ContainerID,
         2 command: Option<Box<CommandInfo>>,
@@ -126,49 +127,49 @@ messages! {
         5 limits: BTreeMap<String, ValueScalar>,
     }
 
-    /// Wait for a container's end.
+    /// Waits for a container's end.
     CallWaitContainer {
         1 container_id: ContainerID,
     }
 
-    /// Send a container a signal.
+    /// Sends a signal to a container.
     CallKillContainer {
         1 container_id: ContainerID,
         2 signal: Option<i32>,
     }
 
-    /// Forget a container that has ended.
+    /// Removes a container that has ended.
     CallRemoveContainer {
         1 container_id: ContainerID,
     }
 
-    /// Start a resource provider.
+    /// Adds a resource provider.
     CallAddResourceProviderConfig {
         1 info: ResourceProviderInfo,
     }
 
-    /// Start a resource provider anew.
+    /// Updates a resource provider.
     CallUpdateResourceProviderConfig {
         1 info: ResourceProviderInfo,
     }
 
-    /// End a resource provider.
+    /// Removes a resource provider.
     CallRemoveResourceProviderConfig {
         1 r#type: String,
         2 name: String,
     }
 
-    /// A resource provider will never come back.
+    /// Marks a resource provider as gone for good.
     CallMarkResourceProviderGone {
         1 resource_provider_id: ResourceProviderID,
     }
 
-    /// Remove images that nobody uses.
+    /// Removes unused images.
     CallPruneImages {
         1 excluded_images: Vec<Image>,
     }
 
-    /// What a tool is answered; `type` tells which field counts.
+    /// The answer to a call; `type` selects its field.
     Response {
         1 r#type: Option<ResponseType>,
         2 get_health: Option<ResponseGetHealth>,
@@ -190,17 +191,17 @@ messages! {
         18 get_operations: Option<ResponseGetOperations>,
     }
 
-    /// Whether it is well.
+    /// Health of the agent.
     ResponseGetHealth {
         1 healthy: bool,
     }
 
-    /// The flags it was started with.
+    /// The agent's flags.
     ResponseGetFlags {
         1 flags: Vec<Flag>,
     }
 
-    /// Its version.
+    /// The agent's version.
     ResponseGetVersion {
         1 version_info: VersionInfo,
     }
@@ -210,24 +211,24 @@ messages! {
         1 metrics: Vec<Metric>,
     }
 
-    /// How much it logs.
+    /// The log level.
     ResponseGetLoggingLevel {
         1 level: u32,
     }
 
-    /// What is in a directory.
+    /// A directory listing.
     ResponseListFiles {
         1 file_infos: Vec<FileInfo>,
     }
 
-    /// What is in a file.
+    /// Content of a file.
     ResponseReadFile {
         /// Of the whole file.
         1 size: u64,
         2 data: Bytes,
     }
 
-    /// All that it knows.
+    /// The whole state.
     ResponseGetState {
         1 get_tasks: Option<Box<ResponseGetTasks>>,
         2 get_executors: Option<ResponseGetExecutors>,
@@ -249,7 +250,7 @@ messages! {
         6 resource_statistics: Option<Box<ResourceStatistics>>,
     }
 
-    /// The frameworks that run something there.
+    /// Frameworks with executors or tasks on the agent.
     ResponseGetFrameworks {
         1 frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
         2 completed_frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
@@ -278,25 +279,25 @@ messages! {
 
     /// The tasks.
     ResponseGetTasks {
-        /// Their executor is not there yet.
+        /// Their executor has not started.
         1 pending_tasks: Vec<Task> = EmptyList,
-        /// Their executor has not subscribed yet.
+        /// Their executor has not subscribed.
         2 queued_tasks: Vec<Task> = EmptyList,
         3 launched_tasks: Vec<Task> = EmptyList,
-        /// Ended, with a status that nobody has acknowledged.
+        /// Ended, with unacknowledged status.
         4 terminated_tasks: Vec<Task> = EmptyList,
         /// Ended, with all statuses acknowledged.
         5 completed_tasks: Vec<Task> = EmptyList,
     }
 
-    /// Who it is.
+    /// The agent's information.
     ResponseGetAgent {
         1 agent_info: Option<Box<AgentInfo>>,
         2 drain_config: Option<DrainConfig>,
         3 estimated_drain_start_time: Option<TimeInfo>,
     }
 
-    /// Its resource providers.
+    /// The agent's resource providers.
     ResponseGetResourceProviders {
         1 resource_providers: Vec<ResponseGetResourceProvidersResourceProvider>,
     }
@@ -309,7 +310,7 @@ messages! {
 
     /// How a container ended.
     ResponseWaitNestedContainer {
-        /// As of `wait`.
+        /// Exit status, as from `wait`.
         1 exit_status: Option<i32>,
         2 state: Option<TaskState>,
         3 reason: Option<TaskStatusReason>,
@@ -319,7 +320,7 @@ messages! {
 
     /// How a container ended.
     ResponseWaitContainer {
-        /// As of `wait`.
+        /// Exit status, as from `wait`.
         1 exit_status: Option<i32>,
         2 state: Option<TaskState>,
         3 reason: Option<TaskStatusReason>,
@@ -327,7 +328,7 @@ messages! {
         5 message: Option<String>,
     }
 
-    /// A piece of what goes to or comes from a process.
+    /// A chunk of a process' input or output.
     ProcessIO {
         1 r#type: Option<ProcessIOType>,
         2 data: Option<ProcessIOData>,
@@ -340,22 +341,22 @@ messages! {
         2 data: Option<Bytes>,
     }
 
-    /// Something else than bytes.
+    /// A control message.
     ProcessIOControl {
         1 r#type: Option<ProcessIOControlType>,
         2 tty_info: Option<TTYInfo>,
         3 heartbeat: Option<ProcessIOControlHeartbeat>,
     }
 
-    /// The stream still lives.
+    /// Keeps the stream alive.
     ProcessIOControlHeartbeat {
-        /// Until the next.
+        /// Until the next heartbeat.
         1 interval: Option<DurationInfo>,
     }
 }
 
 enums! {
-    /// What a tool says.
+    /// Type of a call.
     CallType {
         Unknown = 0 "UNKNOWN",
         GetHealth = 1 "GET_HEALTH",
@@ -392,14 +393,14 @@ enums! {
         MarkResourceProviderGone = 32 "MARK_RESOURCE_PROVIDER_GONE",
     }
 
-    /// Which part of it comes.
+    /// Type of an input message.
     CallAttachContainerInputType {
         Unknown = 0 "UNKNOWN",
         ContainerId = 1 "CONTAINER_ID",
         ProcessIo = 2 "PROCESS_IO",
     }
 
-    /// Which answer it is.
+    /// Type of a response.
     ResponseType {
         Unknown = 0 "UNKNOWN",
         GetHealth = 1 "GET_HEALTH",
@@ -421,14 +422,14 @@ enums! {
         GetOperations = 17 "GET_OPERATIONS",
     }
 
-    /// What the piece is.
+    /// Type of a chunk.
     ProcessIOType {
         Unknown = 0 "UNKNOWN",
         Data = 1 "DATA",
         Control = 2 "CONTROL",
     }
 
-    /// Of which stream.
+    /// The stream of the data.
     ProcessIODataType {
         Unknown = 0 "UNKNOWN",
         Stdin = 1 "STDIN",
@@ -436,7 +437,7 @@ enums! {
         Stderr = 3 "STDERR",
     }
 
-    /// What it is.
+    /// Type of a control message.
     ProcessIOControlType {
         Unknown = 0 "UNKNOWN",
         TtyInfo = 1 "TTY_INFO",

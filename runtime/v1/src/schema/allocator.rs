@@ -1,10 +1,10 @@
-//! What frameworks said about leaving machines.
+//! Frameworks' answers to inverse offers.
 
 use crate::message::{enums, messages};
 use crate::schema::{FrameworkID, TimeInfo};
 
 messages! {
-    /// What a framework said to an inverse offer.
+    /// A framework's answer to an inverse offer.
     InverseOfferStatus {
         1 status: InverseOfferStatusStatus,
         2 framework_id: FrameworkID,
@@ -13,7 +13,7 @@ messages! {
 }
 
 enums! {
-    /// What a framework said.
+    /// The answer.
     InverseOfferStatusStatus {
         Unknown = 1 "UNKNOWN",
         Accept = 2 "ACCEPT",

@@ -1,4 +1,4 @@
-//! What several areas of the v1 API speak of: labels, machines, secrets, discovery, versions, limits of rate.
+//! Messages of several areas: labels, machines, secrets, discovery, versions, rate limits.
 
 use bytes::Bytes;
 
@@ -6,12 +6,12 @@ use crate::message::{enums, messages};
 use crate::schema::{DurationInfo, FrameworkID, Resource, TimeInfo};
 
 messages! {
-    /// Notes for people and tools.
+    /// Labels for people and tools.
     Labels {
         1 labels: Vec<Label>,
     }
 
-    /// A key, perhaps with a value.
+    /// A key, optionally with a value.
     Label {
         1 key: String,
         2 value: Option<String>,
@@ -28,7 +28,7 @@ messages! {
         1 parameter: Vec<Parameter>,
     }
 
-    /// Where something listens.
+    /// The address of a listener.
     Address {
         /// Or `ip`, or both.
         1 hostname: Option<String>,
@@ -45,29 +45,29 @@ messages! {
         5 fragment: Option<String>,
     }
 
-    /// Variables of a process.
+    /// Environment variables of a process.
     Environment {
         1 variables: Vec<EnvironmentVariable>,
     }
 
-    /// A variable, given as it is or as a secret.
+    /// An environment variable, with a plain or a secret value.
     EnvironmentVariable {
         1 name: String,
-        /// If it is of type `VALUE`.
+        /// For type `VALUE`.
         2 value: Option<String>,
         3 r#type: Option<EnvironmentVariableType> = Enum(1, "VALUE"),
-        /// If it is of type `SECRET`.
+        /// For type `SECRET`.
         4 secret: Option<Box<Secret>>,
     }
 
-    /// Something that only a container may see: itself, or where it is kept.
+    /// A secret, by value or by reference.
     Secret {
         1 r#type: Option<SecretType>,
         2 reference: Option<SecretReference>,
         3 value: Option<SecretValue>,
     }
 
-    /// Where a secret is kept.
+    /// The location of a secret.
     SecretReference {
         1 name: String,
         2 key: Option<String>,
@@ -78,23 +78,23 @@ messages! {
         1 data: Bytes,
     }
 
-    /// Who somebody is, and how that is proved.
+    /// A principal and its secret.
     Credential {
         1 principal: String,
         2 secret: Option<String>,
     }
 
-    /// All that may prove who they are.
+    /// All known credentials.
     Credentials {
         1 credentials: Vec<Credential>,
     }
 
-    /// Where a machine lies.
+    /// The location of a machine.
     DomainInfo {
         1 fault_domain: Option<DomainInfoFaultDomain>,
     }
 
-    /// A region has zones; zones fail apart.
+    /// A region has zones, which fail independently.
     DomainInfoFaultDomain {
         1 region: DomainInfoFaultDomainRegionInfo,
         2 zone: DomainInfoFaultDomainZoneInfo,
@@ -110,14 +110,14 @@ messages! {
         1 name: String,
     }
 
-    /// When something will be away.
+    /// A period in which a machine is unavailable.
     Unavailability {
         1 start: TimeInfo,
-        /// Absent: for ever.
+        /// Absent: forever.
         2 duration: Option<DurationInfo>,
     }
 
-    /// Names a machine: by its host name, its address or both.
+    /// Identifies a machine by host name, address or both.
     MachineID {
         1 hostname: Option<String>,
         2 ip: Option<String>,
@@ -130,7 +130,7 @@ messages! {
         3 unavailability: Option<Unavailability>,
     }
 
-    /// A port that a task or executor listens at.
+    /// A port of a task or executor.
     Port {
         1 number: u32,
         2 name: Option<String>,
@@ -145,7 +145,7 @@ messages! {
         1 ports: Vec<Port>,
     }
 
-    /// How a task or executor is found by others.
+    /// How others find a task or executor.
     DiscoveryInfo {
         1 visibility: DiscoveryInfoVisibility,
         2 name: Option<String>,
@@ -158,7 +158,7 @@ messages! {
         7 labels: Option<Labels>,
     }
 
-    /// A version and how it was built.
+    /// A version and its build.
     VersionInfo {
         1 version: String,
         2 build_date: Option<String>,
@@ -170,23 +170,23 @@ messages! {
         7 git_tag: Option<String>,
     }
 
-    /// A flag that a process was started with.
+    /// A command-line flag of a process.
     Flag {
         1 name: String,
         2 value: Option<String>,
     }
 
-    /// A role and what it has.
+    /// A role and its resources.
     Role {
         1 name: String,
         2 weight: f64,
-        /// Those that have it.
+        /// The frameworks of the role.
         3 frameworks: Vec<FrameworkID>,
-        /// What they are offered and hold in it.
+        /// Offered to and allocated by the role.
         4 resources: Vec<Resource>,
     }
 
-    /// A number about a process.
+    /// A metric.
     Metric {
         1 name: String,
         2 value: Option<f64>,
@@ -195,49 +195,49 @@ messages! {
     /// A file or directory.
     FileInfo {
         1 path: String,
-        /// Links to it.
+        /// Number of hard links.
         2 nlink: Option<i32>,
         3 size: Option<u64>,
         4 mtime: Option<TimeInfo>,
-        /// Its kind and permissions, as of `stat`.
+        /// Kind and permissions, as from `stat`.
         5 mode: Option<u32>,
         6 uid: Option<String>,
         7 gid: Option<String>,
     }
 
-    /// How much a role counts in fair shares.
+    /// Weight of a role in fair sharing.
     WeightInfo {
         1 weight: f64,
         2 role: Option<String>,
     }
 
-    /// How often a principal may call.
+    /// Rate limit of a principal's calls.
     RateLimit {
-        /// Calls per second; absent is without limit.
+        /// Calls per second; absent: unlimited.
         1 qps: Option<f64>,
         2 principal: String,
-        /// Calls that may wait; absent is without limit.
+        /// Maximum queued calls; absent: unlimited.
         3 capacity: Option<u64>,
     }
 
-    /// How often each principal may call.
+    /// Rate limits by principal.
     RateLimits {
         1 limits: Vec<RateLimit>,
-        /// Of all those together that are not listed.
+        /// For all principals that are not listed together.
         2 aggregate_default_qps: Option<f64>,
-        /// Of all those together that are not listed.
+        /// For all principals that are not listed together.
         3 aggregate_default_capacity: Option<u64>,
     }
 
-    /// How an agent is drained.
+    /// Settings of a drain.
     DrainConfig {
-        /// The longest time that a task has to end.
+        /// Maximum time for a task to end.
         1 max_grace_period: Option<DurationInfo>,
-        /// Whether the agent is declared gone once it is drained.
+        /// Whether the agent is marked gone once drained.
         2 mark_gone: Option<bool> = Bool(false),
     }
 
-    /// How far draining an agent has come.
+    /// Progress of a drain.
     DrainInfo {
         1 state: DrainState,
         2 config: DrainConfig,
@@ -245,42 +245,42 @@ messages! {
 }
 
 enums! {
-    /// How a variable is given.
+    /// How the value of a variable is given.
     EnvironmentVariableType {
         Unknown = 0 "UNKNOWN",
         Value = 1 "VALUE",
         Secret = 2 "SECRET",
     }
 
-    /// Whether it is the secret or where it is kept.
+    /// Whether the secret is given by value or reference.
     SecretType {
         Unknown = 0 "UNKNOWN",
         Reference = 1 "REFERENCE",
         Value = 2 "VALUE",
     }
 
-    /// How a machine stands in its maintenance.
+    /// Maintenance mode of a machine.
     MachineInfoMode {
         Up = 1 "UP",
         Draining = 2 "DRAINING",
         Down = 3 "DOWN",
     }
 
-    /// Who should find it.
+    /// The audience of a discovery.
     DiscoveryInfoVisibility {
         Framework = 0 "FRAMEWORK",
         Cluster = 1 "CLUSTER",
         External = 2 "EXTERNAL",
     }
 
-    /// How far draining an agent has come.
+    /// Progress of a drain.
     DrainState {
         Unknown = 0 "UNKNOWN",
         Draining = 1 "DRAINING",
         Drained = 2 "DRAINED",
     }
 
-    /// The state of a scheduler's or executor's driver.
+    /// State of a scheduler or executor driver.
     Status {
         NotStarted = 1 "DRIVER_NOT_STARTED",
         Running = 2 "DRIVER_RUNNING",

@@ -1,10 +1,10 @@
-//! Containers: how they are set up, and how they are.
+//! Settings and states of containers.
 
 use crate::message::{enums, messages};
 use crate::schema::{ContainerID, Image, Labels, Parameter, Volume};
 
 messages! {
-    /// How a container is set up.
+    /// Settings of a container.
     ContainerInfo {
         1 r#type: ContainerInfoType,
         2 volumes: Vec<Volume>,
@@ -12,13 +12,13 @@ messages! {
         4 hostname: Option<String>,
         5 mesos: Option<ContainerInfoMesosInfo>,
         7 network_infos: Vec<NetworkInfo>,
-        /// What only Linux knows.
+        /// Settings that only Linux has.
         8 linux_info: Option<Box<LinuxInfo>>,
         9 rlimit_info: Option<RLimitInfo>,
         10 tty_info: Option<TTYInfo>,
     }
 
-    /// A container of Docker.
+    /// A Docker container.
     ContainerInfoDockerInfo {
         1 image: String,
         2 network: Option<ContainerInfoDockerInfoNetwork> = Enum(1, "HOST"),
@@ -31,19 +31,19 @@ messages! {
         7 volume_driver: Option<String>,
     }
 
-    /// A port of the host for one of the container.
+    /// Maps a port of the host to one of the container.
     ContainerInfoDockerInfoPortMapping {
         1 host_port: u32,
         2 container_port: u32,
         3 protocol: Option<String>,
     }
 
-    /// A container of Mesos.
+    /// A Mesos container.
     ContainerInfoMesosInfo {
         1 image: Option<Image>,
     }
 
-    /// What only Linux knows of a container.
+    /// Settings of a container that only Linux has.
     LinuxInfo {
         /// Deprecated.
         1 capability_info: Option<CapabilityInfo>,
@@ -63,18 +63,18 @@ messages! {
         1 capabilities: Vec<CapabilityInfoCapability>,
     }
 
-    /// Which system calls a container may use.
+    /// The system calls that a container may use.
     SeccompInfo {
         1 profile_name: Option<String>,
         2 unconfined: Option<bool>,
     }
 
-    /// Limits of a process.
+    /// Resource limits of a process (`setrlimit`).
     RLimitInfo {
         1 rlimits: Vec<RLimitInfoRLimit>,
     }
 
-    /// A limit; neither `hard` nor `soft`: none.
+    /// One limit; without `hard` and `soft`: unlimited.
     RLimitInfoRLimit {
         1 r#type: Option<RLimitInfoRLimitType>,
         2 hard: Option<u64>,
@@ -94,7 +94,7 @@ messages! {
 
     /// A network of a container.
     NetworkInfo {
-        /// Those in one group can reach each other.
+        /// Containers of one group can reach each other.
         3 groups: Vec<String>,
         4 labels: Option<Labels>,
         5 ip_addresses: Vec<NetworkInfoIPAddress>,
@@ -102,24 +102,24 @@ messages! {
         7 port_mappings: Vec<NetworkInfoPortMapping>,
     }
 
-    /// An address that was asked for or given.
+    /// A requested or assigned address.
     NetworkInfoIPAddress {
         1 protocol: Option<NetworkInfoProtocol> = Enum(1, "IPv4"),
         2 ip_address: Option<String>,
     }
 
-    /// A port of the host for one of the container.
+    /// Maps a port of the host to one of the container.
     NetworkInfoPortMapping {
         1 host_port: u32,
         2 container_port: u32,
         3 protocol: Option<String>,
     }
 
-    /// How a container is.
+    /// State of a container.
     ContainerStatus {
         1 network_infos: Vec<NetworkInfo>,
         2 cgroup_info: Option<CgroupInfo>,
-        /// As the agent's host counts.
+        /// In the PID namespace of the agent's host.
         3 executor_pid: Option<u32>,
         4 container_id: Option<ContainerID>,
     }
@@ -129,7 +129,7 @@ messages! {
         1 net_cls: Option<CgroupInfoNetCls>,
     }
 
-    /// Reading and writing of devices.
+    /// Block I/O.
     CgroupInfoBlkio {}
 
     /// An amount for one kind of operation.
@@ -138,10 +138,10 @@ messages! {
         2 value: Option<u64>,
     }
 
-    /// The scheduler that is fair.
+    /// The CFQ I/O scheduler.
     CgroupInfoBlkioCFQ {}
 
-    /// What was done to a device, as that scheduler counts.
+    /// Statistics of a device from the CFQ scheduler.
     CgroupInfoBlkioCFQStatistics {
         1 device: Option<DeviceNumber>,
         2 sectors: Option<u64>,
@@ -154,24 +154,24 @@ messages! {
         9 io_queued: Vec<CgroupInfoBlkioValue>,
     }
 
-    /// The scheduler that limits.
+    /// I/O throttling.
     CgroupInfoBlkioThrottling {}
 
-    /// What was done to a device, as that scheduler counts.
+    /// Statistics of a device from throttling.
     CgroupInfoBlkioThrottlingStatistics {
         1 device: Option<DeviceNumber>,
         2 io_serviced: Vec<CgroupInfoBlkioValue>,
         3 io_service_bytes: Vec<CgroupInfoBlkioValue>,
     }
 
-    /// What was done to devices.
+    /// Statistics of devices.
     CgroupInfoBlkioStatistics {
         1 cfq: Vec<CgroupInfoBlkioCFQStatistics>,
         2 cfq_recursive: Vec<CgroupInfoBlkioCFQStatistics>,
         3 throttling: Vec<CgroupInfoBlkioThrottlingStatistics>,
     }
 
-    /// How packets of the container are marked.
+    /// Tag of the container's network packets.
     CgroupInfoNetCls {
         1 classid: Option<u32>,
     }
@@ -188,33 +188,33 @@ messages! {
         2 minor_number: u64,
     }
 
-    /// What may be done with a device.
+    /// Permitted operations on a device.
     DeviceAccess {
         1 device: Device,
         2 access: DeviceAccessAccess,
     }
 
-    /// What may be done.
+    /// The permitted operations.
     DeviceAccessAccess {
         1 read: Option<bool>,
         2 write: Option<bool>,
         3 mknod: Option<bool>,
     }
 
-    /// Devices that may be used.
+    /// Permitted devices.
     DeviceWhitelist {
         1 allowed_devices: Vec<DeviceAccess>,
     }
 }
 
 enums! {
-    /// Who runs the container.
+    /// The containerizer.
     ContainerInfoType {
         Docker = 1 "DOCKER",
         Mesos = 2 "MESOS",
     }
 
-    /// How it is connected.
+    /// Network mode.
     ContainerInfoDockerInfoNetwork {
         Host = 1 "HOST",
         Bridge = 2 "BRIDGE",
@@ -222,14 +222,14 @@ enums! {
         User = 4 "USER",
     }
 
-    /// Whose shared memory it has.
+    /// IPC namespace and shared memory.
     LinuxInfoIpcMode {
         Unknown = 0 "UNKNOWN",
         Private = 1 "PRIVATE",
         ShareParent = 2 "SHARE_PARENT",
     }
 
-    /// A capability of Linux (`CAP_CHOWN` is 1000, and so on).
+    /// A Linux capability (`CAP_CHOWN` is 1000, and so on).
     CapabilityInfoCapability {
         Unknown = 0 "UNKNOWN",
         Chown = 1000 "CHOWN",
@@ -272,7 +272,7 @@ enums! {
         AuditRead = 1037 "AUDIT_READ",
     }
 
-    /// What is limited.
+    /// The limited resource.
     RLimitInfoRLimitType {
         Unknown = 0 "UNKNOWN",
         RlmtAs = 1 "RLMT_AS",
@@ -293,7 +293,7 @@ enums! {
         RlmtStack = 16 "RLMT_STACK",
     }
 
-    /// Which kind of address.
+    /// IP version.
     NetworkInfoProtocol {
         IPv4 = 1 "IPv4",
         IPv6 = 2 "IPv6",

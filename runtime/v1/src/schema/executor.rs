@@ -1,4 +1,5 @@
-//! The executor API (`/api/v1/executor` of the agent): an executor says a [`Call`], and hears [`Event`]s (SPEC 2.5).
+//! The executor API (`/api/v1/executor` of the agent): an executor sends a [`Call`] and receives
+//! [`Event`]s.
 
 use bytes::Bytes;
 
@@ -9,7 +10,7 @@ use crate::schema::{
 };
 
 messages! {
-    /// What an executor hears; `type` tells which field counts.
+    /// An event for an executor; `type` selects its field.
     Event {
         1 r#type: Option<EventType>,
         2 subscribed: Option<Box<EventSubscribed>>,
@@ -21,7 +22,7 @@ messages! {
         8 launch_group: Option<EventLaunchGroup>,
     }
 
-    /// It is subscribed.
+    /// The executor is subscribed.
     EventSubscribed {
         1 executor_info: ExecutorInfo,
         2 framework_info: FrameworkInfo,
@@ -39,13 +40,13 @@ messages! {
         1 task_group: TaskGroupInfo,
     }
 
-    /// End a task.
+    /// Kill a task.
     EventKill {
         1 task_id: TaskID,
         2 kill_policy: Option<KillPolicy>,
     }
 
-    /// A status was taken into care.
+    /// A status update was acknowledged.
     EventAcknowledged {
         1 task_id: TaskID,
         2 uuid: Bytes,
@@ -56,12 +57,12 @@ messages! {
         1 data: Bytes,
     }
 
-    /// It must stop.
+    /// The executor must stop.
     EventError {
         1 message: String,
     }
 
-    /// What an executor says; `type` tells which field counts.
+    /// A call of an executor; `type` selects its field.
     Call {
         1 executor_id: ExecutorID,
         2 framework_id: FrameworkID,
@@ -71,15 +72,15 @@ messages! {
         6 message: Option<CallMessage>,
     }
 
-    /// It is there.
+    /// Subscribes the executor.
     CallSubscribe {
-        /// Tasks of which no status was acknowledged.
+        /// Tasks without an acknowledged status.
         1 unacknowledged_tasks: Vec<TaskInfo>,
-        /// Statuses that were not acknowledged.
+        /// Unacknowledged status updates.
         2 unacknowledged_updates: Vec<CallUpdate>,
     }
 
-    /// A task has a new state.
+    /// Reports a task's new state.
     CallUpdate {
         1 status: TaskStatus,
     }
@@ -91,7 +92,7 @@ messages! {
 }
 
 enums! {
-    /// What an executor hears.
+    /// Type of an event.
     EventType {
         Unknown = 0 "UNKNOWN",
         Subscribed = 1 "SUBSCRIBED",
@@ -105,7 +106,7 @@ enums! {
         Heartbeat = 9 "HEARTBEAT",
     }
 
-    /// What an executor says.
+    /// Type of a call.
     CallType {
         Unknown = 0 "UNKNOWN",
         Subscribe = 1 "SUBSCRIBE",

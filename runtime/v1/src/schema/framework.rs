@@ -1,4 +1,4 @@
-//! Who a framework is, and what it asks for.
+//! Frameworks and their requests.
 
 use std::collections::BTreeMap;
 
@@ -6,58 +6,58 @@ use crate::message::{enums, messages};
 use crate::schema::{AgentID, FrameworkID, Labels, Resource, ValueScalar};
 
 messages! {
-    /// What a framework says of itself when it subscribes.
+    /// A framework's description of itself.
     FrameworkInfo {
-        /// Its tasks run as this user by default.
+        /// The default user of its tasks.
         1 user: String,
         2 name: String,
-        /// Absent when it subscribes for the first time.
+        /// Absent on the first subscription.
         3 id: Option<FrameworkID>,
         /// In seconds: how long its tasks outlive its scheduler.
         4 failover_timeout: Option<f64> = F64(0.0),
         /// Whether its executors outlive a restart of their agent.
         5 checkpoint: Option<bool> = Bool(false),
-        /// Read `roles` instead. Deprecated.
+        /// Deprecated: use `roles`.
         6 role: Option<String>,
         7 hostname: Option<String>,
         8 principal: Option<String>,
-        /// A page about it.
+        /// A web page of the framework.
         9 webui_url: Option<String>,
         10 capabilities: Vec<FrameworkInfoCapability>,
         11 labels: Option<Labels>,
-        /// Those it is offered resources for.
+        /// The roles for which it receives offers.
         12 roles: Vec<String>,
-        /// By role, how large an offer must at least be.
+        /// Minimum offers, by role.
         13 offer_filters: BTreeMap<String, OfferFilters>,
     }
 
-    /// Something that the framework understands beyond the basics.
+    /// A feature that the framework supports.
     FrameworkInfoCapability {
         1 r#type: Option<FrameworkInfoCapabilityType>,
     }
 
-    /// How large an offer must at least be.
+    /// Minimum size of offers.
     OfferFilters {
         1 min_allocatable_resources: Option<OfferFiltersMinAllocatableResources>,
     }
 
-    /// Amounts by the name of the resource.
+    /// Amounts by resource name.
     OfferFiltersResourceQuantities {
         1 quantities: BTreeMap<String, ValueScalar>,
     }
 
-    /// An offer must hold all amounts of any of these; of none if there is none.
+    /// An offer must have all amounts of at least one entry; no entries: no minimum.
     OfferFiltersMinAllocatableResources {
         1 quantities: Vec<OfferFiltersResourceQuantities>,
     }
 
-    /// What a framework would like to have; only a hint.
+    /// Requested resources; only a hint.
     Request {
         1 agent_id: Option<AgentID>,
         2 resources: Vec<Resource>,
     }
 
-    /// For how long what was refused should not be offered again.
+    /// How long declined resources are not offered again.
     Filters {
         /// Below zero is the default, more than 365 days is 365 days, zero is no filter.
         1 refuse_seconds: Option<f64> = F64(5.0),
@@ -65,7 +65,7 @@ messages! {
 }
 
 enums! {
-    /// What a framework may understand beyond the basics.
+    /// A feature that a framework may support.
     FrameworkInfoCapabilityType {
         Unknown = 0 "UNKNOWN",
         RevocableResources = 1 "REVOCABLE_RESOURCES",

@@ -5,44 +5,44 @@ use bytes::Bytes;
 use crate::message::messages;
 
 messages! {
-    /// Names a framework, over all failovers of its scheduler.
+    /// Identifies a framework, across failovers of its scheduler.
     FrameworkID {
         1 value: String,
     }
 
-    /// Names an offer or an inverse offer.
+    /// Identifies an offer or an inverse offer.
     OfferID {
         1 value: String,
     }
 
-    /// Names an agent.
+    /// Identifies an agent.
     AgentID {
         1 value: String,
     }
 
-    /// Names a task within its framework.
+    /// Identifies a task within its framework.
     TaskID {
         1 value: String,
     }
 
-    /// Names an executor within its framework and agent.
+    /// Identifies an executor within its framework and agent.
     ExecutorID {
         1 value: String,
     }
 
-    /// Names a container.
+    /// Identifies a container.
     ContainerID {
         1 value: String,
-        /// The container it is nested in.
+        /// The parent of a nested container.
         2 parent: Option<Box<ContainerID>>,
     }
 
-    /// Names a resource provider.
+    /// Identifies a resource provider.
     ResourceProviderID {
         1 value: String,
     }
 
-    /// Names an operation within its framework.
+    /// Identifies an operation within its framework.
     OperationID {
         1 value: String,
     }
@@ -52,18 +52,18 @@ messages! {
         1 value: Bytes,
     }
 
-    /// A moment.
+    /// A point in time.
     TimeInfo {
         /// Since 1970-01-01 UTC.
         1 nanoseconds: i64,
     }
 
-    /// A length of time.
+    /// A duration.
     DurationInfo {
         1 nanoseconds: i64,
     }
 
-    /// A length of time, in the form that calls of operators have.
+    /// A duration, as in operators' calls.
     Duration {
         1 seconds: Option<i64>,
         2 nanos: Option<i32>,

@@ -1,30 +1,30 @@
-//! Maintenance: which machines will be away, and when.
+//! Maintenance schedules and states.
 
 use crate::message::messages;
 use crate::schema::{MachineID, Unavailability, allocator};
 
 messages! {
-    /// Machines that will be away together.
+    /// Machines with the same unavailability.
     Window {
         1 machine_ids: Vec<MachineID>,
         2 unavailability: Unavailability,
     }
 
-    /// All that will be away.
+    /// All scheduled unavailability.
     Schedule {
         1 windows: Vec<Window>,
     }
 
-    /// Machines that are being left or are away.
+    /// Machines that are draining or down.
     ClusterStatus {
         1 draining_machines: Vec<ClusterStatusDrainingMachine>,
         2 down_machines: Vec<MachineID>,
     }
 
-    /// A machine that is being left.
+    /// A draining machine.
     ClusterStatusDrainingMachine {
         1 id: MachineID,
-        /// What frameworks said.
+        /// Frameworks' answers to inverse offers.
         2 statuses: Vec<allocator::InverseOfferStatus>,
     }
 }

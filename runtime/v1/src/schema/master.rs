@@ -1,4 +1,5 @@
-//! The operator API of the master (`/api/v1`): a tool says a [`Call`], and hears a [`Response`] or [`Event`]s (SPEC 2.6).
+//! The operator API of the master (`/api/v1`): a tool sends a [`Call`] and receives a [`Response`]
+//! or [`Event`]s.
 
 use bytes::Bytes;
 
@@ -11,7 +12,7 @@ use crate::schema::{
 };
 
 messages! {
-    /// What a tool says; `type` tells which field counts.
+    /// A tool's call; `type` selects its field.
     Call {
         1 r#type: Option<CallType>,
         2 get_metrics: Option<CallGetMetrics>,
@@ -40,23 +41,23 @@ messages! {
         23 reactivate_agent: Option<CallReactivateAgent>,
     }
 
-    /// All metrics.
+    /// Requests all metrics.
     CallGetMetrics {
         1 timeout: Option<DurationInfo>,
     }
 
-    /// Log more or less for a while.
+    /// Changes the log level for some time.
     CallSetLoggingLevel {
         1 level: u32,
         2 duration: DurationInfo,
     }
 
-    /// What is in a directory?
+    /// Lists a directory.
     CallListFiles {
         1 path: String,
     }
 
-    /// What is in a file?
+    /// Reads a file.
     CallReadFile {
         1 path: String,
         2 offset: u64,
@@ -64,38 +65,38 @@ messages! {
         3 length: Option<u64>,
     }
 
-    /// Roles count so much from now on.
+    /// Sets the weights of roles.
     CallUpdateWeights {
         1 weight_infos: Vec<WeightInfo>,
     }
 
-    /// Reserve resources of an agent.
+    /// Reserves resources of an agent.
     CallReserveResources {
         1 agent_id: AgentID,
         2 resources: Vec<Resource>,
-        /// The resources as they are; absent: not reserved.
+        /// The resources before; absent: unreserved.
         3 source: Vec<Resource>,
     }
 
-    /// Give up the last reservation of resources.
+    /// Removes the last reservation of resources.
     CallUnreserveResources {
         1 agent_id: AgentID,
         2 resources: Vec<Resource>,
     }
 
-    /// Make persistent volumes.
+    /// Creates persistent volumes.
     CallCreateVolumes {
         1 agent_id: AgentID,
         2 volumes: Vec<Resource>,
     }
 
-    /// End persistent volumes, and what is in them.
+    /// Destroys persistent volumes and their content.
     CallDestroyVolumes {
         1 agent_id: AgentID,
         2 volumes: Vec<Resource>,
     }
 
-    /// Make a volume larger.
+    /// Grows a volume.
     CallGrowVolume {
         /// Absent only for a volume of a resource provider.
         1 agent_id: Option<AgentID>,
@@ -103,7 +104,7 @@ messages! {
         3 addition: Resource,
     }
 
-    /// Make a volume smaller.
+    /// Shrinks a volume.
     CallShrinkVolume {
         /// Absent only for a volume of a resource provider.
         1 agent_id: Option<AgentID>,
@@ -111,66 +112,66 @@ messages! {
         3 subtract: ValueScalar,
     }
 
-    /// Which machines will be away, and when; replaces all that was said before.
+    /// Replaces the maintenance schedule.
     CallUpdateMaintenanceSchedule {
         1 schedule: maintenance::Schedule,
     }
 
-    /// These machines are away.
+    /// Marks machines as down.
     CallStartMaintenance {
         1 machines: Vec<MachineID>,
     }
 
-    /// These machines are back.
+    /// Marks machines as up again.
     CallStopMaintenance {
         1 machines: Vec<MachineID>,
     }
 
-    /// An agent's tasks should end, and none begin.
+    /// Drains an agent: its tasks end, and none start.
     CallDrainAgent {
         1 agent_id: AgentID,
         2 max_grace_period: Option<Duration>,
         3 mark_gone: Option<bool> = Bool(false),
     }
 
-    /// An agent should be offered no more.
+    /// Stops offering an agent.
     CallDeactivateAgent {
         1 agent_id: AgentID,
     }
 
-    /// An agent should be offered again.
+    /// Offers an agent again.
     CallReactivateAgent {
         1 agent_id: AgentID,
     }
 
-    /// Roles have this quota from now on.
+    /// Sets the quotas of roles.
     CallUpdateQuota {
-        /// Also if the cluster has not so much.
+        /// Also beyond the cluster's capacity.
         1 force: Option<bool>,
         2 quota_configs: Vec<quota::QuotaConfig>,
     }
 
-    /// Read `CallUpdateQuota` instead.
+    /// Deprecated: use `CallUpdateQuota`.
     CallSetQuota {
         1 quota_request: quota::QuotaRequest,
     }
 
-    /// Read `CallUpdateQuota` instead.
+    /// Deprecated: use `CallUpdateQuota`.
     CallRemoveQuota {
         1 role: String,
     }
 
-    /// A framework should end, with all its tasks.
+    /// Ends a framework with all its tasks.
     CallTeardown {
         1 framework_id: FrameworkID,
     }
 
-    /// An agent will never come back.
+    /// Marks an agent as gone for good.
     CallMarkAgentGone {
         1 agent_id: AgentID,
     }
 
-    /// What a tool is answered; `type` tells which field counts.
+    /// The answer to a call; `type` selects its field.
     Response {
         1 r#type: Option<ResponseType>,
         2 get_health: Option<ResponseGetHealth>,
@@ -194,17 +195,17 @@ messages! {
         20 get_operations: Option<ResponseGetOperations>,
     }
 
-    /// Whether it is well.
+    /// Health of the master.
     ResponseGetHealth {
         1 healthy: bool,
     }
 
-    /// The flags it was started with.
+    /// The master's flags.
     ResponseGetFlags {
         1 flags: Vec<Flag>,
     }
 
-    /// Its version.
+    /// The master's version.
     ResponseGetVersion {
         1 version_info: VersionInfo,
     }
@@ -214,24 +215,24 @@ messages! {
         1 metrics: Vec<Metric>,
     }
 
-    /// How much it logs.
+    /// The log level.
     ResponseGetLoggingLevel {
         1 level: u32,
     }
 
-    /// What is in a directory.
+    /// A directory listing.
     ResponseListFiles {
         1 file_infos: Vec<FileInfo>,
     }
 
-    /// What is in a file.
+    /// Content of a file.
     ResponseReadFile {
         /// Of the whole file.
         1 size: u64,
         2 data: Bytes,
     }
 
-    /// All that it knows.
+    /// The whole state.
     ResponseGetState {
         1 get_tasks: Option<Box<ResponseGetTasks>>,
         2 get_executors: Option<ResponseGetExecutors>,
@@ -242,7 +243,7 @@ messages! {
     /// The agents.
     ResponseGetAgents {
         1 agents: Vec<ResponseGetAgentsAgent> = EmptyList,
-        /// Those that are in the registry and have not come back yet.
+        /// In the registry, and not yet reregistered.
         2 recovered_agents: Vec<AgentInfo> = EmptyList,
     }
 
@@ -274,14 +275,14 @@ messages! {
     ResponseGetFrameworks {
         1 frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
         2 completed_frameworks: Vec<ResponseGetFrameworksFramework> = EmptyList,
-        /// Those whose scheduler has not come back yet. Deprecated.
+        /// Their scheduler has not resubscribed. Deprecated.
         3 recovered_frameworks: Vec<FrameworkInfo>,
     }
 
     /// A framework.
     ResponseGetFrameworksFramework {
         1 framework_info: FrameworkInfo,
-        /// Whether it gets offers.
+        /// Whether it receives offers.
         2 active: bool,
         3 connected: bool,
         4 registered_time: Option<TimeInfo>,
@@ -302,7 +303,7 @@ messages! {
         2 orphan_executors: Vec<ResponseGetExecutorsExecutor>,
     }
 
-    /// An executor and where it runs.
+    /// An executor and its agent.
     ResponseGetExecutorsExecutor {
         1 executor_info: ExecutorInfo,
         2 agent_id: AgentID,
@@ -318,7 +319,7 @@ messages! {
         /// Not yet sent to their agent. Deprecated.
         1 pending_tasks: Vec<Task>,
         2 tasks: Vec<Task> = EmptyList,
-        /// The newest of those that have ended.
+        /// The most recently ended tasks.
         3 completed_tasks: Vec<Task> = EmptyList,
         /// Always empty. Deprecated.
         4 orphan_tasks: Vec<Task>,
@@ -330,12 +331,12 @@ messages! {
         1 roles: Vec<Role>,
     }
 
-    /// The weights that are not 1.
+    /// The weights other than 1.
     ResponseGetWeights {
         1 weight_infos: Vec<WeightInfo>,
     }
 
-    /// Who it is.
+    /// The master's information.
     ResponseGetMaster {
         1 master_info: Option<Box<MasterInfo>>,
         /// In seconds since 1970-01-01 UTC.
@@ -344,12 +345,12 @@ messages! {
         3 elected_time: Option<f64>,
     }
 
-    /// Which machines are being left or are away.
+    /// Machines that are draining or down.
     ResponseGetMaintenanceStatus {
         1 status: maintenance::ClusterStatus,
     }
 
-    /// Which machines will be away, and when.
+    /// The maintenance schedule.
     ResponseGetMaintenanceSchedule {
         1 schedule: maintenance::Schedule,
     }
@@ -359,7 +360,7 @@ messages! {
         1 status: quota::QuotaStatus,
     }
 
-    /// What a tool hears that has subscribed; `type` tells which field counts.
+    /// An event for a subscriber; `type` selects its field.
     Event {
         1 r#type: Option<EventType>,
         2 subscribed: Option<EventSubscribed>,
@@ -372,60 +373,60 @@ messages! {
         9 framework_removed: Option<Box<EventFrameworkRemoved>>,
     }
 
-    /// The last event of a stream that its reader has not ended: ours alone, since Mesos has no event that says why. Its type is the one by which
-    /// Mesos' schema has readers pass over what came after them, and its other field is none of theirs.
+    /// The last event of a stream that the master ends, specific to Meros, since Mesos has no event
+    /// for the reason. Clients of Mesos skip its type as unknown, and do not know its other field.
     EventLast {
         1 r#type: Option<EventType>,
         1000 error: Option<scheduler::EventError>,
     }
 
-    /// How all is; what follows is what changes.
+    /// The whole state; later events are changes.
     EventSubscribed {
         1 get_state: Option<Box<ResponseGetState>>,
         2 heartbeat_interval_seconds: Option<f64>,
     }
 
-    /// A task is new.
+    /// A task was added.
     EventTaskAdded {
         1 task: Task,
     }
 
-    /// A task has a new state.
+    /// A task changed its state.
     EventTaskUpdated {
         1 framework_id: FrameworkID,
         2 status: TaskStatus,
-        /// The newest that is known; `status` may be older.
+        /// The newest known state; `status` may be older.
         3 state: TaskState,
     }
 
-    /// A framework is new.
+    /// A framework was added.
     EventFrameworkAdded {
         1 framework: ResponseGetFrameworksFramework,
     }
 
-    /// A framework is something else.
+    /// A framework changed.
     EventFrameworkUpdated {
         1 framework: ResponseGetFrameworksFramework,
     }
 
-    /// A framework is no more.
+    /// A framework was removed.
     EventFrameworkRemoved {
         1 framework_info: FrameworkInfo,
     }
 
-    /// An agent is new.
+    /// An agent was added.
     EventAgentAdded {
         1 agent: ResponseGetAgentsAgent,
     }
 
-    /// An agent is no more.
+    /// An agent was removed.
     EventAgentRemoved {
         1 agent_id: AgentID,
     }
 }
 
 enums! {
-    /// What a tool says.
+    /// Type of a call.
     CallType {
         Unknown = 0 "UNKNOWN",
         GetHealth = 1 "GET_HEALTH",
@@ -469,7 +470,7 @@ enums! {
         ReactivateAgent = 39 "REACTIVATE_AGENT",
     }
 
-    /// Which answer it is.
+    /// Type of a response.
     ResponseType {
         Unknown = 0 "UNKNOWN",
         GetHealth = 1 "GET_HEALTH",
@@ -493,7 +494,7 @@ enums! {
         GetOperations = 19 "GET_OPERATIONS",
     }
 
-    /// What a tool hears.
+    /// Type of an event.
     EventType {
         Unknown = 0 "UNKNOWN",
         Subscribed = 1 "SUBSCRIBED",

@@ -1,4 +1,4 @@
-//! Who an agent, a master and a resource provider are.
+//! Agents, masters and resource providers.
 
 use crate::message::{enums, messages};
 use crate::schema::{
@@ -7,29 +7,29 @@ use crate::schema::{
 };
 
 messages! {
-    /// What an agent says of itself.
+    /// An agent's description of itself.
     AgentInfo {
         1 hostname: String,
-        /// All that it has.
+        /// All its resources.
         3 resources: Vec<Resource>,
         5 attributes: Vec<Attribute>,
-        /// Absent until a master has admitted it.
+        /// Absent until a master has registered it.
         6 id: Option<AgentID>,
-        /// Whether it keeps what outlives it: agents of recent Mesos always do.
+        /// Whether it checkpoints: agents of recent Mesos always do.
         7 checkpoint: Option<bool> = Bool(false),
         8 port: Option<i32> = Signed(5051),
         10 domain: Option<DomainInfo>,
     }
 
-    /// Something that the agent understands beyond the basics.
+    /// A feature that the agent supports.
     AgentInfoCapability {
         1 r#type: Option<AgentInfoCapabilityType>,
     }
 
-    /// Who a master is.
+    /// A master.
     MasterInfo {
         1 id: String,
-        /// IPv4, in network order; read `address` instead.
+        /// IPv4 in network byte order; use `address` instead.
         2 ip: u32,
         3 port: u32,
         /// As libprocess writes it, `master@IP:PORT`.
@@ -41,23 +41,23 @@ messages! {
         9 capabilities: Vec<MasterInfoCapability>,
     }
 
-    /// Something that the master understands beyond the basics.
+    /// A feature that the master supports.
     MasterInfoCapability {
         1 r#type: Option<MasterInfoCapabilityType>,
     }
 
-    /// What a resource provider says of itself.
+    /// A resource provider's description of itself.
     ResourceProviderInfo {
         1 id: Option<ResourceProviderID>,
         2 attributes: Vec<Attribute>,
-        /// A name of the reversed form of a host, for example `org.apache.mesos.rp.local.storage`.
+        /// A name in reverse domain notation, as `org.apache.mesos.rp.local.storage`.
         3 r#type: String,
         4 name: String,
         5 default_reservations: Vec<ResourceReservationInfo>,
         6 storage: Option<Box<ResourceProviderInfoStorage>>,
     }
 
-    /// A provider of storage, served by a CSI plug-in.
+    /// A storage provider with a CSI plug-in.
     ResourceProviderInfoStorage {
         1 plugin: CSIPluginInfo,
         2 reconciliation_interval_seconds: Option<f64>,
@@ -81,7 +81,7 @@ messages! {
         4 container: Option<Box<ContainerInfo>>,
     }
 
-    /// Where a part of a CSI plug-in listens.
+    /// The endpoint of a part of a CSI plug-in.
     CSIPluginEndpoint {
         1 csi_service: CSIPluginContainerInfoService,
         2 endpoint: String,
@@ -89,7 +89,7 @@ messages! {
 }
 
 enums! {
-    /// What an agent may understand beyond the basics.
+    /// A feature that an agent may support.
     AgentInfoCapabilityType {
         Unknown = 0 "UNKNOWN",
         MultiRole = 1 "MULTI_ROLE",
@@ -102,7 +102,7 @@ enums! {
         TaskResourceLimits = 8 "TASK_RESOURCE_LIMITS",
     }
 
-    /// What a master may understand beyond the basics.
+    /// A feature that a master may support.
     MasterInfoCapabilityType {
         Unknown = 0 "UNKNOWN",
         AgentUpdate = 1 "AGENT_UPDATE",

@@ -1,4 +1,4 @@
-//! Offers, what can be done with them, and how that went.
+//! Offers, operations and their results.
 
 use crate::message::{enums, messages};
 use crate::schema::{
@@ -8,25 +8,25 @@ use crate::schema::{
 };
 
 messages! {
-    /// Resources of one agent, for one framework in one role, until it answers.
+    /// Resources of one agent for one framework in one role, until it answers.
     Offer {
         1 id: OfferID,
         2 framework_id: FrameworkID,
         3 agent_id: AgentID,
         4 hostname: String,
         5 resources: Vec<Resource>,
-        /// Executors of this framework that run there.
+        /// Executors of this framework on the agent.
         6 executor_ids: Vec<ExecutorID>,
         7 attributes: Vec<Attribute>,
         8 url: Option<Box<URL>>,
-        /// When the agent will be away.
+        /// When the agent will be unavailable.
         9 unavailability: Option<Unavailability>,
         /// The role.
         10 allocation_info: Option<ResourceAllocationInfo>,
         11 domain: Option<DomainInfo>,
     }
 
-    /// Something to be done with the resources of an offer; `type` says which field counts.
+    /// An operation on the resources of an offer; `type` selects its field.
     OfferOperation {
         1 r#type: Option<OfferOperationType>,
         2 launch: Option<OfferOperationLaunch>,
@@ -35,7 +35,7 @@ messages! {
         5 create: Option<OfferOperationCreate>,
         6 destroy: Option<OfferOperationDestroy>,
         7 launch_group: Option<Box<OfferOperationLaunchGroup>>,
-        /// For operations whose status the framework wants to hear; not for launches.
+        /// Requests status updates of the operation; not for launches.
         12 id: Option<OperationID>,
         13 grow_volume: Option<Box<OfferOperationGrowVolume>>,
         14 shrink_volume: Option<Box<OfferOperationShrinkVolume>>,
@@ -43,65 +43,65 @@ messages! {
         16 destroy_disk: Option<Box<OfferOperationDestroyDisk>>,
     }
 
-    /// Start tasks.
+    /// Launches tasks.
     OfferOperationLaunch {
         1 task_infos: Vec<TaskInfo>,
     }
 
-    /// Start tasks together under one executor, or none of them.
+    /// Launches tasks together under one executor, or none of them.
     OfferOperationLaunchGroup {
         1 executor: ExecutorInfo,
         2 task_group: TaskGroupInfo,
     }
 
-    /// Reserve resources.
+    /// Reserves resources.
     OfferOperationReserve {
-        /// The resources as they will be.
+        /// The resources after.
         1 resources: Vec<Resource>,
-        /// The resources as they are; absent: without the last of their reservations. For operators.
+        /// The resources before; absent: without their last reservation. For operators.
         2 source: Vec<Resource>,
     }
 
-    /// Give up the last reservation.
+    /// Removes the last reservation.
     OfferOperationUnreserve {
         1 resources: Vec<Resource>,
     }
 
-    /// Make persistent volumes.
+    /// Creates persistent volumes.
     OfferOperationCreate {
         1 volumes: Vec<Resource>,
     }
 
-    /// End persistent volumes, and what is in them.
+    /// Destroys persistent volumes and their content.
     OfferOperationDestroy {
         1 volumes: Vec<Resource>,
     }
 
-    /// Make a volume larger by some disk.
+    /// Grows a volume.
     OfferOperationGrowVolume {
         1 volume: Resource,
         2 addition: Resource,
     }
 
-    /// Make a volume smaller.
+    /// Shrinks a volume.
     OfferOperationShrinkVolume {
         1 volume: Resource,
         2 subtract: ValueScalar,
     }
 
-    /// Make a disk of a pool.
+    /// Creates a disk from a pool.
     OfferOperationCreateDisk {
         1 source: Resource,
         2 target_type: ResourceDiskInfoSourceType,
         3 target_profile: Option<String>,
     }
 
-    /// Give a disk back to its pool.
+    /// Returns a disk to its pool.
     OfferOperationDestroyDisk {
         1 source: Resource,
     }
 
-    /// A request to leave an agent by some time.
+    /// A request to vacate an agent by some time.
     InverseOffer {
         1 id: OfferID,
         2 url: Option<Box<URL>>,
@@ -112,26 +112,26 @@ messages! {
         6 resources: Vec<Resource>,
     }
 
-    /// An operation that is under way or was.
+    /// A pending or finished operation.
     Operation {
-        /// Absent: an operator asked for it.
+        /// Absent for an operator's operation.
         1 framework_id: Option<FrameworkID>,
         2 agent_id: Option<AgentID>,
         3 info: OfferOperation,
         4 latest_status: OperationStatus,
-        /// All statuses so far, the oldest first.
+        /// All statuses, oldest first.
         5 statuses: Vec<OperationStatus>,
         6 uuid: UUID,
     }
 
-    /// How an operation is.
+    /// Status of an operation.
     OperationStatus {
         1 operation_id: Option<OperationID>,
         2 state: OperationState,
         3 message: Option<String>,
-        /// What the resources have become.
+        /// The resources after.
         4 converted_resources: Vec<Resource>,
-        /// There if the framework must acknowledge the status.
+        /// Present if the framework must acknowledge the status.
         5 uuid: Option<UUID>,
         6 agent_id: Option<AgentID>,
         7 resource_provider_id: Option<ResourceProviderID>,
@@ -139,7 +139,7 @@ messages! {
 }
 
 enums! {
-    /// What is to be done.
+    /// Type of an operation.
     OfferOperationType {
         Unknown = 0 "UNKNOWN",
         Launch = 1 "LAUNCH",
@@ -154,7 +154,7 @@ enums! {
         DestroyDisk = 14 "DESTROY_DISK",
     }
 
-    /// How an operation is.
+    /// State of an operation.
     OperationState {
         Unsupported = 0 "OPERATION_UNSUPPORTED",
         Pending = 1 "OPERATION_PENDING",

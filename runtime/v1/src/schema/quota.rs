@@ -1,4 +1,4 @@
-//! Quota: what roles are sure of, and what they may not go beyond.
+//! Quotas: guarantees and limits of roles.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use crate::message::messages;
 use crate::schema::{Resource, ValueScalar};
 
 messages! {
-    /// What a role is sure of.
+    /// The guarantee of a role.
     QuotaInfo {
         1 role: Option<String>,
-        /// Who said so.
+        /// The principal that set it.
         2 principal: Option<String>,
         3 guarantee: Vec<Resource>,
     }
 
-    /// What a role should be sure of.
+    /// A request for a role's guarantee.
     QuotaRequest {
-        /// Also if the cluster has not so much.
+        /// Also beyond the cluster's capacity.
         1 force: Option<bool>,
         2 role: Option<String>,
         3 guarantee: Vec<Resource>,
     }
 
-    /// What a role is sure of, and what it may not go beyond.
+    /// Guarantees and limits of a role.
     QuotaConfig {
         1 role: String,
-        /// By the name of the resource.
+        /// By resource name.
         2 guarantees: BTreeMap<String, ValueScalar>,
-        /// By the name of the resource; one that is not listed is not limited.
+        /// By resource name; resources that are not listed are unlimited.
         3 limits: BTreeMap<String, ValueScalar>,
     }
 
     /// The quotas.
     QuotaStatus {
-        /// Read `configs` instead. Deprecated.
+        /// Deprecated: use `configs`.
         1 infos: Vec<QuotaInfo>,
         2 configs: Vec<QuotaConfig>,
     }

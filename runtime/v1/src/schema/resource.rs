@@ -18,13 +18,13 @@ messages! {
         1 value: f64,
     }
 
-    /// Whole numbers, both ends included.
+    /// Integers, both ends included.
     ValueRange {
         1 begin: u64,
         2 end: u64,
     }
 
-    /// Whole numbers, as ranges.
+    /// Integers as ranges.
     ValueRanges {
         1 range: Vec<ValueRange>,
     }
@@ -39,7 +39,7 @@ messages! {
         1 value: String,
     }
 
-    /// What an agent says of itself for frameworks to interpret.
+    /// An agent's attribute, which frameworks interpret.
     Attribute {
         1 name: String,
         2 r#type: ValueType,
@@ -49,58 +49,58 @@ messages! {
         6 set: Option<ValueSet>,
     }
 
-    /// An amount, ranges or a set of something, and what is said about it.
+    /// A resource: an amount, ranges or a set, with annotations.
     Resource {
         1 name: String,
         2 r#type: ValueType,
         3 scalar: Option<ValueScalar>,
         4 ranges: Option<ValueRanges>,
         5 set: Option<ValueSet>,
-        /// Read `reservations` instead. Deprecated.
+        /// Deprecated: use `reservations`.
         6 role: Option<String>,
-        /// Which disk, and what is kept on it.
+        /// The disk and its volume.
         7 disk: Option<Box<ResourceDiskInfo>>,
-        /// Read `reservations` instead.
+        /// Deprecated: use `reservations`.
         8 reservation: Option<Box<ResourceReservationInfo>>,
-        /// There if the resource can be taken back at any time.
+        /// Present if the resource is revocable.
         9 revocable: Option<ResourceRevocableInfo>,
-        /// There if several tasks may use it at a time.
+        /// Present if several tasks may use it at the same time.
         10 shared: Option<ResourceSharedInfo>,
-        /// To whom it is offered or given.
+        /// The role to which it is offered or allocated.
         11 allocation_info: Option<ResourceAllocationInfo>,
         12 provider_id: Option<ResourceProviderID>,
         /// The stack of reservations; the last is the current owner's.
         13 reservations: Vec<ResourceReservationInfo>,
     }
 
-    /// To whom a resource is offered or given.
+    /// The role to which a resource is offered or allocated.
     ResourceAllocationInfo {
         1 role: Option<String>,
     }
 
     /// One reservation.
     ResourceReservationInfo {
-        /// Who made it.
+        /// The principal that made it.
         1 principal: Option<String>,
         2 labels: Option<Labels>,
         3 role: Option<String>,
         4 r#type: Option<ResourceReservationInfoType>,
     }
 
-    /// Which disk a resource lies on, and what is kept on it.
+    /// The disk of a resource and its volume.
     ResourceDiskInfo {
         1 persistence: Option<ResourceDiskInfoPersistence>,
-        /// Where it appears in containers.
+        /// Its mount in containers.
         2 volume: Option<Box<Volume>>,
         /// Absent: the agent's root disk.
         3 source: Option<Box<ResourceDiskInfoSource>>,
     }
 
-    /// There on a persistent volume.
+    /// Present on persistent volumes.
     ResourceDiskInfoPersistence {
         /// Unique for a role on an agent.
         1 id: String,
-        /// Who created the volume.
+        /// The principal that created the volume.
         2 principal: Option<String>,
     }
 
@@ -109,39 +109,39 @@ messages! {
         1 r#type: ResourceDiskInfoSourceType,
         2 path: Option<ResourceDiskInfoSourcePath>,
         3 mount: Option<ResourceDiskInfoSourceMount>,
-        /// Its name at the plug-in that serves it.
+        /// Its id in the plug-in.
         4 id: Option<String>,
         5 metadata: Option<Labels>,
-        /// The kind of volume that it was made as.
+        /// The profile of its creation.
         6 profile: Option<String>,
         7 vendor: Option<String>,
     }
 
-    /// A directory, which can be shared out.
+    /// A directory, which can be divided.
     ResourceDiskInfoSourcePath {
         1 root: Option<String>,
     }
 
-    /// A file system, which goes to one user as a whole.
+    /// A file system, which is allocated as a whole.
     ResourceDiskInfoSourceMount {
         1 root: Option<String>,
     }
 
-    /// The resource can be taken back at any time.
+    /// The resource is revocable.
     ResourceRevocableInfo {
-        /// There if its user may also be slowed down at any time (S45; readers of Mesos pass over it).
+        /// Present if taking it back may throttle its tasks (SPEC S45; clients of Mesos skip it).
         1 throttle_info: Option<ResourceRevocableInfoThrottleInfo>,
     }
 
-    /// Its user may also be slowed down at any time.
+    /// Taking the resource back may throttle its tasks.
     ResourceRevocableInfoThrottleInfo {}
 
-    /// Several tasks may use the resource at a time.
+    /// Several tasks may use the resource at the same time.
     ResourceSharedInfo {}
 }
 
 enums! {
-    /// What a value is.
+    /// Type of a value.
     ValueType {
         Scalar = 0 "SCALAR",
         Ranges = 1 "RANGES",
@@ -149,14 +149,14 @@ enums! {
         Text = 3 "TEXT",
     }
 
-    /// How a reservation came to be.
+    /// Static or dynamic.
     ResourceReservationInfoType {
         Unknown = 0 "UNKNOWN",
         Static = 1 "STATIC",
         Dynamic = 2 "DYNAMIC",
     }
 
-    /// What a disk is.
+    /// Type of a disk.
     ResourceDiskInfoSourceType {
         Unknown = 0 "UNKNOWN",
         Path = 1 "PATH",

@@ -1,4 +1,5 @@
-//! The scheduler API (`/api/v1/scheduler` of the master): a framework says a [`Call`], and hears [`Event`]s (SPEC 2.2-2.4).
+//! The scheduler API (`/api/v1/scheduler` of the master): a framework sends a [`Call`] and receives
+//! [`Event`]s.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::schema::{
 };
 
 messages! {
-    /// What a framework hears; `type` tells which field counts.
+    /// An event for a framework; `type` selects its field.
     Event {
         1 r#type: Option<EventType>,
         2 subscribed: Option<EventSubscribed>,
@@ -27,29 +28,29 @@ messages! {
         11 update_operation_status: Option<Box<EventUpdateOperationStatus>>,
     }
 
-    /// It is subscribed.
+    /// The framework is subscribed.
     EventSubscribed {
         1 framework_id: FrameworkID,
         2 heartbeat_interval_seconds: Option<f64>,
         3 master_info: Option<Box<MasterInfo>>,
     }
 
-    /// Something to choose from.
+    /// Offers.
     EventOffers {
         1 offers: Vec<Offer>,
     }
 
-    /// Agents to be left.
+    /// Requests to vacate agents.
     EventInverseOffers {
         1 inverse_offers: Vec<InverseOffer>,
     }
 
-    /// An offer is no longer valid.
+    /// An offer is rescinded.
     EventRescind {
         1 offer_id: OfferID,
     }
 
-    /// An inverse offer is no longer valid.
+    /// An inverse offer is rescinded.
     EventRescindInverseOffer {
         1 inverse_offer_id: OfferID,
     }
@@ -71,15 +72,15 @@ messages! {
         3 data: Bytes,
     }
 
-    /// An agent is no more, or with `executor_id` an executor on it.
+    /// An agent was removed, or with `executor_id` an executor ended.
     EventFailure {
         1 agent_id: Option<AgentID>,
         2 executor_id: Option<ExecutorID>,
-        /// How the executor ended, as of `wait`.
+        /// The executor's exit status, as from `wait`.
         3 status: Option<i32>,
     }
 
-    /// It must stop.
+    /// The framework must stop.
     EventError {
         1 message: String,
     }
@@ -91,25 +92,25 @@ messages! {
         2 reconcile_operations: Option<ResponseReconcileOperations>,
     }
 
-    /// How operations are.
+    /// States of operations.
     ResponseReconcileOperations {
         /// Deprecated.
         1 operation_statuses: Vec<OperationStatus>,
     }
 
-    /// Something that must hold for an agent.
+    /// A constraint on agents.
     AttributeConstraint {
         1 selector: AttributeConstraintSelector,
         2 predicate: AttributeConstraintPredicate,
     }
 
-    /// Which of its values; either of the two.
+    /// Selects the value; exactly one field is set.
     AttributeConstraintSelector {
         1 pseudoattribute_type: Option<AttributeConstraintSelectorPseudoattributeType>,
         2 attribute_name: Option<String>,
     }
 
-    /// What must hold for the value; one of the six.
+    /// The condition on the value; exactly one field is set.
     AttributeConstraintPredicate {
         1 exists: Option<AttributeConstraintPredicateExists>,
         2 not_exists: Option<AttributeConstraintPredicateNotExists>,
@@ -119,50 +120,50 @@ messages! {
         6 text_not_matches: Option<AttributeConstraintPredicateTextNotMatches>,
     }
 
-    /// There is one.
+    /// The value exists.
     AttributeConstraintPredicateExists {}
 
-    /// There is none.
+    /// The value does not exist.
     AttributeConstraintPredicateNotExists {}
 
-    /// It is this text.
+    /// It equals this text.
     AttributeConstraintPredicateTextEquals {
         1 value: String,
     }
 
-    /// It is not this text.
+    /// It does not equal this text.
     AttributeConstraintPredicateTextNotEquals {
         1 value: String,
     }
 
-    /// The whole of it matches.
+    /// All of it matches.
     AttributeConstraintPredicateTextMatches {
         1 regex: String,
     }
 
-    /// The whole of it does not match.
+    /// All of it does not match.
     AttributeConstraintPredicateTextNotMatches {
         1 regex: String,
     }
 
-    /// By role, of which agents a framework wants offers.
+    /// Constraints on offered agents, by role.
     OfferConstraints {
         1 role_constraints: BTreeMap<String, OfferConstraintsRoleConstraints>,
     }
 
-    /// An agent will do if any group holds for it.
+    /// An agent qualifies if any group matches it.
     OfferConstraintsRoleConstraints {
         1 groups: Vec<OfferConstraintsRoleConstraintsGroup>,
     }
 
-    /// Holds if all its constraints do.
+    /// Matches if all its constraints do.
     OfferConstraintsRoleConstraintsGroup {
         1 attribute_constraints: Vec<AttributeConstraint>,
     }
 
-    /// What a framework says; `type` tells which field counts.
+    /// A framework's call; `type` selects its field.
     Call {
-        /// Absent only when it subscribes for the first time.
+        /// Absent only on the first subscription.
         1 framework_id: Option<FrameworkID>,
         2 r#type: Option<CallType>,
         3 subscribe: Option<Box<CallSubscribe>>,
@@ -183,68 +184,68 @@ messages! {
         19 update_framework: Option<Box<CallUpdateFramework>>,
     }
 
-    /// It would like offers.
+    /// Subscribes the framework.
     CallSubscribe {
         1 framework_info: FrameworkInfo,
-        /// Roles of it that want no offers for now.
+        /// Roles that want no offers for now.
         2 suppressed_roles: Vec<String>,
         3 offer_constraints: Option<OfferConstraints>,
     }
 
-    /// It takes offers, all of one agent and one role.
+    /// Accepts offers of one agent and one role.
     CallAccept {
         1 offer_ids: Vec<OfferID>,
-        /// Done in order, each with what the one before has left.
+        /// Applied in order, each to the resources that the previous one left.
         2 operations: Vec<OfferOperation>,
-        /// For what it does not use.
+        /// For the unused resources.
         3 filters: Option<Filters>,
     }
 
-    /// It does not want offers.
+    /// Declines offers.
     CallDecline {
         1 offer_ids: Vec<OfferID>,
         2 filters: Option<Filters>,
     }
 
-    /// It will leave by then.
+    /// Agrees to vacate agents in time.
     CallAcceptInverseOffers {
         1 inverse_offer_ids: Vec<OfferID>,
         2 filters: Option<Filters>,
     }
 
-    /// It cannot leave by then.
+    /// Refuses to vacate agents.
     CallDeclineInverseOffers {
         1 inverse_offer_ids: Vec<OfferID>,
         2 filters: Option<Filters>,
     }
 
-    /// It wants offers again.
+    /// Requests offers again.
     CallRevive {
-        /// Absent: all of it.
+        /// Absent: all roles.
         1 roles: Vec<String>,
     }
 
-    /// A task should end.
+    /// Kills a task.
     CallKill {
         1 task_id: TaskID,
         2 agent_id: Option<AgentID>,
         3 kill_policy: Option<KillPolicy>,
     }
 
-    /// An executor should end, and its tasks.
+    /// Shuts down an executor with its tasks.
     CallShutdown {
         1 executor_id: ExecutorID,
         2 agent_id: AgentID,
     }
 
-    /// It has a status in hand.
+    /// Acknowledges a status update.
     CallAcknowledge {
         1 agent_id: AgentID,
         2 task_id: TaskID,
         3 uuid: Bytes,
     }
 
-    /// It has the status of an operation in hand.
+    /// Acknowledges an operation's status.
     CallAcknowledgeOperationStatus {
         1 agent_id: Option<AgentID>,
         2 resource_provider_id: Option<ResourceProviderID>,
@@ -252,25 +253,25 @@ messages! {
         4 operation_id: OperationID,
     }
 
-    /// How are these tasks?
+    /// Queries the states of tasks.
     CallReconcile {
-        /// Absent: all that have not ended.
+        /// Empty: all that have not ended.
         1 tasks: Vec<CallReconcileTask>,
     }
 
-    /// A task whose state is asked for.
+    /// A task whose state is queried.
     CallReconcileTask {
         1 task_id: TaskID,
         2 agent_id: Option<AgentID>,
     }
 
-    /// How are these operations?
+    /// Queries the states of operations.
     CallReconcileOperations {
-        /// Absent: all.
+        /// Empty: all.
         1 operations: Vec<CallReconcileOperationsOperation>,
     }
 
-    /// An operation whose state is asked for.
+    /// An operation whose state is queried.
     CallReconcileOperationsOperation {
         1 operation_id: OperationID,
         2 agent_id: Option<AgentID>,
@@ -284,25 +285,25 @@ messages! {
         3 data: Bytes,
     }
 
-    /// It would like to have these.
+    /// Requests resources.
     CallRequest {
         1 requests: Vec<Request>,
     }
 
-    /// It wants no more offers until it revives them.
+    /// Stops offers until a revive.
     CallSuppress {
-        /// Absent: all of it.
+        /// Absent: all roles.
         1 roles: Vec<String>,
     }
 
-    /// It is something else from now on.
+    /// Updates the framework's description.
     CallUpdateFramework {
         1 framework_info: FrameworkInfo,
         2 suppressed_roles: Vec<String>,
         3 offer_constraints: Option<OfferConstraints>,
     }
 
-    /// How a call went, for libraries.
+    /// Result of a call, for libraries.
     APIResult {
         1 status_code: u32,
         2 response: Option<Response>,
@@ -311,7 +312,7 @@ messages! {
 }
 
 enums! {
-    /// What a framework hears.
+    /// Type of an event.
     EventType {
         Unknown = 0 "UNKNOWN",
         Subscribed = 1 "SUBSCRIBED",
@@ -327,13 +328,13 @@ enums! {
         UpdateOperationStatus = 11 "UPDATE_OPERATION_STATUS",
     }
 
-    /// Which answer it is.
+    /// Type of a response.
     ResponseType {
         Unknown = 0 "UNKNOWN",
         ReconcileOperations = 1 "RECONCILE_OPERATIONS",
     }
 
-    /// A value that every agent has, though not as an attribute.
+    /// A value of every agent that is not an attribute.
     AttributeConstraintSelectorPseudoattributeType {
         Unknown = 0 "UNKNOWN",
         Hostname = 1 "HOSTNAME",
@@ -341,7 +342,7 @@ enums! {
         Zone = 3 "ZONE",
     }
 
-    /// What a framework says.
+    /// Type of a call.
     CallType {
         Unknown = 0 "UNKNOWN",
         Subscribe = 1 "SUBSCRIBE",

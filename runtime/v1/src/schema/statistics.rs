@@ -1,6 +1,6 @@
-//! What containers use.
+//! Resource usage of containers.
 //!
-//! Counters of the network are those of the kernel (`/proc/net/snmp`), and are called as there.
+//! Network counters are those of the kernel (`/proc/net/snmp`), with its names.
 
 #![allow(non_snake_case, reason = "the fields are called as on the wire")]
 
@@ -11,14 +11,14 @@ use crate::schema::{
 };
 
 messages! {
-    /// What the executors of an agent use.
+    /// Usage of an agent's executors.
     ResourceUsage {
         1 executors: Vec<ResourceUsageExecutor>,
-        /// All that the agent has.
+        /// All resources of the agent.
         2 total: Vec<Resource>,
     }
 
-    /// An executor and what it uses.
+    /// An executor and its usage.
     ResourceUsageExecutor {
         1 executor_info: ExecutorInfo,
         2 allocated: Vec<Resource>,
@@ -35,19 +35,19 @@ messages! {
         4 labels: Option<Labels>,
     }
 
-    /// What a container uses, all counted since it began.
+    /// Usage of a container, counted since its start.
     ResourceStatistics {
         /// In seconds since 1970-01-01 UTC.
         1 timestamp: f64,
         2 cpus_user_time_secs: Option<f64>,
         3 cpus_system_time_secs: Option<f64>,
-        /// CPUs that it was given.
+        /// Its CPU limit.
         4 cpus_limit: Option<f64>,
         5 mem_rss_bytes: Option<u64>,
         6 mem_limit_bytes: Option<u64>,
-        /// Periods of the scheduler in which it could run.
+        /// Number of scheduler periods in which it was runnable.
         7 cpus_nr_periods: Option<u32>,
-        /// Of these, those in which it was held back.
+        /// Number of these in which it was throttled.
         8 cpus_nr_throttled: Option<u32>,
         9 cpus_throttled_time_secs: Option<f64>,
         10 mem_file_bytes: Option<u64>,
@@ -72,7 +72,7 @@ messages! {
         29 net_tcp_time_wait_connections: Option<f64>,
         30 processes: Option<u32>,
         31 threads: Option<u32>,
-        /// How often memory was a little scarce.
+        /// Number of events of low memory pressure.
         32 mem_low_pressure_counter: Option<u64>,
         33 mem_medium_pressure_counter: Option<u64>,
         34 mem_critical_pressure_counter: Option<u64>,
@@ -99,7 +99,7 @@ messages! {
         55 net_ephemeral_ports: Option<ValueRange>,
     }
 
-    /// How a rate is distributed.
+    /// Distribution of a rate.
     ResourceStatisticsRatePercentiles {
         1 min: Option<u64>,
         2 max: Option<u64>,
@@ -126,7 +126,7 @@ messages! {
         10 sampling_interval_secs: Option<f64>,
     }
 
-    /// What is used of a disk.
+    /// Usage of a disk.
     DiskStatistics {
         1 source: Option<Box<ResourceDiskInfoSource>>,
         2 persistence: Option<ResourceDiskInfoPersistence>,
@@ -134,7 +134,7 @@ messages! {
         4 used_bytes: Option<u64>,
     }
 
-    /// What a queue of the network has done.
+    /// Counters of a network queue.
     TrafficControlStatistics {
         1 id: String,
         2 backlog: Option<u64>,
@@ -148,7 +148,7 @@ messages! {
         10 requeues: Option<u64>,
     }
 
-    /// What the kernel counts of the network.
+    /// Kernel counters of the network.
     SNMPStatistics {
         1 ip_stats: Option<Box<IpStatistics>>,
         2 icmp_stats: Option<Box<IcmpStatistics>>,
@@ -156,7 +156,7 @@ messages! {
         4 udp_stats: Option<Box<UdpStatistics>>,
     }
 
-    /// What the kernel counts of IP.
+    /// Kernel counters of IP.
     IpStatistics {
         1 Forwarding: Option<i64>,
         2 DefaultTTL: Option<i64>,
@@ -179,7 +179,7 @@ messages! {
         19 FragCreates: Option<i64>,
     }
 
-    /// What the kernel counts of ICMP.
+    /// Kernel counters of ICMP.
     IcmpStatistics {
         1 InMsgs: Option<i64>,
         2 InErrors: Option<i64>,
@@ -210,7 +210,7 @@ messages! {
         27 OutAddrMaskReps: Option<i64>,
     }
 
-    /// What the kernel counts of TCP.
+    /// Kernel counters of TCP.
     TcpStatistics {
         1 RtoAlgorithm: Option<i64>,
         2 RtoMin: Option<i64>,
@@ -229,7 +229,7 @@ messages! {
         15 InCsumErrors: Option<i64>,
     }
 
-    /// What the kernel counts of UDP.
+    /// Kernel counters of UDP.
     UdpStatistics {
         1 InDatagrams: Option<i64>,
         2 NoPorts: Option<i64>,
@@ -241,11 +241,11 @@ messages! {
         8 IgnoredMulti: Option<i64>,
     }
 
-    /// What `perf` counts.
+    /// Counters of `perf`.
     PerfStatistics {
-        /// In seconds since 1970-01-01 UTC, when sampling began.
+        /// Start of the sample, in seconds since 1970-01-01 UTC.
         1 timestamp: f64,
-        /// Of the sample, in seconds.
+        /// Length of the sample, in seconds.
         2 duration: f64,
         3 cycles: Option<u64>,
         4 stalled_cycles_frontend: Option<u64>,

@@ -1,4 +1,4 @@
-//! How tasks are.
+//! Task statuses.
 
 use bytes::Bytes;
 
@@ -8,11 +8,11 @@ use crate::schema::{
 };
 
 messages! {
-    /// How a task is.
+    /// Status of a task.
     TaskStatus {
         1 task_id: TaskID,
         2 state: TaskState,
-        /// From the executor.
+        /// Set by the executor.
         3 data: Option<Bytes>,
         4 message: Option<String>,
         5 agent_id: Option<AgentID>,
@@ -22,18 +22,18 @@ messages! {
         8 healthy: Option<bool>,
         9 source: Option<TaskStatusSource>,
         10 reason: Option<TaskStatusReason>,
-        /// There if the framework must acknowledge the status.
+        /// Present if the framework must acknowledge the status.
         11 uuid: Option<Bytes>,
         12 labels: Option<Labels>,
         13 container_status: Option<Box<ContainerStatus>>,
-        /// Since when its agent cannot be reached.
+        /// Since when its agent is unreachable.
         14 unreachable_time: Option<TimeInfo>,
         15 check_status: Option<CheckStatusInfo>,
-        /// The limit that it went beyond.
+        /// The exceeded limit.
         16 limitation: Option<TaskResourceLimitation>,
     }
 
-    /// What a container wanted more of than its limit.
+    /// The resources whose limit a container exceeded.
     TaskResourceLimitation {
         1 resources: Vec<Resource>,
     }
@@ -46,31 +46,31 @@ messages! {
         4 tcp: Option<CheckStatusInfoTcp>,
     }
 
-    /// Of a command; absent: none yet.
+    /// Of a command; absent: no result yet.
     CheckStatusInfoCommand {
         1 exit_code: Option<i32>,
     }
 
-    /// Of a GET; absent: none yet.
+    /// Of a GET; absent: no result yet.
     CheckStatusInfoHttp {
         1 status_code: Option<u32>,
     }
 
-    /// Of a connection; absent: none yet.
+    /// Of a connection; absent: no result yet.
     CheckStatusInfoTcp {
         1 succeeded: Option<bool>,
     }
 }
 
 enums! {
-    /// Who says so.
+    /// The sender of a status.
     TaskStatusSource {
         Master = 0 "SOURCE_MASTER",
         Agent = 1 "SOURCE_AGENT",
         Executor = 2 "SOURCE_EXECUTOR",
     }
 
-    /// Why a task is in its state.
+    /// The reason of a state.
     TaskStatusReason {
         CommandExecutorFailed = 0 "REASON_COMMAND_EXECUTOR_FAILED",
         ExecutorTerminated = 1 "REASON_EXECUTOR_TERMINATED",
@@ -109,7 +109,7 @@ enums! {
         AgentDraining = 34 "REASON_AGENT_DRAINING",
     }
 
-    /// How a task is.
+    /// State of a task.
     TaskState {
         Starting = 0 "TASK_STARTING",
         Running = 1 "TASK_RUNNING",

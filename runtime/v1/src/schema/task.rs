@@ -1,4 +1,4 @@
-//! Tasks, their commands and executors, and how they are checked.
+//! Tasks, commands, executors and checks.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::schema::{
 };
 
 messages! {
-    /// A task to be run. It has either `executor` or `command`.
+    /// A task to be launched. It has either `executor` or `command`.
     TaskInfo {
         1 name: String,
         2 task_id: TaskID,
@@ -27,18 +27,18 @@ messages! {
         11 discovery: Option<Box<DiscoveryInfo>>,
         12 kill_policy: Option<KillPolicy>,
         13 check: Option<Box<CheckInfo>>,
-        /// It is killed if it runs for longer.
+        /// It is killed after this time.
         14 max_completion_time: Option<DurationInfo>,
-        /// By name (`cpus`, `mem`), how much it may use beyond its resources; may be infinite.
+        /// Limits above its resources by name (`cpus`, `mem`); may be infinite.
         15 limits: BTreeMap<String, ValueScalar>,
     }
 
-    /// Tasks that are run together.
+    /// Tasks that are launched together.
     TaskGroupInfo {
         1 tasks: Vec<TaskInfo>,
     }
 
-    /// A task as master and agent know it.
+    /// A task as masters and agents know it.
     Task {
         1 name: String,
         2 task_id: TaskID,
@@ -49,13 +49,13 @@ messages! {
         6 state: TaskState,
         7 resources: Vec<Resource>,
         8 statuses: Vec<TaskStatus>,
-        /// The newest state that its framework was told.
+        /// The newest state in a status update for its framework.
         9 status_update_state: Option<TaskState>,
         10 status_update_uuid: Option<Bytes>,
         11 labels: Option<Labels>,
         12 discovery: Option<Box<DiscoveryInfo>>,
         13 container: Option<Box<ContainerInfo>>,
-        /// As whom it runs.
+        /// The user it runs as.
         14 user: Option<String>,
         15 health_check: Option<Box<HealthCheck>>,
         16 kill_policy: Option<KillPolicy>,
@@ -64,18 +64,19 @@ messages! {
 
     /// A command.
     CommandInfo {
-        /// Files that are fetched before.
+        /// Files to fetch first.
         1 uris: Vec<CommandInfoURI>,
         2 environment: Option<Environment>,
         3 value: Option<String>,
-        /// As whom it runs; absent: the framework's user.
+        /// The user it runs as; absent: the framework's user.
         5 user: Option<String>,
-        /// Whether `value` is given to `/bin/sh -c`. If not, it is a file, and `arguments` is its whole `argv`.
+        /// Whether `value` is run by `/bin/sh -c`. Otherwise it is a file, and `arguments` its
+        /// whole `argv`.
         6 shell: Option<bool> = Bool(true),
         7 arguments: Vec<String>,
     }
 
-    /// A file that is fetched before a command runs.
+    /// A file to fetch before a command runs.
     CommandInfoURI {
         1 value: String,
         2 executable: Option<bool>,
@@ -88,7 +89,7 @@ messages! {
     /// A program that runs tasks. The same id on an agent always means the same info.
     ExecutorInfo {
         1 executor_id: ExecutorID,
-        /// Given to the executor when it subscribes.
+        /// Passed to the executor when it subscribes.
         4 data: Option<Bytes>,
         5 resources: Vec<Resource>,
         7 command: Option<Box<CommandInfo>>,
@@ -98,7 +99,7 @@ messages! {
         10 source: Option<String>,
         11 container: Option<Box<ContainerInfo>>,
         12 discovery: Option<Box<DiscoveryInfo>>,
-        /// How long it may take to stop.
+        /// Time for it to stop.
         13 shutdown_grace_period: Option<DurationInfo>,
         14 labels: Option<Labels>,
         15 r#type: Option<ExecutorInfoType>,
@@ -106,11 +107,11 @@ messages! {
 
     /// How a task is killed.
     KillPolicy {
-        /// Between the polite signal and the certain one.
+        /// Between SIGTERM and SIGKILL.
         1 grace_period: Option<DurationInfo>,
     }
 
-    /// How something about a task is found out again and again; the result goes to its framework.
+    /// A periodic check, whose result goes to the framework.
     CheckInfo {
         1 r#type: Option<CheckInfoType>,
         2 command: Option<Box<CheckInfoCommand>>,
@@ -138,15 +139,15 @@ messages! {
         1 port: u32,
     }
 
-    /// How it is found out whether a task is well; one that is not is killed.
+    /// A periodic health check; an unhealthy task is killed.
     HealthCheck {
         1 http: Option<Box<HealthCheckHTTPCheckInfo>>,
         2 delay_seconds: Option<f64> = F64(15.0),
         3 interval_seconds: Option<f64> = F64(10.0),
         4 timeout_seconds: Option<f64> = F64(20.0),
-        /// So many in a row, and the task is killed.
+        /// The task is killed after this many failures in a row.
         5 consecutive_failures: Option<u32> = Unsigned(3),
-        /// Failures in this time after the start do not count.
+        /// Failures within this time after the start do not count.
         6 grace_period_seconds: Option<f64> = F64(10.0),
         7 command: Option<Box<CommandInfo>>,
         8 r#type: Option<HealthCheckType>,
@@ -159,7 +160,7 @@ messages! {
         2 path: Option<String>,
         /// `http` or `https`.
         3 scheme: Option<String>,
-        /// Answers that mean health.
+        /// Statuses of a healthy task.
         4 statuses: Vec<u32>,
         5 protocol: Option<NetworkInfoProtocol> = Enum(1, "IPv4"),
     }
@@ -172,14 +173,14 @@ messages! {
 }
 
 enums! {
-    /// Whose program it is.
+    /// Type of an executor.
     ExecutorInfoType {
         Unknown = 0 "UNKNOWN",
         Default = 1 "DEFAULT",
         Custom = 2 "CUSTOM",
     }
 
-    /// How it is checked.
+    /// Type of a check.
     CheckInfoType {
         Unknown = 0 "UNKNOWN",
         Command = 1 "COMMAND",
@@ -187,7 +188,7 @@ enums! {
         Tcp = 3 "TCP",
     }
 
-    /// How it is checked.
+    /// Type of a health check.
     HealthCheckType {
         Unknown = 0 "UNKNOWN",
         Command = 1 "COMMAND",

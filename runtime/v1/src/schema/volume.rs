@@ -11,7 +11,7 @@ messages! {
         1 r#type: ImageType,
         2 appc: Option<Box<ImageAppc>>,
         3 docker: Option<Box<ImageDocker>>,
-        /// Whether one that was fetched before will do.
+        /// Whether a cached image is acceptable.
         4 cached: Option<bool> = Bool(true),
     }
 
@@ -28,23 +28,23 @@ messages! {
         1 name: String,
         /// Deprecated.
         2 credential: Option<Credential>,
-        /// The contents of Docker's `config.json`, for registries that ask who one is.
+        /// The content of Docker's `config.json`, for registries with authentication.
         3 config: Option<Box<Secret>>,
     }
 
     /// A directory or file in a container.
     Volume {
         1 container_path: String,
-        /// What is mounted there.
+        /// Its source.
         2 host_path: Option<String>,
         3 mode: VolumeMode,
-        /// What is mounted there.
+        /// Its source.
         4 image: Option<Image>,
-        /// What is mounted there.
+        /// Its source.
         5 source: Option<Box<VolumeSource>>,
     }
 
-    /// What is mounted.
+    /// The source of a mount.
     VolumeSource {
         1 r#type: Option<VolumeSourceType>,
         2 docker_volume: Option<Box<VolumeSourceDockerVolume>>,
@@ -54,7 +54,7 @@ messages! {
         6 csi_volume: Option<VolumeSourceCSIVolume>,
     }
 
-    /// A volume of one of Docker's drivers.
+    /// A volume of a Docker driver.
     VolumeSourceDockerVolume {
         1 driver: Option<String>,
         2 name: String,
@@ -79,7 +79,7 @@ messages! {
         2 static_provisioning: Option<Box<VolumeSourceCSIVolumeStaticProvisioning>>,
     }
 
-    /// How a volume of a CSI plug-in is used.
+    /// How a CSI volume is used.
     VolumeSourceCSIVolumeVolumeCapability {
         1 block: Option<VolumeSourceCSIVolumeVolumeCapabilityBlockVolume>,
         2 mount: Option<VolumeSourceCSIVolumeVolumeCapabilityMountVolume>,
@@ -95,12 +95,12 @@ messages! {
         2 mount_flags: Vec<String>,
     }
 
-    /// By how many, and how.
+    /// Number and kind of users.
     VolumeSourceCSIVolumeVolumeCapabilityAccessMode {
         1 mode: VolumeSourceCSIVolumeVolumeCapabilityAccessModeMode,
     }
 
-    /// A volume that exists.
+    /// An existing volume.
     VolumeSourceCSIVolumeStaticProvisioning {
         1 volume_id: String,
         2 volume_capability: VolumeSourceCSIVolumeVolumeCapability,
@@ -109,26 +109,26 @@ messages! {
         5 volume_context: BTreeMap<String, String>,
     }
 
-    /// How mounts reach the other side.
+    /// Propagation of mounts.
     MountPropagation {
         1 mode: Option<MountPropagationMode>,
     }
 }
 
 enums! {
-    /// Whose image it is.
+    /// Type of an image.
     ImageType {
         Appc = 1 "APPC",
         Docker = 2 "DOCKER",
     }
 
-    /// May it be written to?
+    /// Read-write or read-only.
     VolumeMode {
         Rw = 1 "RW",
         Ro = 2 "RO",
     }
 
-    /// What is mounted.
+    /// Type of a source.
     VolumeSourceType {
         Unknown = 0 "UNKNOWN",
         DockerVolume = 1 "DOCKER_VOLUME",
@@ -138,14 +138,14 @@ enums! {
         CsiVolume = 5 "CSI_VOLUME",
     }
 
-    /// Whose sandbox.
+    /// The sandbox's owner.
     VolumeSourceSandboxPathType {
         Unknown = 0 "UNKNOWN",
         Itself = 1 "SELF",
         Parent = 2 "PARENT",
     }
 
-    /// By how many, and how.
+    /// Number and kind of users.
     VolumeSourceCSIVolumeVolumeCapabilityAccessModeMode {
         Unknown = 0 "UNKNOWN",
         SingleNodeWriter = 1 "SINGLE_NODE_WRITER",
@@ -155,7 +155,7 @@ enums! {
         MultiNodeMultiWriter = 5 "MULTI_NODE_MULTI_WRITER",
     }
 
-    /// How mounts reach the other side.
+    /// Propagation of mounts.
     MountPropagationMode {
         Unknown = 0 "UNKNOWN",
         HostToContainer = 1 "HOST_TO_CONTAINER",

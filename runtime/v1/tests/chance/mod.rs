@@ -1,8 +1,8 @@
-//! Messages filled by chance, through their own tables: one that is new is filled as well.
+//! Messages filled at random through their tables, so new ones are covered, too.
 
 use meros_v1::message::{Field, Kind, Label, Leaf, Message};
 
-/// A stream of numbers (SplitMix64).
+/// A random number generator (SplitMix64).
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -30,10 +30,10 @@ impl Chance {
         }
     }
 
-    /// A short text, of ids or of all sorts.
+    /// A short text: an id or any characters.
     pub fn text(&mut self) -> String {
         let characters = ['a', 'b', '9', ' ', '"', '\\', '\n', 'ä', '日', '\u{1f600}'];
-        // Most are good ids.
+        // Most are valid ids.
         let (most, shortest) = match self.below(8) {
             0 => (10, 0),
             _ => (3, 1),
@@ -44,7 +44,7 @@ impl Chance {
     }
 }
 
-/// Fills a message with what chance gives; at the end of the depth, only with what must be.
+/// Fills a message at random; at the maximum depth only its required fields.
 pub fn fill(message: &mut dyn Message, chance: &mut Chance, depth: u32) {
     for entry in message.table() {
         let field = message.field_mut(entry.number).unwrap();
@@ -68,7 +68,7 @@ fn fill_one(field: &mut dyn Field, chance: &mut Chance, depth: u32) {
     match field.kind() {
         Kind::Message => fill(field.open().unwrap(), chance, depth.saturating_sub(1)),
         Kind::Enum => {
-            // Capabilities of Linux begin at 1000.
+            // Linux capabilities begin at 1000.
             let mut numbers = (chance.below(40) as i64..40).chain(0..40).chain(1000..1040);
             let taken = numbers.any(|number| field.take(Leaf::Signed(number)).unwrap());
             assert!(taken);
@@ -81,7 +81,7 @@ fn fill_one(field: &mut dyn Field, chance: &mut Chance, depth: u32) {
                 Kind::I64 => Leaf::Signed(number as i64),
                 Kind::U32 => Leaf::Unsigned((number as u32).into()),
                 Kind::U64 => Leaf::Unsigned(number),
-                // What has more digits serde_json reads as a neighbour.
+                // serde_json reads numbers with more digits as a neighbour.
                 Kind::F64 => Leaf::F64(
                     [f64::from(number as u32) / 8.0, -0.5, 1e300, f64::INFINITY]
                         [(number % 4) as usize],

@@ -1,4 +1,4 @@
-//! What is converted into the v1 API and back is the same.
+//! Checks of round trips through the v1 API.
 
 use std::fmt::Debug;
 
@@ -6,7 +6,7 @@ use meros_v1::{Invalid, Limits, Message, json, protobuf};
 
 use crate::chance::Chance;
 
-/// From ours to theirs, over the wire in both forms, and back.
+/// From our type to the message, through both encodings, and back.
 pub fn check<Ours, Theirs>(
     make: impl Fn(&mut Chance) -> Ours,
     write: impl Fn(&Ours) -> Theirs,
@@ -32,7 +32,7 @@ pub fn check<Ours, Theirs>(
     }
 }
 
-/// The same, by `From` and `TryFrom`.
+/// The same by `From` and `TryFrom`.
 pub fn check_type<Ours, Theirs>(make: impl Fn(&mut Chance) -> Ours)
 where
     Ours: Debug + PartialEq + for<'a> TryFrom<&'a Theirs, Error = Invalid>,

@@ -1,23 +1,26 @@
-//! Allocations (invariant 2): what a master has offered and placed of an agent never exceeds what the agent has, nor, of revocable
-//! resources, what it lends.
+//! Allocations (invariant 2): offers and tasks of an agent never exceed its total, nor, for
+//! revocable resources, the lent ones.
 //!
-//! Judged whenever a master makes an offer or sends tasks to an agent, by that master's own order: offers count from when it makes
-//! them until it takes them back or handles the answer; tasks and executors from when it sends them (or welcomes an agent that
-//! reports them) until it handles their end, disowns them, or their framework goes.
+//! Judged at each offer and each launch, in the master's own order. Offers count from their making
+//! until the master rescinds them or handles the answer. Tasks and executors count from their
+//! sending (or from the registration of an agent that reports them) until the master handles their
+//! end, disowns them, or their framework goes.
 //!
-//! Why that is sound: each end is counted at its first sign, so that what is counted is never more than what the master holds. One
-//! end has no sign: offers of a framework whose link broke are taken back in silence. So an excess that needs another framework's
-//! offers is only noted, and it is a violation once the master speaks to that framework again without a new subscription, which
-//! shows that it never held the link for broken. What an agent lends may have changed while a grant was on its way from the
-//! allocator: for [`GRACE`] the total before counts too.
+//! Sound, because each end counts from its first sign, so that the count is never more than the
+//! master holds. One end has no sign: offers of a framework whose link broke are rescinded
+//! silently. So an excess that depends on another framework's offers is only recorded. It becomes a
+//! violation when the master sends to that framework again without a new subscription, which proves
+//! that it never took the link for broken. The lent resources may change while a grant is on its
+//! way from the allocator: for [`GRACE`] the previous ones count too.
 //!
-//! And what ended gives back what it had: see `returned`.
+//! That ended tasks return their resources is checked by `returned`.
 //!
-//! Operations change who may have something and what it is called, never how much there is: everything is counted as it was before
-//! them (what they make is `estates`' business). What is reserved for a role that wants nothing just now is neither held nor offered,
-//! so that nobody asks whether an agent gives back all of it once something was reserved there.
+//! Operations change the owner and name of resources, never the amount: everything is counted as
+//! before operations (`agent_resources` checks their results). Resources reserved for a role that
+//! wants nothing are neither used nor offered, so that they are exempt from `returned`.
 //!
-//! Not judged: what agents themselves run. A master may free what an agent is still killing (a removed framework, a lost agent).
+//! Not judged: what agents actually run. A master may free resources whose tasks an agent is still
+//! killing (a removed framework, a lost agent).
 
 mod holder;
 mod returned;
@@ -38,12 +41,12 @@ use rustc_hash::FxHashMap;
 
 pub(super) use self::holder::Holder;
 use self::returned::Returned;
-use super::census::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
+use super::membership::{Frameworks, Part, Registration, Registrations, is_for_scheduler};
 use super::{broken, given_up};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
-/// How long a grant may be on its way from the allocator to its master.
+/// Maximum time of a grant from the allocator to its master.
 const GRACE: Duration = Duration::from_secs(1);
 
 const NAME: &str = "allocations";
@@ -64,31 +67,31 @@ impl Held {
     }
 }
 
-/// An offer, in the two parts that each other offer of the agent asks for.
+/// An offer, in the two parts in which it is compared.
 struct Offered {
     framework: FrameworkId,
     regular: Resources,
     revocable: Resources,
-    /// The node of the scheduler that it was made to.
+    /// The node of the scheduler that received it.
     to: String,
     made: Duration,
 }
 
-/// An agent as its master must see it. Without a node its welcome has not been seen yet.
+/// An agent in its master's view. Without a node its registration is not answered yet.
 #[derive(Default)]
 struct Agent {
     node: String,
     total: Resources,
-    /// The total without what the holders have; nothing revocable.
+    /// The regular resources that no task or executor holds.
     rest: Resources,
     holders: BTreeMap<Holder, Held>,
     offers: BTreeMap<OfferId, Offered>,
     lent: Resources,
-    /// The total before, and until when it counts.
+    /// The previous lent total, and until when it counts.
     lent_before: Option<(Resources, Duration)>,
 }
 
-/// An excess that is a violation if none of these frameworks' links was broken.
+/// An excess that is a violation unless the link of one of these frameworks was broken.
 struct Charge {
     at: Duration,
     unproven: BTreeSet<FrameworkId>,
@@ -103,9 +106,10 @@ pub struct Allocations {
     agents: BTreeMap<AgentId, Agent>,
     by_node: BTreeMap<String, AgentId>,
     offered: FxHashMap<OfferId, AgentId>,
-    /// Executors whose end the master has just heard: what is sent at the same moment may have been decided before it.
+    /// Executors whose end the master has just received: a launch at the same moment may have been
+    /// decided before.
     exited: (Duration, BTreeSet<Holder>),
-    /// What the master does not want an agent to have, said before its registration was answered.
+    /// Tasks disowned before the registration was answered.
     unwanted: BTreeMap<String, Unwanted>,
     charges: Vec<Charge>,
     returned: Returned,
@@ -131,7 +135,7 @@ impl Unwanted {
 }
 
 impl Agent {
-    /// Tasks or an executor take their part. `false` if there is not so much.
+    /// Takes resources for a task or an executor. `false` if there are not enough.
     fn hold(&mut self, holder: Holder, resources: &Resources, sent: Option<Duration>) -> bool {
         let resources = bare(resources);
         let fits = self.rest.subtract(&resources.non_revocable()).is_ok();
@@ -152,16 +156,16 @@ impl Agent {
         self.offers.retain(|_, offer| offer.framework != *framework);
     }
 
-    /// What nobody holds and nobody was offered, or less if the offers exceed it; nothing revocable.
+    /// The regular resources neither held nor offered; less if the offers exceed them.
     fn left(&self) -> Resources {
         let mut left = self.rest.clone();
         for offer in self.offers.values() {
-            left.subtract_what_is_there(&offer.regular);
+            left.saturating_sub_assign(&offer.regular);
         }
         left
     }
 
-    /// Who has what, for people.
+    /// The holders and their resources, as text.
     fn what_is_there(&self) -> String {
         let held = self.holders.iter().map(|(holder, held)| {
             let whose = match holder {
@@ -178,8 +182,8 @@ impl Agent {
         held.chain(offered).collect::<Vec<_>>().join(", ")
     }
 
-    /// What nobody holds and none of the offers has that are counted, nothing revocable; or the first resource of which there is not
-    /// enough for holders and offers.
+    /// The regular resources neither held nor in counted offers; or the first resource that is
+    /// short.
     fn beside(
         &self,
         at: Duration,
@@ -201,7 +205,8 @@ impl Agent {
         if revocable.is_empty() {
             return Ok(rest);
         }
-        // It may lend less by now than is held: of what is short nothing is offered.
+        // The agent may lend less than is held by now: of a resource that is short nothing is
+        // offered.
         let held = self.holders.values().map(|held| held.resources.revocable());
         let held: Resources = held.sum();
         let fits = |lent: &Resources| lent.saturating_sub(&held).contains(&revocable);
@@ -228,7 +233,7 @@ impl Allocations {
         let before = self.agents.remove(&agent_id);
         let knew = before.as_ref().is_some_and(|one| !one.node.is_empty());
         if !knew && arrival.part.as_ref().is_some_and(Part::leaves_out) {
-            // The last master had it, and this one knows of that by the mirror.
+            // The previous master had it, and this one knows it from the mirror.
             self.returned.doubt(&agent_id);
         }
         let mut agent = Agent {
@@ -244,11 +249,11 @@ impl Allocations {
                 short.get_or_insert(holder);
             }
         };
-        // What the agent did not tell is what its master had.
+        // Tasks omitted in the report are as its master had them.
         let part = arrival.part;
-        let untold = |holder: &Holder| part.as_ref().is_some_and(|part| !holder.is_in(part));
+        let unreported = |holder: &Holder| part.as_ref().is_some_and(|part| !holder.is_in(part));
         for (holder, held) in before.iter().flat_map(|before| &before.holders) {
-            if untold(holder) {
+            if unreported(holder) {
                 hold(&mut agent, holder.clone(), held);
             }
         }
@@ -264,7 +269,8 @@ impl Allocations {
                 hold(&mut agent, holder, &held);
             }
         }
-        // What was said of it at this very moment followed: its welcome left a little later. All else was taken back.
+        // Tasks sent at this very moment follow the registration, whose answer leaves a little
+        // later. All others were removed.
         for (holder, held) in before.iter().flat_map(|before| &before.holders) {
             if held.sent == Some(at) && !agent.holders.contains_key(holder) {
                 let fits = agent.hold(holder.clone(), &held.resources, held.sent);
@@ -312,7 +318,7 @@ impl Allocations {
             }
             self.judgements += 1;
             let excess = match agent.beside(at, |_| true) {
-                // Where all offers fit, so do some of them: nearly always nothing else needs to be worked out.
+                // If all offers fit, so does every subset: nearly always this suffices.
                 Ok(left) => {
                     self.returned.left(agent_id, &left, at);
                     continue;
@@ -320,7 +326,7 @@ impl Allocations {
                 Err(excess) => excess,
             };
             self.returned.left(agent_id, &agent.left(), at);
-            // The master has just spoken to this one, so its link holds.
+            // The master has just sent to this one, so its link holds.
             if let Err(excess) = agent.beside(at, |owner| owner == framework) {
                 return Err(format!(
                     "agent {agent_id} has been offered to {framework} beyond what is there, {excess}"
@@ -336,16 +342,17 @@ impl Allocations {
         Ok(())
     }
 
-    /// The master speaks to a framework's scheduler: in its books the link has held since the subscription.
-    fn proven(&mut self, spoken: &Spoken<'_>) -> Result<(), (Duration, String)> {
-        if self.charges.is_empty() || !is_for_scheduler(spoken) {
+    /// The master sends to a framework's scheduler: in its view the link has held since the
+    /// subscription.
+    fn proven(&mut self, observed: &SeenMessage<'_>) -> Result<(), (Duration, String)> {
+        if self.charges.is_empty() || !is_for_scheduler(observed) {
             return Ok(());
         }
-        let Some(framework) = self.frameworks.of_node(spoken.to) else {
+        let Some(framework) = self.frameworks.of_node(observed.to) else {
             return Ok(());
         };
-        if self.frameworks.asking(spoken.to).next().is_some() {
-            return Ok(()); // This may follow a new subscription.
+        if self.frameworks.asking(observed.to).next().is_some() {
+            return Ok(()); // this may follow a new subscription
         }
         for charge in &mut self.charges {
             charge.unproven.remove(framework);
@@ -403,7 +410,8 @@ impl Allocations {
             .retain(|charge| !charge.unproven.contains(framework));
     }
 
-    /// The framework has a new subscription: its earlier offers were taken back, and what was noted cannot be shown any more.
+    /// The framework has a new subscription: its earlier offers were rescinded, and recorded
+    /// excesses can no longer be proved.
     fn subscribed(&mut self, framework: &FrameworkId, node: &str, at: Duration) {
         let is_new = |offer: &Offered| offer.made == at && offer.to == node;
         for agent in self.agents.values_mut() {
@@ -414,64 +422,68 @@ impl Allocations {
             .retain(|charge| !charge.unproven.contains(framework));
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), (Duration, String)> {
-        self.proven(spoken)?;
+    fn on_sent(
+        &mut self,
+        observed: &SeenMessage<'_>,
+        at: Duration,
+    ) -> Result<(), (Duration, String)> {
+        self.proven(observed)?;
         let now = |what| (at, what);
-        if let Some(made) = spoken.is::<OffersMade>() {
-            if self.frameworks.asking(spoken.to).next().is_some() {
-                // The first offers after a new subscription may leave before its answer does.
+        if let Some(made) = observed.is::<OffersMade>() {
+            if self.frameworks.asking(observed.to).next().is_some() {
+                // The first offers after a new subscription may be sent before its answer.
                 let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
                 to.into_iter()
-                    .for_each(|to| self.subscribed(to, spoken.to, at));
+                    .for_each(|to| self.subscribed(to, observed.to, at));
             }
-            self.offers(made, spoken.to, at).map_err(now)?;
-        } else if let Some(run) = spoken.is::<RunTasks>() {
+            self.offers(made, observed.to, at).map_err(now)?;
+        } else if let Some(run) = observed.is::<RunTasks>() {
             self.run(run, at).map_err(now)?;
-        } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
+        } else if let Some(rescinded) = observed.is::<OfferRescinded>() {
             self.no_longer_offered(&rescinded.offer_id);
-        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
-            if let Some(agent) = self.at_node(spoken.to) {
+        } else if let Some(gone) = observed.is::<ShutDownFramework>() {
+            if let Some(agent) = self.at_node(observed.to) {
                 agent.free_all(&gone.framework_id);
             }
-            let unwanted = self.unwanted.entry(spoken.to.to_owned()).or_default();
+            let unwanted = self.unwanted.entry(observed.to.to_owned()).or_default();
             unwanted.frameworks.insert(gone.framework_id.clone());
-        } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() {
-            // Among others: tasks that could not be sent after all.
+        } else if let Some(StatusChanged { status }) = observed.is::<StatusChanged>() {
+            // Among others: tasks that could not be sent.
             if status.state.is_terminal()
-                && let Some(framework) = self.frameworks.of_node(spoken.to)
+                && let Some(framework) = self.frameworks.of_node(observed.to)
                 && let Some(agent) = &status.agent_id
                 && let Some(agent) = self.agents.get_mut(agent)
             {
                 agent.free(&Holder::Task(framework.clone(), status.task_id.clone()));
             }
-        } else if spoken.is::<ApplyOperation>().is_some() {
-            if let Some(agent) = self.by_node.get(spoken.to) {
+        } else if observed.is::<ApplyOperation>().is_some() {
+            if let Some(agent) = self.by_node.get(observed.to) {
                 self.returned.doubt(agent);
             }
-        } else if let Some(disowned) = spoken.is::<DisownTasks>() {
+        } else if let Some(disowned) = observed.is::<DisownTasks>() {
             for (framework, task) in &disowned.tasks {
-                if let Some(agent) = self.at_node(spoken.to) {
+                if let Some(agent) = self.at_node(observed.to) {
                     agent.free(&Holder::Task(framework.clone(), task.clone()));
                 }
             }
-            let unwanted = self.unwanted.entry(spoken.to.to_owned()).or_default();
+            let unwanted = self.unwanted.entry(observed.to.to_owned()).or_default();
             unwanted.tasks.extend(disowned.tasks.iter().cloned());
         }
         Ok(())
     }
 
-    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
-        if let Some(answer) = spoken.is::<AcceptOffers>() {
+    fn on_received(&mut self, observed: &SeenMessage<'_>, at: Duration) {
+        if let Some(answer) = observed.is::<AcceptOffers>() {
             answer
                 .offer_ids
                 .iter()
                 .for_each(|id| self.no_longer_offered(id));
-        } else if let Some(answer) = spoken.is::<DeclineOffers>() {
+        } else if let Some(answer) = observed.is::<DeclineOffers>() {
             answer
                 .offer_ids
                 .iter()
                 .for_each(|id| self.no_longer_offered(id));
-        } else if let Some(updated) = spoken.is::<TaskUpdated>() {
+        } else if let Some(updated) = observed.is::<TaskUpdated>() {
             let update = &updated.update;
             if update.latest_state.is_terminal() || update.status.state.is_terminal() {
                 let task = update.status.task_id.clone();
@@ -479,7 +491,7 @@ impl Allocations {
                     agent.free(&Holder::Task(update.framework_id.clone(), task));
                 }
             }
-        } else if let Some(exited) = spoken.is::<ExecutorExited>() {
+        } else if let Some(exited) = observed.is::<ExecutorExited>() {
             let executor = exited.executor_id.clone();
             let holder = Holder::Executor(exited.framework_id.clone(), executor);
             if let Some(agent) = self.agents.get_mut(&exited.agent_id) {
@@ -489,16 +501,17 @@ impl Allocations {
                 self.exited = (at, BTreeSet::new());
             }
             self.exited.1.insert(holder);
-        } else if let Some(changed) = spoken.is::<OversubscribedChanged>() {
+        } else if let Some(changed) = observed.is::<OversubscribedChanged>() {
             if let Some(agent) = self.agents.get_mut(&changed.agent_id) {
                 let before = std::mem::replace(&mut agent.lent, changed.total.clone());
                 agent.lent_before = Some((before, at + GRACE));
             }
-        } else if let Some(over) = spoken.is::<TearDown>() {
+        } else if let Some(over) = observed.is::<TearDown>() {
             self.framework_gone(&over.framework_id);
-        } else if spoken.is::<RegisterAgent>().is_some() || spoken.is::<ReregisterAgent>().is_some()
+        } else if observed.is::<RegisterAgent>().is_some()
+            || observed.is::<ReregisterAgent>().is_some()
         {
-            self.unwanted.remove(spoken.from);
+            self.unwanted.remove(observed.from);
         }
     }
 
@@ -508,12 +521,12 @@ impl Allocations {
     }
 }
 
-/// As it was before operations, and allocated to nobody.
+/// The resources without operations and allocation.
 fn bare(resources: &Resources) -> Resources {
-    resources.unallocate().before_operations()
+    resources.unallocate().without_operations()
 }
 
-/// Whether the books of this agent are about to be made anew, so that it cannot be judged just now.
+/// Whether this agent's state is about to be replaced, so that it cannot be judged now.
 fn is_in_doubt(agent: &Agent, registrations: &Registrations) -> bool {
     agent.node.is_empty() || registrations.is_asking(&agent.node)
 }
@@ -536,21 +549,21 @@ impl Checker for Allocations {
                 .registered(registration, event.at)
                 .or_else(|what| broken(NAME, event.at, what));
         }
-        match event.what {
-            What::Said(spoken) => self
-                .said(&spoken, event.at)
+        match event.kind {
+            EventKind::Sent(observed) => self
+                .on_sent(&observed, event.at)
                 .or_else(|(at, what)| broken(NAME, at, what)),
-            What::Heard(spoken) => {
-                self.heard(&spoken, event.at);
+            EventKind::Received(observed) => {
+                self.on_received(&observed, event.at);
                 Ok(())
             }
-            What::RegistryAsked { request, .. } => {
+            EventKind::RegistryRequested { request, .. } => {
                 if let Some(agent_id) = given_up(request) {
                     self.agents.remove(agent_id);
                 }
                 Ok(())
             }
-            What::NodeEnded { .. } if self.frameworks.lost_master(event) => {
+            EventKind::NodeEnded { .. } if self.frameworks.lost_master(event) => {
                 *self = Self {
                     registrations: std::mem::take(&mut self.registrations),
                     frameworks: std::mem::take(&mut self.frameworks),
@@ -559,7 +572,7 @@ impl Checker for Allocations {
                 };
                 Ok(())
             }
-            What::FaultsOver => {
+            EventKind::FaultsOver => {
                 self.returned.faults_over(event.at);
                 Ok(())
             }

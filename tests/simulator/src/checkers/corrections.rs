@@ -1,12 +1,15 @@
-//! Corrections: what runs on revocable resources yields when its machine is busy, and nothing else ever does.
+//! Corrections: containers with revocable resources yield on a busy machine, and no others ever do.
 //!
-//! Judged by what schedulers asked for and by the machines. A task is revocable if its scheduler accepted an offer with it on anything
-//! revocable; a container is, if it was given such a task (S15).
+//! Judged by the schedulers' requests and the machines. A task is revocable if its scheduler
+//! accepted an offer with any revocable resource for it; a container is, if it has such a task
+//! (S15).
 //!
-//! - A task that an agent gives up as preempted was in a revocable container, and its machine was busy when that ended, or shortly before.
-//! - A revocable container on a busy machine is gone within [`YIELD`]. That counts from the moment when the machine was busy, the task was
-//!   given, and nothing hampered agents: where processes are paused, or disks are so slow that usage cannot be measured, nothing is demanded.
-//!   Nor is it of one that outlives the process of its agent, until it has subscribed at the next one.
+//! - A task that an agent reports as preempted was in a revocable container, and its machine was
+//!   busy at the container's end or shortly before.
+//! - A revocable container on a busy machine ends within [`YIELD`]. The time runs from when the
+//!   machine was busy, the task was given, and no fault hampered agents: where processes are
+//!   paused, or disks are too slow to measure usage, nothing is required. Nor is it for a container
+//!   that outlives its agent's process, until its executor has reregistered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,46 +21,46 @@ use protocol::{ContainerId, Operation, Reason, TaskId};
 
 use super::broken;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::executor;
 use crate::load;
 use crate::scenario::{Fault, FaultKind};
 
-/// How long a container may stay on a busy machine: controllers look every five seconds, measure for at most five, and repeat their advice
-/// after ten.
+/// Maximum time of a container on a busy machine: controllers check every five seconds, measure for
+/// at most five, and repeat their advice after ten.
 pub const YIELD: Duration = Duration::from_secs(30);
-/// So long after a machine was busy a correction may still be carried out.
+/// A correction may still be executed this long after the machine was busy.
 const SLACK: Duration = Duration::from_secs(10);
-/// An agent with a slower disk cannot measure its usage in time.
+/// With slower writes an agent cannot measure its usage in time.
 const SLOW: Duration = Duration::from_secs(3);
 
 const NAME: &str = "corrections";
 
-/// A revocable container that runs.
+/// A running revocable container.
 struct Borrower {
     agent: String,
-    /// Whether it has lost its agent, and not subscribed at the next one.
-    astray: bool,
-    /// When it must be gone.
+    /// Whether it has lost its agent and not reregistered yet.
+    lost_agent: bool,
+    /// Its deadline.
     due: Option<Duration>,
 }
 
 /// The checker.
 #[derive(Default)]
 pub struct Corrections {
-    /// Tasks that were accepted on something revocable.
+    /// Tasks accepted with revocable resources.
     revocable: BTreeSet<TaskId>,
-    /// Those containers that run, by their nodes.
+    /// Their running containers by nodes.
     borrowers: BTreeMap<String, Borrower>,
-    /// The first moment at which one of them must be gone.
+    /// The first deadline.
     first_due: Option<Duration>,
-    /// When those that ended did so.
+    /// The ends of containers.
     ended: BTreeMap<ContainerId, Duration>,
-    /// When each machine was busy, or since when it is: an end may be told long after, when it is busy anew.
+    /// The busy periods of each machine: an end may be reported long after, when it is busy again.
     busy: BTreeMap<String, Vec<Busy>>,
-    /// How many faults keep agents from doing what they should.
+    /// The number of faults that hamper agents.
     hampered: u32,
-    /// What was judged once is not judged again when it is sent again.
+    /// Judged tasks: their updates may be repeated.
     judged: BTreeSet<TaskId>,
     judgements: u64,
 }
@@ -69,30 +72,34 @@ struct Busy {
 }
 
 impl Corrections {
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
-        if let Some(accept) = spoken.is::<AcceptOffers>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), String> {
+        if let Some(accept) = observed.is::<AcceptOffers>() {
             let tasks = accept.operations.iter().flat_map(Operation::tasks);
             let revocable = tasks.filter(|task| load::is_revocable(task));
             self.revocable
                 .extend(revocable.map(|task| task.task_id.clone()));
-        } else if let Some(launch) = spoken.is::<LaunchTask>() {
+        } else if let Some(launch) = observed.is::<LaunchTask>() {
             if self.revocable.contains(&launch.task.task_id) {
-                let due = self.due(spoken.from, at);
+                let due = self.due(observed.from, at);
                 let borrower = Borrower {
-                    agent: spoken.from.to_owned(),
-                    astray: false,
+                    agent: observed.from.to_owned(),
+                    lost_agent: false,
                     due,
                 };
                 self.borrowers
-                    .entry(spoken.to.to_owned())
+                    .entry(observed.to.to_owned())
                     .or_insert(borrower);
                 self.find_first_due();
             }
-        } else if let Some(updated) = spoken.is::<TaskUpdated>() {
+        } else if let Some(updated) = observed.is::<TaskUpdated>() {
             let status = &updated.update.status;
             let preempted = status.reason == Some(Reason::ContainerPreempted);
             if preempted && self.judged.insert(status.task_id.clone()) {
-                return self.preempted(spoken.from, &status.task_id, status.container_id.as_ref());
+                return self.preempted(
+                    observed.from,
+                    &status.task_id,
+                    status.container_id.as_ref(),
+                );
             }
         }
         Ok(())
@@ -112,7 +119,7 @@ impl Corrections {
             ));
         }
         let Some(ended) = ended else {
-            return Ok(()); // It had no process yet.
+            return Ok(()); // it had no process yet
         };
         let mut times = self.busy.get(agent).into_iter().flatten();
         let was_busy = times.any(|busy| {
@@ -123,19 +130,19 @@ impl Corrections {
         })
     }
 
-    /// When a container that runs there from now on must be gone.
+    /// The deadline of a container that runs there from now on.
     fn due(&self, agent: &str, at: Duration) -> Option<Duration> {
         let last = self.busy.get(agent).and_then(|times| times.last());
         let busy = last.is_some_and(|busy| busy.until.is_none());
         (busy && self.hampered == 0).then(|| at + YIELD)
     }
 
-    /// What must be gone by when, judged anew.
-    fn reckon(&mut self, at: Duration) {
+    /// Recomputes the deadlines.
+    fn recompute_deadlines(&mut self, at: Duration) {
         let mut borrowers = std::mem::take(&mut self.borrowers);
         for borrower in borrowers.values_mut() {
             let due = self.due(&borrower.agent, at);
-            let due = due.filter(|_| !borrower.astray);
+            let due = due.filter(|_| !borrower.lost_agent);
             borrower.due = due.and(borrower.due).or(due);
         }
         self.borrowers = borrowers;
@@ -170,7 +177,7 @@ impl Corrections {
     }
 }
 
-/// Whether an agent under this fault may be unable to correct anything.
+/// Whether an agent under this fault may be unable to correct.
 fn hampers(fault: &Fault) -> bool {
     match &fault.kind {
         FaultKind::Pause { .. } => true,
@@ -187,43 +194,43 @@ impl Checker for Corrections {
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         let at = event.at;
         let mut judged = self.overdue(at);
-        match event.what {
-            What::Said(spoken) => judged = judged.and_then(|()| self.said(&spoken, at)),
-            What::MachineBusy { agent, busy: true } => {
+        match event.kind {
+            EventKind::Sent(observed) => judged = judged.and_then(|()| self.on_sent(&observed, at)),
+            EventKind::MachineBusy { agent, busy: true } => {
                 let busy = Busy {
                     since: at,
                     until: None,
                 };
                 self.busy.entry(agent.to_owned()).or_default().push(busy);
-                self.reckon(at);
+                self.recompute_deadlines(at);
             }
-            What::MachineBusy { agent, .. } => {
+            EventKind::MachineBusy { agent, .. } => {
                 let last = self.busy.get_mut(agent).and_then(|times| times.last_mut());
                 if let Some(busy) = last {
                     busy.until = Some(at);
                 }
-                self.reckon(at);
+                self.recompute_deadlines(at);
             }
-            What::FaultBegan(fault) if hampers(fault) => {
+            EventKind::FaultBegan(fault) if hampers(fault) => {
                 self.hampered += 1;
-                self.reckon(at);
+                self.recompute_deadlines(at);
             }
-            What::FaultEnded(fault) if hampers(fault) => {
+            EventKind::FaultEnded(fault) if hampers(fault) => {
                 self.hampered -= 1;
-                self.reckon(at);
+                self.recompute_deadlines(at);
             }
-            What::ProcessEnded { container, .. } => self.process_ended(container, at),
-            What::NodeEnded { node, .. } => {
+            EventKind::ProcessEnded { container, .. } => self.process_ended(container, at),
+            EventKind::NodeEnded { node, .. } => {
                 let of_agent = self.borrowers.values_mut();
                 for borrower in of_agent.filter(|one| one.agent == node) {
-                    borrower.astray = true;
+                    borrower.lost_agent = true;
                 }
-                self.reckon(at);
+                self.recompute_deadlines(at);
             }
-            What::Heard(spoken) if spoken.is::<SubscribeExecutor>().is_some() => {
-                if let Some(borrower) = self.borrowers.get_mut(spoken.from) {
-                    borrower.astray = false;
-                    self.reckon(at);
+            EventKind::Received(observed) if observed.is::<SubscribeExecutor>().is_some() => {
+                if let Some(borrower) = self.borrowers.get_mut(observed.from) {
+                    borrower.lost_agent = false;
+                    self.recompute_deadlines(at);
                 }
             }
             _ => {}
@@ -238,16 +245,16 @@ impl Checker for Corrections {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, container, framework, pid, seconds, status, task};
+    use super::super::fixture::{Fixture, agent, container, framework, pid, seconds, status, task};
     use super::*;
     use protocol::{ExecutorId, StatusUpdate, TaskState};
     use resources::Revocable;
 
     const AGENT: &str = "agent-1";
 
-    /// A task that runs, on revocable resources or not.
-    fn stage(revocable: bool) -> Stage<Corrections> {
-        let mut stage = Stage::new(Corrections::default(), "cpus:4");
+    /// A running task, on revocable resources or not.
+    fn fixture(revocable: bool) -> Fixture<Corrections> {
+        let mut fixture = Fixture::new(Corrections::default(), "cpus:4");
         let mut task = task("t", "cpus:1");
         if revocable {
             task.resources = task
@@ -255,17 +262,17 @@ mod tests {
                 .to_revocable(Revocable::Throttleable)
                 .unwrap();
         }
-        stage.accepts("framework-1", &["o"], &[task.clone()]);
+        fixture.accepts("framework-1", &["o"], &[task.clone()]);
         let node = executor::node_of(&container());
-        stage.said(AGENT, &node, &LaunchTask { task });
-        stage
+        fixture.sent(AGENT, &node, &LaunchTask { task });
+        fixture
     }
 
-    fn busy(stage: &mut Stage<Corrections>, busy: bool) -> &mut Stage<Corrections> {
-        stage.fact(What::MachineBusy { agent: AGENT, busy })
+    fn busy(fixture: &mut Fixture<Corrections>, busy: bool) -> &mut Fixture<Corrections> {
+        fixture.fact(EventKind::MachineBusy { agent: AGENT, busy })
     }
 
-    fn yields(stage: &mut Stage<Corrections>) -> &mut Stage<Corrections> {
+    fn yields(fixture: &mut Fixture<Corrections>) -> &mut Fixture<Corrections> {
         let mut status = status("t", TaskState::Gone, Some(9));
         status.reason = Some(Reason::ContainerPreempted);
         let update = StatusUpdate {
@@ -274,30 +281,31 @@ mod tests {
             status,
         };
         let agent_id = agent();
-        let ended = What::ProcessEnded {
+        let ended = EventKind::ProcessEnded {
             agent: AGENT,
             container: &container(),
         };
-        stage
+        fixture
             .fact(ended)
-            .said(AGENT, "master", &TaskUpdated { agent_id, update })
+            .sent(AGENT, "master", &TaskUpdated { agent_id, update })
     }
 
     #[test]
-    fn only_what_is_revocable_yields_and_only_where_it_is_busy() {
-        yields(busy(&mut stage(true), true)).is_clean();
-        yields(busy(&mut stage(false), true)).is_broken("nothing revocable");
-        yields(&mut stage(true)).is_broken("was not busy");
-        let mut late = stage(true);
+    fn only_revocable_tasks_yield_on_busy_machines() {
+        yields(busy(&mut fixture(true), true)).is_clean();
+        yields(busy(&mut fixture(false), true)).is_broken("nothing revocable");
+        yields(&mut fixture(true)).is_broken("was not busy");
+        let mut late = fixture(true);
         busy(busy(&mut late, true), false).wait(SLACK * 2);
         yields(&mut late).is_broken("was not busy");
     }
 
-    /// Found by a rehearsal of 100 agents: a link that was cut held the status back until the machine was busy for the second time.
+    /// Found by a simulation of 100 agents: a cut link delayed the status until the machine was
+    /// busy again.
     #[test]
-    fn an_end_that_is_told_late_is_judged_by_when_it_was() {
-        let mut late = stage(true);
-        let ended = What::ProcessEnded {
+    fn late_report_is_judged_by_the_time_of_the_end() {
+        let mut late = fixture(true);
+        let ended = EventKind::ProcessEnded {
             agent: AGENT,
             container: &container(),
         };
@@ -307,18 +315,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_revocable_yields_soon_where_it_is_busy() {
-        let mut stays = stage(true);
+    fn revocable_tasks_yield_in_time() {
+        let mut stays = fixture(true);
         busy(&mut stays, true).wait(YIELD + seconds(1));
-        stays.fact(What::FaultsOver).is_broken("has not yielded");
-        let mut quiet = stage(true);
+        stays
+            .fact(EventKind::FaultsOver)
+            .is_broken("has not yielded");
+        let mut quiet = fixture(true);
         busy(busy(&mut quiet, true), false).wait(YIELD * 2);
-        quiet.fact(What::FaultsOver);
+        quiet.fact(EventKind::FaultsOver);
         yields(busy(&mut quiet, true)).is_clean();
     }
 
     #[test]
-    fn nothing_is_demanded_of_an_agent_that_fell_until_its_executor_is_back() {
+    fn crashed_agent_need_not_correct() {
         let subscribe = SubscribeExecutor {
             framework_id: framework(),
             executor_id: ExecutorId::new("e").unwrap(),
@@ -328,27 +338,27 @@ mod tests {
         };
         let node = executor::node_of(&container());
         let back = || {
-            let mut fallen = stage(true);
-            busy(&mut fallen, true).fact(What::NodeEnded {
+            let mut fallen = fixture(true);
+            busy(&mut fallen, true).fact(EventKind::NodeEnded {
                 node: AGENT,
                 crashed: true,
             });
-            fallen.wait(YIELD * 2).fact(What::FaultsOver);
-            fallen.told(&node, AGENT, &subscribe);
+            fallen.wait(YIELD * 2).fact(EventKind::FaultsOver);
+            fallen.delivered(&node, AGENT, &subscribe);
             fallen
         };
         yields(back().wait(YIELD)).is_clean();
         let mut stays = back();
-        stays.wait(YIELD + seconds(1)).fact(What::FaultsOver);
+        stays.wait(YIELD + seconds(1)).fact(EventKind::FaultsOver);
         stays.is_broken("has not yielded");
     }
 
     #[test]
-    fn nothing_is_demanded_of_who_is_hampered() {
+    fn hampered_agent_need_not_correct() {
         let fault: Fault = "0secs+9secs pause agent-1".parse().unwrap();
-        let mut paused = stage(true);
-        busy(paused.fact(What::FaultBegan(&fault)), true).wait(YIELD * 2);
-        paused.fact(What::FaultEnded(&fault)).wait(seconds(1));
+        let mut paused = fixture(true);
+        busy(paused.fact(EventKind::FaultBegan(&fault)), true).wait(YIELD * 2);
+        paused.fact(EventKind::FaultEnded(&fault)).wait(seconds(1));
         yields(&mut paused).is_clean();
     }
 }

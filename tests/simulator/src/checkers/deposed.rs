@@ -1,8 +1,9 @@
-//! Deposed (invariant 1, its third part): a master that leads no more changes nothing.
+//! Deposed (invariant 1, third part): a deposed master changes nothing.
 //!
-//! Judged where it would show: an agent that has been welcomed by the master of a later term starts no task that a master of an earlier
-//! one has sent it, whoever passes it on after that. A master's term is that of its member's last election when it began to act. What came at the very moment of
-//! the welcome may have been handled before it. Alone, a master has term 0, and nothing to be judged.
+//! Judged by its effect: an agent that was registered by the master of a later term starts no task
+//! of a master of an earlier term, whichever master forwards it afterwards. A master's term is that
+//! of its member's last election when it became leader. Messages at the very moment of the
+//! registration may have been handled before it. A single master has term 0, and nothing is judged.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use protocol::message::task::RunTasks;
 
 use super::broken;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "deposed";
 
@@ -23,37 +24,39 @@ const NAME: &str = "deposed";
 pub struct Deposed {
     /// The last term in which each node's member was elected.
     elected: BTreeMap<String, u64>,
-    /// The terms of the masters that act.
-    reigns: BTreeMap<String, u64>,
-    /// The highest term of a master that has welcomed each agent, and when the agent heard that first.
+    /// The terms of the leading masters.
+    terms: BTreeMap<String, u64>,
+    /// The highest term of a master that has registered each agent, and when the agent first
+    /// received that.
     welcomed: BTreeMap<String, (u64, Duration)>,
-    /// In which term each task was sent first: whoever sends it again does not make it the later master's.
+    /// The term in which each task was sent first; a repetition by a later master does not change
+    /// it.
     sent: BTreeMap<TaskId, u64>,
-    /// Tasks that came too late, and from which term.
+    /// Tasks that were sent too late, and their terms.
     late: BTreeMap<TaskId, u64>,
     judgements: u64,
 }
 
-fn welcomes(spoken: &Spoken<'_>) -> bool {
-    let anew = spoken.is::<Result<AgentRegistered, RegistrationRefused>>();
-    let again = spoken.is::<Result<Reregistered, RegistrationRefused>>();
+fn welcomes(observed: &SeenMessage<'_>) -> bool {
+    let anew = observed.is::<Result<AgentRegistered, RegistrationRefused>>();
+    let again = observed.is::<Result<Reregistered, RegistrationRefused>>();
     anew.is_some_and(Result::is_ok)
         || again.is_some_and(|answer| matches!(answer, Ok(Reregistered::Registered(_))))
 }
 
 impl Deposed {
-    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
-        if spoken.reply
-            && welcomes(spoken)
-            && let Some(term) = self.reigns.get(spoken.from)
+    fn on_received(&mut self, observed: &SeenMessage<'_>, at: Duration) {
+        if observed.reply
+            && welcomes(observed)
+            && let Some(term) = self.terms.get(observed.from)
         {
-            let known = self.welcomed.entry(spoken.to.to_owned());
+            let known = self.welcomed.entry(observed.to.to_owned());
             let known = known.or_insert((*term, at));
             if *term > known.0 {
                 *known = (*term, at);
             }
-        } else if let Some(run) = spoken.is::<RunTasks>()
-            && let Some((welcomed, since)) = self.welcomed.get(spoken.to)
+        } else if let Some(run) = observed.is::<RunTasks>()
+            && let Some((welcomed, since)) = self.welcomed.get(observed.to)
         {
             for task in &run.tasks {
                 let sent = self.sent.get(&task.task_id);
@@ -64,20 +67,24 @@ impl Deposed {
         }
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
-        if let Some(run) = spoken.is::<RunTasks>() {
-            let term = self.reigns.get(spoken.from).copied().unwrap_or(0);
+    fn on_sent(&mut self, observed: &SeenMessage<'_>) -> Result<(), String> {
+        if let Some(run) = observed.is::<RunTasks>() {
+            let term = self.terms.get(observed.from).copied().unwrap_or(0);
             for task in &run.tasks {
                 self.sent.entry(task.task_id.clone()).or_insert(term);
             }
-        } else if let Some(launch) = spoken.is::<LaunchTask>() {
+        } else if let Some(launch) = observed.is::<LaunchTask>() {
             self.judgements += 1;
             let task = &launch.task.task_id;
             if let Some(term) = self.late.get(task) {
-                let (later, since) = self.welcomed.get(spoken.from).copied().unwrap_or_default();
+                let (later, since) = self
+                    .welcomed
+                    .get(observed.from)
+                    .copied()
+                    .unwrap_or_default();
                 return Err(format!(
                     "{} starts task {task} for the master of term {term}, but that of term {later} has welcomed it at {since:?}",
-                    spoken.from
+                    observed.from
                 ));
             }
         }
@@ -91,22 +98,22 @@ impl Checker for Deposed {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        match event.what {
-            What::Elected { node, term } => {
+        match event.kind {
+            EventKind::Elected { node, term } => {
                 self.elected.insert(node.to_owned(), term);
             }
-            What::MasterBegan { node } => {
+            EventKind::MasterBegan { node } => {
                 let term = self.elected.get(node).copied().unwrap_or(0);
-                self.reigns.insert(node.to_owned(), term);
+                self.terms.insert(node.to_owned(), term);
             }
-            // A new life of an agent knows no master.
-            What::NodeEnded { node, .. } => {
+            // A new process of an agent knows no master.
+            EventKind::NodeEnded { node, .. } => {
                 self.welcomed.remove(node);
             }
-            What::Heard(spoken) => self.heard(&spoken, event.at),
-            What::Said(spoken) => {
+            EventKind::Received(observed) => self.on_received(&observed, event.at),
+            EventKind::Sent(observed) => {
                 return self
-                    .said(&spoken)
+                    .on_sent(&observed)
                     .or_else(|what| broken(NAME, event.at, what));
             }
             _ => {}
@@ -121,36 +128,38 @@ impl Checker for Deposed {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, seconds, task};
+    use super::super::fixture::{Fixture, seconds, task};
     use super::*;
 
-    /// An agent that the master of term 3 has welcomed, while that of term 2 still acts.
-    fn stage() -> Stage<Deposed> {
-        let mut stage = Stage::new(Deposed::default(), "cpus:4");
+    /// An agent registered by the master of term 3, while that of term 2 still leads.
+    fn fixture() -> Fixture<Deposed> {
+        let mut fixture = Fixture::new(Deposed::default(), "cpus:4");
         for (node, term) in [("old", 2), ("master", 3)] {
-            stage.fact(What::Elected { node, term });
-            stage.fact(What::MasterBegan { node });
+            fixture.fact(EventKind::Elected { node, term });
+            fixture.fact(EventKind::MasterBegan { node });
         }
-        stage.register("cpus:4", "", Vec::new());
-        stage
+        fixture.register("cpus:4", "", Vec::new());
+        fixture
     }
 
-    fn launches<'a>(stage: &'a mut Stage<Deposed>, master: &str) -> &'a mut Stage<Deposed> {
-        stage.sends(master, &[task("t", "cpus:1")]).wait(seconds(1));
+    fn launches<'a>(fixture: &'a mut Fixture<Deposed>, master: &str) -> &'a mut Fixture<Deposed> {
+        fixture
+            .sends(master, &[task("t", "cpus:1")])
+            .wait(seconds(1));
         let launch = LaunchTask {
             task: task("t", "cpus:1"),
         };
-        stage.said("agent-1", "executor-1", &launch)
+        fixture.sent("agent-1", "executor-1", &launch)
     }
 
     #[test]
-    fn a_task_of_a_deposed_master_is_not_started() {
-        launches(stage().wait(seconds(1)), "master").is_clean();
-        launches(stage().wait(seconds(1)), "old").is_broken("for the master of term 2");
+    fn deposed_masters_task_is_not_started() {
+        launches(fixture().wait(seconds(1)), "master").is_clean();
+        launches(fixture().wait(seconds(1)), "old").is_broken("for the master of term 2");
     }
 
     #[test]
-    fn what_came_with_the_welcome_may_have_been_before_it() {
-        launches(&mut stage(), "old").is_clean();
+    fn message_at_registration_may_precede_it() {
+        launches(&mut fixture(), "old").is_clean();
     }
 }

@@ -1,10 +1,10 @@
-//! Entitlement (invariant 3): revocable resources are offered only to frameworks that asked for them, and reserved ones only to the
-//! role they are reserved for.
+//! Entitlement (invariant 3): revocable resources are offered only to frameworks that asked for
+//! them, and reserved ones only to their role.
 //!
-//! Judged at each offer that a master makes, by what the framework said of itself when that master last subscribed it: an offer
-//! is for a role that the framework has, bears nothing revocable without `REVOCABLE_RESOURCES`, nothing that is reserved for
-//! another role, and never both kinds at once. Sound, because all of that is the master's own order: it subscribes and offers in
-//! the same actor. Lent reservations (allocation slack) come with the operations that make them.
+//! Judged at each offer, by the framework's description when that master last subscribed it. An
+//! offer is for a role of the framework, has nothing revocable without `REVOCABLE_RESOURCES`,
+//! nothing reserved for another role, and never both kinds. Sound, because the master subscribes
+//! and offers in the same actor.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use protocol::{Capability, FrameworkInfo, Offer};
 use resources::{Resource, Role};
 
 use super::broken;
-use super::census::Frameworks;
+use super::membership::Frameworks;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 
 const NAME: &str = "entitlement";
 
@@ -26,7 +26,7 @@ pub struct Entitlement {
     judgements: u64,
 }
 
-/// What is wrong with this offer to a framework that says this of itself.
+/// The problem of this offer to a framework with this description.
 fn wrong(offer: &Offer, to: &FrameworkInfo) -> Option<String> {
     let Offer { id, role, .. } = offer;
     if !to.roles.contains(role) {
@@ -60,7 +60,7 @@ impl Entitlement {
         for offer in &made.offers {
             let newest = self.frameworks.get(&offer.framework_id);
             let newest = newest.map(|newest| &newest.info);
-            // A subscription that is just being answered may count already.
+            // A subscription whose answer is about to be sent may count already.
             let said = newest.into_iter().chain(self.frameworks.asking(node));
             let mut verdicts = said.map(|info| wrong(offer, info)).peekable();
             if verdicts.peek().is_none() {
@@ -86,9 +86,9 @@ impl Checker for Entitlement {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         self.frameworks.see(event);
-        match event.what {
-            What::Said(spoken) => match spoken.is::<OffersMade>() {
-                Some(made) => self.judge(made, spoken.to, event.at),
+        match event.kind {
+            EventKind::Sent(observed) => match observed.is::<OffersMade>() {
+                Some(made) => self.judge(made, observed.to, event.at),
                 None => Ok(()),
             },
             _ => Ok(()),
@@ -102,19 +102,19 @@ impl Checker for Entitlement {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, offer, resources};
+    use super::super::fixture::{Fixture, offer, resources};
     use super::*;
     use protocol::FrameworkInfo;
     use resources::{Resources, Revocable};
 
-    fn offered(info: FrameworkInfo, role: &str, what: Resources) -> Stage<Entitlement> {
-        let mut stage = Stage::new(Entitlement::default(), "cpus:4");
+    fn offered(info: FrameworkInfo, role: &str, what: Resources) -> Fixture<Entitlement> {
+        let mut fixture = Fixture::new(Entitlement::default(), "cpus:4");
         let mut offer = offer("o", "f", &what);
         offer.role = role.to_owned();
-        stage
+        fixture
             .subscribe("framework-1", info)
             .offers("framework-1", &[offer]);
-        stage
+        fixture
     }
 
     fn lent(text: &str) -> Resources {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn revocable_resources_are_for_those_who_asked_and_come_alone() {
+    fn revocable_offers_need_the_capability() {
         let mut info = FrameworkInfo::new("user", "f");
         offered(info.clone(), "*", lent("cpus:1")).is_broken("has not asked");
         info.capabilities.insert(Capability::RevocableResources);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_offer_is_for_a_role_that_the_framework_has() {
+    fn offer_is_for_a_role_of_the_framework() {
         offered(of_role("web"), "ads", resources("cpus:1")).is_broken("`ads`");
     }
 }

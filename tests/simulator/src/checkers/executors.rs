@@ -1,16 +1,19 @@
-//! Executors (invariant 5, its middle part): one that dies takes its tasks with it, and its agent says so.
+//! Executors (invariant 5, middle part): the death of an executor ends its tasks, and its agent
+//! reports it.
 //!
-//! Judged by the agent's own order, as long as it lives. When the process of a container ends, each task that was given to its
-//! executor, and whose end the agent has not heard from the executor before, is owed an end: the next terminal state that the agent
-//! tells a master must be that of a task whose executor has gone (`TASK_FAILED` for `EXECUTOR_TERMINATED`), or of one that had to
-//! yield (`TASK_GONE`, or `TASK_LOST` to those who do not know it, for `CONTAINER_PREEMPTED`). It must have been told by the end of the
-//! recovery, by the deadline that agents' waits allow.
+//! Judged in the agent's own order, while it lives. When a container's process ends, an end is owed
+//! for each task of its executor whose end the agent has not received from the executor. The
+//! agent's next terminal state must then be that of a task without executor (`TASK_FAILED` for
+//! `EXECUTOR_TERMINATED`), or of a preempted one (`TASK_GONE`, or `TASK_LOST` for frameworks
+//! without it, for `CONTAINER_PREEMPTED`). It must be sent by the end of the recovery, within the
+//! agents' resend times.
 //!
-//! An executor that outlives the process of its agent has its tasks on. If it does not subscribe again in time, its agent ends it, and says so
-//! as well (`TASK_GONE`, or `TASK_LOST`, for `EXECUTOR_REREGISTRATION_TIMEOUT`).
+//! An executor that outlives its agent's process keeps its tasks. If it does not reregister in
+//! time, its agent ends it and reports that too (`TASK_GONE`, or `TASK_LOST`, for
+//! `EXECUTOR_REREGISTRATION_TIMEOUT`).
 //!
-//! Not owed: what an agent had when its own process ended, and what ends before the next one runs; tasks that a master has disowned, and
-//! those of frameworks that are over.
+//! Not owed: tasks of an agent whose own process has ended, and ends before its next process runs;
+//! tasks that a master has disowned, and those of removed frameworks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,46 +26,46 @@ use runtime::Role;
 
 use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
-/// How long the news may take once an agent is registered: updates before it in its task's stream are sent again after ten minutes
-/// at most.
+/// Maximum time of the report after an agent's registration: earlier updates in a task's stream are
+/// resent after ten minutes at most.
 const NEWS: Duration = Duration::from_secs(720);
 
 const NAME: &str = "executors";
 
 type Key = (FrameworkId, TaskId);
 
-/// An executor that has subscribed.
+/// A registered executor.
 struct Living {
     agent: String,
     framework: FrameworkId,
     container: ContainerId,
-    /// Its tasks, and whether an agent has heard from it that they have ended.
+    /// Its tasks, and whether an agent has received their end from it.
     tasks: BTreeMap<TaskId, bool>,
-    /// Whether it has lost its agent, and not subscribed at the next one.
-    astray: bool,
+    /// Whether it has lost its agent and not reregistered yet.
+    lost_agent: bool,
 }
 
-/// A task that has gone with its executor.
+/// A task whose executor has died.
 struct Owed {
     agent: String,
     container: ContainerId,
     died: Duration,
-    astray: bool,
+    lost_agent: bool,
 }
 
 /// The checker.
 #[derive(Default)]
 pub struct Executors {
-    /// Agents that run.
+    /// Running agents.
     agents: BTreeSet<String>,
-    /// By their nodes.
+    /// Executors by their nodes.
     living: BTreeMap<String, Living>,
-    /// Where each executor's node is, by its container.
+    /// Executors' nodes by container.
     nodes: BTreeMap<ContainerId, String>,
     owed: BTreeMap<Key, Owed>,
-    /// What each agent has been told is not wanted any more.
+    /// Tasks that each agent was told to drop.
     disowned: BTreeSet<Key>,
     over: BTreeSet<(String, FrameworkId)>,
     recovery: Option<Duration>,
@@ -70,56 +73,58 @@ pub struct Executors {
 }
 
 impl Executors {
-    fn heard(&mut self, spoken: &Spoken<'_>) {
-        if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
+    fn on_received(&mut self, observed: &SeenMessage<'_>) {
+        if let Some(subscribe) = observed.is::<SubscribeExecutor>() {
             let container = subscribe.container_id.clone();
-            self.nodes.insert(container.clone(), spoken.from.to_owned());
-            let living = self.living.entry(spoken.from.to_owned());
+            self.nodes
+                .insert(container.clone(), observed.from.to_owned());
+            let living = self.living.entry(observed.from.to_owned());
             let living = living.or_insert_with(|| Living {
-                agent: spoken.to.to_owned(),
+                agent: observed.to.to_owned(),
                 framework: subscribe.framework_id.clone(),
                 container,
                 tasks: BTreeMap::new(),
-                astray: false,
+                lost_agent: false,
             });
-            living.astray = false;
-        } else if let Some(updated) = spoken.is::<ExecutorUpdated>()
+            living.lost_agent = false;
+        } else if let Some(updated) = observed.is::<ExecutorUpdated>()
             && updated.status.state.is_terminal()
-            && let Some(living) = self.living.get_mut(spoken.from)
+            && let Some(living) = self.living.get_mut(observed.from)
             && let Some(ended) = living.tasks.get_mut(&updated.status.task_id)
         {
             *ended = true;
-        } else if let Some(disown) = spoken.is::<DisownTasks>() {
+        } else if let Some(disown) = observed.is::<DisownTasks>() {
             for key in &disown.tasks {
                 self.owed.remove(key);
                 self.disowned.insert(key.clone());
             }
-        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
+        } else if let Some(gone) = observed.is::<ShutDownFramework>() {
             let framework = &gone.framework_id;
             self.owed
-                .retain(|key, owed| key.0 != *framework || owed.agent != spoken.to);
-            self.over.insert((spoken.to.to_owned(), framework.clone()));
+                .retain(|key, owed| key.0 != *framework || owed.agent != observed.to);
+            self.over
+                .insert((observed.to.to_owned(), framework.clone()));
         }
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
-        if let Some(launch) = spoken.is::<LaunchTask>() {
-            if let Some(living) = self.living.get_mut(spoken.to) {
-                // An agent that was started again may not know that it has been given.
+    fn on_sent(&mut self, observed: &SeenMessage<'_>) -> Result<(), String> {
+        if let Some(launch) = observed.is::<LaunchTask>() {
+            if let Some(living) = self.living.get_mut(observed.to) {
+                // A restarted agent may not know that the task was given.
                 let task = living.tasks.entry(launch.task.task_id.clone());
                 task.or_insert(false);
             }
-        } else if let Some(updated) = spoken.is::<TaskUpdated>()
+        } else if let Some(updated) = observed.is::<TaskUpdated>()
             && updated.update.status.state.is_terminal()
         {
             let (update, status) = (&updated.update, &updated.update.status);
             let key = (update.framework_id.clone(), status.task_id.clone());
             if let Some(owed) = self.owed.remove(&key) {
                 self.judgements += 1;
-                return fits(status, owed.astray).then_some(()).ok_or_else(|| {
+                return fits(status, owed.lost_agent).then_some(()).ok_or_else(|| {
                     format!(
                         "{} says that task {} of {} is {} ({:?}), but its executor, in container {}, died at {:?}",
-                        spoken.from, key.1, key.0, status.state, status.reason, owed.container, owed.died
+                        observed.from, key.1, key.0, status.state, status.reason, owed.container, owed.died
                     )
                 });
             }
@@ -137,7 +142,7 @@ impl Executors {
             framework,
             container,
             tasks,
-            astray,
+            lost_agent,
         } = living;
         let over = self.over.contains(&(agent.clone(), framework.clone()));
         if over || !self.agents.contains(&agent) {
@@ -151,7 +156,7 @@ impl Executors {
                     agent,
                     container,
                     died: at,
-                    astray,
+                    lost_agent,
                 };
                 self.owed.insert(key, owed);
             }
@@ -159,8 +164,9 @@ impl Executors {
     }
 }
 
-/// Whether this is what an agent says of a task whose executor has gone, which may have been astray.
-fn fits(status: &TaskStatus, astray: bool) -> bool {
+/// Whether an agent reports this for a task whose executor has died, possibly after losing its
+/// agent.
+fn fits(status: &TaskStatus, lost_agent: bool) -> bool {
     let is_late = matches!(
         (status.state, status.reason),
         (
@@ -168,7 +174,7 @@ fn fits(status: &TaskStatus, astray: bool) -> bool {
             Some(Reason::ExecutorReregistrationTimeout)
         )
     );
-    if astray && is_late {
+    if lost_agent && is_late {
         return true;
     }
     matches!(
@@ -187,28 +193,28 @@ impl Checker for Executors {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        match event.what {
-            What::NodeStarted {
+        match event.kind {
+            EventKind::NodeStarted {
                 node,
                 role: Role::Agent,
             } => {
                 self.agents.insert(node.to_owned());
             }
-            What::NodeEnded { node, .. } => {
+            EventKind::NodeEnded { node, .. } => {
                 self.agents.remove(node);
                 self.owed.retain(|_, owed| owed.agent != node);
                 let of_agent = self.living.values_mut().filter(|one| one.agent == node);
-                of_agent.for_each(|one| one.astray = true);
+                of_agent.for_each(|one| one.lost_agent = true);
                 self.over.retain(|(agent, _)| agent != node);
             }
-            What::Heard(spoken) => self.heard(&spoken),
-            What::Said(spoken) => {
+            EventKind::Received(observed) => self.on_received(&observed),
+            EventKind::Sent(observed) => {
                 return self
-                    .said(&spoken)
+                    .on_sent(&observed)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::ProcessEnded { container, .. } => self.died(container, event.at),
-            What::FaultsOver => self.recovery = Some(event.at),
+            EventKind::ProcessEnded { container, .. } => self.died(container, event.at),
+            EventKind::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
         Ok(())
@@ -242,30 +248,30 @@ impl Checker for Executors {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, container, framework, seconds, status, task};
+    use super::super::fixture::{Fixture, agent, container, framework, seconds, status, task};
     use super::*;
     use protocol::StatusUpdate;
 
-    /// An executor that was given a task.
-    fn stage() -> Stage<Executors> {
-        let mut stage = Stage::new(Executors::default(), "cpus:4");
+    /// An executor with a task.
+    fn fixture() -> Fixture<Executors> {
+        let mut fixture = Fixture::new(Executors::default(), "cpus:4");
         let launch = LaunchTask {
             task: task("t", "cpus:1"),
         };
-        stage
+        fixture
             .executor_subscribes()
-            .said("agent-1", "executor-1", &launch);
-        stage
+            .sent("agent-1", "executor-1", &launch);
+        fixture
     }
 
-    fn dies(stage: &mut Stage<Executors>) -> &mut Stage<Executors> {
-        stage.fact(What::ProcessEnded {
+    fn dies(fixture: &mut Fixture<Executors>) -> &mut Fixture<Executors> {
+        fixture.fact(EventKind::ProcessEnded {
             agent: "agent-1",
             container: &container(),
         })
     }
 
-    fn told(stage: &mut Stage<Executors>, state: TaskState, reason: Option<Reason>) {
+    fn told(fixture: &mut Fixture<Executors>, state: TaskState, reason: Option<Reason>) {
         let mut status = status("t", state, Some(9));
         status.reason = reason;
         let update = StatusUpdate {
@@ -274,11 +280,11 @@ mod tests {
             status,
         };
         let agent_id = agent();
-        stage.said("agent-1", "master", &TaskUpdated { agent_id, update });
+        fixture.sent("agent-1", "master", &TaskUpdated { agent_id, update });
     }
 
     #[test]
-    fn the_tasks_of_a_dead_executor_fail_for_its_death_or_have_yielded() {
+    fn dead_executors_tasks_fail_or_yield() {
         use Reason::{ContainerPreempted, ExecutorTerminated};
         for (state, reason, fits) in [
             (TaskState::Failed, Some(ExecutorTerminated), true),
@@ -288,17 +294,17 @@ mod tests {
             (TaskState::Failed, None, false),
             (TaskState::Lost, Some(ExecutorTerminated), false),
         ] {
-            let mut stage = stage();
-            told(dies(&mut stage), state, reason);
+            let mut fixture = fixture();
+            told(dies(&mut fixture), state, reason);
             match fits {
-                true => stage.is_clean(),
-                false => stage.is_broken("died at"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("died at"),
             }
         }
     }
 
     #[test]
-    fn who_outlives_an_agent_keeps_its_tasks_and_must_be_back_in_time() {
+    fn surviving_executor_must_reregister_in_time() {
         use Reason::{ExecutorReregistrationTimeout, ExecutorTerminated};
         for (back, reason, fits) in [
             (false, ExecutorReregistrationTimeout, true),
@@ -306,47 +312,47 @@ mod tests {
             (true, ExecutorTerminated, true),
             (true, ExecutorReregistrationTimeout, false),
         ] {
-            let mut stage = stage();
+            let mut fixture = fixture();
             let (node, role) = ("agent-1", Role::Agent);
-            stage.fact(What::NodeEnded {
+            fixture.fact(EventKind::NodeEnded {
                 node,
                 crashed: true,
             });
-            stage.fact(What::NodeStarted { node, role });
+            fixture.fact(EventKind::NodeStarted { node, role });
             if back {
-                stage.executor_subscribes();
+                fixture.executor_subscribes();
             }
             let state = match reason {
                 ExecutorReregistrationTimeout => TaskState::Lost,
                 _ => TaskState::Failed,
             };
-            told(dies(&mut stage), state, Some(reason));
-            assert_eq!(stage.checker.judgements(), 1);
+            told(dies(&mut fixture), state, Some(reason));
+            assert_eq!(fixture.checker.judgements(), 1);
             match fits {
-                true => stage.is_clean(),
-                false => stage.is_broken("died at"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("died at"),
             }
         }
     }
 
     #[test]
-    fn a_task_that_ended_before_its_executor_is_owed_nothing() {
-        let mut stage = stage();
+    fn task_ended_before_its_executor_owes_nothing() {
+        let mut fixture = fixture();
         let finished = status("t", TaskState::Finished, Some(2));
-        dies(stage.stored(&finished));
-        told(&mut stage, TaskState::Finished, None);
-        stage.wait(NEWS * 2);
-        assert!(stage.checker.owed.is_empty());
+        dies(fixture.stored(&finished));
+        told(&mut fixture, TaskState::Finished, None);
+        fixture.wait(NEWS * 2);
+        assert!(fixture.checker.owed.is_empty());
     }
 
     #[test]
-    fn somebody_must_be_told_unless_the_agent_is_gone_too() {
-        let mut silent = stage();
-        dies(silent.fact(What::FaultsOver)).wait(NEWS);
+    fn end_is_owed_unless_the_agent_is_gone() {
+        let mut silent = fixture();
+        dies(silent.fact(EventKind::FaultsOver)).wait(NEWS);
         silent.is_broken("has told nobody");
-        let mut gone = stage();
-        dies(gone.fact(What::FaultsOver)).wait(seconds(1));
-        gone.fact(What::NodeEnded {
+        let mut gone = fixture();
+        dies(gone.fact(EventKind::FaultsOver)).wait(seconds(1));
+        gone.fact(EventKind::NodeEnded {
             node: "agent-1",
             crashed: true,
         });

@@ -1,13 +1,14 @@
-//! Group (invariant 1, its first half): in one term there is one leader, what was committed stays, and all members hold the same.
+//! Group (invariant 1, first half): one leader per term, committed entries stay, and all members
+//! hold the same.
 //!
-//! Judged from what each member has synced, says of itself, and holds:
+//! Judged by each member's synced log, its elections and its state:
 //!
 //! - two members never lead in the same term;
-//! - an entry that one member knows to be committed is the same, by term and content, at every member that knows it to be committed, and
-//!   for ever: also after every restart, when the log is read again;
-//! - what a member holds follows from the index up to which it has applied its log: at one index all hold the same.
+//! - an entry known to be committed at two members is equal at both, by term and content, for ever:
+//!   also after every restart, when the log is read again;
+//! - a member's state follows from its applied index: at one index all members have the same.
 //!
-//! Nothing of a log counts that was not synced: of a write that failed nobody knows what is there, until the log is read again.
+//! Only synced writes count: the result of a failed write is unknown until the log is read again.
 
 use std::collections::BTreeMap;
 
@@ -15,20 +16,20 @@ use consensus::log::{Entry, HardState, Loaded, Write};
 
 use super::broken;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::hash::RunHash;
 
 const NAME: &str = "group";
 
-/// What an entry says, in short.
+/// An entry's term and content, in short.
 type Print = (u64, u64);
 
-/// A member's log as far as it is known.
+/// The known part of a member's log.
 #[derive(Default)]
 struct Log {
     entries: BTreeMap<u64, Print>,
     commit: u64,
-    /// Up to here it has been compared.
+    /// It has been compared up to this index.
     compared: u64,
 }
 
@@ -37,9 +38,9 @@ struct Log {
 pub struct Group {
     leaders: BTreeMap<u64, String>,
     logs: BTreeMap<String, Log>,
-    /// What is committed, and who was the first to know.
+    /// Committed entries, and the first member that knew them.
     committed: BTreeMap<u64, (Print, String)>,
-    /// What is held at each index, and who was the first to say so.
+    /// The state at each index, and the first member that reported it.
     held: BTreeMap<u64, (u64, String)>,
     judgements: u64,
 }
@@ -97,7 +98,7 @@ impl Group {
         self.compare(node)
     }
 
-    /// What this member knows to be committed, beside what others know.
+    /// Compares the entries that this member knows to be committed with those of others.
     fn compare(&mut self, node: &str) -> Result<(), String> {
         let Some(log) = self.logs.get_mut(node) else {
             return Ok(());
@@ -139,11 +140,11 @@ impl Checker for Group {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        let judged = match event.what {
-            What::Elected { node, term } => self.elected(node, term),
-            What::LogRead { node, loaded } => self.read(node, loaded),
-            What::LogWritten { node, write } => self.written(node, write),
-            What::Holds {
+        let judged = match event.kind {
+            EventKind::Elected { node, term } => self.elected(node, term),
+            EventKind::LogRead { node, loaded } => self.read(node, loaded),
+            EventKind::LogWritten { node, write } => self.written(node, write),
+            EventKind::MemberState {
                 node,
                 index,
                 digest,
@@ -160,7 +161,7 @@ impl Checker for Group {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::Stage;
+    use super::super::fixture::Fixture;
     use super::*;
     use consensus::log::EntryKind;
 
@@ -182,20 +183,24 @@ mod tests {
         }
     }
 
-    fn stage() -> Stage<Group> {
-        Stage::new(Group::default(), "cpus:4")
+    fn fixture() -> Fixture<Group> {
+        Fixture::new(Group::default(), "cpus:4")
     }
 
-    fn writes<'a>(stage: &'a mut Stage<Group>, node: &str, write: &Write) -> &'a mut Stage<Group> {
-        stage.fact(What::LogWritten { node, write })
+    fn writes<'a>(
+        fixture: &'a mut Fixture<Group>,
+        node: &str,
+        write: &Write,
+    ) -> &'a mut Fixture<Group> {
+        fixture.fact(EventKind::LogWritten { node, write })
     }
 
     #[test]
     fn a_term_has_one_leader() {
-        let leads = |stage: &mut Stage<Group>, node: &str, term| {
-            stage.fact(What::Elected { node, term });
+        let leads = |fixture: &mut Fixture<Group>, node: &str, term| {
+            fixture.fact(EventKind::Elected { node, term });
         };
-        let mut clean = stage();
+        let mut clean = fixture();
         leads(&mut clean, "a", 2);
         leads(&mut clean, "b", 3);
         leads(&mut clean, "a", 4);
@@ -205,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_committed_may_be_replaced_and_what_is_may_not() {
-        let mut stage = stage();
-        writes(&mut stage, "a", &write(1, 1, 0));
-        writes(&mut stage, "b", &write(1, 2, 1));
-        writes(&mut stage, "a", &write(1, 2, 1)).is_clean();
-        writes(&mut stage, "a", &write(1, 3, 1)).is_broken("committed entry 1");
+    fn only_uncommitted_entries_may_be_replaced() {
+        let mut fixture = fixture();
+        writes(&mut fixture, "a", &write(1, 1, 0));
+        writes(&mut fixture, "b", &write(1, 2, 1));
+        writes(&mut fixture, "a", &write(1, 2, 1)).is_clean();
+        writes(&mut fixture, "a", &write(1, 3, 1)).is_broken("committed entry 1");
     }
 
     #[test]
-    fn a_log_that_is_read_again_has_what_was_committed() {
-        let mut stage = stage();
-        writes(&mut stage, "a", &write(1, 1, 1));
+    fn reread_log_has_committed_entries() {
+        let mut fixture = fixture();
+        writes(&mut fixture, "a", &write(1, 1, 1));
         let other = write(1, 2, 1);
         let loaded = Loaded {
             entries: other.entries,
@@ -224,26 +229,26 @@ mod tests {
             ..Loaded::default()
         };
         let (node, loaded) = ("a", &loaded);
-        stage
-            .fact(What::LogRead { node, loaded })
+        fixture
+            .fact(EventKind::LogRead { node, loaded })
             .is_broken("committed entry 1");
     }
 
     #[test]
     fn at_one_index_all_hold_the_same() {
-        let holds = |stage: &mut Stage<Group>, node: &str, index, digest| {
-            stage.fact(What::Holds {
+        let holds = |fixture: &mut Fixture<Group>, node: &str, index, digest| {
+            fixture.fact(EventKind::MemberState {
                 node,
                 index,
                 digest,
             });
         };
-        let mut stage = stage();
-        holds(&mut stage, "a", 5, 1);
-        holds(&mut stage, "b", 4, 2);
-        holds(&mut stage, "b", 5, 1);
-        stage.is_clean();
-        holds(&mut stage, "c", 4, 3);
-        stage.is_broken("up to 4");
+        let mut fixture = fixture();
+        holds(&mut fixture, "a", 5, 1);
+        holds(&mut fixture, "b", 4, 2);
+        holds(&mut fixture, "b", 5, 1);
+        fixture.is_clean();
+        holds(&mut fixture, "c", 4, 3);
+        fixture.is_broken("up to 4");
     }
 }

@@ -1,9 +1,10 @@
 //! Launches: one process for each container, and no task is launched twice.
 //!
-//! Judged by the machines and by each party's own order: a container's process begins once; a master sends a task to an agent once;
-//! an agent gives a task to an executor once; its next process, which may not know that, may give it to the same executor once more, which has
-//! it already and takes no notice. Task ids are unique within a framework, and the load uses none twice. Sound whatever
-//! is lost on the way, because only what is sent or started is counted.
+//! Judged by the machines and each party's own order. A container's process starts once; a master
+//! sends a task to an agent once; an agent gives a task to an executor once. The agent's next
+//! process, which may not know that, may give it to the same executor again, which ignores it. The
+//! load never reuses a task id of a framework. Sound with any loss, because only sent messages and
+//! started processes count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,7 @@ use protocol::{ContainerId, FrameworkId, TaskId};
 
 use super::broken;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "launches";
 
@@ -21,7 +22,7 @@ const NAME: &str = "launches";
 #[derive(Default)]
 pub struct Launches {
     started: BTreeSet<ContainerId>,
-    /// Whose executor a node is.
+    /// The framework of each executor's node.
     executors: BTreeMap<String, FrameworkId>,
     sent: BTreeSet<(FrameworkId, TaskId)>,
     given: BTreeMap<(FrameworkId, TaskId), Given>,
@@ -30,17 +31,17 @@ pub struct Launches {
     judgements: u64,
 }
 
-/// To whom a task was given.
+/// The executor of a task.
 #[derive(Clone, PartialEq)]
 struct Given {
     executor: String,
-    /// How often the process of its agent had ended before.
+    /// The number of ends of its agent's process before.
     life: u64,
 }
 
 impl Launches {
-    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
-        if let Some(run) = spoken.is::<RunTasks>()
+    fn on_sent(&mut self, observed: &SeenMessage<'_>) -> Result<(), String> {
+        if let Some(run) = observed.is::<RunTasks>()
             && let Some(framework) = &run.framework.id
         {
             for task in &run.tasks {
@@ -49,19 +50,19 @@ impl Launches {
                 if !self.sent.insert(key) {
                     return Err(format!(
                         "task {} of {framework} is sent to an agent again, now to {}",
-                        task.task_id, spoken.to
+                        task.task_id, observed.to
                     ));
                 }
             }
-        } else if let Some(launch) = spoken.is::<LaunchTask>()
-            && let Some(framework) = self.executors.get(spoken.to)
+        } else if let Some(launch) = observed.is::<LaunchTask>()
+            && let Some(framework) = self.executors.get(observed.to)
         {
             self.judgements += 1;
             let id = &launch.task.task_id;
             let key = (framework.clone(), id.clone());
             let given = Given {
-                executor: spoken.to.to_owned(),
-                life: self.ends.get(spoken.from).copied().unwrap_or(0),
+                executor: observed.to.to_owned(),
+                life: self.ends.get(observed.from).copied().unwrap_or(0),
             };
             let before = self.given.insert(key, given.clone());
             let again =
@@ -69,7 +70,7 @@ impl Launches {
             if let Some(before) = before.filter(again) {
                 return Err(format!(
                     "task {id} is given to executor {} by {}, but {} has had it already",
-                    spoken.to, spoken.from, before.executor
+                    observed.to, observed.from, before.executor
                 ));
             }
         }
@@ -93,17 +94,17 @@ impl Checker for Launches {
     }
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
-        let judged = match event.what {
-            What::Said(spoken) => self.said(&spoken),
-            What::ProcessStarted { agent, container } => self.started(container, agent),
-            What::NodeEnded { node, .. } => {
+        let judged = match event.kind {
+            EventKind::Sent(observed) => self.on_sent(&observed),
+            EventKind::ProcessStarted { agent, container } => self.started(container, agent),
+            EventKind::NodeEnded { node, .. } => {
                 *self.ends.entry(node.to_owned()).or_default() += 1;
                 Ok(())
             }
-            What::Heard(spoken) => {
-                if let Some(subscribe) = spoken.is::<SubscribeExecutor>() {
+            EventKind::Received(observed) => {
+                if let Some(subscribe) = observed.is::<SubscribeExecutor>() {
                     let framework = subscribe.framework_id.clone();
-                    self.executors.insert(spoken.from.to_owned(), framework);
+                    self.executors.insert(observed.from.to_owned(), framework);
                 }
                 Ok(())
             }
@@ -119,40 +120,40 @@ impl Checker for Launches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, container, task};
+    use super::super::fixture::{Fixture, container, task};
     use super::*;
 
     #[test]
     fn a_container_has_one_process() {
-        let mut stage = Stage::new(Launches::default(), "cpus:4");
+        let mut fixture = Fixture::new(Launches::default(), "cpus:4");
         let container = &container();
         let agent = "agent-1";
-        stage.fact(What::ProcessStarted { agent, container });
-        stage
-            .fact(What::ProcessStarted { agent, container })
+        fixture.fact(EventKind::ProcessStarted { agent, container });
+        fixture
+            .fact(EventKind::ProcessStarted { agent, container })
             .is_broken("second process");
     }
 
     #[test]
     fn a_task_is_sent_once_and_given_once() {
-        let mut sent = Stage::new(Launches::default(), "cpus:4");
+        let mut sent = Fixture::new(Launches::default(), "cpus:4");
         sent.runs(&[task("t", "cpus:1"), task("t2", "cpus:1")]);
         sent.runs(&[task("t", "cpus:1")])
             .is_broken("task t of f is sent");
         let launch = LaunchTask {
             task: task("t", "cpus:1"),
         };
-        let mut given = Stage::new(Launches::default(), "cpus:4");
+        let mut given = Fixture::new(Launches::default(), "cpus:4");
         given
             .executor_subscribes()
-            .said("agent-1", "executor-1", &launch);
-        given.fact(What::NodeEnded {
+            .sent("agent-1", "executor-1", &launch);
+        given.fact(EventKind::NodeEnded {
             node: "agent-1",
             crashed: true,
         });
-        given.said("agent-1", "executor-1", &launch).is_clean();
+        given.sent("agent-1", "executor-1", &launch).is_clean();
         given
-            .said("agent-1", "executor-1", &launch)
+            .sent("agent-1", "executor-1", &launch)
             .is_broken("is given");
     }
 }

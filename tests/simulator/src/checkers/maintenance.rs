@@ -1,8 +1,9 @@
 //! Maintenance: nothing is offered or launched on a machine that is down (SPEC 3.6).
 //!
-//! Judged by each master's own order: from the moment after its registry has taken that a machine is away, until it has that the machine is
-//! back, the master makes no offer of an agent there and sends it no task. What it found in its registry when it began counts as well.
-//! Agents are found by the host names that they said when they registered.
+//! Judged in each master's own order: from the moment after its registry has recorded that a
+//! machine is down until it has recorded that it is up, the master makes no offer of an agent there
+//! and sends it no task. The registry's content at the master's begin counts too. Agents are found
+//! by the host names in their registrations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +14,10 @@ use protocol::message::task::RunTasks;
 use protocol::{AgentId, MachineId};
 
 use super::broken;
-use super::census::Registrations;
+use super::membership::Registrations;
 use super::records::{Learned, Records};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "maintenance";
 
@@ -25,7 +26,7 @@ const NAME: &str = "maintenance";
 pub struct Maintenance {
     registrations: Registrations,
     records: Records,
-    /// The machines that are away, and since when.
+    /// The machines that are down, and since when.
     down: BTreeMap<MachineId, Duration>,
     /// The host names of agents.
     hosts: BTreeMap<AgentId, String>,
@@ -53,7 +54,7 @@ impl Maintenance {
         }
     }
 
-    /// One is offered an agent on this host, or given work there.
+    /// Judges an offer or launch for an agent on this host.
     fn judge(
         &mut self,
         host: &str,
@@ -74,13 +75,13 @@ impl Maintenance {
         })
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
-        if let Some(made) = spoken.is::<OffersMade>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), String> {
+        if let Some(made) = observed.is::<OffersMade>() {
             for offer in &made.offers {
                 let what = format!("offer {} is of", offer.id);
                 self.judge(&offer.hostname, &what, &offer.agent_id, at)?;
             }
-        } else if let Some(run) = spoken.is::<RunTasks>() {
+        } else if let Some(run) = observed.is::<RunTasks>() {
             for task in &run.tasks {
                 if let Some(host) = self.hosts.get(&task.agent_id).cloned() {
                     let what = format!("task {} is sent to", task.task_id);
@@ -106,9 +107,9 @@ impl Checker for Maintenance {
         if let Some(learned) = self.records.see(event) {
             self.learned(learned, event.at);
         }
-        match event.what {
-            What::Said(spoken) => self
-                .said(&spoken, event.at)
+        match event.kind {
+            EventKind::Sent(observed) => self
+                .on_sent(&observed, event.at)
                 .or_else(|what| broken(NAME, event.at, what)),
             _ => Ok(()),
         }
@@ -121,7 +122,7 @@ impl Checker for Maintenance {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, offer, resources, seconds, task};
+    use super::super::fixture::{Fixture, offer, resources, seconds, task};
     use super::*;
     use master::registry::RegistryState;
     use protocol::maintenance::Window;
@@ -131,13 +132,13 @@ mod tests {
         vec![MachineId::new("host", "").unwrap()]
     }
 
-    fn stage() -> Stage<Maintenance> {
-        Stage::new(Maintenance::default(), "cpus:4")
+    fn fixture() -> Fixture<Maintenance> {
+        Fixture::new(Maintenance::default(), "cpus:4")
     }
 
-    fn starts(stage: &mut Stage<Maintenance>) {
+    fn starts(fixture: &mut Fixture<Maintenance>) {
         let machines = machines();
-        stage.recorded(RegistryOperation::StartMaintenance { machines });
+        fixture.recorded(RegistryOperation::StartMaintenance { machines });
     }
 
     fn on(host: &str) -> Offer {
@@ -148,18 +149,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_offered_or_launched_where_the_machine_is_away() {
-        let mut offered = stage();
+    fn nothing_is_offered_or_launched_on_a_down_machine() {
+        let mut offered = fixture();
         starts(&mut offered);
         offered
             .wait(seconds(1))
             .offers("framework-1", &[on("host")]);
         offered.is_broken("offer o is of");
-        let mut launched = stage();
+        let mut launched = fixture();
         starts(&mut launched);
         launched.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
         launched.is_broken("task t is sent to");
-        let mut elsewhere = stage();
+        let mut elsewhere = fixture();
         starts(&mut elsewhere);
         elsewhere
             .wait(seconds(1))
@@ -168,17 +169,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_with_the_record_may_have_been_before_it_and_all_is_well_when_it_is_back() {
-        let mut stage = stage();
-        starts(&mut stage);
-        stage.runs(&[task("t", "cpus:1")]).wait(seconds(1));
+    fn offer_at_the_moment_of_the_record_is_allowed() {
+        let mut fixture = fixture();
+        starts(&mut fixture);
+        fixture.runs(&[task("t", "cpus:1")]).wait(seconds(1));
         let machines = machines();
-        stage.recorded(RegistryOperation::StopMaintenance { machines });
-        stage.offers("framework-1", &[on("host")]).is_clean();
+        fixture.recorded(RegistryOperation::StopMaintenance { machines });
+        fixture.offers("framework-1", &[on("host")]).is_clean();
     }
 
     #[test]
-    fn a_new_master_knows_what_was_away_before_it() {
+    fn new_master_knows_down_machines() {
         let mut content = RegistryState::default();
         let unavailability = Unavailability {
             start: Default::default(),
@@ -197,9 +198,9 @@ mod tests {
         ] {
             content.change(&operation).unwrap();
         }
-        let mut stage = stage();
-        stage.reads(content);
-        stage.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
-        stage.is_broken("is away");
+        let mut fixture = fixture();
+        fixture.reads(content);
+        fixture.wait(seconds(1)).runs(&[task("t", "cpus:1")]);
+        fixture.is_broken("is away");
     }
 }

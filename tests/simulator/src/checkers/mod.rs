@@ -1,84 +1,88 @@
-//! Checkers: the invariants of the house (DESIGN section 10), one file each, judged by what is said, heard and started.
+//! Checkers: one file for each invariant, judged by sent and received messages and started
+//! processes.
 //!
 //! | file | invariant |
 //! |---|---|
-//! | `group` | (1) one leader a term; what was committed stays, and all members hold the same |
-//! | `registry` | (1) what the registry has acknowledged is never lost; its answers are those of one copy |
-//! | `deposed` | (1) a master that leads no more has no task started |
-//! | `allocations` | (2) what is offered and held of an agent never exceeds what it has, nor what it lends |
-//! | `operations` | (1) what the registry has accepted is done, or said to have failed, and never both |
-//! | `estates` | (2) what an agent has is what its operations have made, over its crashes |
-//! | `entitlement` | (3) revocable and reserved resources are offered only to those who may have them |
-//! | `updates` | (4) an update that an agent has taken into its care reaches its framework, in order |
-//! | `states` | (5) a task ends once and for ever, and one that is said to run does |
-//! | `executors` | (5) an executor that dies takes its tasks with it, and its agent says so |
+//! | `group` | (1) one leader per term; committed entries stay, and all members hold the same |
+//! | `registry` | (1) acknowledged operations are never lost; the answers are those of a single copy |
+//! | `deposed` | (1) a deposed master starts no task |
+//! | `allocations` | (2) offered and used resources of an agent never exceed its total, nor its lent ones |
+//! | `operations` | (1) an accepted operation is done or reported as failed, never both |
+//! | `agent_resources` | (2) an agent's resources are the result of its operations, across crashes |
+//! | `entitlement` | (3) revocable and reserved resources are offered only to entitled frameworks |
+//! | `updates` | (4) an update that an agent has stored reaches its framework, in order |
+//! | `states` | (5) a task ends once and for ever, and a running one has a process |
+//! | `executors` | (5) an executor's death ends its tasks, and its agent reports it |
 //! | `offers` | (6) every offer ends in exactly one way, and is used once |
-//! | `recovery` | (7) after the faults everybody is back and frameworks make progress |
-//! | `quotas` | no offer takes a role, or one above it, beyond its limits |
-//! | `revocations` | a task that must go is announced, and has the time that it was given |
+//! | `recovery` | (7) after the faults all nodes return and frameworks make progress |
+//! | `quotas` | no offer takes a role, or an ancestor, beyond its limits |
+//! | `revocations` | a revoked task is announced and gets its grace period |
 //! | `maintenance` | nothing is offered or launched on a machine that is down |
-//! | `corrections` | what is revocable yields where the machine is busy, and nothing else does |
+//! | `corrections` | revocable tasks yield on a busy machine, and no others do |
 //! | `launches` | one process for each container, no task launched twice |
-//! | `standbys` | of the schedulers of one framework only the appointed one is told that it leads |
-//! | `falls` | no actor panics |
-//! | `subscriptions` | a scheduler that has been replaced is not spoken to, and nothing is done for it |
+//! | `standbys` | only the appointed scheduler of a framework is told that it leads |
+//! | `no_panics` | no actor panics |
+//! | `process_exits` | no process exits by itself without cause |
+//! | `subscriptions` | a replaced scheduler receives nothing, and nothing is done for it |
 //!
-//! `census` is what several of them need to know: who is registered and subscribed, by the master's own answers; `records`: what masters have their
-//! registries record, and read there; `words`: what a status says beside its state. `reigns` shows those
-//! that judge a master's own order one master at a time.
+//! Shared parts: `membership` knows the registered agents and subscribed frameworks by the master's
+//! own answers; `records` the requests of masters to their registries; `status_origin` the sender
+//! and reason of a status. `per_term` runs a checker separately for each leading master.
 //!
-//! **What makes a judgement sound.** Messages under way make "now" different for each party, so each judgement is about one party's
-//! own order. What it says is seen when it says it. What it hears is seen when it goes into the mailbox, which is a queue: the
-//! party may still say what follows from earlier messages. So an end of something counts at its first sign, a beginning at its last,
-//! and where the very order decides, a checker uses that virtual time passes only when all mailboxes are empty: what was heard at
-//! an earlier moment has been handled. Links break without an event: what a master takes back because of a broken link is not said
-//! to anybody. Where that matters, a checker waits for the master itself to show that the link held, or looks away.
+//! **Soundness.** Messages in flight make "now" different for each party, so each judgement is
+//! about one party's own order. A sent message is seen when it is sent. A received message is seen
+//! when it enters the mailbox, which is a queue: the party may still act on earlier messages. So
+//! the end of something counts from its first sign, and a beginning from its last. Where the exact
+//! order matters, a checker uses that virtual time passes only when all mailboxes are empty:
+//! messages received at an earlier moment have been handled. Links break without an event:
+//! resources that a master reclaims because of a broken link are reported to no party. There a
+//! checker waits for the master to show that the link held, or does not judge.
 
+mod agent_resources;
 mod allocations;
-mod census;
 mod corrections;
 mod deposed;
-mod endings;
 mod entitlement;
-mod estates;
 mod executors;
-mod falls;
+#[cfg(test)]
+mod fixture;
 mod group;
 mod launches;
 mod maintenance;
+mod membership;
+mod no_panics;
 mod offers;
 mod operations;
+mod per_term;
+mod process_exits;
 mod quotas;
 mod records;
 mod recovery;
 mod registry;
-mod reigns;
 mod revocations;
-#[cfg(test)]
-mod stage;
 mod standbys;
 mod states;
+mod status_origin;
 mod subscriptions;
 mod updates;
-mod words;
 
+pub use agent_resources::AgentResourcesChecker;
 pub use allocations::Allocations;
 pub use corrections::Corrections;
 pub use deposed::Deposed;
-pub use endings::Endings;
 pub use entitlement::Entitlement;
-pub use estates::Estates;
 pub use executors::Executors;
-pub use falls::{Falls, WANTED};
 pub use group::Group;
 pub use launches::Launches;
 pub use maintenance::Maintenance;
+pub use no_panics::{NoPanics, WANTED};
 pub use offers::Offers;
 pub use operations::Operations;
+pub use per_term::PerTerm;
+pub use process_exits::ProcessExits;
 pub use quotas::Quotas;
 pub use recovery::{RECOVERY, Recovery};
 pub use registry::Registry;
-pub use reigns::Reigns;
 pub use revocations::Revocations;
 pub use standbys::Standbys;
 pub use states::States;
@@ -93,42 +97,43 @@ use protocol::AgentId;
 use crate::checker::{Checker, Violation};
 use crate::linear::RegistryRequest;
 
-/// All checkers, fresh.
+/// New instances of all checkers.
 pub fn all() -> Vec<Box<dyn Checker>> {
     vec![
         Box::new(Group::default()),
         Box::new(Registry::default()),
         Box::new(Deposed::default()),
-        Box::new(Reigns::<Allocations>::default()),
-        Box::new(Reigns::<Entitlement>::default()),
-        Box::new(Reigns::<Quotas>::default()),
-        Box::new(Reigns::<Revocations>::default()),
-        Box::new(Reigns::<Maintenance>::default()),
+        Box::new(PerTerm::<Allocations>::default()),
+        Box::new(PerTerm::<Entitlement>::default()),
+        Box::new(PerTerm::<Quotas>::default()),
+        Box::new(PerTerm::<Revocations>::default()),
+        Box::new(PerTerm::<Maintenance>::default()),
         Box::new(Operations::default()),
-        Box::new(Estates::default()),
+        Box::new(AgentResourcesChecker::default()),
         Box::new(Updates::default()),
         Box::new(States::default()),
         Box::new(Executors::default()),
         Box::new(Corrections::default()),
-        Box::new(Reigns::<Offers>::default()),
+        Box::new(PerTerm::<Offers>::default()),
         Box::new(Recovery::default()),
         Box::new(Launches::default()),
-        Box::new(Reigns::<Subscriptions>::default()),
+        Box::new(PerTerm::<Subscriptions>::default()),
         Box::new(Standbys::default()),
-        Box::new(Falls::default()),
-        Box::new(Endings::default()),
+        Box::new(NoPanics::default()),
+        Box::new(ProcessExits::default()),
     ]
 }
 
-/// What is under way for no longer than this is nothing to wait for: there is always something.
+/// Messages in flight for less than this do not prolong the run: there are always some.
 const UNDER_WAY: Duration = Duration::from_secs(10);
 
-/// A broken invariant, in these words.
+/// A violation with this text.
 fn broken<T>(checker: &'static str, at: Duration, what: String) -> Result<T, Violation> {
     Err(Violation { checker, at, what })
 }
 
-/// The agent that a master gives up with this question: whatever it held there has ended, what it had sent and the agent never heard as well.
+/// The agent that a master removes by this request: everything it held there has ended, tasks in
+/// flight included.
 fn given_up(request: &RegistryRequest) -> Option<&AgentId> {
     let RegistryRequest::Apply(operation) = request else {
         return None;

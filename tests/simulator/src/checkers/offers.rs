@@ -1,18 +1,20 @@
-//! Offers (invariant 6): every offer is made once, used at most once, and ends in exactly one of accepted, declined and rescinded.
+//! Offers (invariant 6): every offer is made once, used at most once, and ends in exactly one of
+//! accepted, declined and rescinded.
 //!
-//! Judged by the master's own order. An offer is open from when the master makes it. It ends when the master handles an answer of
-//! the scheduler that it was made to, takes the offer back, subscribes its framework anew, or dies. So it is a violation when
+//! Judged in the master's own order. An offer is open from its making. It ends when the master
+//! handles an answer of its scheduler, rescinds it, subscribes its framework anew, or ends.
+//! Violations:
 //!
-//! - an id is made twice,
-//! - the master takes back what is not open, be it that it never was, was taken back before, or has been answered (an answer that
-//!   came at the same moment may still wait in the mailbox; then it must have no effect),
-//! - the master sends tasks to an agent that no accept of open offers of one framework has asked for,
-//! - an offer that was made during the recovery and [`ANSWER_PATIENCE`] before the run's end is still open, though its framework has
-//!   heard it and needed no new subscription since: the load's frameworks answer all offers but a few, and the master takes back
-//!   those after half a minute.
+//! - an id is used twice;
+//! - the master rescinds an offer that is not open: unknown, rescinded before, or answered (an
+//!   answer of the same moment may still be in the mailbox, and then must have no effect);
+//! - the master sends tasks to an agent without an accept of open offers of one framework for it;
+//! - an offer made during the recovery and [`ANSWER_PATIENCE`] before the run's end is still open,
+//!   though its framework has received it and has the same subscription: the load's frameworks
+//!   answer nearly all offers, and the master rescinds the others after half a minute.
 //!
-//! An answer to an offer that has ended is no violation: it may have been under way. A broken link ends a framework's offers in
-//! silence; the new subscription that follows shows it.
+//! An answer to an ended offer is no violation: it may have been in flight. A broken link ends a
+//! framework's offers silently; the new subscription shows it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,11 +27,12 @@ use runtime::Pid;
 use rustc_hash::FxHashMap;
 
 use super::broken;
-use super::census::Frameworks;
+use super::membership::Frameworks;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
-/// How long an offer may be without an answer, once no fault comes any more and its framework has heard it.
+/// Maximum time of an offer without an answer, after the faults and once its framework has received
+/// it.
 pub const ANSWER_PATIENCE: Duration = Duration::from_secs(120);
 
 const NAME: &str = "offers";
@@ -45,20 +48,20 @@ struct Open {
 /// How an offer ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Its scheduler's answer went into the master's mailbox at that time.
+    /// Its scheduler's answer entered the master's mailbox at that time.
     Answered(Duration),
-    /// Tasks that its accept asked for have been sent.
+    /// The tasks of its accept have been sent.
     Used,
-    /// The master took it back.
+    /// The master rescinded it.
     Rescinded,
     /// Its framework was subscribed anew.
     Void,
 }
 
-/// An accept that has asked for a task.
+/// An accept with a task.
 struct Accept {
     offers: Vec<OfferId>,
-    /// All of them were open and its scheduler's.
+    /// All of its offers were open and its scheduler's.
     valid: bool,
 }
 
@@ -67,7 +70,7 @@ struct Accept {
 pub struct Offers {
     frameworks: Frameworks,
     open: BTreeMap<OfferId, Open>,
-    /// All others that this master has made: many, and nobody asks for their order.
+    /// All ended offers of this master: many, and never iterated in order.
     ended: FxHashMap<OfferId, End>,
     asked: BTreeMap<(FrameworkId, TaskId), Arc<Accept>>,
     recovery: Option<Duration>,
@@ -106,13 +109,13 @@ impl Offers {
         }
     }
 
-    /// Whether the one who answers is the scheduler that this framework has now.
+    /// Whether the answering node has the framework's present scheduler.
     fn speaks_for(&self, node: &str, framework: &FrameworkId) -> bool {
         let newest = self.frameworks.get(framework);
         newest.is_some_and(|newest| newest.node == node)
     }
 
-    /// Ends those of these offers that are the framework's and open; whether all were.
+    /// Ends those of these offers that are open and the framework's; returns whether all were.
     fn answered(&mut self, framework: &FrameworkId, ids: &[OfferId], at: Duration) -> bool {
         let mut all = true;
         for id in ids {
@@ -176,29 +179,29 @@ impl Offers {
         Ok(())
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
-        if let Some(made) = spoken.is::<OffersMade>() {
-            self.made(made, spoken.actor, at)
-        } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), String> {
+        if let Some(made) = observed.is::<OffersMade>() {
+            self.made(made, observed.actor, at)
+        } else if let Some(rescinded) = observed.is::<OfferRescinded>() {
             self.rescinded(rescinded, at)
-        } else if let Some(run) = spoken.is::<RunTasks>() {
+        } else if let Some(run) = observed.is::<RunTasks>() {
             self.run(run)
         } else {
             Ok(())
         }
     }
 
-    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
-        if let Some(made) = spoken.is::<OffersMade>() {
+    fn on_received(&mut self, observed: &SeenMessage<'_>, at: Duration) {
+        if let Some(made) = observed.is::<OffersMade>() {
             for offer in &made.offers {
                 if let Some(open) = self.open.get_mut(&offer.id) {
                     open.heard = true;
                 }
             }
-        } else if let Some(call) = spoken.is::<AcceptOffers>() {
-            self.accepted(call, spoken.from, at);
-        } else if let Some(call) = spoken.is::<DeclineOffers>()
-            && self.speaks_for(spoken.from, &call.framework_id)
+        } else if let Some(call) = observed.is::<AcceptOffers>() {
+            self.accepted(call, observed.from, at);
+        } else if let Some(call) = observed.is::<DeclineOffers>()
+            && self.speaks_for(observed.from, &call.framework_id)
         {
             self.answered(&call.framework_id, &call.offer_ids, at);
         }
@@ -212,8 +215,8 @@ impl Checker for Offers {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         if let Some(framework) = self.frameworks.see(event) {
-            // What was made at this moment, or to a scheduler that is welcomed for the first time, follows the subscription: its answer leaves a
-            // little later.
+            // Offers of this moment, or to a scheduler that is subscribed for the first time,
+            // follow the subscription, whose answer leaves a little later.
             let newest = self.frameworks.get(&framework);
             let is_older = |open: &Open| {
                 newest.is_none_or(|newest| {
@@ -229,15 +232,15 @@ impl Checker for Offers {
                 self.ended.insert(id, End::Void);
             }
         }
-        match event.what {
-            What::Said(spoken) => {
+        match event.kind {
+            EventKind::Sent(observed) => {
                 return self
-                    .said(&spoken, event.at)
+                    .on_sent(&observed, event.at)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::Heard(spoken) => self.heard(&spoken, event.at),
-            What::FaultsOver => self.recovery = Some(event.at),
-            What::NodeEnded { .. } if self.frameworks.lost_master(event) => {
+            EventKind::Received(observed) => self.on_received(&observed, event.at),
+            EventKind::FaultsOver => self.recovery = Some(event.at),
+            EventKind::NodeEnded { .. } if self.frameworks.lost_master(event) => {
                 self.open.clear();
                 self.ended.clear();
                 self.asked.clear();
@@ -276,99 +279,104 @@ impl Checker for Offers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, framework, master, pid, seconds, task};
+    use super::super::fixture::{Fixture, framework, master, pid, seconds, task};
     use super::*;
     use protocol::FrameworkInfo;
     use protocol::message::scheduler::{Subscribe, Subscribed};
     use runtime::NodeId;
 
-    fn stage() -> Stage<Offers> {
-        let mut stage = Stage::new(Offers::default(), "cpus:4");
-        stage.offers_text("o1", "cpus:1").wait(seconds(1));
-        stage
+    fn fixture() -> Fixture<Offers> {
+        let mut fixture = Fixture::new(Offers::default(), "cpus:4");
+        fixture.offers_text("o1", "cpus:1").wait(seconds(1));
+        fixture
     }
 
     #[test]
-    fn an_offer_may_be_used_declined_or_taken_back() {
+    fn offer_may_be_used_declined_or_rescinded() {
         let tasks = [task("t", "cpus:1")];
-        let mut stage = stage();
-        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
-        stage.offers_text("o2", "cpus:1").declines(&["o2"]);
-        stage.offers_text("o3", "cpus:1").rescinds("o3").is_clean();
+        let mut fixture = fixture();
+        fixture.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        fixture.offers_text("o2", "cpus:1").declines(&["o2"]);
+        fixture
+            .offers_text("o3", "cpus:1")
+            .rescinds("o3")
+            .is_clean();
     }
 
     #[test]
-    fn an_id_is_made_once_and_taken_back_once() {
-        stage().offers_text("o1", "cpus:1").is_broken("made twice");
-        stage()
+    fn offer_id_is_made_and_rescinded_once() {
+        fixture()
+            .offers_text("o1", "cpus:1")
+            .is_broken("made twice");
+        fixture()
             .rescinds("o1")
             .rescinds("o1")
             .is_broken("ended already");
-        stage().rescinds("o9").is_broken("never made");
+        fixture().rescinds("o9").is_broken("never made");
     }
 
     #[test]
-    fn an_answered_offer_is_not_taken_back_unless_the_answer_came_at_that_moment() {
-        stage().declines(&["o1"]).rescinds("o1").is_clean();
-        stage()
+    fn answered_offer_is_not_rescinded_later() {
+        fixture().declines(&["o1"]).rescinds("o1").is_clean();
+        fixture()
             .declines(&["o1"])
             .wait(seconds(1))
             .rescinds("o1")
             .is_broken("Answered");
         let tasks = [task("t", "cpus:1")];
-        let mut used = stage();
+        let mut used = fixture();
         used.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
         used.rescinds("o1").is_broken("Used");
     }
 
     #[test]
-    fn an_offer_that_has_ended_starts_no_task() {
+    fn ended_offer_starts_no_task() {
         let tasks = [task("t", "cpus:1")];
-        let mut twice = stage();
+        let mut twice = fixture();
         twice
             .accepts("framework-1", &["o1"], &[])
             .accepts("framework-1", &["o1"], &tasks);
         twice.runs(&tasks).is_broken("offer o1, which was not open");
-        let mut rescinded = stage();
+        let mut rescinded = fixture();
         rescinded
             .accepts("framework-1", &["o1"], &tasks)
             .rescinds("o1");
         rescinded
             .runs(&tasks)
             .is_broken("offer o1, which was not open");
-        stage().runs(&tasks).is_broken("no accept");
+        fixture().runs(&tasks).is_broken("no accept");
     }
 
-    /// Seed 18510 of a group's: the master's answer that it stands by was slower than its registry.
+    /// Seed 18510 of a group: the master's answer to stand by was slower than its registry.
     #[test]
-    fn what_is_offered_to_who_was_told_to_lead_is_open_when_the_answer_comes_that_it_stands_by() {
+    fn offer_before_the_late_standby_answer_stays_open() {
         let tasks = [task("t", "cpus:1")];
         for is_told in [true, false] {
-            let mut stage = stage();
-            stage.asks_to_stand_by("framework-1");
+            let mut fixture = fixture();
+            fixture.asks_to_stand_by("framework-1");
             if is_told {
-                stage.told_to_lead("framework-1");
+                fixture.is_told_to_lead("framework-1");
             }
-            stage.offers_text("o2", "cpus:1").wait(seconds(2));
-            stage.answered_that_it_stands_by("framework-1");
+            fixture.offers_text("o2", "cpus:1").wait(seconds(2));
+            fixture.answered_that_it_stands_by("framework-1");
             if !is_told {
-                stage.told_to_lead("framework-1");
+                fixture.is_told_to_lead("framework-1");
             }
-            stage.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
+            fixture.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
             match is_told {
-                true => stage.is_clean(),
-                false => stage.is_broken("offer o2, which was not open"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("offer o2, which was not open"),
             }
         }
     }
 
-    /// Seed 22712 of a group's: offers left before the answer to a framework's next process, which an earlier one's held up.
+    /// Seed 22712 of a group: offers were sent before the answer to a framework's next process,
+    /// which an earlier one delayed.
     #[test]
-    fn what_is_offered_to_a_scheduler_before_it_is_welcomed_is_open_and_what_was_offered_to_the_one_before_is_not()
-     {
+    fn offer_before_the_subscription_answer_stays_open() {
         let tasks = [task("t", "cpus:1")];
         for is_its_own in [true, false] {
-            let mut stage = stage();
+            let mut fixture = fixture();
             let next = Pid::new("scheduler", NodeId::new("framework-1", 7), 0);
             let ask = Subscribe {
                 framework: FrameworkInfo::new("user", "f"),
@@ -377,30 +385,30 @@ mod tests {
             };
             let before = pid("framework-1");
             let to = if is_its_own { &next } else { &before };
-            stage.told("framework-1", "master", &ask);
-            stage.offers_to(to, "o2", "cpus:1").wait(seconds(2));
+            fixture.delivered("framework-1", "master", &ask);
+            fixture.offers_to(to, "o2", "cpus:1").wait(seconds(2));
             let welcome = Ok(Subscribed {
                 framework_id: framework(),
                 master: master(),
             });
-            stage.replied::<Subscribe>("master", "framework-1", &welcome);
-            stage.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
+            fixture.replied::<Subscribe>("master", "framework-1", &welcome);
+            fixture.accepts("framework-1", &["o2"], &tasks).runs(&tasks);
             match is_its_own {
-                true => stage.is_clean(),
-                false => stage.is_broken("offer o2, which was not open"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("offer o2, which was not open"),
             }
         }
     }
 
     #[test]
-    fn in_the_recovery_an_offer_may_not_be_left_lying_but_for_a_new_subscription() {
-        let mut left = stage();
-        left.fact(What::FaultsOver)
+    fn recovery_leaves_no_open_offer() {
+        let mut left = fixture();
+        left.fact(EventKind::FaultsOver)
             .offers_text("o2", "cpus:1")
             .declines(&["o1"]);
         left.wait(ANSWER_PATIENCE).is_broken("offer o2");
-        let mut void = stage();
-        void.fact(What::FaultsOver)
+        let mut void = fixture();
+        void.fact(EventKind::FaultsOver)
             .offers_text("o2", "cpus:1")
             .declines(&["o1"]);
         void.wait(seconds(1))

@@ -1,13 +1,18 @@
-//! Operations: what the registry has accepted is done, or given up in so many words, whoever falls; and never both.
+//! Operations: an operation that the registry has accepted is done or reported as failed, across
+//! crashes; and never both.
 //!
-//! Judged by what masters ask their registries and are answered, by what agents say that is over, and by what frameworks are told:
+//! Judged by the masters' registry requests and answers, by the agents' settled operations, and by
+//! the statuses that frameworks receive:
 //!
-//! - no agent is told of an operation that the registry was not known to have;
-//! - an operation whose framework was told that it is finished is never told to have ended otherwise, nor the other way round;
-//! - at the end of a run that was quiet for long enough ([`RECOVERY`], [`CALM`] where there was no fault), what was accepted before that is over: its agent
-//!   says so, or the registry has forgotten it, with its agent or alone. Of an agent that is out of reach for good nothing is said.
+//! - no agent receives an operation that is not known to be in the registry;
+//! - an operation that was reported to its framework as finished is never reported otherwise, nor
+//!   the reverse;
+//! - at the end of a run with a long enough quiet phase ([`RECOVERY`], [`CALM`] without faults)
+//!   operations accepted before it are over: the agent reports so, or the registry has removed it,
+//!   with its agent or alone. Agents that stay unreachable are not judged.
 //!
-//! The load names its operations, and no two alike. What the registry was asked and did not answer may have been done, and is not judged.
+//! The load names its operations uniquely. A registry request without an answer may have been done,
+//! and is not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,7 +27,7 @@ use super::records::{Answered, Questions};
 use super::recovery::{CALM, RECOVERY};
 use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 
 const NAME: &str = "operations";
@@ -31,14 +36,14 @@ const NAME: &str = "operations";
 #[derive(Default)]
 pub struct Operations {
     questions: Questions,
-    /// What was accepted and is not over, and when.
+    /// Accepted operations that are not over, and when.
     open: BTreeMap<(AgentId, u64), (Option<OperationId>, Duration)>,
-    /// What the registry is known to have had.
+    /// Operations that are known to have been in the registry.
     recorded: BTreeSet<OperationId>,
-    /// Up to which serial all is over, by agent.
+    /// The settled serial of each agent.
     settled: BTreeMap<AgentId, u64>,
     unreachable: BTreeSet<AgentId>,
-    /// How each has ended, as its framework was told.
+    /// The result of each operation that its framework received.
     ended: BTreeMap<OperationId, OperationState>,
     had_faults: bool,
     quiet_since: Option<Duration>,
@@ -83,7 +88,7 @@ impl Operations {
         }
     }
 
-    /// What other agents were to do is over.
+    /// Removes the operations of other agents.
     fn keep(&mut self, is_there: impl Fn(&AgentId) -> bool) {
         let before = self.open.len();
         self.open.retain(|(agent, _), _| is_there(agent));
@@ -99,7 +104,7 @@ impl Operations {
                 let held = content.accepted.iter();
                 let named = held.filter_map(|(.., one)| one.operation_id.clone());
                 self.recorded.extend(named);
-                // That an agent is removed may not have been answered.
+                // The removal of an agent may have no answer.
                 let is_there = |agent: &AgentId| {
                     content.agents.contains_key(agent) || content.unreachable.contains_key(agent)
                 };
@@ -117,25 +122,25 @@ impl Operations {
             .retain(|(of, open), _| of != agent || *open > serial);
     }
 
-    fn told(&mut self, agent: Option<&AgentId>, told: Option<&AgentResources>) {
+    fn on_report(&mut self, agent: Option<&AgentId>, told: Option<&AgentResources>) {
         let settled = told.and_then(|told| told.settled);
         if let (Some(agent), Some(settled)) = (agent, settled) {
             self.settled(agent, settled);
         }
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
-        if let Some(settled) = spoken.is::<OperationsSettled>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>) -> Result<(), String> {
+        if let Some(settled) = observed.is::<OperationsSettled>() {
             self.settled(&settled.agent_id, settled.serial);
-        } else if let Some(report) = spoken.is::<ResourcesReported>() {
-            self.told(Some(&report.agent_id), Some(&report.resources));
-        } else if let Some(arrives) = spoken.is::<RegisterAgent>() {
-            self.told(arrives.agent.id.as_ref(), arrives.resources.as_ref());
-        } else if let Some(returns) = spoken.is::<ReregisterAgent>() {
-            self.told(returns.agent.id.as_ref(), returns.resources.as_ref());
-        } else if let Some(apply) = spoken.is::<ApplyOperation>() {
-            return self.sent(apply, spoken.to);
-        } else if let Some(changed) = spoken.is::<OperationChanged>() {
+        } else if let Some(report) = observed.is::<ResourcesReported>() {
+            self.on_report(Some(&report.agent_id), Some(&report.resources));
+        } else if let Some(arrives) = observed.is::<RegisterAgent>() {
+            self.on_report(arrives.agent.id.as_ref(), arrives.resources.as_ref());
+        } else if let Some(returns) = observed.is::<ReregisterAgent>() {
+            self.on_report(returns.agent.id.as_ref(), returns.resources.as_ref());
+        } else if let Some(apply) = observed.is::<ApplyOperation>() {
+            return self.sent(apply, observed.to);
+        } else if let Some(changed) = observed.is::<OperationChanged>() {
             let status = &changed.status;
             return self.changed(&status.operation_id, status.state);
         }
@@ -178,14 +183,14 @@ impl Checker for Operations {
         if let Some(answered) = self.questions.see(event) {
             self.answered(answered, event.at);
         }
-        match event.what {
-            What::Said(spoken) if !spoken.reply => {
+        match event.kind {
+            EventKind::Sent(observed) if !observed.reply => {
                 return self
-                    .said(&spoken)
+                    .on_sent(&observed)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            What::FaultBegan(_) => self.had_faults = true,
-            What::FaultsOver => self.quiet_since = Some(event.at),
+            EventKind::FaultBegan(_) => self.had_faults = true,
+            EventKind::FaultsOver => self.quiet_since = Some(event.at),
             _ => {}
         }
         Ok(())
@@ -230,7 +235,7 @@ mod tests {
     use protocol::{OperationStatus, Uuid};
     use resources::{Conversion, Resources};
 
-    use super::super::stage::{Stage, agent, framework, seconds};
+    use super::super::fixture::{Fixture, agent, framework, seconds};
     use super::*;
 
     fn id() -> OperationId {
@@ -244,8 +249,8 @@ mod tests {
     }
 
     /// The registry has one operation.
-    fn stage() -> Stage<Operations> {
-        let mut stage = Stage::new(Operations::default(), "cpus:4");
+    fn fixture() -> Fixture<Operations> {
+        let mut fixture = Fixture::new(Operations::default(), "cpus:4");
         let operation = AcceptedOperation {
             framework_id: Some(framework()),
             operation_id: Some(id()),
@@ -255,14 +260,14 @@ mod tests {
             agent_id: agent(),
             operations: vec![(1, operation)],
         };
-        stage.recorded(accept);
-        stage.fact(What::FaultsOver);
-        stage
+        fixture.recorded(accept);
+        fixture.fact(EventKind::FaultsOver);
+        fixture
     }
 
-    fn tells(stage: &mut Stage<Operations>, state: OperationState) {
+    fn tells(fixture: &mut Fixture<Operations>, state: OperationState) {
         let status = OperationStatus::new(id(), state, "");
-        stage.said("master", "framework-1", &OperationChanged { status });
+        fixture.sent("master", "framework-1", &OperationChanged { status });
     }
 
     #[test]
@@ -276,17 +281,17 @@ mod tests {
         };
         let agent_id = agent();
         let remove = RegistryOperation::RemoveAgent { agent_id };
-        let mut left = stage();
+        let mut left = fixture();
         left.wait(CALM + seconds(1));
         left.is_broken("neither done nor given up");
-        let mut done = stage();
-        done.said("agent-1", "master", &settled);
-        let (mut forgotten, mut gone, mut found_gone) = (stage(), stage(), stage());
+        let mut done = fixture();
+        done.sent("agent-1", "master", &settled);
+        let (mut forgotten, mut gone, mut found_gone) = (fixture(), fixture(), fixture());
         forgotten.recorded(forget);
         gone.recorded(remove);
         found_gone.reads(RegistryState::default());
-        for mut stage in [done, forgotten, gone, found_gone] {
-            stage.wait(CALM + seconds(1)).is_clean();
+        for mut fixture in [done, forgotten, gone, found_gone] {
+            fixture.wait(CALM + seconds(1)).is_clean();
         }
     }
 
@@ -299,31 +304,31 @@ mod tests {
             ([Pending, Failed, Finished], false),
             ([Finished, Pending, Dropped], false),
         ] {
-            let mut stage = stage();
+            let mut fixture = fixture();
             for state in states {
-                tells(&mut stage, state);
+                tells(&mut fixture, state);
             }
             match is_clean {
-                true => stage.is_clean(),
-                false => stage.is_broken("and then"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("and then"),
             }
         }
     }
 
     #[test]
-    fn no_agent_hears_of_what_the_registry_has_not() {
+    fn agents_get_only_recorded_operations() {
         for (name, is_clean) in [("o", true), ("other", false)] {
-            let mut stage = stage();
+            let mut fixture = fixture();
             let apply = ApplyOperation {
                 feedback: Some((framework(), OperationId::new(name).unwrap())),
                 conversion: conversion(),
                 version: Uuid([1; 16]),
                 serial: Some(1),
             };
-            stage.said("master", "agent-1", &apply);
+            fixture.sent("master", "agent-1", &apply);
             match is_clean {
-                true => stage.is_clean(),
-                false => stage.is_broken("before the registry has it"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("before the registry has it"),
             }
         }
     }

@@ -1,20 +1,22 @@
-//! Quotas: no offer takes a role beyond its limits, those of the roles above it included (SPEC 3.4).
+//! Quotas: no offer takes a role beyond its limits or those of its ancestors (SPEC 3.4).
 //!
-//! Judged whenever a master makes an offer, by that master's own order: of each amount that the offer bears and that is limited for its
-//! role or for one above, what is held in that role and below, with what is on offer there, is no more than the limit. A role may hold
-//! more, since a limit may come later than tasks do: then it is offered nothing of that.
+//! Judged at each offer, in the master's own order: for each amount in the offer that is limited
+//! for its role or an ancestor, the resources held in that role and below, with those on offer
+//! there, are at most the limit. A role may hold more, since a limit may be set after tasks were
+//! launched: then nothing of that amount is offered.
 //!
-//! Why that is sound: what is counted is never more than what the master counts. Ends count at their first sign, beginnings at the next
-//! moment; of offers only those to the framework that is just spoken to, since the link of another may have broken in silence; and of what
-//! is reserved nothing, though a master charges it. A limit counts [`GRACE`] after the registry has taken it, for a grant may have been on
-//! its way. What is revocable is nobody's quota.
+//! Sound, because the count is never more than the master's. Ends count from their first sign,
+//! beginnings from the next moment. Only offers to the receiving framework count, since other links
+//! may have broken silently. Reserved resources do not count, though a master charges them. A limit
+//! counts [`GRACE`] after the registry has recorded it, for a grant may be in flight. Revocable
+//! resources do not count.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use master::registry::RegistryOperation;
-use protocol::message::registration::{DisownTasks, Held as Told};
+use protocol::message::registration::{AgentInventory as Told, DisownTasks};
 use protocol::message::scheduler::{
     AcceptOffers, DeclineOffers, OfferRescinded, OffersMade, StatusChanged, TearDown,
 };
@@ -23,18 +25,18 @@ use protocol::{AgentId, FrameworkId, OfferId, Quota};
 use resources::{Name, Quantities, Resources, Role, Scalar};
 
 use super::allocations::Holder;
-use super::census::{Frameworks, Registration, Registrations};
+use super::membership::{Frameworks, Registration, Registrations};
 use super::records::{Learned, Records};
 use super::{broken, given_up};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
-/// How long a grant may be on its way from the allocator to its master.
+/// Maximum time of a grant from the allocator to its master.
 const GRACE: Duration = Duration::from_secs(1);
 
 const NAME: &str = "quotas";
 
-/// Amounts of what anybody may have, by the role that has them: worked out when a limit asks for them, which few do.
+/// Unreserved amounts by role, computed when a limit needs them, which is rare.
 struct Amounts {
     of: Resources,
     by_role: OnceCell<Vec<(Role, Quantities)>>,
@@ -57,7 +59,7 @@ impl Amounts {
         })
     }
 
-    /// How much of that name is within the role.
+    /// The amount of that name within the role.
     fn within(&self, role: &Role, name: &Name) -> Scalar {
         let within = self.by_role().iter();
         let within = within.filter(|(own, _)| own.is_within(role));
@@ -89,7 +91,7 @@ pub struct Quotas {
     frameworks: Frameworks,
     records: Records,
     limits: BTreeMap<Role, InForce>,
-    /// The nodes of the agents.
+    /// The agents' nodes.
     agents: BTreeMap<AgentId, String>,
     holders: BTreeMap<Holder, Held>,
     offers: BTreeMap<OfferId, Offered>,
@@ -103,10 +105,11 @@ impl Quotas {
             agent_id,
             arrival,
         } = registration;
-        // What it did not tell is as its master had it; what was said of it at this very moment followed.
-        let untold = |holder: &Holder| arrival.part.as_ref().is_some_and(|p| !holder.is_in(p));
-        self.holders
-            .retain(|holder, held| held.agent != agent_id || held.since == at || untold(holder));
+        // Omitted tasks are as its master had them; tasks sent at this very moment follow.
+        let unreported = |holder: &Holder| arrival.part.as_ref().is_some_and(|p| !holder.is_in(p));
+        self.holders.retain(|holder, held| {
+            held.agent != agent_id || held.since == at || unreported(holder)
+        });
         self.offers.retain(|_, offered| offered.agent != agent_id);
         self.report(&agent_id, arrival.held, at);
         self.agents.insert(agent_id, node);
@@ -206,7 +209,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// What is held of that name in the role and below, and what is on offer to that framework.
+    /// The amount of that name held in the role and below, and on offer to that framework.
     fn count(
         &self,
         role: &Role,
@@ -226,16 +229,16 @@ impl Quotas {
         (held, offered.sum())
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), String> {
-        if let Some(made) = spoken.is::<OffersMade>() {
-            if self.frameworks.asking(spoken.to).next().is_some() {
-                // The first offers after a new subscription may leave before its answer does.
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), String> {
+        if let Some(made) = observed.is::<OffersMade>() {
+            if self.frameworks.asking(observed.to).next().is_some() {
+                // The first offers after a new subscription may be sent before its answer.
                 let to: BTreeSet<_> = made.offers.iter().map(|o| &o.framework_id).collect();
                 self.offers.retain(|_, one| !to.contains(&one.framework));
             }
             return self.offered(made, at);
         }
-        if let Some(run) = spoken.is::<RunTasks>() {
+        if let Some(run) = observed.is::<RunTasks>() {
             let Some(framework) = &run.framework.id else {
                 return Ok(());
             };
@@ -249,18 +252,18 @@ impl Quotas {
                 let holder = Holder::Task(framework.clone(), task.task_id.clone());
                 self.hold(agent, holder, &task.resources, at);
             }
-        } else if let Some(rescinded) = spoken.is::<OfferRescinded>() {
+        } else if let Some(rescinded) = observed.is::<OfferRescinded>() {
             self.offers.remove(&rescinded.offer_id);
-        } else if let Some(gone) = spoken.is::<ShutDownFramework>() {
+        } else if let Some(gone) = observed.is::<ShutDownFramework>() {
             self.framework_gone(&gone.framework_id);
-        } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() {
+        } else if let Some(StatusChanged { status }) = observed.is::<StatusChanged>() {
             if status.state.is_terminal()
-                && let Some(framework) = self.frameworks.of_node(spoken.to)
+                && let Some(framework) = self.frameworks.of_node(observed.to)
             {
                 let holder = Holder::Task(framework.clone(), status.task_id.clone());
                 self.holders.remove(&holder);
             }
-        } else if let Some(disowned) = spoken.is::<DisownTasks>() {
+        } else if let Some(disowned) = observed.is::<DisownTasks>() {
             for (framework, task) in &disowned.tasks {
                 let holder = Holder::Task(framework.clone(), task.clone());
                 self.holders.remove(&holder);
@@ -269,28 +272,28 @@ impl Quotas {
         Ok(())
     }
 
-    fn heard(&mut self, spoken: &Spoken<'_>) {
-        let answered = match spoken.is::<AcceptOffers>() {
+    fn on_received(&mut self, observed: &SeenMessage<'_>) {
+        let answered = match observed.is::<AcceptOffers>() {
             Some(accept) => &accept.offer_ids[..],
-            None => spoken
+            None => observed
                 .is::<DeclineOffers>()
                 .map_or(&[][..], |decline| &decline.offer_ids),
         };
         for id in answered {
             self.offers.remove(id);
         }
-        if let Some(updated) = spoken.is::<TaskUpdated>() {
+        if let Some(updated) = observed.is::<TaskUpdated>() {
             let update = &updated.update;
             if update.latest_state.is_terminal() || update.status.state.is_terminal() {
                 let task = update.status.task_id.clone();
                 let holder = Holder::Task(update.framework_id.clone(), task);
                 self.holders.remove(&holder);
             }
-        } else if let Some(exited) = spoken.is::<ExecutorExited>() {
+        } else if let Some(exited) = observed.is::<ExecutorExited>() {
             let id = exited.executor_id.clone();
             let holder = Holder::Executor(exited.framework_id.clone(), id);
             self.holders.remove(&holder);
-        } else if let Some(over) = spoken.is::<TearDown>() {
+        } else if let Some(over) = observed.is::<TearDown>() {
             self.framework_gone(&over.framework_id);
         }
     }
@@ -313,14 +316,14 @@ impl Checker for Quotas {
         if let Some(learned) = self.records.see(event) {
             self.learned(learned, at);
         }
-        match event.what {
-            What::Said(spoken) => {
+        match event.kind {
+            EventKind::Sent(observed) => {
                 return self
-                    .said(&spoken, at)
+                    .on_sent(&observed, at)
                     .or_else(|what| broken(NAME, at, what));
             }
-            What::Heard(spoken) => self.heard(&spoken),
-            What::RegistryAsked { request, .. } => {
+            EventKind::Received(observed) => self.on_received(&observed),
+            EventKind::RegistryRequested { request, .. } => {
                 if let Some(agent) = given_up(request) {
                     self.agent_gone(agent);
                 }
@@ -337,9 +340,9 @@ impl Checker for Quotas {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, framework, offer, resources, seconds, task};
+    use super::super::fixture::{Fixture, agent, framework, offer, resources, seconds, task};
     use super::*;
-    use crate::event::Asker;
+    use crate::event::RegistryCaller;
     use protocol::digest::{self, DigestKey};
     use protocol::message::registration::RunningTask;
     use protocol::{FrameworkInfo, TaskInfo, TaskState};
@@ -362,73 +365,73 @@ mod tests {
         task
     }
 
-    fn limits(stage: &mut Stage<Quotas>, role: &str, limits: &str) {
+    fn limits(fixture: &mut Fixture<Quotas>, role: &str, limits: &str) {
         let quota = Quota {
             limits: Quantities::parse(limits).unwrap(),
             ..Quota::default()
         };
         let quotas = BTreeMap::from([(role.to_owned(), quota)]);
-        stage.recorded(RegistryOperation::UpdateQuotas { quotas });
+        fixture.recorded(RegistryOperation::UpdateQuotas { quotas });
     }
 
     /// `eng` is limited to four cores, and has one task with three.
-    fn stage() -> Stage<Quotas> {
-        let mut stage = Stage::new(Quotas::default(), "cpus:16;mem:99");
-        limits(&mut stage, "eng", "cpus:4");
-        stage
+    fn fixture() -> Fixture<Quotas> {
+        let mut fixture = Fixture::new(Quotas::default(), "cpus:16;mem:99");
+        limits(&mut fixture, "eng", "cpus:4");
+        fixture
             .runs(&[task_in("t", "eng", "cpus:3")])
             .wait(seconds(2));
-        stage
+        fixture
     }
 
-    fn offers(stage: &mut Stage<Quotas>, role: &str, what: &[&str]) {
+    fn offers(fixture: &mut Fixture<Quotas>, role: &str, what: &[&str]) {
         for (number, what) in what.iter().enumerate() {
             let id = format!("o{number}-{}", role.replace('/', "-"));
-            stage.offers("framework-1", &[in_role(&id, role, what)]);
+            fixture.offers("framework-1", &[in_role(&id, role, what)]);
         }
     }
 
     #[test]
-    fn what_is_held_and_on_offer_in_a_role_and_below_is_within_its_limits() {
+    fn use_and_offers_stay_within_limits() {
         for (within, clean) in [("eng", true), ("eng/dev", true), ("engine", false)] {
-            let mut stage = stage();
-            offers(&mut stage, within, &["cpus:1;mem:9"]);
-            offers(&mut stage, within, &["mem:50"]);
-            offers(&mut stage, "other", &["cpus:9"]);
+            let mut fixture = fixture();
+            offers(&mut fixture, within, &["cpus:1;mem:9"]);
+            offers(&mut fixture, within, &["mem:50"]);
+            offers(&mut fixture, "other", &["cpus:9"]);
             match clean {
-                true => stage.is_clean(),
-                false => assert_eq!(stage.checker.judgements(), 0),
+                true => fixture.is_clean(),
+                false => assert_eq!(fixture.checker.judgements(), 0),
             }
-            let mut stage = self::stage();
-            offers(&mut stage, within, &["cpus:0.5", "cpus:0.501"]);
+            let mut fixture = self::fixture();
+            offers(&mut fixture, within, &["cpus:0.5", "cpus:0.501"]);
             if clean {
-                stage.is_broken("role `eng` is limited to cpus:4");
+                fixture.is_broken("role `eng` is limited to cpus:4");
             }
         }
     }
 
     #[test]
-    fn who_holds_too_much_is_offered_nothing_more_of_that() {
-        let mut more = stage();
+    fn role_above_its_limit_gets_no_offer() {
+        let mut more = fixture();
         limits(&mut more, "eng", "cpus:2");
         more.wait(GRACE);
         offers(&mut more, "eng", &["cpus:0.1"]);
         more.is_broken("3 is held");
-        let mut at_once = stage();
+        let mut at_once = fixture();
         limits(&mut at_once, "eng", "cpus:2");
         offers(&mut at_once, "eng", &["cpus:0.1"]);
         assert_eq!(at_once.checker.judgements(), 0);
     }
 
     #[test]
-    fn what_has_ended_or_is_revocable_or_reserved_is_not_counted() {
-        let mut ended = stage();
+    fn ended_revocable_and_reserved_do_not_count() {
+        let mut ended = fixture();
         ended.task_ended("t");
         offers(&mut ended, "eng", &["cpus:4"]);
         ended.declines(&["o0-eng"]);
         offers(&mut ended, "eng", &["cpus:4"]);
         ended.is_clean();
-        let mut lent = stage();
+        let mut lent = fixture();
         let mut offer = in_role("o", "eng", "cpus:9");
         offer.resources = offer
             .resources
@@ -440,69 +443,69 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_comes_back_holds_what_it_reports() {
+    fn reregistered_agent_has_its_reported_tasks() {
         let running = RunningTask {
             framework_id: framework(),
             info: task_in("t", "eng", "cpus:3"),
             state: TaskState::Running,
         };
         for (held, clean) in [(vec![running], false), (Vec::new(), true)] {
-            let mut stage = stage();
-            stage.register("cpus:16", "", held).wait(seconds(1));
-            offers(&mut stage, "eng", &["cpus:2"]);
+            let mut fixture = fixture();
+            fixture.register("cpus:16", "", held).wait(seconds(1));
+            offers(&mut fixture, "eng", &["cpus:2"]);
             match clean {
-                true => stage.is_clean(),
-                false => stage.is_broken("is limited"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("is limited"),
             }
         }
     }
 
     #[test]
-    fn an_agent_that_was_given_up_counts_for_nothing() {
+    fn removed_agent_does_not_count() {
         let agent_id = agent();
         let since = Default::default();
         let gone = RegistryOperation::MarkAgentGone { agent_id, since };
         let removed = RegistryOperation::RemoveAgent { agent_id: agent() };
         for given_up in [gone, removed] {
-            let mut stage = stage();
-            stage.fact(What::RegistryAsked {
+            let mut fixture = fixture();
+            fixture.fact(EventKind::RegistryRequested {
                 node: "master",
-                by: Asker::Master,
+                by: RegistryCaller::Master,
                 call: 2,
                 request: &given_up.into(),
             });
-            offers(&mut stage, "eng", &["cpus:4"]);
-            stage.is_clean();
+            offers(&mut fixture, "eng", &["cpus:4"]);
+            fixture.is_clean();
         }
     }
 
     /// It may report that its task has ended, and the master may have handled that already.
     #[test]
-    fn an_agent_that_is_asking_counts_for_nothing_until_it_is_answered() {
+    fn unanswered_agent_does_not_count() {
         let nothing = digest::Digest::default().summary(DigestKey::new([0; 16]));
-        let mut asking = stage();
+        let mut asking = fixture();
         asking.asks_to_return("cpus:16", nothing, None);
         offers(&mut asking, "eng", &["cpus:4"]);
         asking.is_clean();
-        let mut answered = stage();
+        let mut answered = fixture();
         answered.comes_back("cpus:16", true).wait(seconds(1));
         offers(&mut answered, "eng", &["cpus:4"]);
         answered.is_broken("3 is held");
     }
 
     #[test]
-    fn a_new_master_knows_the_limits_that_there_were() {
+    fn new_master_knows_existing_limits() {
         let quota = Quota {
             limits: Quantities::parse("cpus:1").unwrap(),
             ..Quota::default()
         };
         let mut content = master::registry::RegistryState::default();
         content.quotas.insert("eng".to_owned(), quota);
-        let mut stage = Stage::new(Quotas::default(), "cpus:16");
-        stage.reads(content);
-        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
-        stage.wait(GRACE);
-        offers(&mut stage, "eng", &["cpus:2"]);
-        stage.is_broken("is limited to cpus:1");
+        let mut fixture = Fixture::new(Quotas::default(), "cpus:16");
+        fixture.reads(content);
+        fixture.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        fixture.wait(GRACE);
+        offers(&mut fixture, "eng", &["cpus:2"]);
+        fixture.is_broken("is limited to cpus:1");
     }
 }

@@ -1,36 +1,38 @@
-//! Records: what masters ask their registries and are answered, for the checkers that judge by what a master knows to be recorded.
+//! Records: the masters' registry requests and answers, for checkers that need a master's
+//! knowledge.
 //!
-//! Hears the questions of masters and the answers to them. What anybody else asks of the same member ([`Asker::Client`]) is none of the
-//! master's: it may read the content of a moment that the master never saw. Remembers the questions that are open, and whether a master
-//! has read what there was before it. Judges nothing.
+//! Only requests of masters count. Those of other clients of the same member
+//! ([`RegistryCaller::Client`]) may read a content that the master never saw. Keeps the open
+//! requests, and whether a master has read its initial content.
 
 use std::collections::BTreeMap;
 
 use master::registry::{RegistryOperation, RegistryState};
 
-use crate::event::{Asker, Event, What};
+use crate::event::{Event, EventKind, RegistryCaller};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 
-/// A master's registry has answered.
+/// A registry's answer to a master.
 pub(super) struct Answered<'a> {
     /// The master's node.
     pub node: &'a str,
-    /// What it had asked.
+    /// Its request.
     pub request: RegistryRequest,
-    /// What it heard.
+    /// The answer.
     pub answer: &'a RegistryAnswer,
 }
 
-/// What masters ask and are not answered yet, by the number of the question.
+/// Unanswered requests of masters, by number.
 #[derive(Default)]
 pub(super) struct Questions(BTreeMap<u64, RegistryRequest>);
 
 impl Questions {
-    /// Notes a question. Gives the one that is answered by this event, unless the answer is that nothing was done.
+    /// Handles a request. Returns the one that this event answers, unless the answer is that
+    /// nothing was done.
     pub fn see<'a>(&mut self, event: &Event<'a>) -> Option<Answered<'a>> {
-        match event.what {
-            What::RegistryAsked {
-                by: Asker::Master,
+        match event.kind {
+            EventKind::RegistryRequested {
+                by: RegistryCaller::Master,
                 call,
                 request,
                 ..
@@ -38,7 +40,7 @@ impl Questions {
                 self.0.insert(call, request.clone());
                 None
             }
-            What::RegistryAnswered { node, call, answer } => Some(Answered {
+            EventKind::RegistryAnswered { node, call, answer } => Some(Answered {
                 node,
                 request: self.0.remove(&call)?,
                 answer: answer?,
@@ -48,30 +50,32 @@ impl Questions {
     }
 }
 
-/// What a master has learned of its registry's content.
+/// A master's knowledge about its registry's content.
 #[derive(Debug, PartialEq)]
 pub(super) enum Learned<'a> {
-    /// This was there when it began.
+    /// The initial content.
     Found(&'a RegistryState),
-    /// It has changed this.
+    /// A change by this master.
     Changed(Box<RegistryOperation>),
 }
 
-/// What the one master that is looked at learns.
+/// The records of a single master.
 #[derive(Default)]
 pub(super) struct Records {
     /// The master's node, since it began.
     node: Option<String>,
     questions: Questions,
-    /// Whether it knows what there was before it.
+    /// Whether it knows the initial content.
     has_read: bool,
 }
 
 impl Records {
     pub fn see<'a>(&mut self, event: &Event<'a>) -> Option<Learned<'a>> {
-        match event.what {
-            What::MasterBegan { node } => self.node = Some(node.to_owned()),
-            What::RegistryAsked { node, .. } if self.node.as_deref() != Some(node) => return None,
+        match event.kind {
+            EventKind::MasterBegan { node } => self.node = Some(node.to_owned()),
+            EventKind::RegistryRequested { node, .. } if self.node.as_deref() != Some(node) => {
+                return None;
+            }
             _ => {}
         }
         let Answered {
@@ -95,54 +99,57 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use super::super::stage::agent;
+    use super::super::fixture::agent;
     use super::*;
     use master::registry::Applied;
 
-    /// A master, and the number of the last question.
-    struct Ground(Records, u64);
+    /// A master, and the number of the last request.
+    struct RecordsFixture(Records, u64);
 
-    fn ground() -> Ground {
-        let mut ground = Ground(Records::default(), 0);
-        ground.see(What::MasterBegan { node: "master" });
-        ground
+    fn env() -> RecordsFixture {
+        let mut env = RecordsFixture(Records::default(), 0);
+        env.see(EventKind::MasterBegan { node: "master" });
+        env
     }
 
-    impl Ground {
-        fn see<'a>(&mut self, what: What<'a>) -> Option<Learned<'a>> {
+    impl RecordsFixture {
+        fn see<'a>(&mut self, what: EventKind<'a>) -> Option<Learned<'a>> {
             let at = Duration::ZERO;
-            self.0.see(&Event { at, what })
+            self.0.see(&Event { at, kind: what })
         }
 
-        /// Somebody on that node asks, and is answered at once.
+        /// A request on that node, with its answer.
         fn asks<'a>(
             &mut self,
-            (node, by): (&'a str, Asker),
+            (node, by): (&'a str, RegistryCaller),
             request: &'a RegistryRequest,
             answer: Option<&'a RegistryAnswer>,
         ) -> Option<Learned<'a>> {
             self.1 += 1;
             let call = self.1;
-            let asked = What::RegistryAsked {
+            let asked = EventKind::RegistryRequested {
                 node,
                 by,
                 call,
                 request,
             };
             assert_eq!(self.see(asked), None);
-            self.see(What::RegistryAnswered { node, call, answer })
+            self.see(EventKind::RegistryAnswered { node, call, answer })
         }
     }
 
-    const MASTER: (&str, Asker) = ("master", Asker::Master);
-    const OTHERS: [(&str, Asker); 2] = [("master", Asker::Client), ("master-2", Asker::Master)];
+    const MASTER: (&str, RegistryCaller) = ("master", RegistryCaller::Master);
+    const OTHERS: [(&str, RegistryCaller); 2] = [
+        ("master", RegistryCaller::Client),
+        ("master-2", RegistryCaller::Master),
+    ];
 
     fn removal() -> RegistryOperation {
         RegistryOperation::RemoveAgent { agent_id: agent() }
     }
 
     #[test]
-    fn the_first_that_a_master_reads_is_what_was_there_and_what_others_read_is_nothing_to_it() {
+    fn only_the_masters_own_first_read_counts() {
         let (old, new) = (RegistryState::default(), {
             let mut state = RegistryState::default();
             state.quotas.insert("eng".to_owned(), Default::default());
@@ -150,30 +157,30 @@ mod tests {
         });
         let content = |state: &RegistryState| RegistryAnswer::Content(Arc::new(state.clone()));
         let (theirs, own) = (content(&old), content(&new));
-        let mut ground = ground();
+        let mut env = env();
         for other in OTHERS {
-            let read = ground.asks(other, &RegistryRequest::Read, Some(&theirs));
+            let read = env.asks(other, &RegistryRequest::Read, Some(&theirs));
             assert_eq!(read, None, "{other:?}");
         }
-        let read = ground.asks(MASTER, &RegistryRequest::Read, Some(&own));
+        let read = env.asks(MASTER, &RegistryRequest::Read, Some(&own));
         assert_eq!(read, Some(Learned::Found(&new)));
-        let again = ground.asks(MASTER, &RegistryRequest::Read, Some(&own));
+        let again = env.asks(MASTER, &RegistryRequest::Read, Some(&own));
         assert_eq!(again, None);
     }
 
     #[test]
-    fn a_master_learns_what_was_taken_of_its_own_changes() {
+    fn master_learns_its_recorded_changes() {
         let (request, applied) = (removal().into(), Applied { version: 1 });
         let applied = RegistryAnswer::Applied(applied);
-        let mut ground = ground();
+        let mut env = env();
         for other in OTHERS {
-            let taken = ground.asks(other, &request, Some(&applied));
+            let taken = env.asks(other, &request, Some(&applied));
             assert_eq!(taken, None, "{other:?}");
         }
         for untaken in [None, Some(&RegistryAnswer::Refused)] {
-            assert_eq!(ground.asks(MASTER, &request, untaken), None);
+            assert_eq!(env.asks(MASTER, &request, untaken), None);
         }
-        let taken = ground.asks(MASTER, &request, Some(&applied));
+        let taken = env.asks(MASTER, &request, Some(&applied));
         assert_eq!(taken, Some(Learned::Changed(removal().into())));
     }
 }

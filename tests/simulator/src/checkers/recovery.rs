@@ -1,17 +1,21 @@
-//! Recovery (invariant 7): when no fault comes any more, everybody is back before long and work goes on.
+//! Recovery (invariant 7): after the last fault all nodes return and work continues.
 //!
-//! Judged at the end of a run that went on for at least [`RECOVERY`] after its faults ([`CALM`] if it had none):
+//! Judged at the end of a run with at least [`RECOVERY`] after its faults ([`CALM`] without
+//! faults):
 //!
-//! - every master, agent and framework that ever started runs, but a master whose disk was put back to an old copy and that has ended by
-//!   itself since then: its member has forgotten what it had promised, and ends whenever its leader speaks to it;
-//! - every agent has answered a ping of a master that holds it for connected, within the last [`PINGS`];
-//! - one master acts, and every framework's scheduler has been subscribed there since it last started, or stands by there;
-//! - no task that was sent to an agent since the faults ended has been for [`RECOVERY`] without running or having ended, as its framework
-//!   knows;
-//! - if there are frameworks that launched tasks, some task runs as far as its framework knows, or one has begun to run since; where there
-//!   are as many agents as frameworks, so that there is room for all, that is so for each framework that launched any.
+//! - every master, agent and framework that ever started runs, except a master whose disk was reset
+//!   and that has ended by itself since then: its member has forgotten its promises, and ends
+//!   whenever its leader sends to it;
+//! - every agent that a master holds for connected has answered a ping within the last [`PINGS`];
+//! - one master leads, and every framework's scheduler has been subscribed there since its last
+//!   start, or stands by there;
+//! - no task sent to an agent since the end of the faults has been neither running nor ended for
+//!   [`RECOVERY`], as its framework knows;
+//! - if frameworks launched tasks, some task runs as far as its framework knows, or one has started
+//!   since; if there are at least as many agents as frameworks, so that all have room, this holds
+//!   for each framework that launched any.
 //!
-//! It says nothing about runs that end earlier.
+//! Shorter runs are not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,18 +26,18 @@ use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, TaskId, TaskState};
 use runtime::Role;
 
-use super::census::{Frameworks, Nodes, Subscription};
+use super::membership::{Frameworks, Nodes, Subscription};
 use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::world::STANDBY;
 
-/// The stated time within which everybody is back and work goes on, once no fault comes any more. Agents notice a silent master
-/// after 75 s, and wait up to a minute between two tries to register.
+/// The time in which all nodes return and work continues, after the last fault. Agents notice a
+/// silent master after 75 s, and wait up to a minute between two registrations.
 pub const RECOVERY: Duration = Duration::from_secs(300);
-/// The same where there was no fault to recover from.
+/// The same without faults.
 pub const CALM: Duration = Duration::from_secs(30);
-/// An agent that is registered has answered a ping within this time.
+/// A registered agent has answered a ping within this time.
 pub const PINGS: Duration = Duration::from_secs(60);
 
 const NAME: &str = "recovery";
@@ -43,37 +47,37 @@ const NAME: &str = "recovery";
 pub struct Recovery {
     frameworks: Frameworks,
     nodes: Nodes,
-    /// Since when each node that runs has run.
+    /// Running nodes, and since when.
     up: BTreeMap<String, Duration>,
-    /// The nodes where a master acts, and since when.
+    /// The nodes with a leading master, and since when.
     acting: BTreeMap<String, Duration>,
     /// Agents that were last pinged as connected.
     connected: BTreeSet<String>,
     /// When each agent last answered such a ping.
     answered: BTreeMap<String, Duration>,
-    /// Tasks sent since the faults ended, until their framework hears of them.
+    /// Tasks sent since the end of the faults, until their framework knows them.
     sent: BTreeMap<(FrameworkId, TaskId), Duration>,
-    /// The frameworks that launched tasks, and when they last heard that one runs.
+    /// The frameworks that launched tasks, and when they last received a running state.
     launched: BTreeMap<FrameworkId, Duration>,
-    /// Tasks that run, as their frameworks last heard.
+    /// Running tasks, by their frameworks' knowledge.
     running: BTreeSet<(FrameworkId, TaskId)>,
     recovery: Option<Duration>,
     had_faults: bool,
-    /// The masters whose disks were put back to an old copy, and whether each has ended by itself, the last time that it ended.
+    /// The masters whose disks were reset, and whether each ended by itself the last time.
     put_back: BTreeMap<String, bool>,
     judgements: u64,
 }
 
 impl Recovery {
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) {
-        if let Some(ping) = spoken.is::<PingAgent>() {
-            // Nearly always it was said before.
-            match (ping.connected, self.connected.contains(spoken.to)) {
-                (true, false) => drop(self.connected.insert(spoken.to.to_owned())),
-                (false, true) => drop(self.connected.remove(spoken.to)),
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) {
+        if let Some(ping) = observed.is::<PingAgent>() {
+            // Nearly always it is the same as before.
+            match (ping.connected, self.connected.contains(observed.to)) {
+                (true, false) => drop(self.connected.insert(observed.to.to_owned())),
+                (false, true) => drop(self.connected.remove(observed.to)),
                 _ => {}
             }
-        } else if let Some(run) = spoken.is::<RunTasks>()
+        } else if let Some(run) = observed.is::<RunTasks>()
             && let Some(framework) = &run.framework.id
         {
             self.launched.entry(framework.clone()).or_default();
@@ -86,16 +90,16 @@ impl Recovery {
         }
     }
 
-    fn heard(&mut self, spoken: &Spoken<'_>, at: Duration) {
-        if spoken.reply {
-            if spoken.is::<Pong>().is_some() && self.connected.contains(spoken.from) {
-                match self.answered.get_mut(spoken.from) {
+    fn on_received(&mut self, observed: &SeenMessage<'_>, at: Duration) {
+        if observed.reply {
+            if observed.is::<Pong>().is_some() && self.connected.contains(observed.from) {
+                match self.answered.get_mut(observed.from) {
                     Some(answered) => *answered = at,
-                    None => drop(self.answered.insert(spoken.from.to_owned(), at)),
+                    None => drop(self.answered.insert(observed.from.to_owned(), at)),
                 }
             }
-        } else if let Some(changed) = spoken.is::<StatusChanged>()
-            && let Some(framework) = self.frameworks.of_node(spoken.to)
+        } else if let Some(changed) = observed.is::<StatusChanged>()
+            && let Some(framework) = self.frameworks.of_node(observed.to)
         {
             let key = (framework.clone(), changed.status.task_id.clone());
             let state = changed.status.state;
@@ -105,19 +109,19 @@ impl Recovery {
             } else {
                 self.running.remove(&key);
             }
-            // Of one that is out of reach no more can be told.
+            // An unreachable one cannot report more.
             if !matches!(state, TaskState::Staging | TaskState::Starting) {
                 self.sent.remove(&key);
             }
         }
     }
 
-    /// Whether that node is away as it should be.
+    /// Whether that node may stay down.
     fn has_forgotten(&self, node: &str) -> bool {
         self.put_back.get(node).is_some_and(|ended| *ended)
     }
 
-    /// What has not recovered, if anything.
+    /// The first thing that has not recovered, if any.
     fn lacking(&mut self, recovery: Duration, at: Duration) -> Option<String> {
         for role in [Role::Master, Role::Agent, Role::Framework] {
             for node in self.nodes.of(role) {
@@ -176,7 +180,7 @@ impl Recovery {
         })
     }
 
-    /// Whose work does not go on.
+    /// A framework without progress.
     fn idle(&mut self, recovery: Duration) -> Option<String> {
         let works = |(framework, ran): (&FrameworkId, &Duration)| {
             let runs = self.running.iter().any(|(of, _)| of == framework);
@@ -212,28 +216,28 @@ impl Checker for Recovery {
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         self.frameworks.see(event);
         self.nodes.see(event);
-        match event.what {
-            What::Said(spoken) => self.said(&spoken, event.at),
-            What::Heard(spoken) => self.heard(&spoken, event.at),
-            What::NodeStarted { node, .. } => {
+        match event.kind {
+            EventKind::Sent(observed) => self.on_sent(&observed, event.at),
+            EventKind::Received(observed) => self.on_received(&observed, event.at),
+            EventKind::NodeStarted { node, .. } => {
                 self.up.insert(node.to_owned(), event.at);
             }
-            What::NodeEnded { node, crashed } => {
+            EventKind::NodeEnded { node, crashed } => {
                 self.up.remove(node);
                 self.answered.remove(node);
                 if let Some(ended) = self.put_back.get_mut(node) {
                     *ended = !crashed;
                 }
             }
-            What::DiskPutBack { node } => drop(self.put_back.insert(node.to_owned(), false)),
-            What::MasterBegan { node } => {
+            EventKind::DiskReset { node } => drop(self.put_back.insert(node.to_owned(), false)),
+            EventKind::MasterBegan { node } => {
                 self.acting.insert(node.to_owned(), event.at);
             }
-            What::MasterEnded { node } => {
+            EventKind::MasterEnded { node } => {
                 self.acting.remove(node);
             }
-            What::FaultBegan(_) => self.had_faults = true,
-            What::FaultsOver => self.recovery = Some(event.at),
+            EventKind::FaultBegan(_) => self.had_faults = true,
+            EventKind::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
         Ok(())
@@ -242,7 +246,7 @@ impl Checker for Recovery {
     fn is_waiting(&mut self, at: Duration) -> bool {
         let judgements = self.judgements;
         let lacks = self.recovery.and_then(|over| self.lacking(over, at));
-        self.judgements = judgements; // Nothing was judged.
+        self.judgements = judgements; // nothing was judged
         lacks.is_some() || self.sent.values().any(|sent| *sent + UNDER_WAY < at)
     }
 
@@ -264,171 +268,172 @@ impl Checker for Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, seconds, status, task};
+    use super::super::fixture::{Fixture, seconds, status, task};
     use super::*;
     use protocol::FrameworkInfo;
 
-    /// An hour, with a task that runs, up to a minute after the faults.
-    fn stage() -> Stage<Recovery> {
-        let mut stage = Stage::new(Recovery::default(), "cpus:4");
-        stage
+    /// An hour, with a running task, up to a minute after the faults.
+    fn fixture() -> Fixture<Recovery> {
+        let mut fixture = Fixture::new(Recovery::default(), "cpus:4");
+        fixture
             .wait(seconds(3600))
-            .fact(What::FaultsOver)
+            .fact(EventKind::FaultsOver)
             .wait(seconds(60));
-        stage.runs(&[task("t", "cpus:1")]);
-        stage
+        fixture.runs(&[task("t", "cpus:1")]);
+        fixture
     }
 
-    fn heard(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
-        stage.changed(&status("t", TaskState::Running, Some(1)))
+    fn heard(fixture: &mut Fixture<Recovery>) -> &mut Fixture<Recovery> {
+        fixture.changed(&status("t", TaskState::Running, Some(1)))
     }
 
     /// The rest of the time, with an answered ping.
-    fn rest(stage: &mut Stage<Recovery>) -> &mut Stage<Recovery> {
+    fn rest(fixture: &mut Fixture<Recovery>) -> &mut Fixture<Recovery> {
         let ping = PingAgent { connected: true };
-        stage.wait(RECOVERY).told("master", "agent-1", &ping);
-        stage.replied::<PingAgent>("agent-1", "master", &Pong)
+        fixture.wait(RECOVERY).delivered("master", "agent-1", &ping);
+        fixture.replied::<PingAgent>("agent-1", "master", &Pong)
     }
 
     #[test]
-    fn all_is_well_when_everybody_is_back_and_works() {
-        rest(heard(&mut stage())).is_clean();
+    fn complete_recovery_is_clean() {
+        rest(heard(&mut fixture())).is_clean();
     }
 
     #[test]
     fn a_node_that_stays_away_is_noticed() {
-        let mut stage = stage();
-        stage.fact(What::NodeEnded {
+        let mut fixture = fixture();
+        fixture.fact(EventKind::NodeEnded {
             node: "agent-1",
             crashed: true,
         });
-        rest(heard(&mut stage)).is_broken("agent-1 has not come back");
+        rest(heard(&mut fixture)).is_broken("agent-1 has not come back");
     }
 
     #[test]
-    fn only_a_master_that_ends_by_itself_over_an_old_copy_of_its_disk_may_stay_away() {
+    fn only_a_reset_master_may_stay_down() {
         for (disk_of, crashed, excused) in [
             ("master-2", false, true),
             ("master-2", true, false),
             ("master", false, false),
         ] {
             let (node, role) = ("master-2", Role::Master);
-            let ends = |crashed| What::NodeEnded { node, crashed };
-            let mut stage = stage();
-            stage.fact(What::NodeStarted { node, role });
-            stage.fact(ends(false));
-            stage.fact(What::DiskPutBack { node: disk_of });
-            stage.fact(What::NodeStarted { node, role });
-            stage.fact(ends(crashed));
-            rest(heard(&mut stage));
+            let ends = |crashed| EventKind::NodeEnded { node, crashed };
+            let mut fixture = fixture();
+            fixture.fact(EventKind::NodeStarted { node, role });
+            fixture.fact(ends(false));
+            fixture.fact(EventKind::DiskReset { node: disk_of });
+            fixture.fact(EventKind::NodeStarted { node, role });
+            fixture.fact(ends(crashed));
+            rest(heard(&mut fixture));
             match excused {
-                true => stage.is_clean(),
-                false => stage.is_broken("master-2 has not come back"),
+                true => fixture.is_clean(),
+                false => fixture.is_broken("master-2 has not come back"),
             }
         }
     }
 
     #[test]
-    fn what_ended_before_its_disk_was_put_back_has_no_excuse() {
+    fn end_before_the_disk_reset_is_no_excuse() {
         let (node, role) = ("master-2", Role::Master);
-        let mut stage = stage();
-        stage.fact(What::NodeStarted { node, role });
-        stage.fact(What::NodeEnded {
+        let mut fixture = fixture();
+        fixture.fact(EventKind::NodeStarted { node, role });
+        fixture.fact(EventKind::NodeEnded {
             node,
             crashed: false,
         });
-        stage.fact(What::DiskPutBack { node });
-        rest(heard(&mut stage)).is_broken("master-2 has not come back");
+        fixture.fact(EventKind::DiskReset { node });
+        rest(heard(&mut fixture)).is_broken("master-2 has not come back");
     }
 
     #[test]
-    fn an_agent_that_is_not_pinged_as_connected_is_not_registered() {
-        heard(&mut stage())
+    fn unpinged_agent_is_not_registered() {
+        heard(&mut fixture())
             .wait(RECOVERY)
             .is_broken("agent-1 is not registered");
     }
 
     #[test]
-    fn a_framework_must_be_subscribed_with_the_master_that_lives() {
-        let mut stage = stage();
+    fn framework_must_be_subscribed_at_the_leader() {
+        let mut fixture = fixture();
         let master = "master";
-        heard(&mut stage).fact(What::MasterEnded { node: master });
-        stage.fact(What::MasterBegan { node: master });
-        rest(&mut stage).is_broken("framework-1 is not subscribed");
-        let mut stage = self::stage();
-        heard(&mut stage).fact(What::NodeStarted {
+        heard(&mut fixture).fact(EventKind::MasterEnded { node: master });
+        fixture.fact(EventKind::MasterBegan { node: master });
+        rest(&mut fixture).is_broken("framework-1 is not subscribed");
+        let mut fixture = self::fixture();
+        heard(&mut fixture).fact(EventKind::NodeStarted {
             node: "framework-1",
             role: Role::Framework,
         });
-        stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
-        rest(&mut stage).is_clean();
+        fixture.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+        rest(&mut fixture).is_clean();
     }
 
-    /// Seed 268 of a group's: a master may have one lead before it has answered that it stands by.
+    /// Seed 268 of a group: a master may make a scheduler lead before it has answered that it
+    /// stands by.
     #[test]
-    fn somebody_must_lead_where_somebody_stands_by() {
+    fn standby_requires_a_leading_scheduler() {
         for is_told in [false, true] {
-            let mut stage = stage();
-            heard(&mut stage).fact(What::MasterEnded { node: "master" });
-            stage.fact(What::MasterBegan { node: "master" });
-            stage.asks_to_stand_by("framework-1");
+            let mut fixture = fixture();
+            heard(&mut fixture).fact(EventKind::MasterEnded { node: "master" });
+            fixture.fact(EventKind::MasterBegan { node: "master" });
+            fixture.asks_to_stand_by("framework-1");
             if is_told {
-                stage.told_to_lead("framework-1");
+                fixture.is_told_to_lead("framework-1");
             }
-            stage.answered_that_it_stands_by("framework-1");
+            fixture.answered_that_it_stands_by("framework-1");
             match is_told {
-                true => rest(&mut stage).is_clean(),
-                false => rest(&mut stage).is_broken("nobody leads f"),
+                true => rest(&mut fixture).is_clean(),
+                false => rest(&mut fixture).is_broken("nobody leads f"),
             }
         }
     }
 
     #[test]
     fn one_master_acts_in_the_end() {
-        let mut nobody = stage();
-        heard(&mut nobody).fact(What::MasterEnded { node: "master" });
+        let mut nobody = fixture();
+        heard(&mut nobody).fact(EventKind::MasterEnded { node: "master" });
         rest(&mut nobody).is_broken("the masters that act are []");
-        let mut two = stage();
-        heard(&mut two).fact(What::MasterBegan { node: "master-2" });
+        let mut two = fixture();
+        heard(&mut two).fact(EventKind::MasterBegan { node: "master-2" });
         rest(&mut two).is_broken("expected one");
     }
 
     #[test]
-    fn a_task_without_a_word_and_a_framework_without_a_task_are_noticed() {
-        rest(&mut stage()).is_broken("no work is done");
+    fn silent_task_and_idle_framework_are_found() {
+        rest(&mut fixture()).is_broken("no work is done");
         for state in [TaskState::Staging, TaskState::Starting] {
-            let mut stage = stage();
-            stage.changed(&status("other", TaskState::Running, Some(1)));
-            stage.changed(&status("t", state, Some(2)));
-            rest(&mut stage).is_broken("task t of f");
+            let mut fixture = fixture();
+            fixture.changed(&status("other", TaskState::Running, Some(1)));
+            fixture.changed(&status("t", state, Some(2)));
+            rest(&mut fixture).is_broken("task t of f");
         }
     }
 
     #[test]
-    fn each_framework_works_where_there_is_room_for_all() {
+    fn every_framework_works_given_enough_agents() {
         let two = || {
-            let mut stage = stage();
+            let mut fixture = fixture();
             let id = Some(FrameworkId::new("g").unwrap());
             let theirs = FrameworkInfo::new("user", "g");
-            stage.subscribe("framework-2", theirs.clone());
+            fixture.subscribe("framework-2", theirs.clone());
             let run = RunTasks {
                 framework: FrameworkInfo { id, ..theirs },
                 tasks: vec![task("u", "cpus:1")],
             };
-            stage.told("master", "agent-1", &run);
-            heard(&mut stage);
-            stage
+            fixture.delivered("master", "agent-1", &run);
+            heard(&mut fixture);
+            fixture
         };
         rest(&mut two()).is_broken("g does no work");
         let mut crowded = two();
         for node in ["framework-2", "framework-1"] {
             let role = Role::Framework;
-            crowded.fact(What::NodeStarted { node, role });
+            crowded.fact(EventKind::NodeStarted { node, role });
         }
         crowded.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         crowded.subscribe("framework-2", FrameworkInfo::new("user", "g"));
         let status = status("u", TaskState::Failed, Some(3));
-        crowded.told("master", "framework-2", &StatusChanged { status });
+        crowded.delivered("master", "framework-2", &StatusChanged { status });
         rest(&mut crowded).is_clean();
     }
 }

@@ -1,22 +1,22 @@
-//! Registry (invariant 1, its second half): an operation that was acknowledged is never lost, and every answer of the registry could be
-//! that of one copy which takes one operation at a time, whichever master asked and whatever fell meanwhile.
+//! Registry (invariant 1, second half): an acknowledged operation is never lost, and the registry's
+//! answers are those of a single copy with one operation at a time, for any masters and crashes.
 //!
-//! Judged at the end of the run by [`linear`](crate::linear), from what masters asked their registries and were answered, and what
-//! the last look read through every member. A question without an answer may have been done, at any time, or never; one that was refused
-//! for now was not. A history that leaves too many orders open to be judged is no good one.
+//! Judged at the end of the run by [`linear`](crate::linear), from the masters' requests and
+//! answers, and from the last read of every member. An unanswered request may have been done at any
+//! time, or never; a refused one was not. A history with too many possible orders is a failure.
 
 use std::time::Duration;
 
 use super::broken;
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::linear::{
     History, Misuse, RegistryAnswer, RegistryModel, RegistryRequest, Verdict, check_within,
 };
 
 const NAME: &str = "registry";
 
-/// How many states the search looks at at most.
+/// Maximum states of the search.
 const STATES_MAX: usize = 200_000;
 
 /// The checker.
@@ -40,11 +40,11 @@ impl Default for Registry {
 
 impl Registry {
     fn note(&mut self, event: &Event<'_>) -> Result<(), Misuse> {
-        match event.what {
-            What::RegistryAsked { call, request, .. } => {
+        match event.kind {
+            EventKind::RegistryRequested { call, request, .. } => {
                 self.history.invoke(call, request.clone(), event.at)
             }
-            What::RegistryAnswered { call, answer, .. } => match answer {
+            EventKind::RegistryAnswered { call, answer, .. } => match answer {
                 Some(answer) => {
                     self.answers += 1;
                     self.history.returned(call, answer.clone(), event.at)
@@ -90,9 +90,9 @@ impl Checker for Registry {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::Stage;
+    use super::super::fixture::Fixture;
     use super::*;
-    use crate::event::Asker;
+    use crate::event::RegistryCaller;
     use ::master::registry::{Applied, RegistryOperation};
     use protocol::AgentId;
 
@@ -101,9 +101,9 @@ mod tests {
         RegistryOperation::RemoveAgent { agent_id }.into()
     }
 
-    fn asked(stage: &mut Stage<Registry>, call: u64, request: &RegistryRequest) {
-        let (node, by) = ("master", Asker::Master);
-        stage.fact(What::RegistryAsked {
+    fn asked(fixture: &mut Fixture<Registry>, call: u64, request: &RegistryRequest) {
+        let (node, by) = ("master", RegistryCaller::Master);
+        fixture.fact(EventKind::RegistryRequested {
             node,
             by,
             call,
@@ -111,50 +111,50 @@ mod tests {
         });
     }
 
-    fn answered(stage: &mut Stage<Registry>, call: u64, version: Option<u64>) {
+    fn answered(fixture: &mut Fixture<Registry>, call: u64, version: Option<u64>) {
         let answer = version.map(|version| RegistryAnswer::Applied(Applied { version }));
         let (node, answer) = ("master", answer.as_ref());
-        stage.fact(What::RegistryAnswered { node, call, answer });
+        fixture.fact(EventKind::RegistryAnswered { node, call, answer });
     }
 
     #[test]
-    fn versions_that_were_acknowledged_are_taken_once_and_unknown_ones_perhaps() {
-        let mut stage = Stage::new(Registry::default(), "cpus:4");
+    fn acknowledged_versions_are_unique() {
+        let mut fixture = Fixture::new(Registry::default(), "cpus:4");
         for call in 1..=4 {
-            asked(&mut stage, call, &remove("a"));
+            asked(&mut fixture, call, &remove("a"));
         }
-        answered(&mut stage, 1, Some(1));
-        answered(&mut stage, 2, Some(3));
-        answered(&mut stage, 3, None);
-        asked(&mut stage, 5, &remove("b"));
-        answered(&mut stage, 5, Some(4));
-        stage.is_clean();
-        asked(&mut stage, 6, &remove("b"));
-        answered(&mut stage, 6, Some(4));
-        stage.is_broken("not linearizable");
+        answered(&mut fixture, 1, Some(1));
+        answered(&mut fixture, 2, Some(3));
+        answered(&mut fixture, 3, None);
+        asked(&mut fixture, 5, &remove("b"));
+        answered(&mut fixture, 5, Some(4));
+        fixture.is_clean();
+        asked(&mut fixture, 6, &remove("b"));
+        answered(&mut fixture, 6, Some(4));
+        fixture.is_broken("not linearizable");
     }
 
     #[test]
-    fn a_history_that_cannot_be_judged_is_not_passed() {
+    fn undecidable_history_is_a_failure() {
         let registry = Registry {
             states_max: 3,
             ..Registry::default()
         };
-        let mut stage = Stage::new(registry, "cpus:4");
+        let mut fixture = Fixture::new(registry, "cpus:4");
         for call in 1..=4 {
-            asked(&mut stage, call, &remove("a"));
-            answered(&mut stage, call, Some(call));
+            asked(&mut fixture, call, &remove("a"));
+            answered(&mut fixture, call, Some(call));
         }
-        stage.is_broken("the history of 4 answers cannot be judged");
+        fixture.is_broken("the history of 4 answers cannot be judged");
     }
 
     #[test]
-    fn what_was_promised_to_have_no_effect_fills_no_gap() {
-        let mut stage = Stage::new(Registry::default(), "cpus:4");
-        asked(&mut stage, 1, &remove("a"));
-        answered(&mut stage, 1, None);
-        asked(&mut stage, 2, &remove("a"));
-        answered(&mut stage, 2, Some(2));
-        stage.is_broken("not linearizable");
+    fn call_without_effect_fills_no_gap() {
+        let mut fixture = Fixture::new(Registry::default(), "cpus:4");
+        asked(&mut fixture, 1, &remove("a"));
+        answered(&mut fixture, 1, None);
+        asked(&mut fixture, 2, &remove("a"));
+        answered(&mut fixture, 2, Some(2));
+        fixture.is_broken("not linearizable");
     }
 }

@@ -1,12 +1,14 @@
-//! Revocations: a task that must go is announced to its framework, and has the time that it was given (S115, S121, S122).
+//! Revocations: a revoked task is announced to its framework, and gets its grace period (S115,
+//! S121, S122).
 //!
-//! Judged whenever a master tells an agent to kill a task that nobody has asked it to kill: it was revoked. The master must have warned the
-//! task's framework, and the time that it named then must be over, by the clock of the run; the master's own may be wrong by [`SLACK`] of
-//! that time. A warning counts until the task is spared or has ended.
+//! Judged when a master makes an agent kill a task without anybody's request: the task was revoked.
+//! The master must have warned the task's framework, and the announced time must be over by the
+//! run's clock; the master's clock may be off by [`SLACK`] of that time. A warning counts until the
+//! task is spared or has ended.
 //!
-//! A framework that has no scheduler at the moment hears of nothing, and a broken link has no sign. So a kill without a warning is only
-//! noted, and it is a violation once the master speaks to a scheduler that has been subscribed since [`SUBSCRIBED`] before the kill: its
-//! link has held all the time.
+//! A framework without a scheduler receives nothing, and a broken link has no sign. So a kill
+//! without a warning is only recorded. It becomes a violation when the master sends to a scheduler
+//! that has been subscribed since [`SUBSCRIBED`] before the kill: its link has held all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,14 +17,14 @@ use protocol::message::scheduler::{KillTask, StatusChanged, TasksRevoked};
 use protocol::{FrameworkId, TaskId, TaskState, TaskStatus};
 
 use super::broken;
-use super::census::{Frameworks, is_for_scheduler};
+use super::membership::{Frameworks, is_for_scheduler};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::load;
 
-/// A scheduler that has been subscribed for so long when a task is killed must have been warned.
+/// A scheduler that was subscribed this long before a kill must have been warned.
 const SUBSCRIBED: Duration = load::REVOCATION_GRACE.saturating_mul(2);
-/// One part in so many of the time that a task has may be missing: clocks drift.
+/// One in this number of parts of the grace period may be missing: clocks drift.
 const SLACK: u32 = 10;
 
 const NAME: &str = "revocations";
@@ -47,9 +49,9 @@ pub struct Revocations {
     frameworks: Frameworks,
     /// The master's node.
     node: Option<String>,
-    /// Tasks whose framework has asked for a kill, until they have ended.
+    /// Tasks that their framework wants to kill, until they have ended.
     asked: BTreeSet<Key>,
-    /// Tasks that were killed by revocation and judged, until they are spared or have ended: the kill may be sent again.
+    /// Revoked and judged tasks, until they are spared or have ended: the kill may be repeated.
     judged: BTreeSet<Key>,
     warned: BTreeMap<Key, Warned>,
     charges: Vec<Charge>,
@@ -90,15 +92,15 @@ impl Revocations {
         Ok(())
     }
 
-    /// The master speaks to a scheduler: in its books the link has held since the subscription.
-    fn proven(&mut self, spoken: &Spoken<'_>) -> Result<(), (Duration, String)> {
+    /// The master sends to a scheduler: in its view the link has held since the subscription.
+    fn proven(&mut self, observed: &SeenMessage<'_>) -> Result<(), (Duration, String)> {
         if self.charges.is_empty()
-            || !is_for_scheduler(spoken)
-            || self.frameworks.asking(spoken.to).next().is_some()
+            || !is_for_scheduler(observed)
+            || self.frameworks.asking(observed.to).next().is_some()
         {
             return Ok(());
         }
-        let framework = self.frameworks.of_node(spoken.to);
+        let framework = self.frameworks.of_node(observed.to);
         let proven = |charge: &&mut Charge| Some(&charge.framework) == framework;
         match self.charges.iter_mut().find(proven) {
             Some(charge) => Err((charge.at, std::mem::take(&mut charge.what))),
@@ -106,14 +108,18 @@ impl Revocations {
         }
     }
 
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), (Duration, String)> {
-        self.proven(spoken)?;
-        let of_node = self.frameworks.of_node(spoken.to).cloned();
-        if let Some(kill) = spoken.is::<KillTask>() {
-            if self.node.as_deref() == Some(spoken.from) {
+    fn on_sent(
+        &mut self,
+        observed: &SeenMessage<'_>,
+        at: Duration,
+    ) -> Result<(), (Duration, String)> {
+        self.proven(observed)?;
+        let of_node = self.frameworks.of_node(observed.to).cloned();
+        if let Some(kill) = observed.is::<KillTask>() {
+            if self.node.as_deref() == Some(observed.from) {
                 return self.killed(kill, at).map_err(|what| (at, what));
             }
-        } else if let Some(revoked) = spoken.is::<TasksRevoked>()
+        } else if let Some(revoked) = observed.is::<TasksRevoked>()
             && let Some(framework) = of_node
         {
             for status in &revoked.tasks {
@@ -121,7 +127,7 @@ impl Revocations {
                 let grace = revoked.grace;
                 self.warned.entry(key).or_insert(Warned { at, grace });
             }
-        } else if let Some(StatusChanged { status }) = spoken.is::<StatusChanged>()
+        } else if let Some(StatusChanged { status }) = observed.is::<StatusChanged>()
             && let Some(framework) = of_node
             && (is_over(status) || status.message.starts_with("no longer revoked"))
         {
@@ -136,7 +142,8 @@ impl Revocations {
     }
 }
 
-/// Whether this task will never run again. A lost one may: its agent comes back with it, and hears of the kill that it has missed.
+/// Whether this task will never run again. A lost one may: its agent reregisters with it, and
+/// receives the missed kill.
 fn is_over(status: &TaskStatus) -> bool {
     status.state.is_terminal() && status.state != TaskState::Lost
 }
@@ -150,16 +157,16 @@ impl Checker for Revocations {
         if let Some(framework) = self.frameworks.see(event) {
             self.charges.retain(|charge| charge.framework != framework);
         }
-        match event.what {
-            What::Said(spoken) => self
-                .said(&spoken, event.at)
+        match event.kind {
+            EventKind::Sent(observed) => self
+                .on_sent(&observed, event.at)
                 .or_else(|(at, what)| broken(NAME, at, what)),
-            What::MasterBegan { node } => {
+            EventKind::MasterBegan { node } => {
                 self.node = Some(node.to_owned());
                 Ok(())
             }
-            What::Heard(spoken) if self.node.as_deref() == Some(spoken.to) => {
-                if let Some(kill) = spoken.is::<KillTask>() {
+            EventKind::Received(observed) if self.node.as_deref() == Some(observed.to) => {
+                if let Some(kill) = observed.is::<KillTask>() {
                     let key = (kill.framework_id.clone(), kill.task_id.clone());
                     self.asked.insert(key);
                 }
@@ -176,17 +183,17 @@ impl Checker for Revocations {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, agent, framework, status};
+    use super::super::fixture::{Fixture, agent, framework, status};
     use super::*;
     use protocol::FrameworkInfo;
 
     const GRACE: Duration = load::REVOCATION_GRACE;
 
     /// Long after the subscription.
-    fn stage() -> Stage<Revocations> {
-        let mut stage = Stage::new(Revocations::default(), "cpus:4");
-        stage.wait(SUBSCRIBED);
-        stage
+    fn fixture() -> Fixture<Revocations> {
+        let mut fixture = Fixture::new(Revocations::default(), "cpus:4");
+        fixture.wait(SUBSCRIBED);
+        fixture
     }
 
     fn kill() -> KillTask {
@@ -198,53 +205,53 @@ mod tests {
         }
     }
 
-    fn warns(stage: &mut Stage<Revocations>) -> &mut Stage<Revocations> {
+    fn warns(fixture: &mut Fixture<Revocations>) -> &mut Fixture<Revocations> {
         let revoked = TasksRevoked {
             tasks: vec![status("t", TaskState::Running, None)],
             deadline: Default::default(),
             grace: GRACE,
             role: Some("web".to_owned()),
         };
-        stage.told("master", "framework-1", &revoked)
+        fixture.delivered("master", "framework-1", &revoked)
     }
 
-    fn kills(stage: &mut Stage<Revocations>) -> &mut Stage<Revocations> {
-        stage.told("master", "agent-1", &kill());
-        stage.changed(&status("other", TaskState::Running, None))
-    }
-
-    #[test]
-    fn a_task_is_killed_when_the_time_of_its_warning_is_over_and_not_before() {
-        kills(warns(&mut stage()).wait(GRACE)).is_clean();
-        kills(warns(&mut stage()).wait(GRACE / 2)).is_broken("is killed after");
+    fn kills(fixture: &mut Fixture<Revocations>) -> &mut Fixture<Revocations> {
+        fixture.delivered("master", "agent-1", &kill());
+        fixture.changed(&status("other", TaskState::Running, None))
     }
 
     #[test]
-    fn a_kill_without_a_warning_is_one_that_somebody_asked_for() {
-        kills(&mut stage()).is_broken("was not warned");
-        let mut asked = stage();
-        asked.told("framework-1", "master", &kill());
+    fn task_is_killed_only_after_its_grace_period() {
+        kills(warns(&mut fixture()).wait(GRACE)).is_clean();
+        kills(warns(&mut fixture()).wait(GRACE / 2)).is_broken("is killed after");
+    }
+
+    #[test]
+    fn kill_without_warning_needs_a_request() {
+        kills(&mut fixture()).is_broken("was not warned");
+        let mut asked = fixture();
+        asked.delivered("framework-1", "master", &kill());
         kills(warns(kills(&mut asked).wait(GRACE))).wait(GRACE);
         assert_eq!(asked.checker.judgements(), 0);
     }
 
     #[test]
-    fn a_kill_that_its_agent_has_missed_is_told_when_that_comes_back() {
-        let mut asked = stage();
-        asked.told("framework-1", "master", &kill());
+    fn missed_kill_is_sent_at_reregistration() {
+        let mut asked = fixture();
+        asked.delivered("framework-1", "master", &kill());
         kills(asked.changed(&status("t", TaskState::Lost, None)));
         assert_eq!(asked.checker.judgements(), 0);
-        let mut ended = stage();
-        ended.told("framework-1", "master", &kill());
+        let mut ended = fixture();
+        ended.delivered("framework-1", "master", &kill());
         kills(ended.changed(&status("t", TaskState::Killed, None))).is_broken("was not warned");
     }
 
     #[test]
-    fn who_had_no_scheduler_could_not_be_warned() {
-        let mut fresh = Stage::new(Revocations::default(), "cpus:4");
+    fn framework_without_scheduler_needs_no_warning() {
+        let mut fresh = Fixture::new(Revocations::default(), "cpus:4");
         kills(&mut fresh).is_clean();
-        let mut anew = stage();
-        anew.told("master", "agent-1", &kill());
+        let mut anew = fixture();
+        anew.delivered("master", "agent-1", &kill());
         anew.subscribe("framework-1", FrameworkInfo::new("user", "f"));
         anew.changed(&status("other", TaskState::Running, None));
         anew.is_clean();
@@ -257,15 +264,15 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_was_spared_is_warned_again() {
-        let mut stage = stage();
-        kills(warns(&mut stage).changed(&spared()).wait(GRACE)).is_broken("was not warned");
+    fn spared_task_needs_a_new_warning() {
+        let mut fixture = fixture();
+        kills(warns(&mut fixture).changed(&spared()).wait(GRACE)).is_broken("was not warned");
     }
 
     #[test]
-    fn requested_kill_is_still_requested_after_a_task_is_spared() {
-        let mut asked = stage();
-        asked.told("framework-1", "master", &kill());
+    fn requested_kill_stays_after_sparing() {
+        let mut asked = fixture();
+        asked.delivered("framework-1", "master", &kill());
         kills(warns(&mut asked).changed(&spared()));
         assert_eq!(asked.checker.judgements(), 0);
     }

@@ -1,22 +1,23 @@
-//! Standbys: of the schedulers of one framework, the one that the registry has appointed is told that it leads, and no other (S134).
+//! Standbys: only the scheduler that the registry has appointed is told that it leads (S134).
 //!
-//! Judged whenever a master tells a scheduler that it leads a framework whose schedulers stand by for each other: by then its registry has
-//! taken that this one leads, as the last of that master's appointments for the framework. So no appointment, of which the registry has one
-//! at a time, is ever told to two; what a deposed master tells was appointed before the next one's, and bears the older term.
-//! That the one before is spoken to no more is `subscriptions`' business.
+//! Judged whenever a master tells a scheduler to lead a framework with standbys: by then its
+//! registry has recorded this one as the last of that master's appointments for the framework. So
+//! no appointment is told to two schedulers; an appointment by a deposed master is older than the
+//! next master's and has a lower term. `subscriptions` checks that the previous scheduler receives
+//! nothing more.
 
 use std::collections::BTreeMap;
 
 use master::registry::RegistryOperation;
 use protocol::FrameworkId;
 use protocol::message::scheduler::SubscriptionRefused;
-use protocol::message::standby::{Standing, YouLead};
+use protocol::message::standby::{SchedulerElected, StandbyReply};
 use runtime::Pid;
 
 use super::broken;
 use super::records::{Answered, Questions};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 
 const NAME: &str = "standbys";
@@ -25,27 +26,28 @@ const NAME: &str = "standbys";
 #[derive(Default)]
 pub struct Standbys {
     questions: Questions,
-    /// The last that the registry has taken from the master on each node, by framework.
+    /// The last appointment that the registry has recorded for the master on each node, by
+    /// framework.
     appointed: BTreeMap<String, BTreeMap<FrameworkId, Pid>>,
     judgements: u64,
 }
 
 impl Standbys {
-    fn said(&mut self, spoken: &Spoken<'_>) -> Result<(), String> {
-        let told = match spoken.is::<YouLead>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>) -> Result<(), String> {
+        let told = match observed.is::<SchedulerElected>() {
             Some(lead) => &lead.subscribed,
-            None => match spoken.is::<Result<Standing, SubscriptionRefused>>() {
-                Some(Ok(Standing::Leads(subscribed))) if spoken.reply => subscribed,
+            None => match observed.is::<Result<StandbyReply, SubscriptionRefused>>() {
+                Some(Ok(StandbyReply::Leads(subscribed))) if observed.reply => subscribed,
                 _ => return Ok(()),
             },
         };
         self.judgements += 1;
         let framework = &told.framework_id;
-        let of_master = self.appointed.get(spoken.from);
+        let of_master = self.appointed.get(observed.from);
         let appointed = of_master.and_then(|appointed| appointed.get(framework));
         let is_it = |pid: &Pid| {
-            let same = spoken.actor.is_none_or(|actor| actor == pid);
-            pid.node().name() == spoken.to && same
+            let same = observed.actor.is_none_or(|actor| actor == pid);
+            pid.node().name() == observed.to && same
         };
         if appointed.is_some_and(is_it) {
             return Ok(());
@@ -53,7 +55,7 @@ impl Standbys {
         let appointed = appointed.map_or("nobody".to_owned(), ToString::to_string);
         Err(format!(
             "{} tells a scheduler on {} that it leads {framework}, but the registry has appointed {appointed}",
-            spoken.from, spoken.to
+            observed.from, observed.to
         ))
     }
 
@@ -81,14 +83,14 @@ impl Checker for Standbys {
         if let Some(answered) = self.questions.see(event) {
             self.answered(answered);
         }
-        match event.what {
-            What::Said(spoken) => {
+        match event.kind {
+            EventKind::Sent(observed) => {
                 return self
-                    .said(&spoken)
+                    .on_sent(&observed)
                     .or_else(|what| broken(NAME, event.at, what));
             }
-            // The one before had its own; what it has decided may leave it when it acts no more.
-            What::MasterBegan { node } => drop(self.appointed.remove(node)),
+            // The previous master had its own; its decisions may leave it after it is deposed.
+            EventKind::MasterBegan { node } => drop(self.appointed.remove(node)),
             _ => {}
         }
         Ok(())
@@ -101,28 +103,28 @@ impl Checker for Standbys {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, framework, master, pid};
+    use super::super::fixture::{Fixture, framework, master, pid};
     use super::*;
     use protocol::FrameworkInfo;
     use protocol::message::scheduler::Subscribed;
     use protocol::message::standby::StandBy;
 
-    fn stage() -> Stage<Standbys> {
-        let mut stage = Stage::bare(Standbys::default());
+    fn fixture() -> Fixture<Standbys> {
+        let mut fixture = Fixture::bare(Standbys::default());
         for node in ["framework-1", "standby-1"] {
-            appoints(&mut stage, node);
+            appoints(&mut fixture, node);
         }
-        stage
+        fixture
     }
 
-    /// The registry takes that the scheduler on that node leads.
-    fn appoints(stage: &mut Stage<Standbys>, node: &str) {
+    /// The registry records that the scheduler on that node leads.
+    fn appoints(fixture: &mut Fixture<Standbys>, node: &str) {
         let info = FrameworkInfo {
             id: Some(framework()),
             ..FrameworkInfo::new("user", "f")
         };
         let scheduler = pid(node);
-        stage.recorded(RegistryOperation::AppointScheduler { info, scheduler });
+        fixture.recorded(RegistryOperation::AppointScheduler { info, scheduler });
     }
 
     fn subscribed() -> Subscribed {
@@ -133,31 +135,31 @@ mod tests {
     }
 
     #[test]
-    fn who_was_appointed_last_is_told_that_it_leads_and_nobody_else() {
-        let lead = YouLead {
+    fn only_the_last_appointed_scheduler_leads() {
+        let lead = SchedulerElected {
             subscribed: subscribed(),
         };
-        stage().told("master", "standby-1", &lead).is_clean();
-        let mut two = stage();
-        two.told("master", "standby-1", &lead);
-        two.told("master", "framework-1", &lead);
+        fixture().delivered("master", "standby-1", &lead).is_clean();
+        let mut two = fixture();
+        two.delivered("master", "standby-1", &lead);
+        two.delivered("master", "framework-1", &lead);
         two.is_broken("has appointed someone@standby-1");
-        let leads = Ok(Standing::Leads(subscribed()));
-        let mut asks = stage();
+        let leads = Ok(StandbyReply::Leads(subscribed()));
+        let mut asks = fixture();
         asks.replied::<StandBy>("master", "framework-1", &leads);
         asks.is_broken("framework-1 that it leads");
     }
 
     #[test]
-    fn what_another_master_has_recorded_is_not_this_ones_appointment() {
-        let lead = YouLead {
+    fn another_masters_appointment_does_not_count() {
+        let lead = SchedulerElected {
             subscribed: subscribed(),
         };
-        let mut ended = stage();
-        ended.fact(What::MasterEnded { node: "master" });
-        ended.told("master", "standby-1", &lead).is_clean();
-        ended.fact(What::MasterBegan { node: "master" });
-        ended.told("master", "standby-1", &lead);
+        let mut ended = fixture();
+        ended.fact(EventKind::MasterEnded { node: "master" });
+        ended.delivered("master", "standby-1", &lead).is_clean();
+        ended.fact(EventKind::MasterBegan { node: "master" });
+        ended.delivered("master", "standby-1", &lead);
         ended.is_broken("has appointed nobody");
     }
 }

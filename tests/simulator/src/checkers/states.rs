@@ -1,21 +1,26 @@
-//! States (invariant 5): a task is in a terminal state once and for ever, and one that its framework was told is running runs, or a
-//! later update says otherwise.
+//! States (invariant 5): a task has one terminal state for ever, and a task reported as running
+//! runs, or a later update says otherwise.
 //!
-//! Judged by what each framework's scheduler hears, in its order. The first terminal state that it hears of a task is the last: the
-//! same state may come again (an update sent again, an answer to reconciliation), another one may not, but for a master's own words
-//! that it does not know the task, or not any more: it forgets ends that were acknowledged (S131), and the driver, which remembers them,
-//! does not pass such words on. `TASK_UNREACHABLE` is not
-//! terminal, nor is the `TASK_LOST` that stands for it to frameworks that are not partition-aware (it says since when).
+//! Judged by what each framework's scheduler receives, in order. The first terminal state of a task
+//! is the last: the same state may be repeated (a resent update, a reconciliation), another one may
+//! not. Exception: a master's own status that it does not know the task, since it forgets
+//! acknowledged ends (S131); the driver, which remembers them, drops such a status.
+//! `TASK_UNREACHABLE` is not terminal, nor is the `TASK_LOST` in its place for frameworks that are
+//! not partition-aware.
 //!
-//! An agent whose disk refuses an end sends it all the same, unconfirmed: better heard now than never. If it falls then, and the executor that
-//! should say it again is gone, its next process knows only that the executor is, nor what the framework has acknowledged meanwhile. So such an
-//! end, and no other, may be followed by that of a task whose executor has gone, from the agent, by what was told before it, and by a master's answer.
+//! An agent whose disk rejects an end sends it all the same, unconfirmed. If it crashes then, and
+//! the executor that should repeat the end is gone, its next process knows only that the executor
+//! is gone, and not the framework's acknowledgement. So such an end, and no other, may be followed
+//! by the end for a gone executor from the agent, by states sent before it, and by a master's
+//! answer.
 //!
-//! Nor may an agent have written down what was acknowledged when it falls: its next process says that again, from the first update of which it does
-//! not know that it arrived, and the driver passes over what it has heard.
+//! An agent may also crash before it has stored an acknowledgement: its next process repeats
+//! updates from the first one that it does not know to be acknowledged, and the driver drops known
+//! ones.
 //!
-//! At the end of the recovery a task whose newest state is running must have a process; if its process has ended, the news must
-//! have come within [`NEWS`] of that end or of the end of the faults, whichever was later.
+//! At the end of the recovery a task whose newest state is running must have a process. If the
+//! process has ended, the state must arrive within [`NEWS`] of that end or of the end of the
+//! faults, whichever is later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,20 +32,20 @@ use protocol::{
     AgentId, ContainerId, FrameworkId, StatusUpdate, TaskId, TaskState, TaskStatus, Uuid,
 };
 
-use super::census::Frameworks;
-use super::words::{is_an_answer, is_ignorance, is_of_the_next};
+use super::membership::Frameworks;
+use super::status_origin::{is_an_answer, is_ignorance, is_of_the_next};
 use super::{UNDER_WAY, broken};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, What};
+use crate::event::{Event, EventKind};
 use crate::scenario::FaultKind;
 
-/// How long the news of an end may take at most, once no fault comes any more: a master that was started anew waits ten minutes for
-/// agents that it knew, and a driver asks about silent tasks at ever longer intervals.
+/// Maximum time until the end of a task arrives after the last fault: a restarted master waits ten
+/// minutes for known agents, and a driver reconciles silent tasks at growing intervals.
 pub const NEWS: Duration = Duration::from_secs(15 * 60);
 
 const NAME: &str = "states";
 
-/// When the ends of processes that no running task is in are let go.
+/// Number of ended processes above which those without running tasks are dropped.
 const ENDS_KEPT: usize = 4096;
 
 struct Live {
@@ -54,15 +59,15 @@ struct End {
     heard: Duration,
 }
 
-/// This end of this task.
+/// One end of one task.
 type EndOf = (FrameworkId, TaskId, TaskState);
 
-/// The ends that one agent may lose: its disk has failed before it told of them.
+/// The ends that one agent may lose, because its disk failed before it sent them.
 #[derive(Default)]
 struct Unkept {
-    /// Those it has told of and not confirmed to their executors, with the update where it is known.
+    /// Ends that were sent and not confirmed to the executors, with the update where it is known.
     told: BTreeMap<EndOf, Option<Uuid>>,
-    /// Those of them that it had told of when its process ended: the next may not know them.
+    /// Those of them that were sent when its process ended: the next process may not know them.
     lost: BTreeSet<EndOf>,
 }
 
@@ -72,12 +77,12 @@ pub struct States {
     frameworks: Frameworks,
     live: BTreeMap<(FrameworkId, TaskId), Live>,
     ended: BTreeMap<(FrameworkId, TaskId), End>,
-    /// Updates that frameworks have heard of tasks that had not ended.
+    /// Updates that frameworks have received for tasks that had not ended.
     told: BTreeSet<Uuid>,
-    /// The nodes of the agents that have told any, and when their last processes ended.
+    /// The nodes of the agents that have sent any, and when their last processes ended.
     nodes: BTreeMap<AgentId, String>,
     nodes_ended: BTreeMap<String, Duration>,
-    /// What each agent whose disk has failed may lose.
+    /// The ends that each agent with a failed disk may lose.
     unkept: BTreeMap<String, Unkept>,
     /// Updates that those agents have confirmed.
     confirmed: BTreeSet<Uuid>,
@@ -88,7 +93,7 @@ pub struct States {
 }
 
 impl States {
-    fn heard(
+    fn on_status(
         &mut self,
         framework: FrameworkId,
         status: &TaskStatus,
@@ -104,7 +109,7 @@ impl States {
             let (end, since) = ((framework, task, end.state), end.heard);
             if is_same
                 || (is_again || is_of_the_next(status)) && self.may_be_unknown(&end)
-                || is_retold && self.has_fallen(status, since)
+                || is_retold && self.has_ended_since(status, since)
             {
                 return Ok(());
             }
@@ -133,8 +138,8 @@ impl States {
         Ok(())
     }
 
-    /// An agent has told a master of this update, or that there is a later one.
-    fn told(&mut self, agent: &str, update: &StatusUpdate) {
+    /// An agent has sent this update to a master, or a later one.
+    fn on_agent_update(&mut self, agent: &str, update: &StatusUpdate) {
         let Some(unkept) = self.unkept.get_mut(agent) else {
             return;
         };
@@ -149,8 +154,8 @@ impl States {
         }
     }
 
-    /// An agent has confirmed this update: its disk has it.
-    fn stored(&mut self, agent: &str, uuid: Uuid) {
+    /// An agent has confirmed this update: it is on its disk.
+    fn on_confirmation(&mut self, agent: &str, uuid: Uuid) {
         if let Some(unkept) = self.unkept.get_mut(agent) {
             unkept.told.retain(|_, told| *told != Some(uuid));
             self.confirmed.insert(uuid);
@@ -158,13 +163,13 @@ impl States {
     }
 
     /// Whether the process of this status' agent has ended since then.
-    fn has_fallen(&self, status: &TaskStatus, since: Duration) -> bool {
+    fn has_ended_since(&self, status: &TaskStatus, since: Duration) -> bool {
         let node = status.agent_id.as_ref().and_then(|id| self.nodes.get(id));
         let ended = node.and_then(|node| self.nodes_ended.get(node));
         ended.is_some_and(|ended| *ended >= since)
     }
 
-    /// Since when the container of a task that is said to run is known to have no process, if it has none.
+    /// Since when the container of a task reported as running has had no process, if so.
     fn without_process(&self, live: &Live) -> Option<Duration> {
         let running = live.state == TaskState::Running;
         let container = live.container.as_ref().filter(|_| running)?;
@@ -173,7 +178,8 @@ impl States {
         has_none.then_some(ended.unwrap_or(live.heard))
     }
 
-    /// Whether its agent may not know this end any more: its disk had refused it when the process ended that told of it.
+    /// Whether its agent may not know this end: its disk rejected it before the process that sent
+    /// it ended.
     fn may_be_unknown(&self, end: &EndOf) -> bool {
         let mut unkept = self.unkept.values();
         unkept.any(|unkept| unkept.lost.contains(end))
@@ -200,43 +206,43 @@ impl Checker for States {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         self.frameworks.see(event);
-        match event.what {
-            What::Heard(spoken) => {
-                if let Some(changed) = spoken.is::<StatusChanged>()
-                    && let Some(framework) = self.frameworks.hearing(&spoken).cloned()
+        match event.kind {
+            EventKind::Received(observed) => {
+                if let Some(changed) = observed.is::<StatusChanged>()
+                    && let Some(framework) = self.frameworks.hearing(&observed).cloned()
                 {
                     return self
-                        .heard(framework, &changed.status, event.at)
+                        .on_status(framework, &changed.status, event.at)
                         .or_else(|what| broken(NAME, event.at, what));
                 }
             }
-            What::Said(spoken) => {
-                if let Some(stored) = spoken.is::<UpdateStored>() {
-                    self.stored(spoken.from, stored.uuid);
+            EventKind::Sent(observed) => {
+                if let Some(stored) = observed.is::<UpdateStored>() {
+                    self.on_confirmation(observed.from, stored.uuid);
                 }
-                if let Some(updated) = spoken.is::<TaskUpdated>() {
-                    let (agent, node) = (updated.agent_id.clone(), spoken.from.to_owned());
+                if let Some(updated) = observed.is::<TaskUpdated>() {
+                    let (agent, node) = (updated.agent_id.clone(), observed.from.to_owned());
                     self.nodes.insert(agent, node);
-                    self.told(spoken.from, &updated.update);
+                    self.on_agent_update(observed.from, &updated.update);
                 }
             }
-            What::ProcessStarted { container, .. } => {
+            EventKind::ProcessStarted { container, .. } => {
                 self.processes.insert(container.clone());
             }
-            What::FaultBegan(fault) => {
+            EventKind::FaultBegan(fault) => {
                 if let FaultKind::FailingDisk { node } = &fault.kind {
                     self.unkept.entry(node.clone()).or_default();
                 }
             }
-            What::NodeEnded { node, .. } => {
+            EventKind::NodeEnded { node, .. } => {
                 self.nodes_ended.insert(node.to_owned(), event.at);
                 if let Some(unkept) = self.unkept.get_mut(node) {
                     let told = std::mem::take(&mut unkept.told);
                     unkept.lost.extend(told.into_keys());
                 }
             }
-            What::ProcessEnded { container, .. } => self.process_ended(container, event.at),
-            What::FaultsOver => self.recovery = Some(event.at),
+            EventKind::ProcessEnded { container, .. } => self.process_ended(container, event.at),
+            EventKind::FaultsOver => self.recovery = Some(event.at),
             _ => {}
         }
         Ok(())

@@ -1,9 +1,10 @@
-//! Subscriptions: a master speaks to the newest scheduler of each framework only, and does nothing for one that was replaced.
+//! Subscriptions: a master sends only to the newest scheduler of each framework, and does nothing
+//! for a replaced one.
 //!
-//! Judged by the master's own order: once it has answered a subscription, offers, statuses and losses go to that scheduler and to no
-//! earlier one of the same framework, be it on another node or an earlier life of the same node; and no task is sent to an agent
-//! that only another node has asked for. A framework that lost its scheduler and has no new one yet is spoken to by nobody, but that
-//! cannot be seen from outside.
+//! Judged in the master's own order. After it has answered a subscription, offers, statuses and
+//! losses go to that scheduler and to no earlier one of the framework, on another node or in an
+//! earlier life of the same node; and no task is sent to an agent that only another node has
+//! requested. That nothing is sent to a framework between two schedulers cannot be observed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,9 +14,9 @@ use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, Operation, TaskId};
 
 use super::broken;
-use super::census::{Frameworks, is_for_scheduler};
+use super::membership::{Frameworks, is_for_scheduler};
 use crate::checker::{Checker, Violation};
-use crate::event::{Event, Spoken, What};
+use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "subscriptions";
 
@@ -23,39 +24,41 @@ const NAME: &str = "subscriptions";
 #[derive(Default)]
 pub struct Subscriptions {
     frameworks: Frameworks,
-    /// Tasks that were last asked for by this node.
+    /// Tasks that were last requested by this node.
     asked: BTreeMap<(FrameworkId, TaskId), String>,
     judgements: u64,
 }
 
 impl Subscriptions {
-    fn said(&mut self, spoken: &Spoken<'_>, at: Duration) -> Result<(), Violation> {
-        if let Some(run) = spoken.is::<RunTasks>() {
+    fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), Violation> {
+        if let Some(run) = observed.is::<RunTasks>() {
             return self.run(run, at);
         }
-        if !is_for_scheduler(spoken) {
+        if !is_for_scheduler(observed) {
             return Ok(());
         }
-        let Some(framework) = self.frameworks.of_node(spoken.to) else {
+        let Some(framework) = self.frameworks.of_node(observed.to) else {
             return Ok(());
         };
         let Some(newest) = self.frameworks.get(framework) else {
             return Ok(());
         };
-        if self.frameworks.asking(spoken.to).next().is_some() {
-            return Ok(()); // It is about to be the newest, or is already.
+        if self.frameworks.asking(observed.to).next().is_some() {
+            return Ok(()); // it is about to be the newest, or already is
         }
         self.judgements += 1;
-        let to_newest = spoken.actor.is_none_or(|actor| *actor == newest.scheduler);
-        if newest.node == spoken.to && to_newest {
+        let to_newest = observed
+            .actor
+            .is_none_or(|actor| *actor == newest.scheduler);
+        if newest.node == observed.to && to_newest {
             return Ok(());
         }
-        let to = spoken
+        let to = observed
             .actor
-            .map_or(spoken.to.to_owned(), ToString::to_string);
+            .map_or(observed.to.to_owned(), ToString::to_string);
         let what = format!(
             "{framework} has been subscribed by {} since {:?}, but {} is said to {to}",
-            newest.scheduler, newest.since, spoken.name
+            newest.scheduler, newest.since, observed.name
         );
         broken(NAME, at, what)
     }
@@ -91,18 +94,18 @@ impl Checker for Subscriptions {
 
     fn see(&mut self, event: &Event<'_>) -> Result<(), Violation> {
         self.frameworks.see(event);
-        match event.what {
-            What::Said(spoken) => self.said(&spoken, event.at),
-            What::Heard(spoken) => {
-                if let Some(call) = spoken.is::<AcceptOffers>() {
+        match event.kind {
+            EventKind::Sent(observed) => self.on_sent(&observed, event.at),
+            EventKind::Received(observed) => {
+                if let Some(call) = observed.is::<AcceptOffers>() {
                     for task in call.operations.iter().flat_map(Operation::tasks) {
                         let key = (call.framework_id.clone(), task.task_id.clone());
-                        self.asked.insert(key, spoken.from.to_owned());
+                        self.asked.insert(key, observed.from.to_owned());
                     }
                 }
                 Ok(())
             }
-            What::NodeEnded { .. } if self.frameworks.lost_master(event) => {
+            EventKind::NodeEnded { .. } if self.frameworks.lost_master(event) => {
                 self.asked.clear();
                 Ok(())
             }
@@ -117,15 +120,15 @@ impl Checker for Subscriptions {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stage::{Stage, task};
+    use super::super::fixture::{Fixture, task};
     use super::*;
     use protocol::FrameworkInfo;
 
-    fn replaced() -> Stage<Subscriptions> {
-        let mut stage = Stage::new(Subscriptions::default(), "cpus:4");
-        stage.offers_text("o1", "cpus:1");
-        stage.subscribe("framework-2", FrameworkInfo::new("user", "f"));
-        stage
+    fn replaced() -> Fixture<Subscriptions> {
+        let mut fixture = Fixture::new(Subscriptions::default(), "cpus:4");
+        fixture.offers_text("o1", "cpus:1");
+        fixture.subscribe("framework-2", FrameworkInfo::new("user", "f"));
+        fixture
     }
 
     #[test]
@@ -137,24 +140,24 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_life_of_the_same_node_hears_no_more() {
-        let stage = || Stage::new(Subscriptions::default(), "cpus:4");
-        stage().speaks_to("framework-1", 1).is_clean();
-        stage()
+    fn earlier_life_of_a_node_receives_nothing() {
+        let fixture = || Fixture::new(Subscriptions::default(), "cpus:4");
+        fixture().speaks_to("framework-1", 1).is_clean();
+        fixture()
             .speaks_to("framework-1", 0)
             .is_broken("someone@framework-1");
     }
 
     #[test]
-    fn nothing_is_launched_for_who_was_replaced() {
+    fn replaced_scheduler_launches_nothing() {
         let tasks = [task("t", "cpus:1")];
-        let mut stage = replaced();
-        stage
+        let mut fixture = replaced();
+        fixture
             .accepts("framework-2", &["o1"], &tasks)
             .runs(&tasks)
             .is_clean();
-        let mut stage = replaced();
-        stage
+        let mut fixture = replaced();
+        fixture
             .accepts("framework-1", &["o1"], &tasks)
             .runs(&tasks)
             .is_broken("has replaced it");

@@ -1,7 +1,8 @@
-//! Check: the verdict on a history, part by part, and the shortest prefix of it that no order explains.
+//! Verdict on a history, part by part, and the shortest prefix that no order explains.
 //!
-//! A prefix of a history that has an order has one too, once answers that come later count as unknown. So the first answer that
-//! cannot be explained is found by halving. Every search is bounded, and a verdict says so when the bound was met. Remembers nothing.
+//! A prefix of a linearizable history is linearizable, if later answers count as unknown. So the
+//! first inexplicable answer is found by bisection. Every search is bounded, and the verdict says
+//! so at the bound.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,49 +11,49 @@ use std::time::Duration;
 use super::search::{Found, Search};
 use super::{Call, History, Model};
 
-/// How many states [`check`] looks at.
+/// Maximum states that [`check`] visits.
 pub const STATES_MAX: usize = 1_000_000;
-/// How many of the calls before a violation are told.
-const TOLD_MAX: usize = 10;
+/// Maximum calls before a violation in its report.
+const SHOWN_MAX: usize = 10;
 
-/// What is known of a history.
+/// The result for a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// There is an order that explains every answer.
+    /// An order explains every answer.
     Linearizable,
-    /// There is none.
+    /// No order does.
     Violation(Violation),
-    /// Nothing was decided: the search ended at its bound.
+    /// Undecided: the search reached its bound.
     GaveUp {
-        /// After so many states.
+        /// The visited states.
         states: usize,
     },
 }
 
-/// One call of a history in words.
+/// One call of a history as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Witness {
-    /// Its number among [`History::calls`].
+pub struct CallText {
+    /// Its index in [`History::calls`].
     pub call: usize,
-    /// Who asked for what and when, and what was answered.
+    /// The caller, operation and time, and the answer.
     pub text: String,
 }
 
-/// Why a history is not linearizable.
+/// The reason why a history is not linearizable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The part of the service whose calls have no order.
     pub part: String,
-    /// So many reports of the history suffice: the last of them is an answer that no order explains.
+    /// Length of the shortest prefix known: its last report is an answer that no order explains.
     pub reports: usize,
-    /// Whether fewer reports would not suffice. Unknown where a search among them met its bound.
+    /// Whether it is certainly the shortest. Unknown where a search reached its bound.
     pub shortest: bool,
-    /// When that answer came.
+    /// The time of that answer.
     pub at: Duration,
-    /// The calls that come before the others in the order that explains the most.
-    pub ordered: Vec<Witness>,
-    /// The calls after them, none of which can be the next.
-    pub blocked: Vec<Witness>,
+    /// The calls that come first in the order that explains the most.
+    pub ordered: Vec<CallText>,
+    /// The calls after them, none of which can be next.
+    pub blocked: Vec<CallText>,
 }
 
 impl fmt::Display for Violation {
@@ -64,17 +65,17 @@ impl fmt::Display for Violation {
             "not linearizable in part {part}: the answer at {:?} (report {reports}) is {first} answer that no order explains",
             self.at
         )?;
-        let hidden = self.ordered.len().saturating_sub(TOLD_MAX);
+        let hidden = self.ordered.len().saturating_sub(SHOWN_MAX);
         writeln!(f, "explained in this order:")?;
         if hidden > 0 {
             writeln!(f, "  ({hidden} calls before)")?;
         }
-        for witness in &self.ordered[hidden..] {
-            writeln!(f, "  {}", witness.text)?;
+        for call in &self.ordered[hidden..] {
+            writeln!(f, "  {}", call.text)?;
         }
         writeln!(f, "none of these can be next:")?;
-        for witness in &self.blocked {
-            writeln!(f, "  {}", witness.text)?;
+        for call in &self.blocked {
+            writeln!(f, "  {}", call.text)?;
         }
         Ok(())
     }
@@ -85,13 +86,13 @@ type Numbered<'a, M> = (
     &'a Call<<M as Model>::Operation, <M as Model>::Answer>,
 );
 
-/// Judges a history, looking at [`STATES_MAX`] states at most.
+/// Judges a history with at most [`STATES_MAX`] states.
 pub fn check<M: Model>(model: &M, history: &History<M::Operation, M::Answer>) -> Verdict {
     check_within(model, history, STATES_MAX)
 }
 
-/// Judges a history, looking at `states_max` states at most; and at so many again for each of the few prefixes among which the shortest
-/// violation is searched.
+/// Judges a history with at most `states_max` states, and again for each of the few prefixes in the
+/// search for the shortest violation.
 pub fn check_within<M: Model>(
     model: &M,
     history: &History<M::Operation, M::Answer>,
@@ -148,14 +149,14 @@ impl<'a, M: Model> Part<'a, M> {
         }
     }
 
-    /// What is found in the first `reports` of the history, and how many states were looked at.
+    /// The result for the first `reports` of the history, and the number of visited states.
     fn search(&self, reports: usize, states_max: usize) -> (Found, usize) {
         let mut search = Search::new(self.model, &self.calls, reports);
         let found = search.run(self.model.initial(self.part), states_max);
         (found, search.states)
     }
 
-    /// The shortest prefix without an order, given what was found in the whole.
+    /// The shortest prefix without an order, given the result for the whole.
     fn shortest(&self, ordered: Vec<usize>, blocked: Vec<usize>, states_max: usize) -> Violation {
         let mut ends: Vec<usize> = self
             .calls
@@ -184,8 +185,8 @@ impl<'a, M: Model> Part<'a, M> {
             reports: last + 1,
             shortest,
             at: self.time_of(last),
-            ordered: self.told(&ordered, last + 1),
-            blocked: self.told(&blocked, last + 1),
+            ordered: self.texts(&ordered, last + 1),
+            blocked: self.texts(&blocked, last + 1),
         }
     }
 
@@ -199,7 +200,7 @@ impl<'a, M: Model> Part<'a, M> {
         ends.unwrap_or_default()
     }
 
-    fn told(&self, calls: &[usize], reports: usize) -> Vec<Witness> {
+    fn texts(&self, calls: &[usize], reports: usize) -> Vec<CallText> {
         let tell = |number: &usize| {
             let call = self.calls[*number];
             let what = self
@@ -211,7 +212,7 @@ impl<'a, M: Model> Part<'a, M> {
                 }
                 _ => String::new(),
             };
-            Witness {
+            CallText {
                 call: self.numbers[*number],
                 text: format!(
                     "process {}: {what}, from {:?}{until}",

@@ -1,44 +1,45 @@
-//! History: the calls that clients made, when they began, and what came of them, in the order in which it was seen.
+//! History: the calls of clients with their outcomes, in the observed order.
 //!
-//! Hears a client just before it asks and just after it was answered. The order of these reports is what counts: a call whose end was
-//! reported before another began comes before it. The times are for people who read a violation. Never judges.
+//! A client reports just before its request and just after its answer. The order of reports counts:
+//! a call whose end was reported before another began precedes it. Times are for readers of a
+//! violation.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<A> {
     /// It was answered.
     Answered {
-        /// With what.
+        /// The answer.
         answer: A,
-        /// Which report of the history this was.
+        /// The index of the report.
         report: usize,
-        /// When, since the start.
+        /// The time since the start.
         at: Duration,
     },
-    /// Nobody knows: its client or its server fell, or the history ends before its answer.
+    /// Unknown: its client or server crashed, or the history ends before.
     Unknown,
 }
 
-/// One operation, asked for once.
+/// One operation, requested once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call<O, A> {
-    /// Who asked.
+    /// The caller.
     pub process: u64,
-    /// For what.
+    /// The operation.
     pub operation: O,
-    /// Which report of the history this was.
+    /// The index of the report.
     pub report: usize,
-    /// When, since the start.
+    /// The time since the start.
     pub at: Duration,
-    /// What came of it.
+    /// Its outcome.
     pub outcome: Outcome<A>,
 }
 
 impl<O, A> Call<O, A> {
-    /// Its answer, if it has one that was reported among the first `reports`.
+    /// Its answer, if it was among the first `reports`.
     pub fn answer_within(&self, reports: usize) -> Option<&A> {
         match &self.outcome {
             Outcome::Answered { answer, report, .. } if *report < reports => Some(answer),
@@ -51,7 +52,7 @@ impl<O, A> Call<O, A> {
         self.answer_within(usize::MAX)
     }
 
-    /// Which report its answer was.
+    /// The index of its answer's report.
     pub fn answered(&self) -> Option<usize> {
         match &self.outcome {
             Outcome::Answered { report, .. } => Some(*report),
@@ -60,19 +61,20 @@ impl<O, A> Call<O, A> {
     }
 }
 
-/// A report that does not fit what was reported before. The history is as it was.
+/// A report that contradicts earlier ones. The history is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Misuse {
-    /// A process waits for one answer at a time; a client that has several calls under way is several processes.
+    /// A process has one call at a time; a client with several concurrent calls counts as several
+    /// processes.
     #[error("process {process} invoked a call while it still waits for an answer")]
     Busy {
-        /// Which.
+        /// The process.
         process: u64,
     },
-    /// There is no call that could end.
+    /// There is no open call.
     #[error("process {process} reported the end of a call, but has none under way")]
     Idle {
-        /// Which.
+        /// The process.
         process: u64,
     },
 }
@@ -96,12 +98,12 @@ impl<O, A> Default for History<O, A> {
 }
 
 impl<O, A> History<O, A> {
-    /// One without calls.
+    /// An empty history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// `process` is about to ask for `operation`.
+    /// `process` is about to request `operation`.
     pub fn invoke(&mut self, process: u64, operation: O, at: Duration) -> Result<(), Misuse> {
         if self.open.contains_key(&process) {
             return Err(Misuse::Busy { process });
@@ -118,7 +120,7 @@ impl<O, A> History<O, A> {
         Ok(())
     }
 
-    /// `process` has just been answered.
+    /// `process` has received an answer.
     pub fn returned(&mut self, process: u64, answer: A, at: Duration) -> Result<(), Misuse> {
         let call = self.end(process)?;
         let report = self.report();
@@ -128,24 +130,26 @@ impl<O, A> History<O, A> {
         Ok(())
     }
 
-    /// `process` will not learn what came of its call: it may take effect at any later time, or never. The process may go on.
+    /// `process` will not learn the outcome of its call, which may take effect at any later time,
+    /// or never. The process may continue.
     pub fn unknown(&mut self, process: u64) -> Result<(), Misuse> {
         self.end(process).map(drop)
     }
 
-    /// The call of `process` has certainly had no effect and never will: it was refused before anyone took it up.
+    /// The call of `process` certainly had no effect and never will: it was refused before
+    /// execution.
     pub fn without_effect(&mut self, process: u64) -> Result<(), Misuse> {
         let call = self.end(process)?;
         self.calls[call] = None;
         Ok(())
     }
 
-    /// The calls in the order of their invocations. Those that still wait are unknown.
+    /// The calls in the order of their invocations. Open ones are unknown.
     pub fn calls(&self) -> impl Iterator<Item = &Call<O, A>> {
         self.calls.iter().flatten()
     }
 
-    /// How many reports it has heard.
+    /// The number of reports.
     pub fn reports(&self) -> usize {
         self.reports
     }
@@ -167,7 +171,7 @@ mod tests {
     const AT: Duration = Duration::ZERO;
 
     #[test]
-    fn a_call_has_its_reports_and_its_answer_and_one_without_effect_is_none() {
+    fn history_keeps_calls_with_effect() {
         let mut history = History::new();
         history.invoke(1, "a", AT).unwrap();
         history.invoke(2, "b", AT).unwrap();
@@ -189,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_does_not_fit_is_refused_and_changes_nothing() {
+    fn contradicting_report_is_refused() {
         let mut history = History::<_, u8>::new();
         history.invoke(1, "a", AT).unwrap();
         let before = history.clone();

@@ -1,15 +1,17 @@
-//! Linearizability: whether a history of concurrent operations could have come from one copy that takes them one at a time.
+//! Linearizability: whether a history of concurrent operations could have come from a single copy
+//! with one operation at a time.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `history` | who asked what and heard which answer, in the order in which it was seen |
-//! | `model` | what one copy would do, as a pure step |
-//! | `check`, `search` | the search for an order that explains every answer, and the shortest prefix that has none |
+//! | `history` | requests and answers of clients, in the observed order |
+//! | `model` | the behaviour of a single copy, as a pure step |
+//! | `check`, `search` | the search for an order that explains every answer, and the shortest prefix without one |
 //! | `register` | registers with compare-and-set, a model for tests and for small services |
 //! | `registry` | the registry of the master |
 //!
-//! A call takes effect at one moment between its invocation and its answer. One whose outcome nobody learnt may take effect at any moment
-//! after its invocation, or never. Deliberately absent: any knowledge of replicas, terms or disks; only what clients saw counts.
+//! A call takes effect at one moment between its invocation and its answer. A call with an unknown
+//! outcome may take effect at any moment after its invocation, or never. Replicas, terms and disks
+//! are unknown here: only the clients' observations count.
 
 mod check;
 mod history;
@@ -21,7 +23,7 @@ mod search;
 #[cfg(test)]
 mod tests;
 
-pub use check::{STATES_MAX, Verdict, Violation, Witness, check, check_within};
+pub use check::{CallText, STATES_MAX, Verdict, Violation, check, check_within};
 pub use history::{Call, History, Misuse, Outcome};
 pub use model::Model;
 pub use register::{RegisterAnswer, RegisterOperation, Registers};

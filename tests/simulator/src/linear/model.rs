@@ -1,29 +1,32 @@
-//! Model: what one copy of a service would do with one operation after another.
+//! Model: the sequential behaviour of a service.
 //!
-//! Pure: no clock, no chance. An implementation holds no history; the state is given to it and comes back changed.
+//! Pure: no clock, no randomness. An implementation keeps no history; it gets the state and returns
+//! the next one.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 /// The sequential meaning of a service.
 pub trait Model {
-    /// What is asked for.
+    /// A request.
     type Operation: PartialEq + Debug;
-    /// What is answered.
+    /// A reply.
     type Answer: Debug;
-    /// All that one part of the service remembers. Cloned at every step that changes it, unless [`Model::advance`] spares it that.
+    /// The state of one part. Cloned at every step that changes it, unless [`Model::advance`]
+    /// avoids that.
     type State: Clone + Eq + Hash;
-    /// Names one part. A service whose operations all touch one state has only one: `()`.
+    /// The key of a part. A service whose operations share one state has only one: `()`.
     type Part: Clone + Ord + Debug;
 
-    /// Which part an operation belongs to. Parts are judged each alone, so an operation may neither read nor change another part than its own.
+    /// The part of an operation. Parts are judged separately, so an operation must not read or
+    /// change another part.
     fn part(&self, operation: &Self::Operation) -> Self::Part;
 
     /// The state of a part before the first operation.
     fn initial(&self, part: &Self::Part) -> Self::State;
 
-    /// The state after `operation`, if one copy in `state` could have answered `answer`. Without an answer: the state after the operation
-    /// as it would be carried out, whatever the answer.
+    /// The state after `operation`, if a single copy in `state` could have given this `answer`.
+    /// Without an answer: the state after the operation, whatever the answer.
     fn step(
         &self,
         state: &Self::State,
@@ -31,7 +34,8 @@ pub trait Model {
         answer: Option<&Self::Answer>,
     ) -> Option<Self::State>;
 
-    /// The same of a state that nobody needs any more, so that it may be changed where it is. Asked where only one call can be the next.
+    /// Like [`Model::step`], for a state that is not needed again and may be changed in place. Used
+    /// where only one call can be next.
     fn advance(
         &self,
         state: Self::State,
@@ -41,30 +45,32 @@ pub trait Model {
         self.step(&state, operation, Some(answer))
     }
 
-    /// The place in the one order of all changes that this answer says its operation has taken. A hint that saves most of the search where
-    /// answers carry versions. A model that gives places promises that every operation that changes the state takes exactly one place,
-    /// that [`Model::next_place`] of the state before it, and that no two take the same.
+    /// The position of the operation in the total order of changes, as this answer shows it. A hint
+    /// that saves most of the search where answers contain versions. A model with positions
+    /// guarantees that every changing operation takes exactly one position, [`Model::next_place`]
+    /// of the state before it, and that no two take the same.
     fn place(&self, _answer: &Self::Answer) -> Option<u64> {
         None
     }
 
-    /// The place that the next change of `state` takes, in a model that has places.
+    /// The position of the next change of `state`, in a model with positions.
     fn next_place(&self, _state: &Self::State) -> Option<u64> {
         None
     }
 
-    /// Whether an operation that was answered so leaves every state as it was. Such a call is taken as soon as it fits. Always allowed to
-    /// say no; it is not enough that it happens to change nothing in one state.
+    /// Whether an operation with this answer never changes any state. Such a call is taken as soon
+    /// as it fits. `false` is always allowed; no change in one state alone is not enough.
     fn only_looks(&self, _operation: &Self::Operation, _answer: &Self::Answer) -> bool {
         false
     }
 
-    /// Whether no state that can follow `state` gives this answer any more. Always allowed to say no; a yes saves a search that leads nowhere.
+    /// Whether no state after `state` can give this answer. `false` is always allowed; `true` saves
+    /// a useless search.
     fn too_late(&self, _state: &Self::State, _answer: &Self::Answer) -> bool {
         false
     }
 
-    /// One call in a few words, for whoever reads a violation.
+    /// One call in a few words, for a violation's report.
     fn describe(&self, operation: &Self::Operation, answer: Option<&Self::Answer>) -> String {
         match answer {
             Some(answer) => format!("{operation:?} -> {answer:?}"),

@@ -1,50 +1,50 @@
-//! Registers: named cells that are read, written, and written on a condition. Each is a part of its own.
+//! Registers: named cells that are read, written, and compared and set. Each is a separate part.
 //!
-//! The model on which the search itself is tried, because the literature knows how registers break.
+//! The model for tests of the search, since the literature describes how registers break.
 
 use super::Model;
 
-/// What is asked of a register.
+/// A request to a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegisterOperation {
-    /// What does it hold?
+    /// Reads it.
     Read {
-        /// Which register.
+        /// The register.
         register: u64,
     },
-    /// It shall hold this.
+    /// Sets this value.
     Write {
-        /// Which register.
+        /// The register.
         register: u64,
         /// The new value.
         value: u64,
     },
-    /// It shall hold `new` if it holds `expected`.
+    /// Sets `new` if the value is `expected`.
     CompareAndSet {
-        /// Which register.
+        /// The register.
         register: u64,
-        /// What it must hold.
+        /// The expected value.
         expected: u64,
         /// The new value.
         new: u64,
     },
 }
 
-/// What a register answers.
+/// A register's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterAnswer {
-    /// It holds this.
+    /// The value.
     Value(u64),
     /// It was written.
     Written,
-    /// It did not hold what was expected, and was left alone.
+    /// The value was another one, and is unchanged.
     Differs,
 }
 
-/// Registers that all hold the same at first.
+/// Registers with the same initial value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Registers {
-    /// What they hold.
+    /// The initial value.
     pub initial: u64,
 }
 

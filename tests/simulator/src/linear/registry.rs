@@ -1,7 +1,8 @@
-//! The registry of the master as one copy would keep it: [`RegistryState`]'s own transition, and answers that carry versions.
+//! The model of the master's registry: [`RegistryState`]'s own transition, with versions in the
+//! answers.
 //!
-//! Every applied operation takes one version, so the versions in the answers say nearly all of the order; what is left to search is which
-//! unknown operations fill the gaps. A read answers with the whole content.
+//! Every applied operation takes one version, so the versions determine nearly all of the order;
+//! the search has to place the unknown operations only. A read returns the whole content.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -13,15 +14,15 @@ use protocol::{AgentId, FrameworkId};
 
 use super::Model;
 
-/// Up to so many unreachable agents and removed frameworks, none is ever forgotten for being the oldest.
+/// Up to this number of unreachable agents and removed frameworks, none is dropped for its age.
 const REMEMBERED_MAX: usize = 5_000;
 
-/// What is asked of the registry.
+/// A request to the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryRequest {
     /// Apply this.
     Apply(Box<RegistryOperation>),
-    /// Give the whole content.
+    /// Read the whole content.
     Read,
 }
 
@@ -31,23 +32,24 @@ impl From<RegistryOperation> for RegistryRequest {
     }
 }
 
-/// What the registry answers. That it cannot answer now is no answer: such a call is unknown, or without effect where that is certain.
+/// The registry's answer. A temporary failure is no answer: such a call is unknown, or without
+/// effect where that is certain.
 #[derive(Clone, Debug, PartialEq)]
 pub enum RegistryAnswer {
     /// It was applied.
     Applied(Applied),
-    /// It will never be applied as it is.
+    /// It will never be applied in this form.
     Refused,
-    /// The key has another version than was expected: this one.
+    /// The key has this version instead of the expected one.
     Conflict(u64),
     /// The whole content.
     Content(Arc<RegistryState>),
 }
 
-/// The registry of a master, which holds `initial` at first.
+/// The registry of a master, with its initial content.
 #[derive(Clone, Debug, Default)]
 pub struct RegistryModel {
-    /// What it holds.
+    /// The initial content.
     pub initial: Content,
 }
 
@@ -56,7 +58,7 @@ pub struct RegistryModel {
 pub struct Content(Arc<RegistryState>);
 
 impl Content {
-    /// This one.
+    /// This state.
     pub fn of(state: RegistryState) -> Self {
         Self(Arc::new(state))
     }
@@ -202,8 +204,8 @@ impl Model for RegistryModel {
     }
 }
 
-/// How many operations it takes at least to turn one content into the other: each touches one agent or one framework, or neither. (One
-/// that forgets the oldest of too many touches two; then nothing is said.)
+/// The minimum of operations that turn one content into the other: each changes at most one agent
+/// or one framework. (One that drops the oldest entry changes two; then the result is zero.)
 fn differences(one: &RegistryState, other: &RegistryState) -> u64 {
     let remembered = |state: &RegistryState| {
         let agents = state.unreachable.len().max(state.gone.len());
@@ -225,14 +227,14 @@ fn differences(one: &RegistryState, other: &RegistryState) -> u64 {
     (agents.len() + frameworks.len()) as u64
 }
 
-/// The versions of all keys that frameworks keep: one that was changed has another.
+/// The versions of all keys of frameworks: a changed one has another.
 fn kept(state: &RegistryState) -> BTreeMap<(&FrameworkId, &str), u64> {
     let kept = state.framework_states.iter();
     kept.map(|(id, key, value)| ((id, key), value.version))
         .collect()
 }
 
-/// The keys under which two maps do not hold the same.
+/// The keys with different values in two maps.
 fn unequal<'a, K: Ord, V: PartialEq>(
     one: &'a BTreeMap<K, V>,
     other: &'a BTreeMap<K, V>,
@@ -244,7 +246,7 @@ fn unequal<'a, K: Ord, V: PartialEq>(
     changed.map(|(key, _)| key).chain(added)
 }
 
-/// The content after an operation, or why it is refused.
+/// The content after an operation, or its refusal.
 fn applied(state: &Content, operation: &RegistryOperation) -> Result<Content, RegistryError> {
     let mut after = RegistryState::clone(&state.0);
     after.change(operation)?;

@@ -1,8 +1,10 @@
-//! Search: tries orders of calls, depth first, until one explains every answer or none is left (Wing and Gong; Lowe's memory).
+//! Depth-first search for an order of calls that explains every answer (Wing and Gong; Lowe's
+//! cache).
 //!
-//! Remembers which calls were taken together with the state they led to, so that no such pair is searched twice. It never tries what
-//! cannot matter: a call that only looks is taken as soon as it fits, an unknown call never where it changes nothing, and of several
-//! unknown calls that ask for the same only the first. It looks at no more states than it is allowed.
+//! Sets of taken calls are cached with the state they lead to, so that no such pair is searched
+//! twice. A call without effect is taken as soon as it fits, an unknown call only where it changes
+//! the state, and of several unknown calls with the same request only the first. The number of
+//! states is bounded.
 
 use std::cmp::Ordering;
 
@@ -10,41 +12,42 @@ use rustc_hash::FxHashSet;
 
 use super::{Call, Model};
 
-/// What a search has found.
+/// The result of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// There is an order.
     Order,
-    /// There is none. The calls are those of the attempt that explained the most answers.
+    /// There is none. These calls are of the attempt that explained the most answers.
     None {
         /// In the order of the attempt.
         ordered: Vec<usize>,
-        /// Those of which none could be the next.
+        /// None of these could be next.
         blocked: Vec<usize>,
     },
-    /// More states would have to be looked at than allowed.
+    /// The bound of states was reached.
     GaveUp,
 }
 
-/// One call as the search sees it.
+/// One call in the search.
 struct Item<'a, M: Model> {
     operation: &'a M::Operation,
     answer: Option<&'a M::Answer>,
     invoked: usize,
-    /// The report of its answer; never, for one that is unknown.
+    /// The index of its answer's report; the maximum for an unknown one.
     answered: usize,
-    /// The unknown call before it that asks for the same.
+    /// The unknown call before it with the same request.
     twin: Option<usize>,
 }
 
-/// A list of calls in the order of their invocations, from which each can be taken and put back, the last taken first.
+/// A list of calls in the order of their invocations. Calls can be removed and put back, the last
+/// removed first.
 struct Links {
     next: Vec<usize>,
     before: Vec<usize>,
 }
 
 impl Links {
-    /// Of these out of `count` calls. The border of the list is number `count`.
+    /// A list of these out of `count` calls. Index `count` is the list's border.
     fn of(calls: impl Iterator<Item = usize>, count: usize) -> Self {
         let mut links = Self {
             next: vec![count; count + 1],
@@ -104,7 +107,7 @@ impl Taken {
     }
 }
 
-/// A choice that was made, and those that were not.
+/// A choice, and its alternatives.
 struct Choice<S> {
     taken: usize,
     others: Vec<(usize, S)>,
@@ -117,17 +120,18 @@ pub(super) struct Search<'a, M: Model> {
     known: Links,
     unknown: Links,
     taken: Taken,
-    /// The places that known answers claim, sorted.
+    /// The positions of known answers, sorted.
     places: Vec<u64>,
     seen: FxHashSet<(Taken, M::State)>,
     choices: Vec<Choice<M::State>>,
     best: (Vec<usize>, Vec<usize>),
-    /// How many states it has looked at.
+    /// The number of visited states.
     pub(super) states: usize,
 }
 
 impl<'a, M: Model> Search<'a, M> {
-    /// Of those of `calls` that began among the first `reports` of their history. What was answered later is unknown.
+    /// The search over those of `calls` that began among the first `reports` of their history.
+    /// Later answers are unknown.
     pub(super) fn new(
         model: &'a M,
         calls: &[&'a Call<M::Operation, M::Answer>],
@@ -169,7 +173,7 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    /// Searches from `state`, and looks at `states_max` states at most.
+    /// Searches from `state`, visiting at most `states_max` states.
     pub(super) fn run(&mut self, mut state: M::State, states_max: usize) -> Found {
         while !self.known.is_empty() {
             if self.states >= states_max {
@@ -209,8 +213,8 @@ impl<'a, M: Model> Search<'a, M> {
         Found::Order
     }
 
-    /// The only call that can be the next, where the places of the answers say so: one of them has the place that comes now, and a call
-    /// with another place cannot take it.
+    /// The only call that can be next, by the positions of answers: one has the next position, and
+    /// calls with other positions cannot take it.
     fn destined(&self, state: &M::State) -> Option<usize> {
         let place = self.model.next_place(state)?;
         let mut answered_first = usize::MAX;
@@ -221,7 +225,7 @@ impl<'a, M: Model> Search<'a, M> {
                 break;
             }
             answered_first = answered_first.min(item.answered);
-            // What has no place, or has had it already, is looked at in full.
+            // A call without a position, or with an earlier one, requires the full search.
             let its_place = item.answer.and_then(|answer| self.model.place(answer))?;
             match its_place.cmp(&place) {
                 Ordering::Less => return None,
@@ -232,7 +236,7 @@ impl<'a, M: Model> Search<'a, M> {
         destined
     }
 
-    /// The only call that can be the next with the state after it, or nothing if its answer does not fit after all.
+    /// The only call that can be next, with the state after it; empty if its answer does not fit.
     fn advanced(&mut self, call: usize, state: M::State) -> Vec<(usize, M::State)> {
         let item = &self.items[call];
         let after = item
@@ -244,7 +248,7 @@ impl<'a, M: Model> Search<'a, M> {
         after.map(|after| (call, after)).into_iter().collect()
     }
 
-    /// The calls that may be the next, with the state after each; the likeliest last.
+    /// The calls that may be next, with the state after each; the likeliest last.
     fn next(&self, state: &M::State) -> Vec<(usize, M::State)> {
         let mut answered_first = usize::MAX;
         let mut next = Vec::new();
@@ -265,7 +269,7 @@ impl<'a, M: Model> Search<'a, M> {
                 next.push((call, after));
             }
         }
-        // Whoever was answered first has probably taken effect first.
+        // The call that was answered first has probably taken effect first.
         next.sort_by_key(|(call, _)| std::cmp::Reverse(self.items[*call].answered));
         let claimed = |place| self.places.binary_search(&place).is_ok();
         if self.model.next_place(state).is_some_and(claimed) {
@@ -287,7 +291,8 @@ impl<'a, M: Model> Search<'a, M> {
                     .map(|after| (call, after)),
             );
         }
-        // One that is still on its way more probably took effect than one of long ago, and what was answered before either.
+        // A recent unknown call has more probably taken effect than an old one, and an answered one
+        // more than either.
         unknown.extend(next);
         unknown
     }

@@ -1,4 +1,5 @@
-//! The stories of the checker: histories of registers that the literature knows, good and bad; what a verdict says; and its bound.
+//! Tests of the checker: histories of registers from the literature, good and bad; the content of a
+//! verdict; and its bound.
 
 mod laws;
 mod registry;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// What happens to one process.
+/// An event of one process.
 #[derive(Clone, Copy)]
 enum Do {
     Read,
@@ -25,8 +26,8 @@ use Do::{Differs, Got, Lost, Read, Swap, Write, Written};
 
 type RegisterHistory = History<RegisterOperation, RegisterAnswer>;
 
-/// A history of one register, told as who does what, a millisecond after the other.
-fn told(events: &[(u64, Do)]) -> RegisterHistory {
+/// A history of one register from these events, one millisecond apart.
+fn history_of(events: &[(u64, Do)]) -> RegisterHistory {
     let mut history = History::new();
     for (number, (process, event)) in events.iter().enumerate() {
         tell(&mut history, 0, *process, *event, number as u64);
@@ -56,7 +57,7 @@ fn tell(history: &mut RegisterHistory, register: u64, process: u64, event: Do, m
 }
 
 fn verdict(events: &[(u64, Do)]) -> Verdict {
-    check(&Registers::default(), &told(events))
+    check(&Registers::default(), &history_of(events))
 }
 
 #[track_caller]
@@ -64,7 +65,7 @@ fn accepted(events: &[(u64, Do)]) {
     assert_eq!(verdict(events), Verdict::Linearizable);
 }
 
-/// Refused, and the last of the events is the first answer that nothing explains.
+/// Not linearizable, and the last event is the first inexplicable answer.
 #[track_caller]
 fn refused(events: &[(u64, Do)]) {
     let Verdict::Violation(violation) = verdict(events) else {
@@ -80,7 +81,7 @@ fn refused(events: &[(u64, Do)]) {
 }
 
 #[test]
-fn one_after_the_other_is_judged_as_one_copy_would_answer() {
+fn sequential_calls_are_judged_as_one_copy() {
     accepted(&[]);
     accepted(&[(1, Write(1)), (1, Written), (2, Read), (2, Got(1))]);
     accepted(&[(1, Swap(0, 1)), (1, Written), (1, Swap(0, 2)), (1, Differs)]);
@@ -90,15 +91,15 @@ fn one_after_the_other_is_judged_as_one_copy_would_answer() {
 }
 
 #[test]
-fn a_read_beside_a_write_may_see_it_or_not() {
+fn concurrent_read_may_see_the_write() {
     accepted(&[(1, Write(1)), (2, Read), (2, Got(0)), (1, Written)]);
     accepted(&[(1, Write(1)), (2, Read), (2, Got(1)), (1, Written)]);
-    // It was asked for before, and yet sees the later one.
+    // It was requested before, and yet sees the later one.
     accepted(&[(2, Read), (1, Write(1)), (1, Written), (2, Got(1))]);
 }
 
 #[test]
-fn a_write_that_changes_nothing_now_may_matter_later() {
+fn idle_write_may_matter_later() {
     accepted(&[
         (1, Write(0)),
         (2, Write(1)),
@@ -124,7 +125,7 @@ fn a_stale_read_is_refused() {
 #[test]
 fn a_read_from_the_future_is_refused() {
     refused(&[(2, Read), (2, Got(1))]);
-    let mut later = told(&[(2, Read), (2, Got(1))]);
+    let mut later = history_of(&[(2, Read), (2, Got(1))]);
     tell(&mut later, 0, 1, Write(1), 9);
     tell(&mut later, 0, 1, Written, 9);
     assert!(matches!(
@@ -134,7 +135,7 @@ fn a_read_from_the_future_is_refused() {
 }
 
 #[test]
-fn what_was_seen_stays_seen_though_the_write_is_still_under_way() {
+fn observed_write_stays_observed() {
     // Regular registers allow it, atomic ones do not.
     refused(&[
         (1, Write(1)),
@@ -163,8 +164,8 @@ fn a_lost_update_is_refused() {
 }
 
 #[test]
-fn two_leaders_that_both_say_yes_are_refused() {
-    // Each side reads its own write again and again.
+fn split_brain_is_not_linearizable() {
+    // Each side reads its own write repeatedly.
     refused(&[
         (1, Write(1)),
         (2, Write(2)),
@@ -178,7 +179,7 @@ fn two_leaders_that_both_say_yes_are_refused() {
 }
 
 #[test]
-fn readers_may_not_disagree_on_the_order_of_two_writes() {
+fn readers_agree_on_the_order_of_writes() {
     let seen = |third: u64, fourth: u64| {
         [
             (1, Write(1)),
@@ -211,14 +212,14 @@ fn an_effect_that_comes_twice_is_refused() {
         (2, Got(1)),
     ];
     refused(&twice);
-    // With a second call for the same that nobody was answered, it is explained.
+    // A second, unanswered call with the same request explains it.
     let mut retried = vec![(3, Write(1)), (3, Lost)];
     retried.extend(twice);
     accepted(&retried);
 }
 
 #[test]
-fn a_call_without_an_answer_may_take_effect_late_or_never_but_not_come_and_go() {
+fn unknown_call_takes_effect_late_or_never() {
     let lost = [(1, Swap(0, 1)), (1, Lost)];
     let then = |more: &[(u64, Do)]| [&lost[..], more].concat();
     let reads = |values: &[u64]| {
@@ -229,7 +230,7 @@ fn a_call_without_an_answer_may_take_effect_late_or_never_but_not_come_and_go() 
     accepted(&then(&reads(&[1, 1])));
     accepted(&then(&reads(&[0, 0, 1])));
     refused(&then(&reads(&[0, 1, 0])));
-    // The same process goes on while its lost call is still somewhere.
+    // The process continues while its lost call may still take effect.
     accepted(&then(&[
         (1, Write(5)),
         (1, Written),
@@ -238,7 +239,7 @@ fn a_call_without_an_answer_may_take_effect_late_or_never_but_not_come_and_go() 
         (2, Read),
         (2, Got(1)),
     ]));
-    // Not before it was asked for.
+    // Not before it was requested.
     let mut early = reads(&[1]);
     refused(&early);
     early.extend(lost);
@@ -246,7 +247,7 @@ fn a_call_without_an_answer_may_take_effect_late_or_never_but_not_come_and_go() 
 }
 
 #[test]
-fn each_of_several_equal_lost_calls_takes_effect_once_at_most() {
+fn equal_unknown_calls_take_effect_once_each() {
     let back_and_forth = [
         (1, Write(7)),
         (1, Lost),
@@ -267,8 +268,8 @@ fn each_of_several_equal_lost_calls_takes_effect_once_at_most() {
 }
 
 #[test]
-fn a_call_that_certainly_had_no_effect_explains_nothing() {
-    let mut history = told(&[(1, Write(1))]);
+fn call_without_effect_explains_nothing() {
+    let mut history = history_of(&[(1, Write(1))]);
     history.without_effect(1).unwrap();
     tell(&mut history, 0, 2, Read, 5);
     tell(&mut history, 0, 2, Got(1), 6);
@@ -279,7 +280,7 @@ fn a_call_that_certainly_had_no_effect_explains_nothing() {
 }
 
 #[test]
-fn parts_are_judged_alone_and_the_first_violation_is_told() {
+fn parts_are_judged_separately() {
     let mut history = RegisterHistory::new();
     for millis in 0..200 {
         let (register, process) = (millis % 5, millis % 5);
@@ -303,7 +304,7 @@ fn parts_are_judged_alone_and_the_first_violation_is_told() {
     );
 }
 
-/// So many writes at once, and then a read of what nobody wrote.
+/// Concurrent writes, and then a read of a value that was never written.
 fn hopeless(writes: u64) -> RegisterHistory {
     let mut history = RegisterHistory::new();
     for process in 1..=writes {
@@ -318,17 +319,18 @@ fn hopeless(writes: u64) -> RegisterHistory {
 }
 
 #[test]
-fn what_was_searched_is_not_searched_again() {
-    // Twelve writes have 479,001,600 orders; but what was taken and which was last leaves 12 * 2^11 states with 11 ways on at most.
+fn searched_states_are_not_repeated() {
+    // Twelve writes have 479,001,600 orders; but the set of taken ones and the last one give only
+    // 12 * 2^11 states with at most 11 continuations.
     let verdict = check_within(&Registers::default(), &hopeless(12), (12 << 11) * 11);
     assert!(matches!(verdict, Verdict::Violation(_)), "{verdict:?}");
 }
 
 #[test]
-fn a_search_ends_at_its_bound_and_says_so() {
+fn search_stops_at_its_bound() {
     let verdict = check_within(&Registers::default(), &hopeless(60), 10_000);
     assert_eq!(verdict, Verdict::GaveUp { states: 10_000 });
-    // Another part's violation is told all the same.
+    // A violation in another part is reported all the same.
     let mut history = hopeless(60);
     tell(&mut history, 7, 1, Read, 999);
     tell(&mut history, 7, 1, Got(1), 999);
@@ -338,10 +340,10 @@ fn a_search_ends_at_its_bound_and_says_so() {
     assert_eq!(verdict, Verdict::GaveUp { states: 0 });
 }
 
-/// Numbers that are handed out one after the other.
+/// Numbers issued one after the other.
 #[derive(Default)]
 struct Tickets {
-    /// How often a state was kept beside the one after it.
+    /// How often a state was kept beside its successor.
     steps: Cell<usize>,
 }
 
@@ -377,7 +379,7 @@ impl Model for Tickets {
 }
 
 #[test]
-fn where_places_say_what_comes_next_no_state_is_kept() {
+fn positions_save_cloning_states() {
     let mut history = History::new();
     for process in 0..100 {
         history.invoke(process, (), Duration::ZERO).unwrap();
@@ -389,7 +391,7 @@ fn where_places_say_what_comes_next_no_state_is_kept() {
     let tickets = Tickets::default();
     assert_eq!(check(&tickets, &history), Verdict::Linearizable);
     assert_eq!(tickets.steps.get(), 0);
-    // Two have the last one, and it had been answered when the second was asked for.
+    // Two have the last one, which had been answered when the second was requested.
     history.invoke(0, (), Duration::ZERO).unwrap();
     history.returned(0, 100, Duration::ZERO).unwrap();
     let Verdict::Violation(violation) = check(&tickets, &history) else {

@@ -1,37 +1,41 @@
-//! The default load: what frameworks want and what agents have, from the scenario's seed and sizes alone.
+//! The default load: the behaviour of frameworks and the resources of agents, from the scenario's
+//! seed and sizes alone.
 //!
-//! **Frameworks.** They come in five manners, one after the other, so that ten frameworks have each of them twice:
+//! **Frameworks.** There are five kinds in turn, so that ten frameworks have each of them twice:
 //!
-//! | manner | role, weight | its tasks |
+//! | kind | role, weight | tasks |
 //! |---|---|---|
-//! | `service` | `web`, 1 | run for 5 to 40 minutes; knows unreachable from lost |
-//! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some refuse to be killed politely |
+//! | `service` | `web`, 1 | run for 5 to 40 minutes; distinguishes unreachable from lost |
+//! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some ignore SIGTERM |
 //! | `spare` | `batch`, 0.5 | as batch, at least half of them on revocable resources |
-//! | `own` | `ads`, 2 | with executors of its own that run several tasks; one in 50 takes its executor down |
-//! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; it declines two of three offers, and sits on one in ten until it is rescinded |
+//! | `own` | `ads`, 2 | in its own executors of several tasks; one in 50 crashes its executor |
+//! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; declines two of three offers, and keeps one in ten until it is rescinded |
 //!
-//! Each framework keeps a target of tasks that have not ended (a fair part of two tasks an agent, from [`TARGET_MIN`] to [`TARGET_MAX`]),
-//! launches one to three tasks on an offer, at most half of its target every [`LAUNCH_EVERY`] (on revocable resources at any time), and so replaces what ends or is
-//! lost. When it has launched, or has what it wants, it suppresses its offers, and revives them when it has no more than half of
-//! its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks with one chance in
-//! three. It remembers its id and its tasks over its own crash, asks how they are when it is back, and has a failover timeout of
-//! [`FAILOVER_TIMEOUT`].
+//! Each framework has a target number of tasks (a fair part of two tasks an agent, from
+//! [`TARGET_MIN`] to [`TARGET_MAX`]). It launches one to three tasks on an offer, at most half of
+//! its target every [`LAUNCH_EVERY`] (on revocable resources at any time), and so replaces ended
+//! and lost tasks. After a launch, or at its target, it suppresses its offers, and revives them at
+//! half of its target; only `picky` never does. Every [`KILL_EVERY`] each kills one of its tasks
+//! with a probability of one third. It keeps its id and its tasks across crashes, reconciles
+//! afterwards, and has a failover timeout of [`FAILOVER_TIMEOUT`].
 //!
-//! The executors of `service`, `spare` and `own` outlive the process of their agent, those of the others do not.
+//! The executors of `service`, `spare` and `own` outlive their agent's process, the others do not.
 //!
-//! A `service` has two schedulers, each on a machine of its own, of which one stands by for the other; what they remember is kept apart from
-//! both. It also reserves a little on agents of even racks, makes volumes of it and lets tasks use them, and gives all of it up again (see [`estate`]).
+//! A `service` has two schedulers, each on its own machine, one of which stands by; their state is
+//! stored apart from both. It also reserves a little on agents of even racks, creates volumes on it
+//! for tasks, and gives all of it up again (see [`reservations`]).
 //!
-//! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports; one in four has a core and a GiB reserved for `ads`; one in three lends
-//! two cores and 2 GiB by a `fixed` estimator, and has a `load` controller: above a load of [`LOAD_THRESHOLD`], which only a machine reaches
-//! that is busy with other work, what runs on them must yield.
+//! **Agents** have 4 to 16 cores, 8 to 32 GiB and ports. One in four has a core and a GiB reserved
+//! for `ads`. One in three lends two cores and 2 GiB by a `fixed` estimator, and has a `load`
+//! controller: above a load of [`LOAD_THRESHOLD`], which only a machine with other work reaches,
+//! its tenants must yield.
 //!
-//! **The master** takes an unanswered offer back after [`OFFER_TIMEOUT`]. Its allocator revokes tasks for the sake of what is guaranteed, after
-//! [`REVOKE_AFTER`] and with [`REVOCATION_GRACE`].
+//! **The master** rescinds an unanswered offer after [`OFFER_TIMEOUT`]. Its allocator revokes tasks
+//! for guarantees after [`REVOKE_AFTER`], with [`REVOCATION_GRACE`].
 
-pub mod book;
-pub mod estate;
-pub mod rations;
+pub mod quota_changes;
+pub mod record;
+pub mod reservations;
 pub mod scheduler;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,45 +50,45 @@ use crate::command::{Command, Ending};
 use crate::hash::derived;
 use crate::scenario::{FaultKind, Scenario};
 
-/// A framework launches in one go at most once in this time.
+/// Minimum interval between two rounds of launches of a framework.
 pub const LAUNCH_EVERY: Duration = Duration::from_secs(3);
-/// A framework thinks of killing a task once in this time.
+/// Interval at which a framework may kill a task.
 pub const KILL_EVERY: Duration = Duration::from_secs(20);
-/// How long a framework may be away.
+/// Maximum time of a framework without a scheduler.
 pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// How long an offer may stay unanswered.
+/// Maximum time of an unanswered offer.
 pub const OFFER_TIMEOUT: Duration = Duration::from_secs(30);
-/// The load above which an agent that lends takes back what it has lent, as its operator writes it.
+/// The load above which an agent takes lent resources back, in its operator's form.
 pub const LOAD_THRESHOLD: &str = "100";
-/// A role that has lacked what is guaranteed to it for so long has it back from others.
+/// Time without its guarantee after which a role gets it back from others.
 pub const REVOKE_AFTER: Duration = Duration::from_secs(5);
-/// How long their tasks have then.
+/// The grace period of revoked tasks.
 pub const REVOCATION_GRACE: Duration = Duration::from_secs(10);
-/// The fewest tasks one framework wants.
+/// Minimum target of a framework.
 pub const TARGET_MIN: usize = 5;
-/// The most tasks one framework wants.
+/// Maximum target of a framework.
 pub const TARGET_MAX: usize = 100;
 
-/// A leader that is silent for so many ticks, up to twice as many, is replaced.
+/// A leader is replaced after a silence of this number of ticks, up to twice as many.
 const ELECTION_TICKS: usize = 10;
 
-/// How a framework behaves.
+/// The kind of a framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Long tasks.
     Service,
     /// Short tasks, some of which fail.
     Batch,
-    /// Short tasks on what others do not use.
+    /// Short tasks on revocable resources.
     Spare,
-    /// Several tasks in executors of its own.
+    /// Several tasks in its own executors.
     Own,
-    /// Declines much.
+    /// Declines most offers.
     Picky,
 }
 
 impl Manner {
-    /// The manner of the framework with this number, counted from 1.
+    /// The kind of the framework with this number, counted from 1.
     pub fn of(number: u32) -> Self {
         match number % 5 {
             1 => Self::Service,
@@ -95,14 +99,14 @@ impl Manner {
         }
     }
 
-    /// The roles it has.
+    /// Its roles.
     fn roles(self) -> BTreeSet<String> {
         let below = (self == Self::Picky).then_some("web/picky");
         let roles = std::iter::once(self.role()).chain(below);
         roles.map(str::to_owned).collect()
     }
 
-    /// The first role it has.
+    /// Its first role.
     pub fn role(self) -> &'static str {
         match self {
             Self::Service => "web",
@@ -112,12 +116,12 @@ impl Manner {
         }
     }
 
-    /// Whether its executors outlive the process of their agent.
+    /// Whether its executors outlive their agent's process.
     pub fn checkpoints(self) -> bool {
         matches!(self, Self::Service | Self::Spare | Self::Own)
     }
 
-    /// Whether another scheduler of it stands by on a machine of its own.
+    /// Whether it has a standby scheduler on another machine.
     pub fn has_standby(self) -> bool {
         self == Self::Service
     }
@@ -141,7 +145,7 @@ impl Manner {
         all.iter().copied().collect()
     }
 
-    /// What it says of itself.
+    /// Its description.
     pub fn framework(self, name: &str) -> FrameworkInfo {
         FrameworkInfo {
             failover_timeout: FAILOVER_TIMEOUT,
@@ -153,7 +157,7 @@ impl Manner {
         }
     }
 
-    /// What its next task does.
+    /// The command of its next task.
     pub fn command(self, rng: &mut SmallRng) -> Command {
         let seconds = |rng: &mut SmallRng, from: u64, to: u64| {
             Duration::from_millis(rng.random_range(from * 1000..=to * 1000))
@@ -189,40 +193,41 @@ impl Manner {
     }
 }
 
-/// Whether something of what agents lend will be used: there is an agent that lends, and a framework that wants such.
+/// Whether lent resources are used: there is a lending agent and a framework that accepts them.
 pub fn lends_and_borrows(scenario: &Scenario) -> bool {
     let borrows = |number| Manner::of(number) == Manner::Spare;
     (1..=scenario.agents).any(lends) && (1..=scenario.frameworks).any(borrows)
 }
 
-/// Whether something will be reserved: there is an agent where frameworks do so, and a framework that does.
+/// Whether resources are reserved: there is a suitable agent and a framework that does so.
 pub fn reserves(scenario: &Scenario) -> bool {
     scenario.agents > 1 && scenario.frameworks > 0
 }
 
-/// Whether anything of what a task or its executor is given is revocable, so that all of it must yield.
+/// Whether any resource of a task or its executor is revocable, so that all of it must yield.
 pub fn is_revocable(task: &TaskInfo) -> bool {
     let executor = task.executor.as_ref().map(|executor| &executor.resources);
     let mut given = std::iter::once(&task.resources).chain(executor);
     given.any(|resources| !resources.revocable().is_empty())
 }
 
-/// How many tasks each framework wants to have.
+/// The target of each framework.
 pub fn target(scenario: &Scenario) -> usize {
     let fair = scenario.agents as usize * 2 / (scenario.frameworks.max(1) as usize);
     fair.clamp(TARGET_MIN, TARGET_MAX)
 }
 
-/// The weights of the roles, as the master's operator gives them.
+/// The roles' weights, in the master's operator's form.
 pub fn weights() -> BTreeMap<String, f64> {
     BTreeMap::from([("ads".to_owned(), 2.0), ("batch".to_owned(), 0.5)])
 }
 
-/// No clock of a lease's group drifts by more millionths, by hand: then two of them are never half as fast again as each other.
+/// Maximum drift of explicit faults in a group with leases, in millionths: then no clock is half as
+/// fast again as another.
 const LEASE_DRIFT_MAX: u32 = 100_000;
 
-/// Whether the masters of this group answer reads from leases: those of one seed in four, where no fault is of the kind that leases do not
-/// bear. Their clocks drift and jump like all others, but no master stands still.
+/// Whether this group answers reads from leases: one seed in four, unless a fault is of a kind that
+/// leases cannot tolerate. Clocks drift and jump as everywhere, but no master is paused.
 pub fn reads_from_leases(scenario: &Scenario) -> bool {
     let bears = |kind: &FaultKind| match kind {
         FaultKind::Pause { .. } => false,
@@ -233,8 +238,8 @@ pub fn reads_from_leases(scenario: &Scenario) -> bool {
     derived(scenario.seed, "leases", 0).is_multiple_of(4) && faults.all(|fault| bears(&fault.kind))
 }
 
-/// How the member of a group at this address behaves. Most groups have slow ticks, which cost less; one in eight is as fast as real ones
-/// are. Snapshots come often.
+/// The settings of the group member at this address. Most groups have slow ticks, which cost less;
+/// one in eight has real ones. Snapshots are frequent.
 pub fn of_group(seed: u64, leases: bool, address: String, masters: &[String]) -> Settings {
     let masters: Vec<&str> = masters.iter().map(String::as_str).collect();
     let tick = match derived(seed, "ticks", 0) % 8 {
@@ -242,22 +247,22 @@ pub fn of_group(seed: u64, leases: bool, address: String, masters: &[String]) ->
         1 => 100,
         _ => 300,
     };
-    let mut settings =
-        Settings::new(address, &masters).electing(Duration::from_millis(tick), ELECTION_TICKS);
-    settings = settings.reading(leases);
+    let mut settings = Settings::new(address, &masters)
+        .with_elections(Duration::from_millis(tick), ELECTION_TICKS);
+    settings = settings.with_lease_reads(leases);
     settings.policy.snapshot_entries = 30;
     settings.policy.keep_entries = 10;
     settings
 }
 
-/// What an agent has.
+/// An agent's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Equipment {
-    /// Its resources, as its operator writes them.
+    /// Its resources, in its operator's form.
     pub resources: String,
-    /// Its attributes, as its operator writes them.
+    /// Its attributes, in its operator's form.
     pub attributes: String,
-    /// What its estimator lends, if it has one that lends.
+    /// The resources that its estimator lends, if any.
     pub lends: Option<String>,
 }
 
@@ -266,7 +271,7 @@ pub fn lends(number: u32) -> bool {
     number.is_multiple_of(3)
 }
 
-/// What the agent with this number has, counted from 1.
+/// The configuration of the agent with this number, counted from 1.
 pub fn equipment(seed: u64, number: u32) -> Equipment {
     let mut rng = SmallRng::seed_from_u64(derived(seed, "equipment", number.into()));
     let cpus = rng.random_range(4..=16);
@@ -288,7 +293,7 @@ mod tests {
     use crate::scenario::{Profile, Wiring};
 
     #[test]
-    fn ten_frameworks_have_every_manner_twice_and_three_roles_beside_the_common_one() {
+    fn ten_frameworks_have_every_kind_twice() {
         let manners: Vec<Manner> = (1..=10).map(Manner::of).collect();
         let roles: BTreeSet<&str> = manners.iter().map(|manner| manner.role()).collect();
         assert_eq!(roles, BTreeSet::from(["*", "ads", "batch", "web"]));
@@ -302,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_does_can_be_written_and_read() {
+    fn command_text_round_trips() {
         let mut rng = SmallRng::seed_from_u64(7);
         for number in 1..500 {
             let command = Manner::of(number).command(&mut rng);
@@ -311,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn one_group_in_four_reads_from_leases_and_none_that_is_paused() {
+    fn one_group_in_four_uses_leases() {
         let scenario = |seed, fault: Option<&str>| Scenario {
             seed,
             masters: 3,
@@ -339,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_is_a_fair_part_of_two_tasks_an_agent() {
+    fn target_is_a_fair_part_of_two_tasks_per_agent() {
         let scenario = |agents, frameworks| Scenario {
             seed: 1,
             masters: 1,

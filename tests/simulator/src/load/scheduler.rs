@@ -1,7 +1,8 @@
-//! The scheduler of a framework of the default load: launches what its manner wants, where it is offered room.
+//! The scheduler of a framework of the default load.
 //!
-//! Hears offers and states through the real scheduler driver, and whether it leads, if it is one of two. Remembers everything in its [`Book`]. Its chance comes from its
-//! node's seed. It never looks at anything that a real framework could not see.
+//! Uses the real scheduler driver; one of two schedulers also follows who leads. Its state is in
+//! its [`FrameworkRecord`], its randomness comes from its node's seed. It sees only what a real
+//! framework would.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +19,18 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use resources::{Resources, Revocable};
 use runtime::{Clock, Instant};
-use scheduler_driver::{DriverRef, Scheduler, Verbs};
+use scheduler_driver::{Calls, DriverRef, Scheduler};
 
-use super::book::Book;
-use super::estate;
+use super::record::FrameworkRecord;
+use super::reservations;
 use super::{KILL_EVERY, LAUNCH_EVERY, Manner};
 
-/// What a framework remembers, shared with its keeper. It outlives the framework's process.
-pub type SharedBook = Arc<Mutex<Book>>;
+/// A framework's state, which outlives its process.
+pub type SharedRecord = Arc<Mutex<FrameworkRecord>>;
 
-/// The most tasks of one accept.
+/// Maximum tasks of one accept.
 const TASKS_AT_ONCE: u64 = 3;
-/// Offers that are not wanted now are not wanted for so many seconds.
+/// Seconds of the filter of a declined offer.
 const REFUSE_SECONDS: std::ops::RangeInclusive<u32> = 5..=60;
 
 /// The scheduler.
@@ -37,27 +38,27 @@ pub struct LoadScheduler {
     name: String,
     manner: Manner,
     target: usize,
-    book: SharedBook,
+    record: SharedRecord,
     rng: SmallRng,
     clock: Clock,
     may_launch_at: Instant,
     life: Life,
 }
 
-/// What one life of a scheduler knows of itself, shared with what revives and kills for it. Its framework's other schedulers have
-/// the same book, and lives of their own. Clones are the same.
+/// The state of one life of a scheduler, shared with the tasks that revive and kill for it. Other
+/// schedulers of the framework share the record, not this. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Life(Arc<Knows>);
 
 #[derive(Debug, Default)]
 struct Knows {
     leads: AtomicBool,
-    /// Whether it wants no offers just now.
+    /// Whether offers are suppressed.
     suppressed: AtomicBool,
 }
 
 impl Life {
-    /// One that stands by until it is told to lead, or is alone. It wants offers until it is told otherwise.
+    /// A standby until it is told to lead, or a single scheduler. Not suppressed.
     pub fn new(stands_by: bool) -> Self {
         let life = Self::default();
         life.0.leads.store(!stands_by, Ordering::Relaxed);
@@ -78,23 +79,23 @@ impl Life {
         self.0.leads.load(Ordering::Relaxed)
     }
 
-    /// Whether it wanted no offers until now.
+    /// Returns whether offers were suppressed before.
     fn suppress(&self, suppressed: bool) -> bool {
         self.0.suppressed.swap(suppressed, Ordering::Relaxed)
     }
 }
 
-fn open(book: &SharedBook) -> MutexGuard<'_, Book> {
-    book.lock().unwrap_or_else(PoisonError::into_inner)
+fn open(record: &SharedRecord) -> MutexGuard<'_, FrameworkRecord> {
+    record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LoadScheduler {
-    /// A scheduler for the framework of this name, which keeps `target` tasks.
+    /// A scheduler for the framework with this name, which keeps `target` tasks.
     pub fn new(
         name: &str,
         manner: Manner,
         target: usize,
-        book: SharedBook,
+        record: SharedRecord,
         rng: SmallRng,
         (clock, life): (Clock, Life),
     ) -> Self {
@@ -102,7 +103,7 @@ impl LoadScheduler {
             name: name.to_owned(),
             manner,
             target,
-            book,
+            record,
             rng,
             may_launch_at: clock.now(),
             clock,
@@ -110,12 +111,12 @@ impl LoadScheduler {
         }
     }
 
-    /// Goes through the offers of one call: launches where it wants to and may, and declines the rest in one go.
-    fn shop(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
-        let book = self.book.clone();
-        let mut book = open(&book);
+    /// Handles the offers of one call: launches where useful, and declines the rest in one call.
+    fn handle_offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
+        let record = self.record.clone();
+        let mut record = open(&record);
         let now = self.clock.now();
-        let missing = self.target.saturating_sub(book.at_work());
+        let missing = self.target.saturating_sub(record.at_work());
         let (picky, spare) = (self.manner == Manner::Picky, self.manner == Manner::Spare);
         let half = self.target / 2;
         let regular = match (now < self.may_launch_at, spare) {
@@ -123,7 +124,7 @@ impl LoadScheduler {
             (false, true) => missing.saturating_sub(half),
             (false, false) => missing.min(half + 1),
         };
-        // What is lent comes in offers of its own, after the others.
+        // Lent resources come in separate offers, after the others.
         let lent = match spare {
             true => (missing - regular).min(half + 1),
             false => 0,
@@ -132,10 +133,10 @@ impl LoadScheduler {
         let mut unwanted = Vec::new();
         for mut offer in offers {
             if picky && self.rng.random_range(0..10) == 0 {
-                continue; // Forgotten on the desk: the master will take it back.
+                continue; // kept unanswered: the master will rescind it
             }
             let mut operations = match self.manner {
-                Manner::Service => self.convert(&mut book, &mut offer),
+                Manner::Service => self.convert(&mut record, &mut offer),
                 _ => Vec::new(),
             };
             let dislikes = picky && self.rng.random_range(0..3) > 0;
@@ -147,7 +148,7 @@ impl LoadScheduler {
                 true => Vec::new(),
                 false => {
                     let count = self.rng.random_range(1..=TASKS_AT_ONCE).min(*wanted);
-                    self.tasks(&mut book, &offer, count)
+                    self.tasks(&mut record, &offer, count)
                 }
             };
             if tasks.is_empty() && operations.is_empty() {
@@ -158,7 +159,7 @@ impl LoadScheduler {
             if !tasks.is_empty() {
                 self.may_launch_at = now + LAUNCH_EVERY;
                 for task in &tasks {
-                    book.launched(task.task_id.clone(), task.agent_id.clone());
+                    record.launched(task.task_id.clone(), task.agent_id.clone());
                 }
                 operations.push(Operation::Launch { tasks });
             }
@@ -172,11 +173,11 @@ impl LoadScheduler {
         }
     }
 
-    /// What is to be done with what the offer bears, which is changed as if it were done.
-    fn convert(&mut self, book: &mut Book, offer: &mut Offer) -> Vec<Operation> {
-        let number = book.next_number();
+    /// The operations for this offer, which is changed accordingly.
+    fn convert(&mut self, record: &mut FrameworkRecord, offer: &mut Offer) -> Vec<Operation> {
+        let number = record.next_number();
         let name = format!("{}-o{number}", self.name);
-        let steps = estate::steps(offer, &name, &mut self.rng).into_iter();
+        let steps = reservations::steps(offer, &name, &mut self.rng).into_iter();
         let named = steps
             .enumerate()
             .map(|(step, conversion)| Operation::Convert {
@@ -186,11 +187,11 @@ impl LoadScheduler {
         named.collect()
     }
 
-    /// As many tasks as wanted and as fit into the offer. The first has the volumes that are in it.
-    fn tasks(&mut self, book: &mut Book, offer: &Offer, count: u64) -> Vec<TaskInfo> {
+    /// The tasks that are wanted and fit into the offer. The first one gets its volumes.
+    fn tasks(&mut self, record: &mut FrameworkRecord, offer: &Offer, count: u64) -> Vec<TaskInfo> {
         let mut pool = offer.resources.clone();
         let executor = match self.manner {
-            Manner::Own => match self.executor(book, offer, &mut pool) {
+            Manner::Own => match self.executor(record, offer, &mut pool) {
                 Some(executor) => Some(executor),
                 None => return Vec::new(),
             },
@@ -205,10 +206,10 @@ impl LoadScheduler {
                 break;
             };
             let volumes = pool.persistent_volumes();
-            pool.subtract_what_is_there(&volumes);
+            pool.saturating_sub_assign(&volumes);
             resources += &volumes;
             let command = self.manner.command(&mut self.rng).to_string();
-            let number = book.next_number();
+            let number = record.next_number();
             let Ok(task_id) = TaskId::new(format!("{}-t{number}", self.name)) else {
                 break;
             };
@@ -231,19 +232,20 @@ impl LoadScheduler {
         tasks
     }
 
-    /// The framework's own executor on this agent: the one that runs there, or a new one with its part of the offer.
+    /// The framework's executor on this agent: the running one, or a new one with its part of the
+    /// offer.
     fn executor(
         &mut self,
-        book: &mut Book,
+        record: &mut FrameworkRecord,
         offer: &Offer,
         pool: &mut Resources,
     ) -> Option<ExecutorInfo> {
-        let known = book.executors.get(&offer.agent_id);
+        let known = record.executors.get(&offer.agent_id);
         if let Some(known) = known.filter(|own| offer.executor_ids.contains(&own.executor_id)) {
             return Some(known.clone());
         }
         let resources = take(pool, "cpus:0.1;mem:32")?;
-        let number = book.next_number();
+        let number = record.next_number();
         let executor = ExecutorInfo {
             executor_id: ExecutorId::new(format!("{}-e{number}", self.name)).ok()?,
             name: self.name.clone(),
@@ -254,13 +256,13 @@ impl LoadScheduler {
             labels: Default::default(),
         };
         let agent = offer.agent_id.clone();
-        book.executors.insert(agent, executor.clone());
+        record.executors.insert(agent, executor.clone());
         Some(executor)
     }
 
-    /// Wants no offers while it has what it wants, or has just launched.
-    fn rest(&self, driver: &mut Verbs) {
-        let at_work = open(&self.book).at_work();
+    /// Suppresses offers at the target, or after a launch.
+    fn suppress_if_satisfied(&self, driver: &mut Calls) {
+        let at_work = open(&self.record).at_work();
         let full = at_work >= self.target || self.clock.now() < self.may_launch_at;
         if full && self.manner != Manner::Picky && !self.life.suppress(true) {
             driver.suppress(BTreeSet::new());
@@ -268,31 +270,31 @@ impl LoadScheduler {
     }
 }
 
-/// Takes what is needed out of the pool, revocable if the pool is.
+/// Takes these resources from the pool, revocable if the pool is.
 fn take(pool: &mut Resources, needed: &str) -> Option<Resources> {
     let mut needed = Resources::parse(needed).ok()?;
     if !pool.revocable().is_empty() {
         needed = needed.to_revocable(Revocable::Throttleable).ok()?;
     }
     let found = pool.find(&needed)?;
-    pool.subtract_what_is_there(&found);
+    pool.saturating_sub_assign(&found);
     Some(found)
 }
 
 impl Scheduler for LoadScheduler {
-    fn you_lead(&mut self, _: &mut Verbs, _: &Subscribed) {
+    fn elected(&mut self, _: &mut Calls, _: &Subscribed) {
         self.life.lead();
     }
 
-    fn standing_by(&mut self, _: &mut Verbs, _: &StandingBy) {
+    fn standing_by(&mut self, _: &mut Calls, _: &StandingBy) {
         self.life.stand_by();
     }
 
-    fn subscribed(&mut self, driver: &mut Verbs, subscribed: &Subscribed) {
+    fn subscribed(&mut self, driver: &mut Calls, subscribed: &Subscribed) {
         let tasks = {
-            let mut book = open(&self.book);
-            book.id = Some(subscribed.framework_id.clone());
-            let tasks = book.tasks().iter();
+            let mut record = open(&self.record);
+            record.id = Some(subscribed.framework_id.clone());
+            let tasks = record.tasks().iter();
             tasks
                 .map(|(id, entry)| (id.clone(), Some(entry.agent.clone())))
                 .collect::<Vec<_>>()
@@ -300,33 +302,33 @@ impl Scheduler for LoadScheduler {
         if !tasks.is_empty() {
             driver.reconcile(tasks);
         }
-        self.rest(driver);
+        self.suppress_if_satisfied(driver);
     }
 
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
-        self.shop(driver, offers);
-        self.rest(driver);
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
+        self.handle_offers(driver, offers);
+        self.suppress_if_satisfied(driver);
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
-        open(&self.book).heard(status);
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
+        open(&self.record).on_status(status);
     }
 
-    fn lost(&mut self, _: &mut Verbs, lost: &Lost) {
-        open(&self.book).executor_lost(&lost.agent_id, lost.executor_id.as_ref());
+    fn lost(&mut self, _: &mut Calls, lost: &Lost) {
+        open(&self.record).executor_lost(&lost.agent_id, lost.executor_id.as_ref());
     }
 
-    fn failed(&mut self, _: &mut Verbs, reason: &str) {
+    fn failed(&mut self, _: &mut Calls, reason: &str) {
         tracing::info!(framework = self.name, reason, "begins anew");
-        open(&self.book).begin_anew();
+        open(&self.record).begin_anew();
         self.life.suppress(false);
     }
 }
 
-/// Wants offers again once a framework has too few tasks, for as long as it is polled.
+/// Revives offers when a framework has too few tasks, for as long as it is polled.
 pub async fn revive(
     driver: DriverRef,
-    (book, life): (SharedBook, Life),
+    (record, life): (SharedRecord, Life),
     target: usize,
     clock: Clock,
 ) {
@@ -335,7 +337,7 @@ pub async fn revive(
         if !life.leads() {
             continue;
         }
-        let few = open(&book).at_work() * 2 <= target;
+        let few = open(&record).at_work() * 2 <= target;
         if few && life.suppress(false) && driver.revive(BTreeSet::new()).is_err() {
             return;
         }
@@ -345,7 +347,7 @@ pub async fn revive(
 /// Kills one of the framework's tasks now and then, for as long as it is polled.
 pub async fn kill_some(
     driver: DriverRef,
-    (book, life): (SharedBook, Life),
+    (record, life): (SharedRecord, Life),
     mut rng: SmallRng,
     clock: Clock,
 ) {
@@ -357,8 +359,8 @@ pub async fn kill_some(
             continue;
         }
         let victim = {
-            let book = open(&book);
-            let running: Vec<&TaskId> = book
+            let record = open(&record);
+            let running: Vec<&TaskId> = record
                 .tasks()
                 .iter()
                 .filter(|(_, entry)| entry.state == TaskState::Running)

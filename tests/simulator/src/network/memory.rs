@@ -1,8 +1,9 @@
-//! A network of streams in memory: the runtime's own frames, one batch under way in each direction of each lane.
+//! An in-memory network of streams: the runtime's frames, one batch in flight per direction and
+//! lane.
 //!
-//! Remembers who listens where and which connections stand. A stream loses nothing and keeps its order: a packet that is lost is
-//! sent again later, and a connection breaks when too many are, or when one side has heard nothing of the other for
-//! [`SILENCE_MAX`]. Addresses that begin with `unix:` stay within one machine: no weather reaches them.
+//! A stream loses nothing and keeps its order: a lost packet is repeated later, and a connection
+//! breaks after too many losses, or when one side has received nothing for [`SILENCE_MAX`].
+//! Addresses that begin with `unix:` stay within one machine and have no network faults.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,27 +16,27 @@ use runtime::{
     Clock, ConnectError, Dialer, Dialled, Hello, Lane, Link, Node, NodeId, Outgoing, Peer,
 };
 
-use super::Air;
+use super::SharedNetwork;
 
-/// Bytes carried at a time.
+/// Bytes of one batch.
 const BATCH: usize = 64 << 10;
-/// How long a connection may be silent before it counts as lost: what the real transport allows.
+/// A connection is lost after this silence: the real transport's default.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// How long a dial may take: what the real transport allows.
+/// Maximum time of a dial: the real transport's default.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-/// A lost packet is sent again after so long, and after twice as long if that is lost too.
+/// A lost packet is repeated after this time, which doubles with each loss.
 const RESEND_AFTER: Duration = Duration::from_millis(200);
-/// So many losses in a row break the connection.
+/// A connection breaks after this number of losses in a row.
 const LOSSES_MAX: u32 = 6;
-/// Addresses that stay within one machine begin so.
+/// Prefix of addresses within one machine.
 const LOCAL: &str = "unix:";
 
-/// A network whose clones are the same network.
+/// The network. Clones share it.
 #[derive(Clone)]
 pub struct Memory(Arc<Shared>);
 
 struct Shared {
-    air: Air,
+    shared_network: SharedNetwork,
     clock: Clock,
     state: Mutex<State>,
 }
@@ -43,11 +44,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     listeners: BTreeMap<String, Place>,
-    /// Where each node has begun to listen.
+    /// The addresses at which each node listens.
     addresses: BTreeMap<NodeId, Vec<String>>,
     wires: BTreeMap<u64, Wire>,
     of_node: BTreeMap<NodeId, BTreeSet<u64>>,
-    /// Ends whose other node is gone without a word, by the machine it was on.
+    /// Link ends whose other node has crashed, by that node's machine.
     orphans: BTreeMap<String, Vec<Link>>,
     wires_made: u64,
 }
@@ -82,10 +83,10 @@ struct Way {
 }
 
 impl Memory {
-    /// A network with nobody on it.
-    pub fn new(air: Air, clock: Clock) -> Self {
+    /// A network without nodes.
+    pub fn new(shared_network: SharedNetwork, clock: Clock) -> Self {
         Self(Arc::new(Shared {
-            air,
+            shared_network,
             clock,
             state: Mutex::default(),
         }))
@@ -95,8 +96,8 @@ impl Memory {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the node reachable at this address of this machine, and gives what dials others from there. Who still waits for
-    /// an earlier node of the machine learns that it is gone.
+    /// Makes the node reachable at this address of this machine; returns its dialer. Peers of an
+    /// earlier node of the machine learn of its end.
     pub fn place(&self, node: &Node, machine: &str, address: &str) -> Arc<dyn Dialer> {
         let place = Place {
             node: node.clone(),
@@ -121,8 +122,8 @@ impl Memory {
         })
     }
 
-    /// The node is gone without a word: nobody listens at its addresses any more. On its own machine that shows at once,
-    /// elsewhere when it has been silent for too long or is started again.
+    /// Removes a crashed node: its addresses are free. Peers on its machine notice at once, others
+    /// after too much silence or at its restart.
     pub fn gone(&self, node: &NodeId) {
         let (at_once, later) = {
             let mut state = self.state();
@@ -165,32 +166,42 @@ impl Memory {
         });
     }
 
-    /// The node has said farewell: nobody listens at its addresses any more.
+    /// Removes a node after its shutdown: its addresses are free.
     pub fn leave(&self, node: &NodeId) {
         self.state().unlisten(node);
     }
 
-    /// Nothing passes from one machine to the other from now on: if it stays so, what stands between them breaks without a word,
-    /// first where nothing arrives, and on the other side when nothing is answered, or when it learns that it speaks to nobody.
+    /// Nothing passes from one machine to the other from now on. If it stays so, the connections
+    /// between them break silently: first on the receiving side, then on the other one, when
+    /// nothing is acknowledged or when it learns that its peer is gone.
     pub fn watch_silence(&self, from: &str, to: &str) {
-        let Some(blockade) = self.0.air.look(|weather| weather.blocked(from, to)) else {
+        let Some(blockade) = self
+            .0
+            .shared_network
+            .look(|faults| faults.blocked(from, to))
+        else {
             return;
         };
         let (network, from, to) = (self.clone(), from.to_owned(), to.to_owned());
         tokio::spawn(async move {
-            let Shared { air, clock, .. } = &*network.0;
+            let Shared {
+                shared_network,
+                clock,
+                ..
+            } = &*network.0;
             clock.sleep(SILENCE_MAX).await;
-            if air.look(|weather| weather.blocked(&from, &to)) != Some(blockade) {
+            if shared_network.look(|faults| faults.blocked(&from, &to)) != Some(blockade) {
                 return;
             }
             let lost = network.state().forget_between(&from, &to);
             for (_, receiver) in &lost {
                 receiver.close("timed out");
             }
-            let both_ways = air.look(|weather| weather.blocked(&to, &from).is_some());
+            let both_ways = shared_network.look(|faults| faults.blocked(&to, &from).is_some());
             if !both_ways {
-                let open = air.until(|weather| weather.blocked(&from, &to) != Some(blockade));
-                let _ = clock.timeout(SILENCE_MAX, open).await; // Whichever comes first.
+                let open =
+                    shared_network.until(|faults| faults.blocked(&from, &to) != Some(blockade));
+                let _ = clock.timeout(SILENCE_MAX, open).await; // whichever comes first
             }
             for (sender, _) in &lost {
                 sender.close("timed out");
@@ -198,23 +209,23 @@ impl Memory {
         });
     }
 
-    /// Waits until one packet has passed; whether it has.
+    /// Waits until one packet has passed; returns whether it did.
     async fn pass(&self, way: &Way) -> bool {
-        if way.local || self.0.air.look(|weather| weather.is_calm()) {
+        if way.local || self.0.shared_network.look(|faults| faults.is_calm()) {
             return true;
         }
         let mut losses = 0;
         loop {
-            let open = |weather: &super::weather::Weather| {
-                weather.blocked(&way.from, &way.to).is_none() && !weather.is_deaf(&way.to)
+            let open = |faults: &super::faults::NetworkFaults| {
+                faults.blocked(&way.from, &way.to).is_none() && !faults.reads_nothing(&way.to)
             };
-            self.0.air.until(open).await;
-            let passage = self.0.air.passage(&way.from, &way.to);
+            self.0.shared_network.until(open).await;
+            let passage = self.0.shared_network.passage(&way.from, &way.to);
             if !passage.wait.is_zero() {
                 self.0.clock.sleep(passage.wait).await;
-                // Who reads nothing by now gets it later.
-                let reads = |weather: &super::weather::Weather| !weather.is_deaf(&way.to);
-                self.0.air.until(reads).await;
+                // A node that reads nothing now gets it later.
+                let reads = |faults: &super::faults::NetworkFaults| !faults.reads_nothing(&way.to);
+                self.0.shared_network.until(reads).await;
             }
             if !passage.lost {
                 return true;
@@ -264,7 +275,7 @@ impl Memory {
         self.join(from, &ours, to, &theirs, local)
     }
 
-    /// Makes a link of two nodes that have reached each other.
+    /// Links two nodes that have connected.
     fn join(
         &self,
         from: &str,
@@ -363,7 +374,7 @@ impl Memory {
         }
         if lane == Lane::Ordinary {
             let reason = from.closed().await;
-            // Of a node that is gone without a word nobody is told here.
+            // A crashed node is not reported here.
             let farewell = self.state().forget(way.wire).is_some();
             if farewell {
                 to.close(&reason);
@@ -373,7 +384,7 @@ impl Memory {
 }
 
 impl State {
-    /// Nobody listens at the node's addresses any more, but for another that has come there since.
+    /// Removes the node's addresses, except those that another node has taken since.
     fn unlisten(&mut self, node: &NodeId) {
         for address in self.addresses.remove(node).unwrap_or_default() {
             let place = self.listeners.get(&address);
@@ -396,7 +407,7 @@ impl State {
         Some(wire)
     }
 
-    /// Forgets all connections between two machines, and gives their ends, the first machine's first.
+    /// Removes all connections between two machines; returns their ends, the first machine's first.
     fn forget_between(&mut self, one: &str, other: &str) -> Vec<(Link, Link)> {
         let between = |wire: &Wire| {
             let [first, second] = wire.ends.each_ref().map(|end| &*end.machine);
@@ -440,7 +451,7 @@ struct MemoryDialer {
 impl Dialer for MemoryDialer {
     fn dial(&self, address: String) -> BoxFuture<'static, Result<Peer, ConnectError>> {
         let (network, from) = (self.network.clone(), self.address.clone());
-        // Who is expected there may be named before the address; here the address alone says it.
+        // The expected role may precede the address, which suffices here.
         let to = match address.split_once('@') {
             Some((_, to)) => to.to_owned(),
             None => address,

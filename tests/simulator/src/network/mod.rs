@@ -1,14 +1,14 @@
-//! Network: what lies between the machines of a rehearsed cluster.
+//! The network between the machines of a simulated cluster.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `weather` | what becomes of a packet between two machines: the faults of the network |
-//! | `memory` | frames over streams in memory: for thousands of agents, and for executors on their agent's machine |
-//! | `quic` | the real transport, whose datagrams meet the weather |
+//! | `faults` | the faults of the network, and their effect on a packet |
+//! | `memory` | frames over in-memory streams: for thousands of agents, and for executors on their agent's machine |
+//! | `quic` | the real transport over datagrams with faults |
 
+pub mod faults;
 pub mod memory;
 pub mod quic;
-pub mod weather;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,11 +16,12 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::Notify;
 
-use self::weather::{Passage, Weather};
+use self::faults::{NetworkFaults, Passage};
 
-/// The weather with its chance and its figures, shared by all that carries packets. Clones are the same air.
+/// The network's faults with their randomness and counters, shared by all transports. Clones share
+/// it.
 #[derive(Clone)]
-pub struct Air(Arc<Shared>);
+pub struct SharedNetwork(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
@@ -28,27 +29,27 @@ struct Shared {
 }
 
 struct State {
-    weather: Weather,
+    faults: NetworkFaults,
     rng: SmallRng,
     figures: Figures,
 }
 
-/// What happened to packets.
+/// Counters of packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Lost.
     pub lost: u64,
-    /// Delivered twice.
+    /// Duplicated.
     pub duplicated: u64,
-    /// Held up on purpose.
+    /// Delayed.
     pub delayed: u64,
 }
 
-impl Air {
-    /// Calm air.
+impl SharedNetwork {
+    /// A network without faults.
     pub fn new(seed: u64) -> Self {
         let state = State {
-            weather: Weather::default(),
+            faults: NetworkFaults::default(),
             rng: SmallRng::seed_from_u64(seed),
             figures: Figures::default(),
         };
@@ -62,27 +63,27 @@ impl Air {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the weather; whoever waits for better looks again.
-    pub fn change(&self, change: impl FnOnce(&mut Weather)) {
-        change(&mut self.state().weather);
+    /// Changes the faults and wakes waiting tasks.
+    pub fn change(&self, change: impl FnOnce(&mut NetworkFaults)) {
+        change(&mut self.state().faults);
         self.0.changed.notify_waiters();
     }
 
-    /// Asks about the weather.
-    pub fn look<T>(&self, look: impl FnOnce(&Weather) -> T) -> T {
-        look(&self.state().weather)
+    /// Reads the faults.
+    pub fn look<T>(&self, look: impl FnOnce(&NetworkFaults) -> T) -> T {
+        look(&self.state().faults)
     }
 
-    /// What becomes of a packet, by the weather and by chance. A way that is blocked loses it.
+    /// The fate of a packet, by faults and chance. A blocked path loses it.
     pub fn passage(&self, from: &str, to: &str) -> Passage {
         let mut state = self.state();
         let State {
-            weather,
+            faults,
             rng,
             figures,
         } = &mut *state;
-        let mut passage = weather.passage(from, to, rng);
-        passage.lost |= weather.blocked(from, to).is_some();
+        let mut passage = faults.passage(from, to, rng);
+        passage.lost |= faults.blocked(from, to).is_some();
         if passage.lost {
             figures.lost += 1;
             return passage;
@@ -92,13 +93,13 @@ impl Air {
         passage
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub fn figures(&self) -> Figures {
         self.state().figures
     }
 
-    /// Waits until the weather holds what is wanted of it.
-    pub async fn until(&self, wanted: impl Fn(&Weather) -> bool) {
+    /// Waits until the faults satisfy a condition.
+    pub async fn until(&self, wanted: impl Fn(&NetworkFaults) -> bool) {
         loop {
             let changed = self.0.changed.notified();
             if self.look(&wanted) {

@@ -1,7 +1,7 @@
-//! The real transport on sockets in memory: each datagram fares as the weather says.
+//! The real transport on in-memory sockets, with faults for each datagram.
 //!
-//! Remembers which machine has which address, and the cluster's authority, whose keys come from a fixed seed. Every connection
-//! is real QUIC with TLS; only what is under the sockets is simulated.
+//! Every connection is real QUIC with TLS; only the sockets are simulated. The keys of the
+//! cluster's authority come from a fixed seed.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,31 +11,32 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use runtime::{Clock, Instant, Node, Role};
-use transport::wire::{Datagram, Ether, Fate, Wire};
+use transport::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
 use transport::{Authority, Endpoint, Options};
 
-use super::Air;
+use super::SharedNetwork;
 use crate::world::STANDBY;
 
-/// Every node listens at this port of its own machine.
+/// The port of every node on its machine.
 const PORT: u16 = 5050;
-/// The seed of the authority's keys: they are no secret, and certificates of one length spare the hash a dependence on chance.
+/// Seed of the authority's keys. They are not secret, and certificates of constant length keep the
+/// hash independent of randomness.
 const AUTHORITY_SEED: u64 = 1;
-/// In calm weather a datagram takes between these times, in microseconds.
+/// Delay of a datagram without faults, in microseconds.
 const CALM: std::ops::RangeInclusive<u64> = 200..=1500;
 
-/// Which machine has which address.
+/// The addresses of machines.
 type Machines = Arc<Mutex<BTreeMap<IpAddr, Arc<str>>>>;
 
-/// The real transport over simulated datagrams. Clones are the same network.
+/// The real transport over simulated datagrams. Clones share the network.
 #[derive(Clone)]
 pub struct Quic {
-    ether: Ether,
+    network: VirtualUdpNetwork,
     machines: Machines,
     authority: Arc<Authority>,
 }
 
-/// Why a node has no place on the network.
+/// The reason why a node is not on the network.
 #[derive(Debug, thiserror::Error)]
 pub enum NoPlace {
     /// No certificate.
@@ -47,22 +48,22 @@ pub enum NoPlace {
 }
 
 impl Quic {
-    /// A network with nobody on it.
-    pub fn new(air: Air, clock: Clock, seed: u64) -> Result<Self, NoPlace> {
+    /// A network without nodes.
+    pub fn new(shared_network: SharedNetwork, clock: Clock, seed: u64) -> Result<Self, NoPlace> {
         let machines = Machines::default();
-        let wire = WeatherWire {
-            air,
+        let model = FaultyNetworkModel {
+            shared_network,
             machines: machines.clone(),
             rng: SmallRng::seed_from_u64(seed),
         };
         Ok(Self {
-            ether: Ether::new(clock, wire),
+            network: VirtualUdpNetwork::new(clock, model),
             machines,
             authority: Arc::new(Authority::seeded(AUTHORITY_SEED)?),
         })
     }
 
-    /// Puts a node on the network, on the machine of its own name.
+    /// Attaches a node, on the machine of its name.
     pub fn place(&self, node: &Node, name: &str) -> Result<Endpoint, NoPlace> {
         let address = address(name);
         self.machines
@@ -72,7 +73,7 @@ impl Quic {
         let identity = self.authority.issue(node.role(), name)?;
         let options = Options::default();
         Ok(Endpoint::bind_on(
-            &self.ether,
+            &self.network,
             node.clone(),
             &identity,
             address,
@@ -80,9 +81,9 @@ impl Quic {
         )?)
     }
 
-    /// Nothing that the machine's socket sends from now on arrives anywhere, and it hears nothing more.
-    pub fn unplug(&self, name: &str) {
-        self.ether.unplug(address(name));
+    /// Drops everything that the machine's socket sends and receives from now on.
+    pub fn power_off(&self, name: &str) {
+        self.network.power_off(address(name));
     }
 }
 
@@ -103,14 +104,14 @@ pub fn address(name: &str) -> SocketAddr {
     SocketAddr::from((ip, PORT))
 }
 
-/// Asks the weather about each datagram.
-struct WeatherWire {
-    air: Air,
+/// Applies the network's faults to each datagram.
+struct FaultyNetworkModel {
+    shared_network: SharedNetwork,
     machines: Machines,
     rng: SmallRng,
 }
 
-impl WeatherWire {
+impl FaultyNetworkModel {
     fn machine(&self, address: SocketAddr) -> Arc<str> {
         let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
         machines
@@ -120,25 +121,28 @@ impl WeatherWire {
     }
 }
 
-impl Wire for WeatherWire {
-    fn fate(&mut self, datagram: Datagram) -> Fate {
+impl NetworkModel for FaultyNetworkModel {
+    fn fate(&mut self, datagram: Datagram) -> DatagramFate {
         let calm = Duration::from_micros(self.rng.random_range(CALM));
-        if self.air.look(|weather| weather.is_calm()) {
-            return Fate::After(calm);
+        if self.shared_network.look(|faults| faults.is_calm()) {
+            return DatagramFate::After(calm);
         }
         let (from, to) = (self.machine(datagram.from), self.machine(datagram.to));
-        let passage = self.air.passage(&from, &to);
+        let passage = self.shared_network.passage(&from, &to);
         if passage.lost {
-            return Fate::Lost;
+            return DatagramFate::Lost;
         }
-        // Who reads nothing finds everything when it reads again, as far as its buffer has room.
-        let deaf_until = self.air.look(|weather| weather.deaf_until(&to));
+        // A node that reads nothing gets everything later, as far as its buffer has room.
+        let not_reading_until = self
+            .shared_network
+            .look(|faults| faults.not_reading_until(&to));
         let now = datagram.at - Instant::default();
-        let deaf = deaf_until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
-        let wait = deaf + passage.wait + calm;
+        let not_reading =
+            not_reading_until.map_or(Duration::ZERO, |until| until.saturating_sub(now));
+        let wait = not_reading + passage.wait + calm;
         match passage.again {
-            None => Fate::After(wait),
-            Some(later) => Fate::Copies(vec![wait, wait + later]),
+            None => DatagramFate::After(wait),
+            Some(later) => DatagramFate::Copies(vec![wait, wait + later]),
         }
     }
 }
@@ -149,7 +153,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_machine_has_an_address_of_its_own() {
+    fn machine_addresses_are_unique() {
         let names = (1..=300)
             .flat_map(|number| [format!("agent-{number}"), format!("framework-{number}")])
             .chain(["master".to_owned()]);

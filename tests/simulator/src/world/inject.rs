@@ -1,73 +1,76 @@
-//! Inject: faults, done to the world at their times and undone afterwards.
+//! Applies faults to the world at their times and undoes them.
 //!
-//! Remembers nothing: what a fault changes is in the weather or in the member it concerns, which count the faults that are
-//! under way, so that two of a kind may overlap. A fault of a node that does not exist changes nothing.
+//! The state of faults is in the network or the affected member, which count active faults, so that
+//! two of a kind may overlap. A fault of an unknown node has no effect.
 
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::rehearsal::let_fall;
+use runtime::testing::inject_panic;
 
 use super::roles::Present;
 use super::{Kind, World};
 use crate::checkers::WANTED;
-use crate::event::What;
-use crate::network::weather::Sky;
+use crate::event::EventKind;
+use crate::network::faults::PacketFaults;
 use crate::scenario::{Fault, FaultKind, Step};
 
-/// A process that hears nothing more has handled everything after so long.
+/// A process that receives nothing more has handled everything after this time.
 const SETTLED_AFTER: Duration = Duration::from_millis(1);
-/// Masters that are to panic do so on average after so long.
+/// Average interval of injected panics.
 const PANIC_EVERY: Duration = Duration::from_secs(2);
 
 impl World {
-    /// Lets every fault of the plan happen at its time. To be called at the start of the run.
+    /// Schedules every fault of the plan. Call it at the start of the run.
     pub fn inject(&self, faults: &[Fault]) {
         for fault in faults {
             let (world, fault) = (self.clone(), fault.clone());
             tokio::task::spawn_local(async move {
-                let ground = &world.0.ground;
-                ground
-                    .clock
-                    .sleep(fault.at.saturating_sub(ground.now()))
-                    .await;
-                ground.watch.fact(What::FaultBegan(&fault));
-                let meant = world.meant(&fault.kind);
+                let env = &world.0.env;
+                env.clock.sleep(fault.at.saturating_sub(env.now())).await;
+                env.watch.fact(EventKind::FaultBegan(&fault));
+                let resolved = world.resolved(&fault.kind);
                 let until = fault.at + fault.lasts;
-                meant.iter().for_each(|kind| world.begin_fault(kind, until));
-                ground.clock.sleep(fault.lasts).await;
-                meant.iter().for_each(|kind| world.end_fault(kind, until));
-                ground.watch.fact(What::FaultEnded(&fault));
+                resolved
+                    .iter()
+                    .for_each(|kind| world.begin_fault(kind, until));
+                env.clock.sleep(fault.lasts).await;
+                resolved
+                    .iter()
+                    .for_each(|kind| world.end_fault(kind, until));
+                env.watch.fact(EventKind::FaultEnded(&fault));
             });
         }
     }
 
-    /// The faults of single nodes that this one means now.
-    fn meant(&self, kind: &FaultKind) -> Vec<FaultKind> {
+    /// The faults of single nodes that this one stands for now.
+    fn resolved(&self, kind: &FaultKind) -> Vec<FaultKind> {
         let everyone: Vec<String> = self.0.members.borrow().keys().cloned().collect();
-        let leader = self.0.ground.watch.acting();
+        let leader = self.0.env.watch.acting();
         let present = Present {
             masters: &self.0.masters,
             leader: leader.as_deref(),
             everyone: &everyone,
         };
-        present.meant(kind)
+        present.resolved(kind)
     }
 
     fn begin_fault(&self, kind: &FaultKind, until: Duration) {
-        let ground = &self.0.ground;
+        let env = &self.0.env;
         match kind {
             FaultKind::Weather { node, .. } => {
-                ground.air.change(|weather| weather.cloud(node, sky(kind)));
+                env.shared_network
+                    .change(|faults| faults.add_packet_faults(node, packet_faults(kind)));
             }
             FaultKind::Partition { one, other } => self.cut(one, other),
             FaultKind::OneWay { from, to } => {
-                ground.air.change(|weather| weather.block(from, to));
-                ground.local.watch_silence(from, to);
+                env.shared_network.change(|faults| faults.block(from, to));
+                env.local.watch_silence(from, to);
             }
             FaultKind::SlowReader { node } => {
-                ground.air.change(|weather| weather.deafen(node, until));
+                env.shared_network
+                    .change(|faults| faults.stop_reading(node, until));
             }
             FaultKind::Crash { node } => {
                 self.with_member(node, |member| member.held_down += 1);
@@ -75,12 +78,15 @@ impl World {
             }
             FaultKind::Fall { node } if self.is_agent(node) => {
                 self.with_member(node, |member| member.held_down += 1);
-                self.fall(node);
+                self.crash_agent_process(node);
             }
             FaultKind::Fall { .. } => {}
-            FaultKind::CrashAt { node, step, count } => self.set_snare(node, *step, *count),
+            FaultKind::CrashAt { node, step, count } => {
+                self.wait_for_crash_point(node, *step, *count)
+            }
             FaultKind::Pause { node } => {
-                ground.air.change(|weather| weather.deafen(node, until));
+                env.shared_network
+                    .change(|faults| faults.stop_reading(node, until));
                 self.pause(node, until);
             }
             FaultKind::Flap { node, every } => self.flap(node, *every, until),
@@ -98,7 +104,9 @@ impl World {
             FaultKind::Drift { node, ppm } => self.drift(node, *ppm),
             FaultKind::KillExecutor { node } => self.kill_executor(node),
             FaultKind::Busy { node } => self.occupy(node, true),
-            FaultKind::Lie { node } => self.with_member(node, |member| member.lies.change(true)),
+            FaultKind::Lie { node } => {
+                self.with_member(node, |member| member.sorter_faults.change(true))
+            }
             FaultKind::Panic { node } if self.is_of_group(node) => self.panic(node, until),
             FaultKind::Panic { .. } => {}
             FaultKind::Ration { .. } => self.ration(until),
@@ -108,15 +116,19 @@ impl World {
     }
 
     fn end_fault(&self, kind: &FaultKind, until: Duration) {
-        let ground = &self.0.ground;
+        let env = &self.0.env;
         match kind {
             FaultKind::Weather { node, .. } => {
-                ground.air.change(|weather| weather.clear(node, sky(kind)));
+                env.shared_network
+                    .change(|faults| faults.remove_packet_faults(node, packet_faults(kind)));
             }
             FaultKind::Partition { one, other } => self.mend(one, other),
-            FaultKind::OneWay { from, to } => ground.air.change(|weather| weather.open(from, to)),
+            FaultKind::OneWay { from, to } => {
+                env.shared_network.change(|faults| faults.open(from, to))
+            }
             FaultKind::SlowReader { node } | FaultKind::Pause { node } => {
-                ground.air.change(|weather| weather.hear_again(node, until));
+                env.shared_network
+                    .change(|faults| faults.resume_reading(node, until));
             }
             FaultKind::Crash { node } | FaultKind::Restart { node } => {
                 self.with_member(node, |member| member.held_down -= 1);
@@ -128,11 +140,11 @@ impl World {
             }
             FaultKind::Fall { .. } => {}
             FaultKind::CrashAt { node, .. } => {
-                ground.watch.spare(node);
+                env.watch.spare(node);
                 self.with_member(node, |member| {
-                    member.disk.clear_snares();
-                    member.snares -= 1;
-                    member.held_down -= u32::from(std::mem::take(&mut member.sprung));
+                    member.disk.clear_crash_points();
+                    member.crash_points -= 1;
+                    member.held_down -= u32::from(std::mem::take(&mut member.reached));
                 });
                 self.start(node);
             }
@@ -147,7 +159,7 @@ impl World {
                 self.with_member(node, |member| {
                     if let Some(old) = member.disk.put_back() {
                         member.disk = old;
-                        ground.watch.fact(What::DiskPutBack { node });
+                        env.watch.fact(EventKind::DiskReset { node });
                     }
                 });
                 self.start(node);
@@ -160,7 +172,9 @@ impl World {
                 member.doomed.set(member.doomed.get().saturating_sub(1));
             }),
             FaultKind::Busy { node } => self.occupy(node, false),
-            FaultKind::Lie { node } => self.with_member(node, |member| member.lies.change(false)),
+            FaultKind::Lie { node } => {
+                self.with_member(node, |member| member.sorter_faults.change(false))
+            }
         }
     }
 
@@ -176,80 +190,83 @@ impl World {
     }
 
     fn cut(&self, one: &str, other: &str) {
-        let ground = &self.0.ground;
-        ground.air.change(|weather| {
-            weather.block(one, other);
-            weather.block(other, one);
+        let env = &self.0.env;
+        env.shared_network.change(|faults| {
+            faults.block(one, other);
+            faults.block(other, one);
         });
-        ground.local.watch_silence(one, other);
-        ground.local.watch_silence(other, one);
+        env.local.watch_silence(one, other);
+        env.local.watch_silence(other, one);
     }
 
     fn mend(&self, one: &str, other: &str) {
-        self.0.ground.air.change(|weather| {
-            weather.open(one, other);
-            weather.open(other, one);
+        self.0.env.shared_network.change(|faults| {
+            faults.open(one, other);
+            faults.open(other, one);
         });
     }
 
-    /// Waits for a step of the node, at which it is crashed.
-    fn set_snare(&self, name: &str, step: Step, count: u32) {
-        let watch = self.0.ground.watch.clone();
-        self.with_member(name, |member| member.snares += 1);
+    /// Waits for a step of the node, at which it crashes.
+    fn wait_for_crash_point(&self, name: &str, step: Step, count: u32) {
+        let watch = self.0.env.watch.clone();
+        self.with_member(name, |member| member.crash_points += 1);
         match step {
             Step::Packet => watch.doom_after(name, count),
             Step::Write => self.with_member(name, |member| {
                 let name = name.to_owned();
-                member.disk.snare(count, move || watch.doom(&name));
+                member
+                    .disk
+                    .set_crash_point(count, move || watch.doom(&name));
             }),
         }
     }
 
-    /// Pauses the node's process from the next millisecond on, when it has handled all that it has heard, until that time.
+    /// Pauses the node's process until that time, from the next millisecond on, when it has handled
+    /// all received messages.
     fn pause(&self, name: &str, until: Duration) {
         let (world, name) = (self.clone(), name.to_owned());
         tokio::task::spawn_local(async move {
-            let ground = &world.0.ground;
-            ground.clock.sleep(SETTLED_AFTER).await;
+            let env = &world.0.env;
+            env.clock.sleep(SETTLED_AFTER).await;
             let process = world.process(&name);
             process.iter().for_each(|process| process.pause());
-            ground.clock.sleep(until.saturating_sub(ground.now())).await;
+            env.clock.sleep(until.saturating_sub(env.now())).await;
             process.iter().for_each(|process| process.resume());
         });
     }
 
-    /// Cuts the node off the masters and lets it back, again and again.
+    /// Cuts the node off from the masters and reconnects it, repeatedly.
     fn flap(&self, name: &str, every: Duration, until: Duration) {
         let (world, name) = (self.clone(), name.to_owned());
         tokio::task::spawn_local(async move {
-            let ground = &world.0.ground;
+            let env = &world.0.env;
             let others: Vec<&String> = world.0.masters.iter().filter(|one| **one != name).collect();
-            while ground.now() < until {
-                let left = until.saturating_sub(ground.now());
+            while env.now() < until {
+                let left = until.saturating_sub(env.now());
                 others.iter().for_each(|other| world.cut(&name, other));
-                ground.clock.sleep(every.min(left)).await;
+                env.clock.sleep(every.min(left)).await;
                 others.iter().for_each(|other| world.mend(&name, other));
-                ground.clock.sleep(every).await;
+                env.clock.sleep(every).await;
             }
         });
     }
 
-    /// The master that acts there panics now, and so does each that follows it there until that time.
+    /// Makes the node's leading master panic now, and each of its successors there until that time.
     fn panic(&self, name: &str, until: Duration) {
         let (world, name) = (self.clone(), name.to_owned());
         let mut rng = SmallRng::seed_from_u64(self.0.rng.borrow_mut().random());
         let words = format!("a fault lets it panic, {WANTED}");
         tokio::task::spawn_local(async move {
-            let ground = &world.0.ground;
-            while ground.now() < until {
+            let env = &world.0.env;
+            while env.now() < until {
                 world.with_member(&name, |member| {
                     if let Some(life) = &member.life {
-                        let_fall(&life.node, "master", &words);
+                        inject_panic(&life.node, "master", &words);
                     }
                 });
                 let pause = PANIC_EVERY.mul_f64(rng.random_range(0.1..1.9));
-                let left = until.saturating_sub(ground.now());
-                ground.clock.sleep(pause.min(left)).await;
+                let left = until.saturating_sub(env.now());
+                env.clock.sleep(pause.min(left)).await;
             }
         });
     }
@@ -264,30 +281,32 @@ impl World {
     }
 
     fn jump(&self, name: &str, seconds: i64) {
-        let ground = self.0.ground.clone();
+        let env = self.0.env.clone();
         self.with_member(name, |member| {
             member.wall = seconds;
             if let Some(life) = &member.life {
-                ground.set_wall(&life.clock, seconds);
+                env.set_wall(&life.clock, seconds);
             }
         });
     }
 
-    /// Lets the node's clock drift; one that does so no more has its wall time set, as a time server would.
+    /// Sets the drift of the node's clock; at the end its wall time is corrected, as by a time
+    /// server.
     fn drift(&self, name: &str, ppm: i32) {
-        let ground = self.0.ground.clone();
+        let env = self.0.env.clone();
         self.with_member(name, |member| {
             member.drift = ppm;
             if let Some(life) = &member.life {
                 life.clock.set_drift(ppm);
                 if ppm == 0 {
-                    ground.set_wall(&life.clock, member.wall);
+                    env.set_wall(&life.clock, member.wall);
                 }
             }
         });
     }
 
-    /// An executor of the agent dies: one that runs now, or else the first that starts before the fault is over.
+    /// Kills an executor of the agent: a running one, or else the first one started before the
+    /// fault ends.
     fn kill_executor(&self, name: &str) {
         let chance = self.0.rng.borrow_mut().random();
         self.with_member(name, |member| {
@@ -297,7 +316,7 @@ impl World {
         });
     }
 
-    /// One fault more, or less, that keeps the agent's machine busy.
+    /// Adds or removes a fault that keeps the agent's machine busy.
     fn occupy(&self, name: &str, begins: bool) {
         let mut changed = false;
         self.with_member(name, |member| {
@@ -316,27 +335,27 @@ impl World {
             }
         });
         if changed {
-            let busy = What::MachineBusy {
+            let busy = EventKind::MachineBusy {
                 agent: name,
                 busy: begins,
             };
-            self.0.ground.watch.fact(busy);
+            self.0.env.watch.fact(busy);
         }
     }
 }
 
-fn sky(kind: &FaultKind) -> Sky {
+fn packet_faults(kind: &FaultKind) -> PacketFaults {
     match kind {
         FaultKind::Weather {
             loss,
             duplication,
             latency_max,
             ..
-        } => Sky {
+        } => PacketFaults {
             loss: *loss,
             duplication: *duplication,
             latency_max: *latency_max,
         },
-        _ => Sky::default(),
+        _ => PacketFaults::default(),
     }
 }

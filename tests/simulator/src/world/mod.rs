@@ -1,25 +1,26 @@
-//! The world: every node of a cluster on its machine, and what can happen to them.
+//! The world: every node of a cluster on its machine, and the operations on them.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `process` | a node and all that lives on it, which can be gone from one moment to the next |
-//! | `witness` | what stands around a master and tells what passes |
-//! | `probe` | asks the group of masters for more than they do |
-//! | `roles` | who is meant by `leader`, `follower` and so on |
-//! | `services` | how a master, an agent and a framework are put together from the real parts |
-//! | `inject` | faults, done to the world and undone |
-//! | `operator` | what an operator asks of the masters |
+//! | `process` | a node and its actors, which can end at any moment |
+//! | `observer` | wrappers around a master's registry and log that report to the watch |
+//! | `probe` | additional requests to the group of masters |
+//! | `roles` | the nodes behind `leader`, `follower` and so on |
+//! | `services` | the assembly of a master, an agent and a framework from the real parts |
+//! | `inject` | the application of faults |
+//! | `operator` | an operator's requests to the masters |
 //!
-//! Remembers which node runs in which life, the machines' disks and the frameworks' books. A service that ends by itself is
-//! started again after [`RESTART_AFTER`], as an operator's supervisor would.
+//! It knows the running life of each node, the machines' disks and the frameworks' records. A
+//! service that ends by itself is restarted after [`RESTART_AFTER`], as by an operator's
+//! supervisor.
 
 pub mod inject;
+mod observer;
 mod operator;
 mod probe;
 pub mod process;
 pub mod roles;
 pub mod services;
-mod witness;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,31 +35,31 @@ use tokio::sync::oneshot;
 use self::process::Process;
 use self::services::{AgentParts, FrameworkParts, MasterParts, Service};
 use crate::disk::Disk;
-use crate::event::What;
-use crate::ground::Ground;
+use crate::event::EventKind;
 use crate::hash::derived;
-use crate::load::scheduler::SharedBook;
+use crate::load::scheduler::SharedRecord;
 use crate::load::{self, Manner};
 use crate::machine::Machine;
 use crate::scenario::Scenario;
-use crate::sorter::Lies;
+use crate::sim_env::SimEnv;
+use crate::sorter::SorterFaults;
 
-/// A service that ended by itself is started again after so long.
+/// A service that ended by itself is restarted after this time.
 pub const RESTART_AFTER: Duration = Duration::from_secs(5);
-/// What a node has said last may take so long to leave its machine.
+/// Maximum time in which a node's last messages leave its machine.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Agents and frameworks start within so long after the master.
+/// Agents and frameworks start within this time after the master.
 const ARRIVAL: Duration = Duration::from_secs(3);
 
-/// What a framework's second scheduler is called, before the framework's number.
+/// Name of a framework's second scheduler, before the framework's number.
 pub const STANDBY: &str = "standby";
 
-/// The world. Clones are the same world.
+/// The world. Clones share it.
 #[derive(Clone)]
 pub struct World(Rc<Shared>);
 
 struct Shared {
-    ground: Ground,
+    env: SimEnv,
     members: RefCell<BTreeMap<String, Member>>,
     rng: RefCell<SmallRng>,
     target: usize,
@@ -66,40 +67,40 @@ struct Shared {
     leases: bool,
     /// The names of the masters.
     masters: Vec<String>,
-    /// Until when faults may come.
+    /// Until when faults may occur.
     duration: Duration,
 }
 
-/// A node of the cluster, whether it runs or not.
+/// A node of the cluster, running or not.
 struct Member {
     kind: Kind,
     disk: Disk,
-    /// The machine it runs on, if it is an agent and that is up.
+    /// Its running machine, if it is an agent.
     machine: Option<Machine>,
-    /// How often the machine was started.
+    /// The number of the machine's boots.
     boots: u64,
-    /// How often it was started.
+    /// The number of its starts.
     lives: u64,
     life: Option<Life>,
-    /// How many writes its disk had lost when this life began.
+    /// Lost writes of its disk when this life began.
     lost_before: u64,
-    /// How many faults want it to be down.
+    /// The number of faults that keep it down.
     held_down: u32,
-    /// How many faults wait for one of its steps.
-    snares: u32,
+    /// The number of faults that wait for one of its steps.
+    crash_points: u32,
     /// It was crashed at one of them.
-    sprung: bool,
-    /// How far its wall time is off, in seconds.
+    reached: bool,
+    /// Offset of its wall time, in seconds.
     wall: i64,
-    /// By how many millionths its clock is too fast.
+    /// Drift of its clock, in millionths.
     drift: i32,
-    /// How many faults keep its machine busy.
+    /// The number of faults that keep its machine busy.
     busy: u32,
-    /// How many executors on its machine are to die as soon as they have started.
+    /// The number of executors on its machine that are to die right after their start.
     doomed: Rc<Cell<u32>>,
-    /// How many faults want its sorter to lie.
-    lies: Lies,
-    /// How long each of its writes takes.
+    /// The number of faults that make its sorter invalid.
+    sorter_faults: SorterFaults,
+    /// Duration of each of its writes.
     slow: Duration,
 }
 
@@ -109,11 +110,11 @@ enum Kind {
     Agent {
         number: u32,
     },
-    /// A scheduler of the framework of this name.
+    /// A scheduler of the framework with this name.
     Framework {
         of: String,
         manner: Manner,
-        book: SharedBook,
+        record: SharedRecord,
     },
 }
 
@@ -127,7 +128,7 @@ impl Kind {
     }
 }
 
-/// A node that runs.
+/// A running node.
 struct Life {
     process: Process,
     node: Node,
@@ -137,8 +138,8 @@ struct Life {
 }
 
 impl World {
-    /// The world of a scenario, before anything in it has started.
-    pub fn new(ground: Ground, scenario: &Scenario) -> Self {
+    /// The world of a scenario, with nothing started.
+    pub fn new(env: SimEnv, scenario: &Scenario) -> Self {
         let mut members = BTreeMap::new();
         let mut add = |name: String, kind: Kind| {
             let member = Member {
@@ -150,13 +151,13 @@ impl World {
                 life: None,
                 lost_before: 0,
                 held_down: 0,
-                snares: 0,
-                sprung: false,
+                crash_points: 0,
+                reached: false,
                 wall: 0,
                 drift: 0,
                 busy: 0,
                 doomed: Rc::default(),
-                lies: Lies::default(),
+                sorter_faults: SorterFaults::default(),
                 slow: Duration::ZERO,
             };
             members.insert(name, member);
@@ -170,20 +171,20 @@ impl World {
         }
         for number in 1..=scenario.frameworks {
             let of = format!("framework-{number}");
-            let (manner, book) = (Manner::of(number), SharedBook::default());
+            let (manner, record) = (Manner::of(number), SharedRecord::default());
             let scheduler = Kind::Framework {
                 of: of.clone(),
                 manner,
-                book,
+                record,
             };
             if manner.has_standby() {
                 add(format!("{STANDBY}-{number}"), scheduler.clone());
             }
             add(of, scheduler);
         }
-        let rng = SmallRng::seed_from_u64(derived(ground.seed, "world", 0));
+        let rng = SmallRng::seed_from_u64(derived(env.seed, "world", 0));
         Self(Rc::new(Shared {
-            ground,
+            env,
             members: RefCell::new(members),
             rng: RefCell::new(rng),
             target: load::target(scenario),
@@ -193,25 +194,25 @@ impl World {
         }))
     }
 
-    /// Starts the masters, and everybody else soon after them.
+    /// Starts the masters, and all others soon after them.
     pub fn begin(&self) {
         let masters = &self.0.masters;
         masters.iter().for_each(|master| self.start(master));
-        self.crash_the_doomed();
+        self.crash_doomed_nodes();
         let names: Vec<String> = self.0.members.borrow().keys().cloned().collect();
         for name in names.into_iter().filter(|name| !masters.contains(name)) {
-            // A standby finds somebody who leads.
+            // A standby finds a leading scheduler.
             let late = if name.starts_with(STANDBY) { 1.0 } else { 0.0 };
             let after = ARRIVAL.mul_f64(late + self.0.rng.borrow_mut().random::<f64>());
             let world = self.clone();
             tokio::task::spawn_local(async move {
-                world.0.ground.clock.sleep(after).await;
+                world.0.env.clock.sleep(after).await;
                 world.start(&name);
             });
         }
     }
 
-    /// Starts a node, unless it runs or a fault holds it down.
+    /// Starts a node, unless it runs or a fault keeps it down.
     pub fn start(&self, name: &str) {
         let shared = &self.0;
         let mut members = shared.members.borrow_mut();
@@ -224,19 +225,19 @@ impl World {
         let life = member.lives;
         member.lives += 1;
         member.lost_before = member.disk.losses();
-        let clock = shared.ground.fresh_clock();
-        shared.ground.set_wall(&clock, member.wall);
+        let clock = shared.env.fresh_clock();
+        shared.env.set_wall(&clock, member.wall);
         if member.drift != 0 {
             clock.set_drift(member.drift);
         }
         let role = member.kind.role();
         shared
-            .ground
+            .env
             .watch
-            .fact(What::NodeStarted { node: name, role });
+            .fact(EventKind::NodeStarted { node: name, role });
         let (stop, stopped) = oneshot::channel();
         if role == Role::Agent && member.machine.is_none() {
-            let machine = Machine::start(&shared.ground, name, &member.doomed);
+            let machine = Machine::start(&shared.env, name, &member.doomed);
             machine.set_busy(member.busy > 0);
             member.machine = Some(machine);
             member.boots += 1;
@@ -256,14 +257,14 @@ impl World {
         });
         let (world, name) = (self.clone(), name.to_owned());
         tokio::task::spawn_local(async move {
-            // A process that was killed is seen to by who killed it.
+            // The end of a killed process is handled by its killer.
             if let Ok(words) = ended.await {
                 world.ended(&name, life, &words).await;
             }
         });
     }
 
-    /// A node's process has ended by itself, or after it was told to stop.
+    /// Handles the end of a node's process, by itself or after a stop.
     async fn ended(&self, name: &str, life: u64, words: &str) {
         tracing::info!(node = name, words, "a process has ended");
         let over = {
@@ -280,17 +281,17 @@ impl World {
             return;
         };
         let asked = over.stop.is_none();
-        let (node, ground) = (over.node.id().clone(), &self.0.ground);
-        ground.leave(&node);
+        let (node, env) = (over.node.id().clone(), &self.0.env);
+        env.leave(&node);
         if !asked {
-            ground.watch.fact(What::NodeGaveUp {
+            env.watch.fact(EventKind::NodeExited {
                 node: name,
                 role: over.node.role(),
                 words,
                 disk_failed,
             });
         }
-        ground.watch.fact(What::NodeEnded {
+        env.watch.fact(EventKind::NodeEnded {
             node: name,
             crashed: false,
         });
@@ -298,16 +299,16 @@ impl World {
         if let Some(machine) = machine {
             machine.lose_agent();
         }
-        // What it said last is still on its way.
-        ground.clock.sleep(FAREWELL).await;
-        ground.forget(&node);
+        // Its last messages are still in flight.
+        env.clock.sleep(FAREWELL).await;
+        env.forget(&node);
         if !asked {
-            ground.clock.sleep(RESTART_AFTER).await;
+            env.clock.sleep(RESTART_AFTER).await;
         }
         self.start(name);
     }
 
-    /// A node and its machine are gone at once, with what its disk had not synced.
+    /// Crashes a node and its machine; unsynced writes are lost.
     pub fn crash(&self, name: &str) {
         let machine = self.end_process(name);
         if let Some(machine) = machine {
@@ -316,12 +317,12 @@ impl World {
         }
     }
 
-    /// An agent's process is gone at once, with what its disk had not synced, and its machine goes on.
-    fn fall(&self, name: &str) {
+    /// Crashes an agent's process; unsynced writes are lost, and its machine continues.
+    fn crash_agent_process(&self, name: &str) {
         let runs = self.process(name).is_some();
         if runs {
-            let fell = What::AgentFell { agent: name };
-            self.0.ground.watch.fact(fell);
+            let fell = EventKind::AgentCrashed { agent: name };
+            self.0.env.watch.fact(fell);
         }
         let machine = self.end_process(name);
         if let Some(machine) = machine.filter(|_| runs) {
@@ -329,7 +330,7 @@ impl World {
         }
     }
 
-    /// A node's process is gone at once, if it runs. Gives the agent's machine.
+    /// Kills a node's process, if it runs. Returns the agent's machine.
     fn end_process(&self, name: &str) -> Option<Machine> {
         let (over, disk, machine) = {
             let mut members = self.0.members.borrow_mut();
@@ -337,13 +338,13 @@ impl World {
             let machine = member.machine.clone();
             (member.life.take(), member.disk.clone(), machine)
         };
-        self.0.ground.watch.crashed(name);
+        self.0.env.watch.crashed(name);
         let Some(over) = over else { return machine };
-        self.0.ground.gone(&over.node);
+        self.0.env.gone(&over.node);
         let mut rng = self.0.rng.borrow_mut();
         disk.crash(|unsynced| rng.random_range(0..=unsynced));
         drop(rng);
-        self.0.ground.watch.fact(What::NodeEnded {
+        self.0.env.watch.fact(EventKind::NodeEnded {
             node: name,
             crashed: true,
         });
@@ -352,26 +353,26 @@ impl World {
     }
 
     /// Crashes nodes as soon as they are doomed.
-    fn crash_the_doomed(&self) {
+    fn crash_doomed_nodes(&self) {
         let world = self.clone();
         tokio::task::spawn_local(async move {
             loop {
-                let name = world.0.ground.watch.next_doomed().await;
+                let name = world.0.env.watch.next_doomed().await;
                 let mut held = false;
                 world.with_member(&name, |member| {
-                    held = member.snares > 0;
-                    member.held_down += u32::from(held && !member.sprung);
-                    member.sprung |= held;
+                    held = member.crash_points > 0;
+                    member.held_down += u32::from(held && !member.reached);
+                    member.reached |= held;
                 });
                 world.crash(&name);
                 if !held {
-                    world.start(&name); // The fault has just ended.
+                    world.start(&name); // the fault has just ended
                 }
             }
         });
     }
 
-    /// Reads the registry through every member of the group of masters that runs.
+    /// Reads the registry through every running group member.
     pub async fn last_look(&self) {
         let looks: Vec<_> = {
             let members = self.0.members.borrow();
@@ -381,20 +382,20 @@ impl World {
                 .filter_map(|(name, life)| Some((name.clone(), life.member.clone()?)))
                 .collect()
         };
-        let ground = &self.0.ground;
+        let env = &self.0.env;
         for (name, member) in looks {
-            witness::last_look(&member, &ground.watch, &name, &ground.clock).await;
+            observer::last_look(&member, &env.watch, &name, &env.clock).await;
         }
     }
 
-    /// Tells a node to stop in good order.
+    /// Stops a node in order.
     pub fn stop(&self, name: &str) {
         let mut members = self.0.members.borrow_mut();
         let life = members
             .get_mut(name)
             .and_then(|member| member.life.as_mut());
         if let Some(stop) = life.and_then(|life| life.stop.take()) {
-            let _ = stop.send(()); // It may just have ended by itself.
+            let _ = stop.send(()); // it may just have ended by itself
         }
     }
 
@@ -405,13 +406,13 @@ impl World {
         Some(life.node.clone()).filter(|node| node.id() == id)
     }
 
-    /// How many writes of all disks failed or were forgotten.
+    /// The number of writes of all disks that failed or were lost.
     pub fn disk_losses(&self) -> u64 {
         let members = self.0.members.borrow();
         members.values().map(|member| member.disk.losses()).sum()
     }
 
-    /// Ends everything at once, so that nothing of it outlives the run.
+    /// Ends everything at once, so that nothing outlives the run.
     pub fn end(&self) {
         let all: Vec<(Option<Life>, Option<Machine>)> = {
             let mut members = self.0.members.borrow_mut();
@@ -422,7 +423,7 @@ impl World {
         };
         for (life, machine) in all {
             if let Some(life) = life {
-                self.0.ground.gone(&life.node);
+                self.0.env.gone(&life.node);
                 life.process.kill();
             }
             if let Some(machine) = machine {
@@ -431,7 +432,7 @@ impl World {
         }
     }
 
-    /// The process of a node that runs.
+    /// The process of a running node.
     fn process(&self, name: &str) -> Option<Process> {
         let members = self.0.members.borrow();
         Some(members.get(name)?.life.as_ref()?.process.clone())
@@ -461,15 +462,15 @@ impl Shared {
                     life,
                     clock,
                     disk: &member.disk,
-                    equipment: &services::equipment_of(&self.ground, *number),
+                    equipment: &services::equipment_of(&self.env, *number),
                     masters: self.addresses(),
                     machine,
                     boot: &format!("{name}-{}", member.boots),
                     launcher,
                 };
-                services::agent(&self.ground, parts, stop)
+                services::agent(&self.env, parts, stop)
             }
-            (Kind::Framework { of, manner, book }, ..) => {
+            (Kind::Framework { of, manner, record }, ..) => {
                 let parts = FrameworkParts {
                     name,
                     life,
@@ -477,10 +478,10 @@ impl Shared {
                     of,
                     manner: *manner,
                     target: self.target,
-                    book,
+                    record,
                     masters: self.addresses(),
                 };
-                services::framework(&self.ground, parts, stop)
+                services::framework(&self.env, parts, stop)
             }
             _ => {
                 let parts = MasterParts {
@@ -488,19 +489,19 @@ impl Shared {
                     life,
                     clock,
                     disk: &member.disk,
-                    lies: &member.lies,
+                    sorter_faults: &member.sorter_faults,
                     masters: &self.masters,
                     leases: self.leases,
                     probed: self.duration,
                 };
-                services::master(&self.ground, parts, stop)
+                services::master(&self.env, parts, stop)
             }
         }
     }
 
-    /// Where the masters are.
+    /// The masters' addresses.
     fn addresses(&self) -> Vec<String> {
         let masters = self.masters.iter();
-        masters.map(|name| self.ground.address(name)).collect()
+        masters.map(|name| self.env.address(name)).collect()
     }
 }

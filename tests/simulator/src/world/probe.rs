@@ -1,10 +1,10 @@
-//! Probe: asks a member of the group for operations that harm nobody, and reads, as a client of the group would, leader or not: more
-//! than masters do in a short time, and of more kinds.
+//! Probes of the masters' group: harmless operations and reads through a member, leader or not, as
+//! a client would send them. They are more frequent and more varied than those of masters.
 //!
-//! What it changes is nobody's: a framework that has no scheduler, an agent that never was, roles without frameworks. The schedule of
-//! maintenance is one for all, so they leave it alone. The probes of all members change the same ones, and often two at once, so that compare-and-sets are contended; after
-//! [`TURN`] they take others. Remembers which versions the keys had when it last heard of them. Everything is told as it is
-//! asked and answered.
+//! A probe changes only objects without users: a framework without a scheduler, an unknown agent,
+//! roles without frameworks. The maintenance schedule is shared, so it is left alone. The probes of
+//! all members change the same objects, often two at once, so that compare-and-sets are contended;
+//! after [`TURN`] they choose others. Every request and reply is reported.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,21 +18,22 @@ use rand::rngs::SmallRng;
 use resources::{Name, Scalar};
 use runtime::{Clock, NodeId, Pid, Timestamp};
 
-use super::witness::Call;
-use crate::event::Asker;
+use super::observer::Call;
+use crate::event::RegistryCaller;
 use crate::linear::{RegistryAnswer, RegistryRequest};
 use crate::watch::Watch;
 
-/// A member is asked for something after so many milliseconds.
+/// Milliseconds between two requests to a member.
 const AFTER: std::ops::Range<u64> = 300..4000;
-/// The framework and the agent are others after so long: of some nothing can be asked any more.
+/// The framework and the agent are replaced after this time: some operations are possible only
+/// once.
 const TURN: Duration = Duration::from_secs(60);
-/// The framework is removed so long after its turn, unless a scheduler comes, and none does.
+/// The framework is removed this long after its turn, unless a scheduler subscribes, and none does.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// What the framework keeps.
+/// The framework's keys.
 const KEYS: [&str; 2] = ["leader", "offset"];
 
-/// Asks this member of the node's life, until the member ends, or until that time of the run.
+/// Probes this member of the node until the member ends, or until that time of the run.
 pub async fn probe(
     member: MemberHandle<RegistryMachine>,
     watch: Watch,
@@ -46,7 +47,12 @@ pub async fn probe(
             .sleep(Duration::from_millis(wishes.rng.random_range(AFTER)))
             .await;
         if wishes.rng.random_range(0..4) == 0 {
-            let call = Call::begin(&watch, &node, Asker::Client, &RegistryRequest::Read);
+            let call = Call::begin(
+                &watch,
+                &node,
+                RegistryCaller::Client,
+                &RegistryRequest::Read,
+            );
             match member.read(|machine| machine.state().clone()).await {
                 Ok(state) => {
                     let kept = state.framework_states.iter();
@@ -60,7 +66,7 @@ pub async fn probe(
         }
         let turn = watch.now().as_secs() / TURN.as_secs();
         let asked = wishes.next(turn, clock.wall()).into_iter().map(|wish| {
-            let call = Call::begin(&watch, &node, Asker::Client, &wish.clone().into());
+            let call = Call::begin(&watch, &node, RegistryCaller::Client, &wish.clone().into());
             let answer = member.propose(wish.clone());
             async move {
                 let answer = answer.await;
@@ -68,7 +74,7 @@ pub async fn probe(
                     Ok(Ok(applied)) => call.answered(Some(&RegistryAnswer::Applied(*applied))),
                     Ok(Err(error)) => call.failed(error),
                     Err(ProposeError::Unknown) => {}
-                    // All others promise that nothing was done and nothing will be.
+                    // All other errors guarantee that nothing was done and nothing will be.
                     Err(_) => call.answered(None),
                 }
                 (wish, answer)
@@ -89,10 +95,10 @@ fn keeps(id: &FrameworkId, key: &str) -> Key {
     (id.clone(), key.to_owned())
 }
 
-/// What is wished, from a seed.
+/// The requests of a seed.
 struct Wishes {
     rng: SmallRng,
-    /// As far as it was heard.
+    /// The versions in the latest replies.
     versions: BTreeMap<Key, u64>,
 }
 
@@ -104,7 +110,8 @@ impl Wishes {
         }
     }
 
-    /// What is asked at once: one operation or two. Of two changes of a key that expect the same only one can be taken.
+    /// The next one or two concurrent operations. Of two changes of a key that expect the same
+    /// version only one can succeed.
     fn next(&mut self, turn: u64, now: Timestamp) -> Vec<RegistryOperation> {
         let first = self.any(turn, now);
         if self.rng.random_range(0..2) == 0 {
@@ -117,7 +124,7 @@ impl Wishes {
         vec![first, second]
     }
 
-    /// What was answered.
+    /// Handles a reply.
     fn note(&mut self, wish: &RegistryOperation, answer: &Result<Applied, RegistryError>) {
         let RegistryOperation::ChangeFrameworkState {
             framework_id,
@@ -155,7 +162,7 @@ impl Wishes {
             },
             34 => RegistryOperation::RemoveFramework { framework_id },
             35..38 => {
-                // Only a limit: what is guaranteed is kept free for whoever may come.
+                // Only a limit: a guarantee would be kept free.
                 let mut quota = Quota::default();
                 let cpus = self.rng.random_range(0..4);
                 if cpus > 0 {
@@ -219,7 +226,7 @@ fn framework_of(turn: u64) -> FrameworkId {
     FrameworkId::new(format!("probe-{turn}")).expect("an id")
 }
 
-/// One that never was, and so is out of reach as soon as anything is said of it.
+/// An agent that never existed, and so is unreachable from its first operation on.
 #[allow(clippy::expect_used, reason = "letters and figures are an id")]
 fn agent_of(turn: u64) -> AgentId {
     AgentId::new(format!("probe-{turn}")).expect("an id")
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_of_many_kinds_are_taken_and_compare_and_sets_meet_each_other() {
+    fn probes_cover_many_kinds_and_contend() {
         let mut wishes = Wishes::new(SmallRng::seed_from_u64(7));
         let mut state = RegistryState::default();
         let (mut taken, mut conflicts) = (BTreeSet::new(), 0);
@@ -266,7 +273,7 @@ mod tests {
                 }
             }
         }
-        // Masters ask for the others.
+        // Masters send the other kinds.
         assert_eq!(taken.len(), 14, "{taken:?}");
         for theirs in ["AdmitAgent", "MarkAgentReachable"] {
             assert!(!taken.contains(theirs), "{theirs}");

@@ -1,8 +1,8 @@
-//! A process: a node and all that lives on it, which can be gone from one moment to the next.
+//! A process: a node and its actors, which can end at any moment.
 //!
-//! Everything of a process is in one `LocalSet`. Dropping that set drops every actor and future in it, without a word to
-//! anybody; what the process said before is with the network. One that is paused is not polled: its timers come due meanwhile, and it
-//! finds that out when it goes on. It knows nothing of what runs inside.
+//! Everything of a process is in one `LocalSet`. Dropping the set drops every actor and future in
+//! it without any message; messages sent before are in the network. A paused process is not polled:
+//! its timers expire meanwhile, and it notices when it continues.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -13,7 +13,7 @@ use std::task::{Poll, Waker};
 use tokio::sync::oneshot;
 use tokio::task::{AbortHandle, LocalSet};
 
-/// A running process. Clones are the same one. Dropping it lets it run on; [`Process::kill`] ends it.
+/// A running process. Clones share it. Dropping it does not end it; [`Process::kill`] does.
 #[derive(Clone)]
 pub struct Process {
     body: Rc<Body>,
@@ -22,14 +22,15 @@ pub struct Process {
 
 struct Body {
     life: RefCell<Option<LocalSet>>,
-    /// How many want it to be paused.
+    /// The number of active pauses.
     pauses: Cell<u32>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Process {
-    /// Begins a process. `build` is called at once and gives what its starter needs to know of it, and its main task; the
-    /// receiver gives what that gives, or an error if the process is killed first. To be called in a `LocalSet`.
+    /// Starts a process. `build` is called at once and returns a value for the caller and the main
+    /// task; the receiver gets the task's result, or an error if the process is killed. Call it in
+    /// a `LocalSet`.
     pub fn start<K, T: 'static, F: Future<Output = T> + 'static>(
         build: impl FnOnce() -> (K, F),
     ) -> (Self, K, oneshot::Receiver<T>) {
@@ -38,7 +39,7 @@ impl Process {
         let inside = set.enter();
         let (known, main) = build();
         tokio::task::spawn_local(async move {
-            let _ = tell.send(main.await); // Whoever started it may not want to know.
+            let _ = tell.send(main.await); // the starter may have dropped the receiver
         });
         drop(inside);
         let body = Rc::new(Body {
@@ -50,7 +51,7 @@ impl Process {
         (Self { body, driver }, known, ended)
     }
 
-    /// It makes no progress until [`Process::resume`] is called as often.
+    /// Stops its progress until [`Process::resume`] is called as often.
     pub fn pause(&self) {
         self.body.pauses.set(self.body.pauses.get() + 1);
     }
@@ -65,7 +66,7 @@ impl Process {
         }
     }
 
-    /// The process is gone. Not to be called from inside it.
+    /// Ends the process at once. Not to be called from inside it.
     pub fn kill(&self) {
         let life = self.body.life.borrow_mut().take();
         drop(life);
@@ -91,12 +92,12 @@ async fn drive(body: Rc<Body>) {
 mod tests {
     use super::Process;
     use runtime::prelude::{Actor, Clock, Context};
-    use runtime::rehearsal;
+    use runtime::testing;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    /// Counts what it does, and how often it was told that it stops.
+    /// Counts its work, and its stop notifications.
     struct Worker {
         worked: Arc<AtomicU32>,
         farewells: Arc<AtomicU32>,
@@ -119,8 +120,8 @@ mod tests {
     impl runtime::Process for Worker {}
 
     #[test]
-    fn a_process_that_is_killed_does_nothing_more_and_says_no_farewell() {
-        rehearsal::stage(async {
+    fn killed_process_stops_without_shutdown() {
+        testing::run_simulated(async {
             let clock = Clock::paused();
             let (worked, farewells) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let worker = Worker {
@@ -128,7 +129,7 @@ mod tests {
                 farewells: farewells.clone(),
             };
             let (process, (), ended) = Process::start(|| {
-                let node = rehearsal::node("node").build();
+                let node = testing::node("node").build();
                 let worker = node.spawn("worker", worker).unwrap();
                 let main = async move { node.ended(&worker.pid()).await };
                 ((), main)
@@ -143,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_paused_does_nothing_until_it_goes_on() {
-        rehearsal::stage(async {
+    fn paused_process_makes_no_progress() {
+        testing::run_simulated(async {
             let clock = Clock::paused();
             let worked = Arc::new(AtomicU32::new(0));
             let worker = Worker {
@@ -152,7 +153,7 @@ mod tests {
                 farewells: Arc::default(),
             };
             let (process, (), _ended) = Process::start(|| {
-                let node = rehearsal::node("node").build();
+                let node = testing::node("node").build();
                 let worker = node.spawn("worker", worker).unwrap();
                 ((), async move { node.ended(&worker.pid()).await })
             });

@@ -1,15 +1,15 @@
-//! Roles: who is meant where a fault names `leader`, `follower`, `masters`, `minority`, `majority` or `everyone`.
+//! Resolves `leader`, `follower`, `masters`, `minority`, `majority` and `everyone` in faults.
 //!
-//! Pure. A fault means those who are it when the fault begins, and they stay the ones until it ends.
+//! Pure. A fault means the nodes with that role at its begin, and keeps them until its end.
 
 use crate::scenario::FaultKind;
 
-/// The words that stand for nodes.
+/// The words for sets of nodes.
 pub const ROLES: [&str; 6] = [
     "leader", "follower", "masters", "minority", "majority", "everyone",
 ];
 
-/// The names of so many masters.
+/// The names of this number of masters.
 pub fn masters(count: u32) -> Vec<String> {
     match count {
         0 | 1 => vec!["master".to_owned()],
@@ -19,18 +19,18 @@ pub fn masters(count: u32) -> Vec<String> {
     }
 }
 
-/// Who there is at one moment.
+/// The nodes at one moment.
 pub struct Present<'a> {
     /// All masters.
     pub masters: &'a [String],
-    /// The one that acts; none if nobody does.
+    /// The leading master, if any.
     pub leader: Option<&'a str>,
     /// All nodes.
     pub everyone: &'a [String],
 }
 
 impl Present<'_> {
-    /// The nodes that this word stands for: a name for itself.
+    /// The nodes of this word; a node's name stands for itself.
     fn named(&self, word: &str) -> Vec<String> {
         let leader = self
             .leader
@@ -57,8 +57,8 @@ impl Present<'_> {
         }
     }
 
-    /// The faults of single nodes and ways that this one means.
-    pub fn meant(&self, kind: &FaultKind) -> Vec<FaultKind> {
+    /// The faults of single nodes and paths that this one stands for.
+    pub fn resolved(&self, kind: &FaultKind) -> Vec<FaultKind> {
         match kind {
             FaultKind::Partition { one, other } => {
                 let ways = self.ways(one, other);
@@ -93,7 +93,7 @@ impl Present<'_> {
 mod tests {
     use super::*;
 
-    fn meant(count: u32, leader: Option<&str>, kind: &FaultKind) -> Vec<String> {
+    fn resolved(count: u32, leader: Option<&str>, kind: &FaultKind) -> Vec<String> {
         let masters = masters(count);
         let mut everyone = masters.clone();
         everyone.push("agent-1".to_owned());
@@ -103,7 +103,7 @@ mod tests {
             everyone: &everyone,
         };
         present
-            .meant(kind)
+            .resolved(kind)
             .iter()
             .map(ToString::to_string)
             .collect()
@@ -123,22 +123,28 @@ mod tests {
     }
 
     #[test]
-    fn a_word_means_those_who_are_it_and_a_name_itself() {
+    fn role_words_resolve_to_nodes() {
         let leads = Some("master-2");
-        assert_eq!(meant(3, leads, &crash("leader")), ["crash master-2"]);
-        assert_eq!(meant(3, leads, &crash("follower")), ["crash master-1"]);
-        assert_eq!(meant(3, None, &crash("leader")), ["crash master-1"]);
-        assert_eq!(meant(1, Some("master"), &crash("leader")), ["crash master"]);
-        assert!(meant(1, Some("master"), &crash("follower")).is_empty());
-        assert_eq!(meant(5, leads, &crash("masters")).len(), 5);
-        assert_eq!(meant(7, leads, &cut("minority", "majority")).len(), 3 * 4);
-        assert_eq!(meant(3, leads, &crash("agent-1")), ["crash agent-1"]);
+        assert_eq!(resolved(3, leads, &crash("leader")), ["crash master-2"]);
+        assert_eq!(resolved(3, leads, &crash("follower")), ["crash master-1"]);
+        assert_eq!(resolved(3, None, &crash("leader")), ["crash master-1"]);
+        assert_eq!(
+            resolved(1, Some("master"), &crash("leader")),
+            ["crash master"]
+        );
+        assert!(resolved(1, Some("master"), &crash("follower")).is_empty());
+        assert_eq!(resolved(5, leads, &crash("masters")).len(), 5);
+        assert_eq!(
+            resolved(7, leads, &cut("minority", "majority")).len(),
+            3 * 4
+        );
+        assert_eq!(resolved(3, leads, &crash("agent-1")), ["crash agent-1"]);
     }
 
     #[test]
-    fn ways_are_between_different_nodes_and_both_sides_of_a_split_are_everybody() {
+    fn partitions_cover_all_nodes() {
         let leads = Some("master-2");
-        let alone = meant(3, leads, &cut("leader", "everyone"));
+        let alone = resolved(3, leads, &cut("leader", "everyone"));
         assert_eq!(
             alone,
             [
@@ -147,16 +153,16 @@ mod tests {
                 "partition master-2 agent-1"
             ]
         );
-        let split = meant(5, leads, &cut("minority", "majority"));
+        let split = resolved(5, leads, &cut("minority", "majority"));
         assert_eq!(split.len(), 2 * 3);
         assert!(split.contains(&"partition master-1 master-3".to_owned()));
-        assert_eq!(meant(3, leads, &cut("minority", "majority")).len(), 2);
-        let deaf = FaultKind::OneWay {
+        assert_eq!(resolved(3, leads, &cut("minority", "majority")).len(), 2);
+        let not_reading = FaultKind::OneWay {
             from: "masters".to_owned(),
             to: "leader".to_owned(),
         };
         assert_eq!(
-            meant(3, leads, &deaf),
+            resolved(3, leads, &not_reading),
             ["one_way master-1 master-2", "one_way master-3 master-2"]
         );
     }

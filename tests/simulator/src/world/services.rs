@@ -1,7 +1,7 @@
-//! Services: how the nodes of the world are put together from the real parts, as the roof does it for real machines.
+//! The nodes of the simulation, assembled from the real parts like the real services.
 //!
-//! One function a kind of node: it builds the node and its actors, and gives the main task of its process, which ends when the
-//! service does or when it is told to stop in good order. Decides nothing that the services decide.
+//! One function for each kind of node builds the node and its actors, and returns the main task of
+//! its process, which ends with the service or after an ordered stop.
 
 use std::future::Future;
 use std::path::Path;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::agent::detect::Host;
 use ::agent::{Launcher, Modules, Settings, WorkDir};
 use ::master::registry::{Registry, RegistryMachine, ReplicatedRegistry};
-use ::master::{Config, LocalRegistry, office};
+use ::master::{Config, LocalRegistry, leadership};
 use consensus::member::MemberHandle;
 use consensus::store::StoredLog;
 use futures_util::FutureExt;
@@ -24,35 +24,35 @@ use scheduler_driver::SchedulerDriver;
 use storage::Store;
 use tokio::sync::oneshot;
 
+use super::observer::{WatchedLog, WatchedRegistry, look, watch_elections};
 use super::probe::probe;
-use super::witness::{WatchedLog, WatchedRegistry, look, watch_elections};
 use crate::disk::Disk;
-use crate::ground::Ground;
 use crate::hash::derived;
-use crate::load::scheduler::{Life, LoadScheduler, SharedBook, kill_some, revive};
+use crate::load::scheduler::{Life, LoadScheduler, SharedRecord, kill_some, revive};
 use crate::load::{self, Equipment, Manner};
 use crate::machine::Machine;
-use crate::sorter::{self, Lies};
+use crate::sim_env::SimEnv;
+use crate::sorter::{self, SorterFaults};
 
-/// How long an agent may take to end its tasks and say farewell, as in the roof.
+/// Maximum time in which an agent ends its tasks and shuts down, as in the real service.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A master's member of the group.
 pub type Member = MemberHandle<RegistryMachine>;
 
-/// The main task of a service's process: it ends with the words of its end.
+/// The main task of a service's process; returns the reason of its end.
 pub type Main = LocalBoxFuture<'static, String>;
 
-/// Told to stop in good order.
+/// The order to stop.
 pub type Stop = oneshot::Receiver<()>;
 
-/// What is known of a service that has been put together.
+/// An assembled service.
 pub struct Service {
     /// Its node.
     pub node: Node,
     /// Its main task.
     pub main: Main,
-    /// Its member of the group of masters, if it has one.
+    /// Its group member, if it has one.
     pub member: Option<Member>,
 }
 
@@ -66,8 +66,8 @@ impl Service {
     }
 }
 
-/// A service that could not be put together ends at once, and is tried again like any other that ended.
-fn stillborn(node: Node, problem: String) -> Service {
+/// A service that could not be assembled ends at once, and is restarted like any other.
+fn failed_start(node: Node, problem: String) -> Service {
     Service::of(node, async move { problem })
 }
 
@@ -75,7 +75,7 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A master on its machine.
+/// The inputs of a master.
 pub struct MasterParts<'a> {
     /// Its name.
     pub name: &'a str,
@@ -85,32 +85,32 @@ pub struct MasterParts<'a> {
     pub clock: &'a Clock,
     /// Its disk.
     pub disk: &'a Disk,
-    /// How many faults want its sorter to lie.
-    pub lies: &'a Lies,
-    /// All masters, itself too.
+    /// The number of faults that make its sorter invalid.
+    pub sorter_faults: &'a SorterFaults,
+    /// All masters, itself included.
     pub masters: &'a [String],
     /// Whether the group answers reads from leases.
     pub leases: bool,
-    /// Until when the group is asked for more than masters do.
+    /// Until when probes run.
     pub probed: Duration,
 }
 
-/// Whoever acts as master on a node.
+/// The master role of a node.
 struct Acting {
-    /// The actor whose end is the process'.
+    /// The actor whose end ends the process.
     ends: Pid,
-    /// Its member of the group, if there is one.
+    /// Its group member, if there is one.
     member: Option<Member>,
 }
 
-/// A master: alone, or a member of a group that acts while it leads.
-pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
+/// A master: alone, or a group member that leads when elected.
+pub fn master(env: &SimEnv, parts: MasterParts<'_>, stop: Stop) -> Service {
     let MasterParts {
         name, life, clock, ..
     } = parts;
     let accepts = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
-    let node = ground.node(name, life, Role::Master, &accepts, clock);
-    let (hostname, port) = ground.place(name);
+    let node = env.node(name, life, Role::Master, &accepts, clock);
+    let (hostname, port) = env.place(name);
     let config = Config {
         hostname,
         port,
@@ -119,17 +119,17 @@ pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
         ..Config::default()
     };
     let started = (|| {
-        let place = ground.join(&node, name).map_err(words)?;
-        let allocator = sorter::start_allocator(&node, parts.lies).map_err(words)?;
+        let place = env.join(&node, name).map_err(words)?;
+        let allocator = sorter::start_allocator(&node, parts.sorter_faults).map_err(words)?;
         let acting = match parts.masters.len() {
-            1 => alone(ground, &node, config, allocator, parts.disk),
-            _ => grouped(ground, &node, config, allocator, &parts),
+            1 => alone(env, &node, config, allocator, parts.disk),
+            _ => grouped(env, &node, config, allocator, &parts),
         };
         Ok((acting?, place))
     })();
     let (acting, place) = match started {
         Ok(both) => both,
-        Err(problem) => return stillborn(node, problem),
+        Err(problem) => return failed_start(node, problem),
     };
     let (home, member) = (node.clone(), acting.member.clone());
     let main = async move {
@@ -156,7 +156,7 @@ pub fn master(ground: &Ground, parts: MasterParts<'_>, stop: Stop) -> Service {
 }
 
 fn alone(
-    ground: &Ground,
+    env: &SimEnv,
     node: &Node,
     config: Config,
     allocator: AllocatorRef,
@@ -164,7 +164,7 @@ fn alone(
 ) -> Result<Acting, String> {
     let store = disk.open().map_err(words)?;
     let registry = LocalRegistry::open(node, Box::new(store)).map_err(words)?;
-    let registry = WatchedRegistry::new(Box::new(registry), &ground.watch, node.id().name());
+    let registry = WatchedRegistry::new(Box::new(registry), &env.watch, node.id().name());
     let started = ::master::start(node, config, 0, allocator, Box::new(registry));
     Ok(Acting {
         ends: started.map_err(words)?.master.pid(),
@@ -173,23 +173,23 @@ fn alone(
 }
 
 fn grouped(
-    ground: &Ground,
+    env: &SimEnv,
     node: &Node,
     config: Config,
     allocator: AllocatorRef,
     parts: &MasterParts<'_>,
 ) -> Result<Acting, String> {
-    let (watch, name) = (ground.watch.clone(), parts.name.to_owned());
-    let log = StoredLog::over(parts.disk.open().map_err(words)?);
+    let (watch, name) = (env.watch.clone(), parts.name.to_owned());
+    let log = StoredLog::new(parts.disk.open().map_err(words)?);
     let log = WatchedLog::new(log, &watch, &name);
     let settings = load::of_group(
-        ground.seed,
+        env.seed,
         parts.leases,
-        ground.address(&name),
+        env.address(&name),
         &parts
             .masters
             .iter()
-            .map(|master| ground.address(master))
+            .map(|master| env.address(master))
             .collect::<Vec<_>>(),
     );
     let machine = RegistryMachine::new();
@@ -203,7 +203,7 @@ fn grouped(
         parts.clock.clone(),
     );
     tokio::task::spawn_local(looking);
-    let rng = SmallRng::seed_from_u64(derived(ground.seed, &format!("probe-{name}"), parts.life));
+    let rng = SmallRng::seed_from_u64(derived(env.seed, &format!("probe-{name}"), parts.life));
     let probing = probe(
         member.clone(),
         watch.clone(),
@@ -216,15 +216,15 @@ fn grouped(
         let registry = Box::new(ReplicatedRegistry::over(member));
         Box::new(WatchedRegistry::new(registry, &watch, &name)) as Box<dyn Registry>
     };
-    let opened = office::open_with(node, config, allocator, member.clone(), Box::new(over));
-    let (office, _) = opened.map_err(words)?;
+    let opened = leadership::open_with(node, config, allocator, member.clone(), Box::new(over));
+    let (supervisor, _) = opened.map_err(words)?;
     Ok(Acting {
-        ends: office.pid(),
+        ends: supervisor.pid(),
         member: Some(member),
     })
 }
 
-/// An agent on its machine.
+/// The inputs of an agent.
 pub struct AgentParts<'a> {
     /// Its name.
     pub name: &'a str,
@@ -234,20 +234,20 @@ pub struct AgentParts<'a> {
     pub clock: &'a Clock,
     /// Its disk.
     pub disk: &'a Disk,
-    /// What it has.
+    /// Its resources and attributes.
     pub equipment: &'a Equipment,
-    /// Where the masters are.
+    /// The masters' addresses.
     pub masters: Vec<String>,
     /// Its machine.
     pub machine: &'a Machine,
-    /// Which run of the machine this is.
+    /// The machine's boot id.
     pub boot: &'a str,
-    /// What starts processes there.
+    /// The launcher of its processes.
     pub launcher: Box<dyn Launcher>,
 }
 
 /// An agent.
-pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
+pub fn agent(env: &SimEnv, parts: AgentParts<'_>, stop: Stop) -> Service {
     let AgentParts {
         name,
         life,
@@ -260,15 +260,15 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         launcher,
     } = parts;
     let accepts = [Role::Master, Role::Operator, Role::Executor];
-    let node = ground.node(name, life, Role::Agent, &accepts, clock);
+    let node = env.node(name, life, Role::Agent, &accepts, clock);
     let work_dir = format!("/rehearsed/{name}");
     let mut settings = Settings::new(masters, Path::new(&work_dir));
-    let (hostname, port) = ground.place(name);
+    let (hostname, port) = env.place(name);
     (settings.hostname, settings.port) = (Some(hostname), port);
     settings.resources = Some(equipment.resources.clone());
     settings.attributes = Some(equipment.attributes.clone());
     let socket = format!("unix:{}", settings.executor_socket.display());
-    ground.local.place(&node, name, &socket);
+    env.local.place(&node, name, &socket);
     let host = Host {
         name: name.to_owned(),
         cores: 4,
@@ -276,7 +276,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         disk: 100 << 30,
     };
     let started = (|| {
-        let place = ground.join(&node, name).map_err(words)?;
+        let place = env.join(&node, name).map_err(words)?;
         let config = settings.check_on(&host).map_err(words)?;
         let advisers = advisers(&node, equipment, machine).map_err(words)?;
         let kept = disk.clone();
@@ -284,15 +284,15 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
         let of_executors = disk.clone();
         let open_executors =
             Arc::new(move || Ok(Box::new(of_executors.open_executors()?) as Box<dyn Store>));
-        let work_dir = WorkDir::rehearsed(config.work_dir(), Arc::new(disk.clone()), open)
-            .keeping_executors(open_executors, boot);
-        let sampler = machine.sampler(&ground.clock);
+        let work_dir = WorkDir::simulated(config.work_dir(), Arc::new(disk.clone()), open)
+            .with_executor_checkpoints(open_executors, boot);
+        let sampler = machine.sampler(&env.clock);
         let started = ::agent::start_with(&node, config, work_dir, launcher, advisers, sampler);
         Ok((started.map_err(words)?, place))
     })();
     let (started, place) = match started {
         Ok(both) => both,
-        Err(problem) => return stillborn(node, problem),
+        Err(problem) => return failed_start(node, problem),
     };
     let home = node.clone();
     let main = async move {
@@ -304,7 +304,7 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
             }
         };
         started.leave();
-        // The machine ends what is left.
+        // The machine ends the rest.
         let _ = home.clock().timeout(LEAVE_PATIENCE, started.ended()).await;
         home.shutdown().await;
         place.close().await;
@@ -313,9 +313,9 @@ pub fn agent(ground: &Ground, parts: AgentParts<'_>, stop: Stop) -> Service {
     Service::of(node, main)
 }
 
-/// An agent that lends watches its machine's load, so that what it lent yields when the machine is busy.
+/// A lending agent watches its machine's load, so that lent resources yield on a busy machine.
 fn advisers(node: &Node, equipment: &Equipment, machine: &Machine) -> Result<Modules, ModuleError> {
-    let registry = modules::registry_seeing(machine.load());
+    let registry = modules::registry_with_load(machine.load());
     let (estimator, controller) = match &equipment.lends {
         Some(lends) => (
             Parameters::none("fixed").with("resources", lends.clone()),
@@ -329,7 +329,7 @@ fn advisers(node: &Node, equipment: &Equipment, machine: &Machine) -> Result<Mod
     })
 }
 
-/// A framework.
+/// The inputs of a framework.
 pub struct FrameworkParts<'a> {
     /// Its name.
     pub name: &'a str,
@@ -337,20 +337,20 @@ pub struct FrameworkParts<'a> {
     pub life: u64,
     /// Its clock.
     pub clock: &'a Clock,
-    /// Which framework's scheduler it is.
+    /// The framework of this scheduler.
     pub of: &'a str,
-    /// How it behaves.
+    /// Its behaviour.
     pub manner: Manner,
-    /// How many tasks it wants.
+    /// The number of tasks that it keeps.
     pub target: usize,
-    /// What it remembers.
-    pub book: &'a SharedBook,
-    /// Where the masters are.
+    /// Its persistent state.
+    pub record: &'a SharedRecord,
+    /// The masters' addresses.
     pub masters: Vec<String>,
 }
 
 /// A framework.
-pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Service {
+pub fn framework(env: &SimEnv, parts: FrameworkParts<'_>, stop: Stop) -> Service {
     let FrameworkParts {
         name,
         life,
@@ -358,16 +358,16 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         of,
         manner,
         target,
-        book,
+        record,
         masters,
     } = parts;
-    let node = ground.node(name, life, Role::Framework, &[Role::Master], clock);
-    let place = match ground.join(&node, name) {
+    let node = env.node(name, life, Role::Framework, &[Role::Master], clock);
+    let place = match env.join(&node, name) {
         Ok(place) => place,
-        Err(error) => return stillborn(node, words(error)),
+        Err(error) => return failed_start(node, words(error)),
     };
     let mut info = manner.framework(of);
-    info.id = book
+    info.id = record
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .id
@@ -377,7 +377,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
         of,
         manner,
         target,
-        book.clone(),
+        record.clone(),
         node.rng(),
         (clock.clone(), own.clone()),
     );
@@ -388,9 +388,9 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
     let driver = driver.start(&node, scheduler);
     let driver = match driver {
         Ok(driver) => driver,
-        Err(error) => return stillborn(node, words(error)),
+        Err(error) => return failed_start(node, words(error)),
     };
-    let known = || (book.clone(), own.clone());
+    let known = || (record.clone(), own.clone());
     let kills = kill_some(driver.clone(), known(), node.rng(), clock.clone());
     tokio::task::spawn_local(kills);
     let revivals = revive(driver.clone(), known(), target, clock.clone());
@@ -404,7 +404,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
                 Either::Right(_) => "stopped".to_owned(),
             }
         };
-        let _ = driver.stop(true); // It may have ended.
+        let _ = driver.stop(true); // it may have ended
         driver.ended().await;
         home.shutdown().await;
         place.close().await;
@@ -413,7 +413,7 @@ pub fn framework(ground: &Ground, parts: FrameworkParts<'_>, stop: Stop) -> Serv
     Service::of(node, main)
 }
 
-/// The equipment of the agent of this name, by its number.
-pub fn equipment_of(ground: &Ground, number: u32) -> Equipment {
-    load::equipment(derived(ground.seed, "cluster", 0), number)
+/// The equipment of the agent with this number.
+pub fn equipment_of(env: &SimEnv, number: u32) -> Equipment {
+    load::equipment(derived(env.seed, "cluster", 0), number)
 }

@@ -1,4 +1,4 @@
-//! Bugs of a group of masters: in what its members say to each other, and in what a deposed one had said.
+//! Planted bugs of a group of masters: in its members' messages, and in those of a deposed master.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,15 +8,15 @@ use consensus::member::PacketSent;
 use consensus::wire::{Message, MessageKind, Packet};
 use protocol::message::task::RunTasks;
 use simulator::checkers::{Deposed, Group, Registry};
-use simulator::{Fault, Forged, Meddling, Scenario, Spoken};
+use simulator::{Fault, Forged, Scenario, SeenMessage, Tampering};
 
 use super::{calm, check};
 
-/// Operations of the registry are longer than this, and those of a roster shorter.
+/// Registry operations are longer than this, and membership changes shorter.
 const LONG_ENTRY: usize = 60;
-/// A group has found itself when its leader has been heard so often.
+/// A group is established after this number of heartbeats of its leader.
 const HEARTBEATS: u32 = 60;
-/// And has something to read after so many messages with entries.
+/// Its log has entries to read after this number of messages with entries.
 const APPENDS: u32 = 30;
 
 /// Three masters, of which the leader is gone for a while.
@@ -31,27 +31,30 @@ fn group() -> Scenario {
     }
 }
 
-/// The entries that a leader sends are changed on their way; `change` says how, and whether to this follower.
-fn entries(spoken: &Spoken<'_>, change: impl FnOnce(&str, &mut Vec<Entry>) -> bool) -> Meddling {
-    let Some(sent) = spoken.is::<PacketSent>() else {
-        return Meddling::Pass;
+/// Changes the entries in a leader's messages; `change` decides how, and for which follower.
+fn entries(
+    observed: &SeenMessage<'_>,
+    change: impl FnOnce(&str, &mut Vec<Entry>) -> bool,
+) -> Tampering {
+    let Some(sent) = observed.is::<PacketSent>() else {
+        return Tampering::Pass;
     };
     let mut sent = sent.clone();
     let changed = match &mut sent.packet {
-        Packet::Raft(message) => change(spoken.to, &mut message.entries),
+        Packet::Raft(message) => change(observed.to, &mut message.entries),
         _ => false,
     };
     match changed {
-        true => Meddling::Instead(Forged::new(sent)),
-        false => Meddling::Pass,
+        true => Tampering::Instead(Forged::new(sent)),
+        false => Tampering::Pass,
     }
 }
 
-/// One follower is sent other entries than the others.
+/// One follower gets other entries than the others.
 #[test]
-fn members_whose_logs_differ_are_found() {
-    check(&group(), Group::default(), "committed entry", |spoken| {
-        entries(spoken, |to, entries| {
+fn diverging_logs_are_found() {
+    check(&group(), Group::default(), "committed entry", |observed| {
+        entries(observed, |to, entries| {
             let named = entries.iter_mut().filter(|entry| !entry.context.is_empty());
             let mut changed = false;
             for entry in named.filter(|_| to == "master-2" || to == "master-3") {
@@ -64,17 +67,17 @@ fn members_whose_logs_differ_are_found() {
     });
 }
 
-/// Followers write an operation that they know already in the place of every other one, so that the next leader lacks what was
-/// acknowledged.
+/// Followers replace every second operation by a known one, so that the next leader lacks
+/// acknowledged ones.
 #[test]
-fn an_acknowledged_operation_that_is_lost_is_found() {
+fn lost_acknowledged_operation_is_found() {
     let mut first: Option<Vec<u8>> = None;
     check(
         &group(),
         Registry::default(),
         "not linearizable",
-        move |spoken| {
-            entries(spoken, |_, entries| {
+        move |observed| {
+            entries(observed, |_, entries| {
                 let operations = entries.iter_mut().filter(|entry| {
                     entry.kind == EntryKind::Operation && entry.data.len() > LONG_ENTRY
                 });
@@ -90,25 +93,25 @@ fn an_acknowledged_operation_that_is_lost_is_found() {
     );
 }
 
-/// What a packet of the group says is changed on its way; `change` says how, and whether.
-fn packets(spoken: &Spoken<'_>, change: impl FnOnce(&mut Packet) -> bool) -> Meddling {
-    let Some(sent) = spoken.is::<PacketSent>() else {
-        return Meddling::Pass;
+/// Changes a packet of the group; `change` decides how, and which.
+fn packets(observed: &SeenMessage<'_>, change: impl FnOnce(&mut Packet) -> bool) -> Tampering {
+    let Some(sent) = observed.is::<PacketSent>() else {
+        return Tampering::Pass;
     };
     let mut sent = sent.clone();
     match change(&mut sent.packet) {
-        true => Meddling::Instead(Forged::new(sent)),
-        false => Meddling::Pass,
+        true => Tampering::Instead(Forged::new(sent)),
+        false => Tampering::Pass,
     }
 }
 
-/// A leader hands over to both followers at once, and nobody refuses anybody a vote.
+/// A leader hands over to both followers at once, and every vote is granted.
 #[test]
-fn two_leaders_of_one_term_are_found() {
+fn two_leaders_in_one_term_are_found() {
     let (mut heartbeats, mut told) = (0, BTreeSet::new());
     let words = "both lead in term";
-    check(&group(), Group::default(), words, move |spoken| {
-        packets(spoken, |packet| {
+    check(&group(), Group::default(), words, move |observed| {
+        packets(observed, |packet| {
             let Packet::Raft(message) = packet else {
                 return false;
             };
@@ -133,9 +136,9 @@ fn two_leaders_of_one_term_are_found() {
     });
 }
 
-/// What a follower is sent as a snapshot is not what its leader holds.
+/// A follower's snapshot differs from its leader's state.
 #[test]
-fn members_that_hold_different_things_are_found() {
+fn diverging_members_are_found() {
     let fault: Fault = "10secs+90secs crash follower".parse().unwrap();
     let scenario = Scenario {
         duration: Duration::from_secs(120),
@@ -144,8 +147,8 @@ fn members_that_hold_different_things_are_found() {
     };
     let mut sums = BTreeMap::new();
     let words = "holds something else";
-    check(&scenario, Group::default(), words, move |spoken| {
-        packets(spoken, |packet| match packet {
+    check(&scenario, Group::default(), words, move |observed| {
+        packets(observed, |packet| match packet {
             Packet::Chunk(chunk) => {
                 let name = b"agent-1";
                 let mut places = chunk.data.windows(name.len());
@@ -174,15 +177,15 @@ fn members_that_hold_different_things_are_found() {
     });
 }
 
-/// One follower is sent nothing new, and may read all the same.
+/// One follower gets nothing new, and may still read.
 #[test]
-fn a_read_of_what_was_there_before_is_found() {
+fn stale_read_is_found() {
     let (mut appends, mut behind) = (0, None);
     let words = "not linearizable";
-    check(&group(), Registry::default(), words, move |spoken| {
-        let sent = spoken.is::<PacketSent>();
+    check(&group(), Registry::default(), words, move |observed| {
+        let sent = observed.is::<PacketSent>();
         let Some(Packet::Raft(message)) = sent.map(|sent| &sent.packet) else {
-            return Meddling::Pass;
+            return Tampering::Pass;
         };
         if message.kind == MessageKind::Append && !message.entries.is_empty() {
             appends += 1;
@@ -191,25 +194,25 @@ fn a_read_of_what_was_there_before_is_found() {
             }
         }
         if behind != Some(message.to) {
-            return Meddling::Pass;
+            return Tampering::Pass;
         }
         match message.kind {
-            MessageKind::Append if !message.entries.is_empty() => Meddling::Drop,
-            MessageKind::ReadIndexIs => packets(spoken, |packet| match packet {
+            MessageKind::Append if !message.entries.is_empty() => Tampering::Drop,
+            MessageKind::ReadIndexIs => packets(observed, |packet| match packet {
                 Packet::Raft(message) => {
                     message.index = 1;
                     true
                 }
                 _ => false,
             }),
-            _ => Meddling::Pass,
+            _ => Tampering::Pass,
         }
     });
 }
 
-/// A new leader passes on what the old one had sent to an agent in vain.
+/// A new leader forwards the launches that the old one had sent in vain.
 #[test]
-fn what_a_deposed_master_wanted_started_is_found() {
+fn deposed_masters_launch_is_found() {
     let faults = [
         "20secs+70secs one_way leader agent-2",
         "60secs+20secs crash leader",
@@ -220,22 +223,22 @@ fn what_a_deposed_master_wanted_started_is_found() {
     };
     let mut last: Option<(String, RunTasks)> = None;
     let words = "for the master of term";
-    check(&scenario, Deposed::default(), words, move |spoken| {
-        let run = spoken.is::<RunTasks>();
-        let Some(run) = run.filter(|_| spoken.to == "agent-2") else {
-            return Meddling::Pass;
+    check(&scenario, Deposed::default(), words, move |observed| {
+        let run = observed.is::<RunTasks>();
+        let Some(run) = run.filter(|_| observed.to == "agent-2") else {
+            return Tampering::Pass;
         };
         match &last {
-            Some((master, old)) if master != spoken.from => {
+            Some((master, old)) if master != observed.from => {
                 let mut old = old.clone();
                 for task in &mut old.tasks {
                     task.agent_id = run.tasks[0].agent_id.clone();
                 }
-                Meddling::Also(Forged::new(old))
+                Tampering::Also(Forged::new(old))
             }
             _ => {
-                last = Some((spoken.from.to_owned(), run.clone()));
-                Meddling::Pass
+                last = Some((observed.from.to_owned(), run.clone()));
+                Tampering::Pass
             }
         }
     });

@@ -1,5 +1,5 @@
-//! A checker counts only if a planted bug makes it fire: for each, a bug of the software in an otherwise real cluster, and the same
-//! scenario without it, which is clean.
+//! A checker counts only if a planted bug makes it fire: for each checker a bug in an otherwise
+//! real cluster, and the same scenario without it, which is clean.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,13 +23,13 @@ use protocol::message::scheduler::{
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Filters, OfferId, Operation, OperationState, Reason, TaskId, TaskState};
 use resources::{Resources, Revocable};
-use runtime::rehearsal::let_fall;
+use runtime::testing::inject_panic;
 use simulator::checkers::{
-    Allocations, Corrections, Endings, Entitlement, Estates, Executors, Falls, Launches, Offers,
-    Operations, Recovery, States, Subscriptions, Updates, all,
+    AgentResourcesChecker, Allocations, Corrections, Entitlement, Executors, Launches, NoPanics,
+    Offers, Operations, ProcessExits, Recovery, States, Subscriptions, Updates, all,
 };
 use simulator::{
-    Bug, Checker, Fault, Forged, Meddling, Profile, Run, Scenario, Spoken, Wiring, run,
+    Bug, Checker, Fault, Forged, Profile, Run, Scenario, SeenMessage, Tampering, Wiring, run,
 };
 
 fn calm() -> Scenario {
@@ -45,7 +45,7 @@ fn calm() -> Scenario {
     }
 }
 
-/// Without faults and with one framework, long enough for it to keep some resources.
+/// Without faults and with one framework, long enough for it to reserve resources.
 fn keeping() -> Scenario {
     Scenario {
         frameworks: 1,
@@ -54,8 +54,8 @@ fn keeping() -> Scenario {
     }
 }
 
-/// With faults, after which the whole recovery is given: three executors die while their agent lives, the machine of the agent that lends is
-/// busy for a while, and an agent falls alone.
+/// With faults and the whole recovery: three executors die while their agent lives, the lending
+/// agent's machine is busy for a while, and an agent crashes alone.
 fn with_faults() -> Scenario {
     let faults = [
         "30secs+80secs busy agent-3",
@@ -71,7 +71,8 @@ fn with_faults() -> Scenario {
     }
 }
 
-/// How much each checker judges where there is no bug; none of them fires. Several tests share a scenario, which is run once for all.
+/// The number of judgements of each checker without a bug; none fires. Several tests share a
+/// scenario, which runs once.
 fn judgements_without_a_bug(scenario: &Scenario) -> BTreeMap<&'static str, u64> {
     type Clean = Arc<OnceLock<BTreeMap<&'static str, u64>>>;
     static CLEAN: Mutex<BTreeMap<String, Clean>> = Mutex::new(BTreeMap::new());
@@ -87,12 +88,12 @@ fn judgements_without_a_bug(scenario: &Scenario) -> BTreeMap<&'static str, u64> 
     judgements.clone()
 }
 
-/// With the bug this checker fires with these words; without it no checker does.
+/// With the bug this checker fires with this text; without it none does.
 fn check(
     scenario: &Scenario,
     checker: impl Checker + 'static,
     words: &str,
-    bug: impl FnMut(&Spoken<'_>) -> Meddling + Send + 'static,
+    bug: impl FnMut(&SeenMessage<'_>) -> Tampering + Send + 'static,
 ) {
     let name = checker.name();
     let judged = judgements_without_a_bug(scenario);
@@ -105,59 +106,65 @@ fn check(
     assert!(violation.what.contains(words), "{violation}");
 }
 
-/// An agent says that it has not done what it has done, as its next life shows.
+/// An agent reports an operation as failed that it has done, as its next life shows.
 #[test]
-fn an_agent_that_has_what_it_should_not_is_found() {
+fn unexpected_agent_resources_are_found() {
     let fault: Fault = "4mins+5secs restart agent-2".parse().unwrap();
     let scenario = Scenario {
         faults: Some(vec![fault]),
         ..keeping()
     };
-    check(&scenario, Estates::default(), "it must have", |spoken| {
-        let Some(updated) = spoken.is::<OperationUpdated>() else {
-            return Meddling::Pass;
-        };
-        let mut updated = updated.clone();
-        updated.update.status.state = OperationState::Failed;
-        Meddling::Instead(Forged::new(updated))
-    });
+    check(
+        &scenario,
+        AgentResourcesChecker::default(),
+        "it must have",
+        |observed| {
+            let Some(updated) = observed.is::<OperationUpdated>() else {
+                return Tampering::Pass;
+            };
+            let mut updated = updated.clone();
+            updated.update.status.state = OperationState::Failed;
+            Tampering::Instead(Forged::new(updated))
+        },
+    );
 }
 
-/// Agents never hear of operations that the registry has.
+/// Agents never receive recorded operations.
 #[test]
-fn an_operation_that_was_accepted_and_forgotten_about_is_found() {
+fn forgotten_operation_is_found() {
     let words = "neither done nor given up";
     check(
         &keeping(),
         Operations::default(),
         words,
-        |spoken| match spoken.is::<ApplyOperation>() {
-            Some(_) => Meddling::Drop,
-            None => Meddling::Pass,
+        |observed| match observed.is::<ApplyOperation>() {
+            Some(_) => Tampering::Drop,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// A framework hears of what is done that it has failed as well.
+/// A framework also receives a failure of a finished operation.
 #[test]
-fn an_operation_that_ends_in_two_ways_is_found() {
+fn operation_with_two_results_is_found() {
     let words = "was OPERATION_FINISHED and then OPERATION_DROPPED";
-    check(&keeping(), Operations::default(), words, |spoken| {
-        let Some(changed) = spoken.is::<OperationChanged>() else {
-            return Meddling::Pass;
+    check(&keeping(), Operations::default(), words, |observed| {
+        let Some(changed) = observed.is::<OperationChanged>() else {
+            return Tampering::Pass;
         };
         let mut again = changed.clone();
         again.status.state = OperationState::Dropped;
         match changed.status.state == OperationState::Finished {
-            true => Meddling::Also(Forged::new(again)),
-            false => Meddling::Pass,
+            true => Tampering::Also(Forged::new(again)),
+            false => Tampering::Pass,
         }
     });
 }
 
-/// The first leader's network loses what it says to agents about operations, and then it falls; and whatever is said of them is said twice.
+/// The first leader's operations to agents are lost before it crashes, and all later ones are sent
+/// twice.
 #[test]
-fn operations_that_the_first_leader_did_not_get_out_the_next_one_does_once() {
+fn next_leader_executes_pending_operations_once() {
     let scenario = Scenario {
         masters: 3,
         duration: Duration::from_secs(420),
@@ -167,20 +174,20 @@ fn operations_that_the_first_leader_did_not_get_out_the_next_one_does_once() {
     };
     let lost = Arc::new(Mutex::new((None, 0, 0)));
     let counted = lost.clone();
-    let bug = Bug::new("lost", move |spoken: &Spoken<'_>| {
-        if spoken.is::<ApplyOperation>().is_none() {
-            return Meddling::Pass;
+    let bug = Bug::new("lost", move |observed: &SeenMessage<'_>| {
+        if observed.is::<ApplyOperation>().is_none() {
+            return Tampering::Pass;
         }
         let mut seen = counted.lock().unwrap();
-        let first = seen.0.get_or_insert_with(|| spoken.from.to_owned());
-        match *first == spoken.from && seen.2 == 0 {
+        let first = seen.0.get_or_insert_with(|| observed.from.to_owned());
+        match *first == observed.from && seen.2 == 0 {
             true => {
                 seen.1 += 1;
-                Meddling::Drop
+                Tampering::Drop
             }
             false => {
                 seen.2 += 1;
-                Meddling::Twice
+                Tampering::Twice
             }
         }
     });
@@ -191,277 +198,289 @@ fn operations_that_the_first_leader_did_not_get_out_the_next_one_does_once() {
     assert!(run.tally.judgements["operations"] > 0);
 }
 
-/// What is offered is offered a second time under another id.
+/// Offered resources are offered again with another id.
 #[test]
-fn an_over_commitment_is_found() {
-    check(&calm(), Allocations::default(), "beyond", |spoken| {
-        let Some(made) = spoken.is::<OffersMade>() else {
-            return Meddling::Pass;
+fn overcommitment_is_found() {
+    check(&calm(), Allocations::default(), "beyond", |observed| {
+        let Some(made) = observed.is::<OffersMade>() else {
+            return Tampering::Pass;
         };
         let mut again = made.clone();
         for offer in &mut again.offers {
             offer.id = OfferId::new(format!("{}-again", offer.id)).unwrap();
         }
-        Meddling::Also(Forged::new(again))
+        Tampering::Also(Forged::new(again))
     });
 }
 
-/// The master says of tasks that they are lost, and keeps what they had as long as they live.
+/// The master reports tasks as lost, and keeps their resources while they live.
 #[test]
-fn what_a_lost_task_had_and_nobody_gets_back_is_found() {
+fn unreturned_resources_are_found() {
     let words = "neither held nor offered";
     let late = Scenario {
-        seed: 8, // With all of its recovery: it is late when masters know all again.
+        seed: 8, // with the whole recovery: masters know all tasks late
         ..with_faults()
     };
-    check(&late, Allocations::default(), words, |spoken| {
-        let told = spoken
+    check(&late, Allocations::default(), words, |observed| {
+        let told = observed
             .is::<StatusChanged>()
             .filter(|told| told.status.state == TaskState::Running)
-            .filter(|_| spoken.to == "framework-1");
+            .filter(|_| observed.to == "framework-1");
         let Some(StatusChanged { status }) = told else {
-            return Meddling::Pass;
+            return Tampering::Pass;
         };
         let mut status = status.clone();
         status.state = TaskState::Lost;
-        Meddling::Also(Forged::new(StatusChanged { status }))
+        Tampering::Also(Forged::new(StatusChanged { status }))
     });
 }
 
-/// A framework that never asked for them is offered revocable resources.
+/// A framework without the capability is offered revocable resources.
 #[test]
-fn an_offer_that_is_not_for_its_framework_is_found() {
-    check(&calm(), Entitlement::default(), "has not asked", |spoken| {
-        let made = spoken.is::<OffersMade>();
-        let Some(made) = made.filter(|_| spoken.to == "framework-1") else {
-            return Meddling::Pass;
-        };
-        let mut lent = made.clone();
-        for offer in &mut lent.offers {
-            let regular = offer.resources.unreserved();
-            offer.resources = regular.to_revocable(Revocable::Throttleable).unwrap();
-        }
-        Meddling::Instead(Forged::new(lent))
-    });
+fn unentitled_offer_is_found() {
+    check(
+        &calm(),
+        Entitlement::default(),
+        "has not asked",
+        |observed| {
+            let made = observed.is::<OffersMade>();
+            let Some(made) = made.filter(|_| observed.to == "framework-1") else {
+                return Tampering::Pass;
+            };
+            let mut lent = made.clone();
+            for offer in &mut lent.offers {
+                let regular = offer.resources.unreserved();
+                offer.resources = regular.to_revocable(Revocable::Throttleable).unwrap();
+            }
+            Tampering::Instead(Forged::new(lent))
+        },
+    );
 }
 
-/// No update that says that a task runs ever leaves the agent.
+/// Updates of running tasks never leave the agent.
 #[test]
-fn an_update_that_never_arrives_is_found() {
+fn lost_update_is_found() {
     let words = "has not reached its scheduler";
-    check(&with_faults(), Updates::default(), words, |spoken| {
-        let updated = spoken.is::<TaskUpdated>();
+    check(&with_faults(), Updates::default(), words, |observed| {
+        let updated = observed.is::<TaskUpdated>();
         match updated.map(|updated| updated.update.status.state) {
-            Some(TaskState::Running) => Meddling::Drop,
-            _ => Meddling::Pass,
+            Some(TaskState::Running) => Tampering::Drop,
+            _ => Tampering::Pass,
         }
     });
 }
 
 /// Agents confirm nothing to their executors.
 #[test]
-fn an_update_that_no_agent_takes_is_found() {
+fn unconfirmed_update_is_found() {
     let words = "was never confirmed by its agent";
     check(
         &with_faults(),
         Updates::default(),
         words,
-        |spoken| match spoken.is::<UpdateStored>() {
-            Some(_) => Meddling::Drop,
-            None => Meddling::Pass,
+        |observed| match observed.is::<UpdateStored>() {
+            Some(_) => Tampering::Drop,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// After its end a task is said to run.
+/// A task is reported as running after its end.
 #[test]
-fn a_task_that_lives_again_is_found() {
-    check(&calm(), States::default(), "had ended as", |spoken| {
-        let Some(StatusChanged { status }) = spoken.is::<StatusChanged>() else {
-            return Meddling::Pass;
+fn resurrected_task_is_found() {
+    check(&calm(), States::default(), "had ended as", |observed| {
+        let Some(StatusChanged { status }) = observed.is::<StatusChanged>() else {
+            return Tampering::Pass;
         };
         if !status.state.is_terminal() {
-            return Meddling::Pass;
+            return Tampering::Pass;
         }
         let mut status = status.clone();
         status.state = TaskState::Running;
-        Meddling::Also(Forged::new(StatusChanged { status }))
+        Tampering::Also(Forged::new(StatusChanged { status }))
     });
 }
 
-/// The master is never told that a task has ended.
+/// The end of a task never reaches the master.
 #[test]
-fn a_task_that_is_said_to_run_and_does_not_is_found() {
-    check(&with_faults(), States::default(), "no process", |spoken| {
-        let updated = spoken.is::<TaskUpdated>();
-        let states =
-            updated.map(|updated| (updated.update.status.state, updated.update.latest_state));
-        match states {
-            Some((state, latest)) if state.is_terminal() || latest.is_terminal() => Meddling::Drop,
-            _ => Meddling::Pass,
-        }
-    });
+fn running_task_without_process_is_found() {
+    check(
+        &with_faults(),
+        States::default(),
+        "no process",
+        |observed| {
+            let updated = observed.is::<TaskUpdated>();
+            let states =
+                updated.map(|updated| (updated.update.status.state, updated.update.latest_state));
+            match states {
+                Some((state, latest)) if state.is_terminal() || latest.is_terminal() => {
+                    Tampering::Drop
+                }
+                _ => Tampering::Pass,
+            }
+        },
+    );
 }
 
-/// An agent takes the death of an executor for a good end.
+/// An agent reports the death of an executor as success.
 #[test]
-fn a_dead_executor_whose_tasks_are_said_to_have_finished_is_found() {
+fn dead_executors_finished_task_is_found() {
     check(
         &with_faults(),
         Executors::default(),
         "TASK_FINISHED",
-        |spoken| {
-            let Some(updated) = spoken.is::<TaskUpdated>() else {
-                return Meddling::Pass;
+        |observed| {
+            let Some(updated) = observed.is::<TaskUpdated>() else {
+                return Tampering::Pass;
             };
             let mut updated = updated.clone();
             let status = &mut updated.update.status;
             if status.reason != Some(Reason::ExecutorTerminated) {
-                return Meddling::Pass;
+                return Tampering::Pass;
             }
             status.state = TaskState::Finished;
-            Meddling::Instead(Forged::new(updated))
+            Tampering::Instead(Forged::new(updated))
         },
     );
 }
 
-/// An agent forgets the tasks of executors that died.
+/// An agent forgets the tasks of dead executors.
 #[test]
-fn a_dead_executor_whose_tasks_are_forgotten_is_found() {
+fn dead_executors_forgotten_task_is_found() {
     let words = "has told nobody";
-    check(&with_faults(), Executors::default(), words, |spoken| {
-        let updated = spoken.is::<TaskUpdated>();
+    check(&with_faults(), Executors::default(), words, |observed| {
+        let updated = observed.is::<TaskUpdated>();
         let reason = updated.and_then(|updated| updated.update.status.reason);
         match reason {
-            Some(Reason::ExecutorTerminated) => Meddling::Drop,
-            _ => Meddling::Pass,
+            Some(Reason::ExecutorTerminated) => Tampering::Drop,
+            _ => Tampering::Pass,
         }
     });
 }
 
-/// An agent has regular tasks yield as well.
+/// An agent makes regular tasks yield as well.
 #[test]
-fn a_regular_task_that_has_to_yield_is_found() {
+fn yielding_regular_task_is_found() {
     let words = "nothing revocable";
-    check(&with_faults(), Corrections::default(), words, |spoken| {
-        let updated = spoken
+    check(&with_faults(), Corrections::default(), words, |observed| {
+        let updated = observed
             .is::<TaskUpdated>()
             .filter(|updated| updated.update.status.state == TaskState::Killed);
         let Some(updated) = updated else {
-            return Meddling::Pass;
+            return Tampering::Pass;
         };
         let mut updated = updated.clone();
         updated.update.status.state = TaskState::Gone;
         updated.update.status.reason = Some(Reason::ContainerPreempted);
-        Meddling::Instead(Forged::new(updated))
+        Tampering::Instead(Forged::new(updated))
     });
 }
 
-/// The master tells agents of regular resources where it had lent revocable ones.
+/// The master sends regular resources to agents in place of lent ones.
 #[test]
-fn a_revocable_task_that_does_not_yield_is_found() {
+fn unyielding_revocable_task_is_found() {
     let words = "has not yielded";
-    check(&with_faults(), Corrections::default(), words, |spoken| {
-        let run = spoken
+    check(&with_faults(), Corrections::default(), words, |observed| {
+        let run = observed
             .is::<RunTasks>()
             .filter(|run| run.framework.name == "framework-3");
         let Some(run) = run else {
-            return Meddling::Pass;
+            return Tampering::Pass;
         };
         let mut run = run.clone();
         for task in &mut run.tasks {
             task.resources = Resources::parse("cpus:0.1;mem:32").unwrap();
         }
-        Meddling::Instead(Forged::new(run))
+        Tampering::Instead(Forged::new(run))
     });
 }
 
-/// An offer is taken back twice.
+/// An offer is rescinded twice.
 #[test]
-fn an_offer_that_ends_twice_is_found() {
+fn offer_with_two_ends_is_found() {
     check(
         &calm(),
         Offers::default(),
         "had ended already",
-        |spoken| match spoken.is::<OfferRescinded>() {
-            Some(rescinded) => Meddling::Also(Forged::new(rescinded.clone())),
-            None => Meddling::Pass,
+        |observed| match observed.is::<OfferRescinded>() {
+            Some(rescinded) => Tampering::Also(Forged::new(rescinded.clone())),
+            None => Tampering::Pass,
         },
     );
 }
 
-/// The master has a task run that no accept has asked for.
+/// The master launches a task without an accept.
 #[test]
-fn a_launch_on_no_offer_is_found() {
-    check(&calm(), Offers::default(), "no accept", |spoken| {
-        let Some(run) = spoken.is::<RunTasks>() else {
-            return Meddling::Pass;
+fn launch_without_offer_is_found() {
+    check(&calm(), Offers::default(), "no accept", |observed| {
+        let Some(run) = observed.is::<RunTasks>() else {
+            return Tampering::Pass;
         };
         let mut more = run.clone();
         for task in &mut more.tasks {
             task.task_id = TaskId::new(format!("{}-more", task.task_id)).unwrap();
         }
-        Meddling::Also(Forged::new(more))
+        Tampering::Also(Forged::new(more))
     });
 }
 
-/// One agent's registrations are lost, all of them.
+/// All registrations of one agent are lost.
 #[test]
-fn an_agent_that_never_comes_is_found() {
+fn missing_agent_is_found() {
     check(
         &calm(),
         Recovery::default(),
         "agent-2 is not registered",
-        |spoken| match spoken
+        |observed| match observed
             .is::<RegisterAgent>()
-            .filter(|_| spoken.from == "agent-2")
+            .filter(|_| observed.from == "agent-2")
         {
-            Some(_) => Meddling::Drop,
-            None => Meddling::Pass,
+            Some(_) => Tampering::Drop,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// One framework's tasks never begin to run, as far as it hears, and those that run now end some time.
+/// One framework's tasks never start, as far as it knows, and its running ones end in time.
 #[test]
-fn a_framework_whose_work_does_not_go_on_is_found() {
+fn idle_framework_is_found() {
     let scenario = Scenario {
         frameworks: 2,
         ..with_faults()
     };
     let words = "does no work";
-    check(&scenario, Recovery::default(), words, |spoken| {
-        let told = spoken.is::<StatusChanged>();
-        let told = told.filter(|_| spoken.to == "framework-2");
+    check(&scenario, Recovery::default(), words, |observed| {
+        let told = observed.is::<StatusChanged>();
+        let told = told.filter(|_| observed.to == "framework-2");
         match told.map(|told| told.status.state) {
-            Some(TaskState::Running) => Meddling::Drop,
-            _ => Meddling::Pass,
+            Some(TaskState::Running) => Tampering::Drop,
+            _ => Tampering::Pass,
         }
     });
 }
 
-/// Tasks are sent to their agent a second time.
+/// Tasks are sent to their agent twice.
 #[test]
-fn a_second_launch_is_found() {
+fn second_launch_is_found() {
     check(
         &calm(),
         Launches::default(),
         "again",
-        |spoken| match spoken.is::<RunTasks>() {
-            Some(run) => Meddling::Also(Forged::new(run.clone())),
-            None => Meddling::Pass,
+        |observed| match observed.is::<RunTasks>() {
+            Some(run) => Tampering::Also(Forged::new(run.clone())),
+            None => Tampering::Pass,
         },
     );
 }
 
-/// A scheduler asks for a task in another's name, and the master does as it says.
+/// A scheduler launches a task in another's name, and the master accepts it.
 #[test]
-fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
+fn launch_for_a_replaced_scheduler_is_found() {
     let mut theirs: Option<RunTasks> = None;
     let mut asked = false;
     let words = "is launched for framework-2";
-    check(&calm(), Subscriptions::default(), words, move |spoken| {
-        if let Some(run) = spoken
+    check(&calm(), Subscriptions::default(), words, move |observed| {
+        if let Some(run) = observed
             .is::<RunTasks>()
             .filter(|run| run.framework.name == "framework-1")
         {
@@ -470,16 +489,16 @@ fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
             stolen.tasks[0].task_id = TaskId::new("stolen").unwrap();
             theirs = Some(stolen.clone());
             if asked {
-                return Meddling::Also(Forged::new(stolen));
+                return Tampering::Also(Forged::new(stolen));
             }
         }
-        let answer = spoken
+        let answer = observed
             .is::<DeclineOffers>()
-            .filter(|_| spoken.from == "framework-2");
+            .filter(|_| observed.from == "framework-2");
         match (answer, &theirs) {
             (Some(answer), Some(theirs)) if !asked => {
                 asked = true;
-                Meddling::Also(Forged::new(AcceptOffers {
+                Tampering::Also(Forged::new(AcceptOffers {
                     framework_id: theirs.framework.id.clone().unwrap(),
                     offer_ids: answer.offer_ids.clone(),
                     operations: vec![Operation::Launch {
@@ -488,57 +507,58 @@ fn a_launch_for_who_does_not_speak_for_the_framework_is_found() {
                     filters: Filters::default(),
                 }))
             }
-            _ => Meddling::Pass,
+            _ => Tampering::Pass,
         }
     });
 }
 
-/// An allocator panics, and is made anew as if nothing had been.
+/// An allocator panics, and is restarted.
 #[test]
-fn an_actor_that_panics_is_found_though_it_is_made_anew() {
+fn restarted_actors_panic_is_found() {
     check(
         &calm(),
-        Falls::default(),
+        NoPanics::default(),
         "the actor allocator of master has panicked: overflow",
-        |spoken| match spoken.is::<RunTasks>() {
-            Some(_) => Meddling::Also(Forged::act(|node| {
-                assert!(let_fall(node, "allocator", "overflow"));
+        |observed| match observed.is::<RunTasks>() {
+            Some(_) => Tampering::Also(Forged::act(|node| {
+                assert!(inject_panic(node, "allocator", "overflow"));
             })),
-            None => Meddling::Pass,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// A master ends for nothing in the middle of its work, and is started again as if nothing had been.
+/// A master exits without cause, and is restarted.
 #[test]
-fn a_process_that_ends_by_itself_is_found_though_it_is_started_again() {
+fn restarted_process_exit_is_found() {
     check(
         &calm(),
-        Endings::default(),
+        ProcessExits::default(),
         "master ends by itself, and no fault leaves it no other way: the master has ended: stopped",
-        |spoken| match spoken.is::<RunTasks>() {
-            Some(_) => Meddling::Also(Forged::act(|node| {
+        |observed| match observed.is::<RunTasks>() {
+            Some(_) => Tampering::Also(Forged::act(|node| {
                 node.stop(&node.whereis("master").unwrap());
             })),
-            None => Meddling::Pass,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// A bug that shows only once an agent was gone: the shrunk history has that crash alone, in a small cluster, and fails again.
+/// A bug that needs an agent's crash: the shrunk history has only that crash, in a small cluster,
+/// and fails again.
 #[test]
-fn the_shortest_history_of_a_failure_has_only_the_fault_that_it_needs() {
+fn shrunk_history_has_only_the_needed_fault() {
     // An agent that was admitted before is never admitted again.
     let broken = |scenario: &Scenario| -> Run {
         let mut seen = 0;
-        let bug = Bug::new("no way back", move |spoken| {
-            let registers = spoken.is::<RegisterAgent>().is_some();
-            let returns = spoken.is::<ReregisterAgent>().is_some();
-            let comes = (registers || returns) && spoken.from == "agent-2";
+        let bug = Bug::new("no way back", move |observed| {
+            let registers = observed.is::<RegisterAgent>().is_some();
+            let returns = observed.is::<ReregisterAgent>().is_some();
+            let comes = (registers || returns) && observed.from == "agent-2";
             seen += u32::from(comes);
             match comes && seen > 1 {
-                true => Meddling::Drop,
-                false => Meddling::Pass,
+                true => Tampering::Drop,
+                false => Tampering::Pass,
             }
         });
         run(scenario, vec![Box::new(Recovery::default())], Some(bug))

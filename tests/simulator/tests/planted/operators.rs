@@ -1,12 +1,12 @@
-//! Bugs in what follows from what operators want: quotas, and machines that are away; and in who leads a framework.
+//! Planted bugs in quotas, maintenance, and the leadership of a framework.
 
 use std::time::Duration;
 
 use protocol::message::scheduler::{OffersMade, SubscriptionRefused, TasksRevoked};
-use protocol::message::standby::{Standing, YouLead};
+use protocol::message::standby::{SchedulerElected, StandbyReply};
 use resources::{Resources, Role};
 use simulator::checkers::{Maintenance, Quotas, Revocations, Standbys};
-use simulator::{Fault, Forged, Meddling, Scenario};
+use simulator::{Fault, Forged, Scenario, Tampering};
 
 use super::{calm, check};
 
@@ -18,7 +18,7 @@ fn under(fault: &str) -> Scenario {
     }
 }
 
-/// Quotas come and go, and some guarantees are so large that others have to make room.
+/// Quotas change, and some guarantees require revocations.
 fn rationed() -> Scenario {
     Scenario {
         duration: Duration::from_secs(320),
@@ -26,72 +26,77 @@ fn rationed() -> Scenario {
     }
 }
 
-/// Offers have more than their roles may have.
+/// Offers exceed their roles' limits.
 #[test]
-fn an_offer_beyond_a_limit_is_found() {
-    check(&rationed(), Quotas::default(), "is limited to", |spoken| {
-        let Some(made) = spoken.is::<OffersMade>() else {
-            return Meddling::Pass;
-        };
-        let mut more = made.clone();
-        for offer in &mut more.offers {
-            let role = Role::new(&offer.role).unwrap();
-            offer.resources += &Resources::parse("cpus:100").unwrap().allocate(&role);
-        }
-        Meddling::Instead(Forged::new(more))
-    });
+fn offer_beyond_a_limit_is_found() {
+    check(
+        &rationed(),
+        Quotas::default(),
+        "is limited to",
+        |observed| {
+            let Some(made) = observed.is::<OffersMade>() else {
+                return Tampering::Pass;
+            };
+            let mut more = made.clone();
+            for offer in &mut more.offers {
+                let role = Role::new(&offer.role).unwrap();
+                offer.resources += &Resources::parse("cpus:100").unwrap().allocate(&role);
+            }
+            Tampering::Instead(Forged::new(more))
+        },
+    );
 }
 
-/// Frameworks never hear that their tasks must go.
+/// Frameworks never receive revocation warnings.
 #[test]
-fn a_task_that_is_killed_without_a_warning_is_found() {
+fn unannounced_revocation_is_found() {
     let words = "was not warned";
     check(
         &rationed(),
         Revocations::default(),
         words,
-        |spoken| match spoken.is::<TasksRevoked>() {
-            Some(_) => Meddling::Drop,
-            None => Meddling::Pass,
+        |observed| match observed.is::<TasksRevoked>() {
+            Some(_) => Tampering::Drop,
+            None => Tampering::Pass,
         },
     );
 }
 
-/// What is offered of other agents is on the machine that is away.
+/// Offers of other agents are moved to the machine that is down.
 #[test]
-fn an_offer_of_a_machine_that_is_away_is_found() {
+fn offer_of_a_down_machine_is_found() {
     let scenario = under("30secs+60secs maintain agent-2");
-    check(&scenario, Maintenance::default(), "is away", |spoken| {
-        let Some(made) = spoken.is::<OffersMade>() else {
-            return Meddling::Pass;
+    check(&scenario, Maintenance::default(), "is away", |observed| {
+        let Some(made) = observed.is::<OffersMade>() else {
+            return Tampering::Pass;
         };
         let mut there = made.clone();
         for offer in &mut there.offers {
             "agent-2".clone_into(&mut offer.hostname);
         }
-        Meddling::Instead(Forged::new(there))
+        Tampering::Instead(Forged::new(there))
     });
 }
 
 /// A scheduler of another framework is told to lead one that has its leader.
 #[test]
-fn a_second_scheduler_that_is_told_to_lead_is_found() {
+fn second_leading_scheduler_is_found() {
     let mut leads = None;
     let words = "but the registry has appointed";
-    check(&calm(), Standbys::default(), words, move |spoken| {
-        if spoken.reply {
-            let standing = spoken.is::<Result<Standing, SubscriptionRefused>>();
-            if let Some(Ok(Standing::Leads(subscribed))) = standing {
+    check(&calm(), Standbys::default(), words, move |observed| {
+        if observed.reply {
+            let standing = observed.is::<Result<StandbyReply, SubscriptionRefused>>();
+            if let Some(Ok(StandbyReply::Leads(subscribed))) = standing {
                 leads = Some(subscribed.clone());
             }
-            return Meddling::Pass;
+            return Tampering::Pass;
         }
-        match (&leads, spoken.is::<OffersMade>()) {
-            (Some(subscribed), Some(_)) if spoken.to == "framework-2" => {
+        match (&leads, observed.is::<OffersMade>()) {
+            (Some(subscribed), Some(_)) if observed.to == "framework-2" => {
                 let subscribed = subscribed.clone();
-                Meddling::Also(Forged::new(YouLead { subscribed }))
+                Tampering::Also(Forged::new(SchedulerElected { subscribed }))
             }
-            _ => Meddling::Pass,
+            _ => Tampering::Pass,
         }
     });
 }

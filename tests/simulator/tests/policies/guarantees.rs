@@ -1,36 +1,37 @@
-//! What is guaranteed to a role is lent to others, and had back from them by warnings and kills (S115, S122, S123, S124).
+//! Unused guarantees are lent to other roles and recovered by warnings and kills (S115, S122, S123,
+//! S124).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use protocol::marks::PRIORITY;
 use protocol::message::scheduler::TasksRevoked;
+use protocol::reserved_labels::PRIORITY;
 use protocol::{Demand, Offer, Reason, TaskId, TaskState, TaskStatus};
 use resources::Quantities;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 use runtime::{Clock, Instant};
-use scheduler_driver::{Scheduler, Verbs};
+use scheduler_driver::{Calls, Scheduler};
 
-use crate::town::{STUBBORN, Town, task};
+use crate::mini_cluster::{MiniCluster, STUBBORN, task};
 
-/// What a framework has heard of its tasks, each line with the second in which it was heard.
+/// A framework's task events, each line with the second of its receipt.
 type Diary = Arc<Mutex<Vec<String>>>;
 
-/// Runs tasks of one cpu each, as many as it is told to.
+/// Runs this number of tasks of one cpu each.
 struct Batch {
     clock: Clock,
     diary: Diary,
     /// Name, command and priority.
     tasks: VecDeque<(String, &'static str, i32)>,
-    /// How many of the tasks that are revoked it ends itself, at once.
+    /// The number of revoked tasks that it ends itself, at once.
     heeds: usize,
-    /// Whether it launches another task for each that has ended.
+    /// Whether it launches another task for each ended one.
     relaunches: bool,
 }
 
 impl Batch {
     fn new(
-        town: &Town,
+        cluster: &MiniCluster,
         name: &str,
         tasks: impl IntoIterator<Item = (&'static str, i32)>,
     ) -> (Self, Diary) {
@@ -38,7 +39,7 @@ impl Batch {
         let tasks = tasks.into_iter().enumerate();
         let tasks = tasks.map(|(n, (command, priority))| (format!("{name}{n}"), command, priority));
         let batch = Self {
-            clock: town.node.clock().clone(),
+            clock: cluster.node.clock().clone(),
             diary: diary.clone(),
             tasks: tasks.collect(),
             heeds: 0,
@@ -58,7 +59,7 @@ fn second(line: &str) -> u64 {
     line.split(':').next().unwrap().parse().unwrap()
 }
 
-/// What was noted since the last look; what was in one second in alphabetical order.
+/// The lines since the last call; lines of one second are sorted.
 fn take(diary: &Diary) -> Vec<String> {
     let mut lines = std::mem::take(&mut *diary.lock().unwrap());
     lines.sort_by_key(|line| (second(line), line.clone()));
@@ -66,7 +67,7 @@ fn take(diary: &Diary) -> Vec<String> {
 }
 
 impl Scheduler for Batch {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for mut offer in offers {
             let mut launched = Vec::new();
             while let Some((name, command, priority)) = self.tasks.pop_front() {
@@ -85,7 +86,7 @@ impl Scheduler for Batch {
         }
     }
 
-    fn status(&mut self, driver: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, driver: &mut Calls, status: &TaskStatus) {
         let reason = match status.reason {
             Some(Reason::ContainerPreempted) => " to make room",
             _ => "",
@@ -98,7 +99,7 @@ impl Scheduler for Batch {
         }
     }
 
-    fn revoked(&mut self, driver: &mut Verbs, revoked: &TasksRevoked) {
+    fn revoked(&mut self, driver: &mut Calls, revoked: &TasksRevoked) {
         let mut ids: Vec<TaskId> = revoked
             .tasks
             .iter()
@@ -125,28 +126,28 @@ const PARAMETERS: [(&str, &str); 2] = [
 ];
 
 #[test]
-fn a_role_below_its_guarantee_has_it_back_from_the_least_important_of_the_others() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:1024").await;
-        town.agent("a2", "cpus:4;mem:1024").await;
-        town.guarantee("web", "cpus:3").await.unwrap();
-        let seen = town.role("web").await;
+fn guarantee_is_met_by_revoking_the_least_important() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:1024").await;
+        cluster.agent("a2", "cpus:4;mem:1024").await;
+        cluster.guarantee("web", "cpus:3").await.unwrap();
+        let seen = cluster.role("web").await;
         let guaranteed = seen.quota.guarantees.to_string();
         assert_eq!(guaranteed, "cpus:3", "S123: read through an API");
         let tasks = [7, 7, 7, 1, 2, 7, 3, 7].map(|priority| ("forever", priority));
-        let (batch, of_batch) = Batch::new(&town, "b", tasks);
-        let _batch = town.framework("batch", "batch", batch).await;
-        town.pass(60).await;
+        let (batch, of_batch) = Batch::new(&cluster, "b", tasks);
+        let _batch = cluster.framework("batch", "batch", batch).await;
+        cluster.pass(60).await;
         let running = take(&of_batch);
         assert_eq!(
             running.len(),
             8,
             "all is lent while nobody wants it: {running:?}"
         );
-        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 3]);
-        let _web = town.framework("web", "web", web).await;
-        town.pass(120).await;
+        let (web, of_web) = Batch::new(&cluster, "w", [("forever", 0); 3]);
+        let _web = cluster.framework("web", "web", web).await;
+        cluster.pass(120).await;
         let told = take(&of_batch);
         assert_eq!(told.len(), 4, "{told:?}");
         assert!(told[0].contains("revoked b3 b4 b6 in 20 s"), "{told:?}");
@@ -158,7 +159,7 @@ fn a_role_below_its_guarantee_has_it_back_from_the_least_important_of_the_others
         assert_eq!(second(&told[1]), second(&told[0]) + 20, "{told:?}");
         let launched = take(&of_web);
         assert_eq!(launched.len(), 3, "{launched:?}");
-        town.pass(600).await;
+        cluster.pass(600).await;
         assert_eq!(
             take(&of_batch),
             [""; 0],
@@ -168,21 +169,21 @@ fn a_role_below_its_guarantee_has_it_back_from_the_least_important_of_the_others
 }
 
 #[test]
-fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_with_its_executor() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:1024").await;
-        let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 1), ("forever", 2)]);
+fn heeded_warning_prevents_revocation() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:1024").await;
+        let (mut batch, of_batch) = Batch::new(&cluster, "b", [("forever", 1), ("forever", 2)]);
         batch.heeds = usize::MAX;
-        let _batch = town.framework("batch", "batch", batch).await;
-        town.pass(1).await;
-        let (stuck, of_stuck) = Batch::new(&town, "s", [(STUBBORN, 0), ("forever", 9)]);
-        let _stuck = town.framework("stuck", "stuck", stuck).await;
-        town.pass(1).await;
-        town.guarantee("web", "cpus:2").await.unwrap();
-        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 3]);
-        let _web = town.framework("web", "web", web).await;
-        town.pass(120).await;
+        let _batch = cluster.framework("batch", "batch", batch).await;
+        cluster.pass(1).await;
+        let (stuck, of_stuck) = Batch::new(&cluster, "s", [(STUBBORN, 0), ("forever", 9)]);
+        let _stuck = cluster.framework("stuck", "stuck", stuck).await;
+        cluster.pass(1).await;
+        cluster.guarantee("web", "cpus:2").await.unwrap();
+        let (web, of_web) = Batch::new(&cluster, "w", [("forever", 0); 3]);
+        let _web = cluster.framework("web", "web", web).await;
+        cluster.pass(120).await;
         let lines = |diary: &Diary| {
             let words = take(diary).into_iter();
             let words = words.map(|line| line.split_once(": ").unwrap().1.to_owned());
@@ -201,20 +202,21 @@ fn who_heeds_the_warning_loses_nothing_more_and_a_task_that_does_not_end_ends_wi
     });
 }
 
-/// S122: a task that ends by itself before the deadline makes the room for which another was warned.
+/// S122: a task that ends by itself before the deadline makes the room for which another was
+/// warned.
 #[test]
-fn who_was_warned_stays_where_room_comes_by_itself_before_the_deadline() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:2;mem:1024").await;
-        town.guarantee("web", "cpus:1").await.unwrap();
-        let (batch, of_batch) = Batch::new(&town, "b", [("74", 9), ("forever", 0)]);
-        let _batch = town.framework("batch", "batch", batch).await;
-        town.pass(60).await;
+fn warned_task_stays_if_room_appears() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:2;mem:1024").await;
+        cluster.guarantee("web", "cpus:1").await.unwrap();
+        let (batch, of_batch) = Batch::new(&cluster, "b", [("74", 9), ("forever", 0)]);
+        let _batch = cluster.framework("batch", "batch", batch).await;
+        cluster.pass(60).await;
         assert_eq!(take(&of_batch).len(), 2);
-        let (web, of_web) = Batch::new(&town, "w", [("forever", 0)]);
-        let _web = town.framework("web", "web", web).await;
-        town.pass(300).await;
+        let (web, of_web) = Batch::new(&cluster, "w", [("forever", 0)]);
+        let _web = cluster.framework("web", "web", web).await;
+        cluster.pass(300).await;
         let told = take(&of_batch);
         let lines: Vec<&str> = told
             .iter()
@@ -230,26 +232,26 @@ fn who_was_warned_stays_where_room_comes_by_itself_before_the_deadline() {
 
 /// W9: room for one big piece is made of small ones, which end one after the other.
 #[test]
-fn who_wants_one_piece_has_it_although_another_launches_anew_whenever_something_comes_free() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:256").await;
-        // Free, but of no use for anybody.
-        town.agent("stranded", "cpus:10").await;
-        town.guarantee("web", "cpus:4").await.unwrap();
-        let (mut batch, of_batch) = Batch::new(&town, "b", [("forever", 0); 4]);
+fn large_demand_is_met_despite_small_launches() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:256").await;
+        // Free, but of no use for any framework.
+        cluster.agent("stranded", "cpus:10").await;
+        cluster.guarantee("web", "cpus:4").await.unwrap();
+        let (mut batch, of_batch) = Batch::new(&cluster, "b", [("forever", 0); 4]);
         batch.heeds = 1;
         batch.relaunches = true;
-        let _batch = town.framework("batch", "batch", batch).await;
-        town.pass(10).await;
+        let _batch = cluster.framework("batch", "batch", batch).await;
+        cluster.pass(10).await;
         assert_eq!(take(&of_batch).len(), 4);
-        let (web, of_web) = Batch::new(&town, "w", [("forever", 0); 4]);
+        let (web, of_web) = Batch::new(&cluster, "w", [("forever", 0); 4]);
         let least = Quantities::parse("cpus:4;mem:256").unwrap();
         let demand = Demand::shaped(least, Quantities::new());
-        let _web = town
+        let _web = cluster
             .framework_demanding("web", "web", "web", demand, web)
             .await;
-        town.pass(300).await;
+        cluster.pass(300).await;
         let told = take(&of_batch);
         let lines: Vec<&str> = told
             .iter()
@@ -271,17 +273,17 @@ fn who_wants_one_piece_has_it_although_another_launches_anew_whenever_something_
 
 /// S123: the module must be able to honour all guarantees at once.
 #[test]
-fn guarantees_that_cannot_be_honoured_together_are_refused_with_their_sum_and_the_total() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:1024").await;
-        town.guarantee("web", "cpus:3").await.unwrap();
-        let refused = town
+fn excessive_guarantees_are_refused() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:1024").await;
+        cluster.guarantee("web", "cpus:3").await.unwrap();
+        let refused = cluster
             .guarantee("ads", "cpus:2")
             .await
             .unwrap_err()
             .to_string();
-        let expected = "guarantees of all roles for cpus would be `5`: expected at most what the cluster has, 4";
+        let expected = "guarantees of all roles for cpus would be `5`: expected at most the cluster's total, 4";
         assert!(refused.contains(expected), "{refused}");
     });
 }

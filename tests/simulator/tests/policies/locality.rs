@@ -1,4 +1,5 @@
-//! Delay scheduling: who waits a little for the agents that hold its data runs nearly all its tasks there (S112, P4).
+//! Delay scheduling: a framework that waits briefly for the agents with its data runs nearly all of
+//! its tasks there (S112, P4).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -9,19 +10,19 @@ use rand::rngs::SmallRng;
 use rand::seq::index::sample;
 use rand::{Rng, SeedableRng};
 use runtime::Clock;
-use runtime::rehearsal::rehearse_network;
-use scheduler_driver::{DelayScheduling, Scheduler, Verbs};
+use runtime::testing::simulate_network;
+use scheduler_driver::{Calls, DelayScheduling, Scheduler};
 
-use crate::town::{Town, task};
+use crate::mini_cluster::{MiniCluster, task};
 
 const AGENTS: usize = 12;
 const SLOTS: usize = 2;
 const FRAMEWORKS: u64 = 3;
-/// Each framework has tasks of four seconds, one block of data each, which is on three agents.
+/// Each framework has tasks of four seconds, with one block of data each, which is on three agents.
 const TASKS: usize = 30;
 const COPIES: usize = 3;
 
-/// What has become of one framework.
+/// One framework's result.
 #[derive(Clone, Copy, Default)]
 struct Figures {
     local: usize,
@@ -29,17 +30,17 @@ struct Figures {
     ended: usize,
 }
 
-/// A job: each of its tasks reads a block that some hosts hold.
+/// A job: each of its tasks reads a block that some hosts have.
 struct Job {
     clock: Clock,
     delay: DelayScheduling,
-    /// By task, the hosts.
+    /// The hosts of each task.
     waiting: VecDeque<(String, BTreeSet<String>)>,
     figures: Arc<Mutex<Figures>>,
 }
 
 impl Job {
-    /// The place of the task that runs next on this host, and whether its data is there.
+    /// The index of the next task on this host, and whether its data is there.
     fn next(&mut self, host: &str) -> Option<(usize, bool)> {
         let has_data = |(_, hosts): &(_, BTreeSet<String>)| hosts.contains(host);
         let local = self.waiting.iter().position(has_data);
@@ -50,7 +51,7 @@ impl Job {
 }
 
 impl Scheduler for Job {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for mut offer in offers {
             let mut tasks = Vec::new();
             while let Some((place, is_local)) = self.next(&offer.hostname) {
@@ -75,19 +76,19 @@ impl Scheduler for Job {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         self.figures.lock().unwrap().ended += usize::from(status.state.is_terminal());
     }
 }
 
-/// The part of all tasks that ran where their data is, and the second in which the last one ended.
+/// The fraction of tasks that ran where their data is, and the second in which the last one ended.
 fn locality(wait: Duration) -> (f64, u64) {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &[]).await;
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &[]).await;
         let mut rng = SmallRng::seed_from_u64(112);
         for n in 0..AGENTS {
             let total = format!("cpus:{SLOTS};mem:{}", 64 * SLOTS);
-            town.agent(&format!("host-{n}"), &total).await;
+            cluster.agent(&format!("host-{n}"), &total).await;
         }
         let (mut drivers, mut all) = (Vec::new(), Vec::new());
         for n in 0..FRAMEWORKS {
@@ -100,13 +101,13 @@ fn locality(wait: Duration) -> (f64, u64) {
             }
             let figures = Arc::<Mutex<Figures>>::default();
             let job = Job {
-                clock: town.node.clock().clone(),
+                clock: cluster.node.clock().clone(),
                 delay: DelayScheduling::new(wait),
                 waiting: tasks,
                 figures: figures.clone(),
             };
             let name = format!("job-{n}");
-            drivers.push(town.framework(&name, &name, job).await);
+            drivers.push(cluster.framework(&name, &name, job).await);
             all.push(figures);
         }
         let sum = |of: fn(&Figures) -> usize| all.iter().map(|one| of(&one.lock().unwrap())).sum();
@@ -117,7 +118,7 @@ fn locality(wait: Duration) -> (f64, u64) {
                 break;
             }
             assert!(seconds < 600, "{ended} tasks have ended");
-            town.pass(1).await;
+            cluster.pass(1).await;
             seconds += 1;
         }
         let (local, launched): (usize, usize) = (sum(|one| one.local), sum(|one| one.launched));
@@ -126,7 +127,7 @@ fn locality(wait: Duration) -> (f64, u64) {
 }
 
 #[test]
-fn whoever_waits_a_few_seconds_for_its_data_runs_nearly_all_tasks_where_it_is() {
+fn delay_scheduling_gives_locality() {
     let waits = [0, 1, 5].map(|seconds| locality(Duration::from_secs(seconds)));
     let [none, one, five] = waits;
     println!("part of the tasks that were local, and seconds: {waits:?}");

@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use protocol::marks::{self, DURATION};
 use protocol::message::scheduler::TasksRevoked;
+use protocol::reserved_labels::{self, DURATION};
 use protocol::{Filters, Offer, Operation, TaskState, TaskStatus};
 use resources::Quantities;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 use runtime::{Clock, Instant};
-use scheduler_driver::{Scheduler, Verbs};
+use scheduler_driver::{Calls, Scheduler};
 
-use crate::town::{Town, task};
+use crate::mini_cluster::{MiniCluster, task};
 
 const NEEDS: &str = "cpus:1;mem:64";
 
-/// What has become of a job's tasks.
+/// The results of a job's tasks.
 #[derive(Default)]
 struct Seen {
-    /// Each line with the second in which it was heard.
+    /// Each line with the second of its receipt.
     told: Vec<(u64, String)>,
     running: usize,
     running_most: usize,
@@ -30,7 +30,7 @@ struct Job {
     clock: Clock,
     command: &'static str,
     mark: Option<&'static str>,
-    /// Whether it asks what is left for long tasks.
+    /// Whether it requests the remaining room for long tasks.
     heeds: bool,
     tasks: VecDeque<String>,
     seen: Arc<Mutex<Seen>>,
@@ -38,7 +38,7 @@ struct Job {
 
 impl Job {
     fn new(
-        town: &Town,
+        cluster: &MiniCluster,
         name: &str,
         tasks: usize,
         command: &'static str,
@@ -46,7 +46,7 @@ impl Job {
     ) -> (Self, Arc<Mutex<Seen>>) {
         let seen = Arc::<Mutex<Seen>>::default();
         let job = Self {
-            clock: town.node.clock().clone(),
+            clock: cluster.node.clock().clone(),
             command,
             mark,
             heeds: false,
@@ -64,10 +64,10 @@ impl Job {
 }
 
 impl Scheduler for Job {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         let needs = Quantities::parse(NEEDS).unwrap();
         for mut offer in offers {
-            let mut left = marks::long_left(&offer.attributes).unwrap();
+            let mut left = reserved_labels::long_left(&offer.attributes).unwrap();
             let mut tasks = Vec::new();
             while let Some(name) = self.tasks.pop_front() {
                 let fits = !self.heeds || left.contains(&needs);
@@ -89,7 +89,7 @@ impl Scheduler for Job {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         self.note(format!("{} {}", status.task_id, status.state));
         let mut seen = self.seen.lock().unwrap();
         if status.state == TaskState::Running {
@@ -101,7 +101,7 @@ impl Scheduler for Job {
         }
     }
 
-    fn revoked(&mut self, _: &mut Verbs, revoked: &TasksRevoked) {
+    fn revoked(&mut self, _: &mut Calls, revoked: &TasksRevoked) {
         assert_eq!(revoked.role, None, "nobody lacks anything");
         let names = revoked.tasks.iter().map(|one| one.task_id.to_string());
         let names: Vec<String> = names.collect();
@@ -117,17 +117,17 @@ const PARAMETERS: [(&str, &str); 3] = [
 
 /// S120: a node with four cores runs MPI on two of them and MapReduce on the rest.
 #[test]
-fn on_four_cores_two_run_long_tasks_and_the_others_are_for_short_ones_again_and_again() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:1024").await;
-        let (mut mpi, of_mpi) = Job::new(&town, "rank", 8, "forever", Some("long"));
+fn two_of_four_cores_stay_for_short_tasks() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:1024").await;
+        let (mut mpi, of_mpi) = Job::new(&cluster, "rank", 8, "forever", Some("long"));
         mpi.heeds = true;
-        let _mpi = town.framework("mpi", "mpi", mpi).await;
-        town.pass(5).await;
-        let (maps, of_maps) = Job::new(&town, "map", 40, "4", Some("short"));
-        let _maps = town.framework("mapreduce", "mapreduce", maps).await;
-        town.pass(200).await;
+        let _mpi = cluster.framework("mpi", "mpi", mpi).await;
+        cluster.pass(5).await;
+        let (maps, of_maps) = Job::new(&cluster, "map", 40, "4", Some("short"));
+        let _maps = cluster.framework("mapreduce", "mapreduce", maps).await;
+        cluster.pass(200).await;
         let mpi = of_mpi.lock().unwrap();
         assert_eq!(mpi.told.len(), 2, "never revoked: {:?}", mpi.told);
         assert_eq!(mpi.running, 2);
@@ -136,23 +136,23 @@ fn on_four_cores_two_run_long_tasks_and_the_others_are_for_short_ones_again_and_
     });
 }
 
-/// S121: long tasks have at most what is left for them, and one that is not marked as long is revoked in the end.
+/// S121: long tasks have a bounded share, and a long task without the mark is revoked in the end.
 #[test]
-fn who_takes_more_for_long_tasks_is_refused_and_who_does_not_say_that_they_are_long_loses_them() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &PARAMETERS).await;
-        town.agent("a1", "cpus:4;mem:1024").await;
-        let (greedy, of_greedy) = Job::new(&town, "g", 3, "forever", Some("long"));
-        let _greedy = town.framework("greedy", "greedy", greedy).await;
-        town.pass(1).await;
-        let (silent, of_silent) = Job::new(&town, "s", 1, "forever", None);
-        let _silent = town.framework("silent", "silent", silent).await;
-        town.pass(5).await;
+fn long_tasks_beyond_their_share_are_refused() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &PARAMETERS).await;
+        cluster.agent("a1", "cpus:4;mem:1024").await;
+        let (greedy, of_greedy) = Job::new(&cluster, "g", 3, "forever", Some("long"));
+        let _greedy = cluster.framework("greedy", "greedy", greedy).await;
+        cluster.pass(1).await;
+        let (silent, of_silent) = Job::new(&cluster, "s", 1, "forever", None);
+        let _silent = cluster.framework("silent", "silent", silent).await;
+        cluster.pass(5).await;
         let mut told = std::mem::take(&mut of_greedy.lock().unwrap().told);
         told.sort_by(|one, other| one.1.cmp(&other.1));
         let told: Vec<&str> = told.iter().map(|(_, line)| &**line).collect();
         assert_eq!(told, ["g0 TASK_RUNNING", "g1 TASK_RUNNING", "g2 TASK_LOST"]);
-        town.pass(200).await;
+        cluster.pass(200).await;
         let silent = &of_silent.lock().unwrap().told;
         let lines: Vec<&str> = silent.iter().map(|(_, line)| &**line).collect();
         assert_eq!(lines, ["s0 TASK_RUNNING", "revoked s0", "s0 TASK_KILLED"]);

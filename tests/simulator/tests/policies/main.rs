@@ -1,4 +1,5 @@
-//! Policies of sharing, each as a story of a small town: the real master, allocator, sorter and drivers in virtual time.
+//! Policies of sharing, each in a small cluster: the real master, allocator, sorter and drivers in
+//! virtual time.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,6 +11,6 @@ mod guarantees;
 mod hoarding;
 mod locality;
 mod long;
-mod town;
+mod mini_cluster;
 mod turnover;
 mod versions;

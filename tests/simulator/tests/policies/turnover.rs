@@ -1,31 +1,32 @@
-//! Turnover of short tasks: who comes late has its share as soon as enough of the others' tasks have ended, and nobody is killed for it (S114).
+//! Turnover of short tasks: a late framework gets its share as soon as enough tasks of others have
+//! ended, without a kill (S114).
 
 use std::sync::{Arc, Mutex};
 
 use protocol::{Filters, Offer, TaskState, TaskStatus};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::rehearsal::rehearse_network;
-use scheduler_driver::{Scheduler, Verbs};
+use runtime::testing::simulate_network;
+use scheduler_driver::{Calls, Scheduler};
 
-use crate::town::{Town, task};
+use crate::mini_cluster::{MiniCluster, task};
 
 const AGENTS: u64 = 10;
 const SLOTS: u64 = 10;
-/// Those who are there first; with the late one they are so many that the share of each is a tenth.
+/// The first frameworks; with the late one the share of each is a tenth.
 const FIRST: u64 = 9;
 /// A tenth of all slots.
 const SHARE: usize = 10;
 
-/// How one framework's tasks do.
+/// The results of one framework's tasks.
 #[derive(Clone, Copy, Debug, Default)]
 struct Figures {
     running: usize,
-    /// Those that have ended otherwise than by themselves.
+    /// Tasks that did not end by themselves.
     lost: usize,
 }
 
-/// A framework that always has another task to run, of a length between half and one and a half times the mean one.
+/// A framework with endless tasks, of a length between half and one and a half times the mean.
 struct Crew {
     dice: SmallRng,
     mean: u64,
@@ -34,7 +35,7 @@ struct Crew {
 }
 
 impl Scheduler for Crew {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for mut offer in offers {
             let mut tasks = Vec::new();
             loop {
@@ -51,7 +52,7 @@ impl Scheduler for Crew {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         let mut figures = self.figures.lock().unwrap();
         match status.state {
             TaskState::Running => figures.running += 1,
@@ -61,19 +62,20 @@ impl Scheduler for Crew {
     }
 }
 
-/// How many seconds who comes late waits for nine tenths of its share, in a cluster full of tasks of this mean length in seconds.
+/// Seconds until a late framework has nine tenths of its share, in a cluster full of tasks of this
+/// mean length in seconds.
 fn waited(mean: u64) -> u64 {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &[]).await;
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &[]).await;
         for n in 0..AGENTS {
             let total = format!("cpus:{SLOTS};mem:{}", 64 * SLOTS);
-            town.agent(&format!("host-{n}"), &total).await;
+            cluster.agent(&format!("host-{n}"), &total).await;
         }
         let (mut drivers, mut all) = (Vec::new(), Vec::new());
         for n in 0..=FIRST {
             if n == FIRST {
-                // By now nobody's tasks end together.
-                town.pass(3 * mean).await;
+                // By now the ends of tasks are spread out.
+                cluster.pass(3 * mean).await;
             }
             let figures = Arc::<Mutex<Figures>>::default();
             let crew = Crew {
@@ -83,7 +85,7 @@ fn waited(mean: u64) -> u64 {
                 figures: figures.clone(),
             };
             let name = format!("crew-{n}");
-            drivers.push(town.framework(&name, &name, crew).await);
+            drivers.push(cluster.framework(&name, &name, crew).await);
             all.push(figures);
         }
         let figures = || -> Vec<Figures> { all.iter().map(|one| *one.lock().unwrap()).collect() };
@@ -91,11 +93,11 @@ fn waited(mean: u64) -> u64 {
         let mut waited = 0;
         while share() < SHARE * 9 / 10 {
             assert!(waited < mean, "it has {} tasks", share());
-            town.pass(1).await;
+            cluster.pass(1).await;
             waited += 1;
         }
-        // It has that from then on, as everybody has, and nothing lies idle.
-        town.pass(mean).await;
+        // It keeps its share from then on, like all others, and nothing is idle.
+        cluster.pass(mean).await;
         let figures = figures();
         let shares = figures.iter().map(|one| one.running);
         assert!(
@@ -109,7 +111,7 @@ fn waited(mean: u64) -> u64 {
 }
 
 #[test]
-fn who_comes_late_waits_a_tenth_of_a_task_for_its_tenth_of_the_cluster() {
+fn late_framework_gets_its_share_quickly() {
     for mean in [40, 200] {
         let waited = waited(mean);
         println!("tasks of {mean} s: {waited} s");

@@ -1,15 +1,15 @@
-//! Two versions of one framework side by side on the same agents, kept apart by their roles alone (S104).
+//! Two versions of one framework on the same agents, separated by their roles alone (S104).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use protocol::{AgentId, Offer, TaskState, TaskStatus};
-use runtime::rehearsal::rehearse_network;
-use scheduler_driver::{Scheduler, Verbs};
+use runtime::testing::simulate_network;
+use scheduler_driver::{Calls, Scheduler};
 
-use crate::town::{Town, task};
+use crate::mini_cluster::{MiniCluster, task};
 
-/// What a version has seen.
+/// The events of a version.
 #[derive(Default)]
 struct Seen {
     roles: BTreeSet<String>,
@@ -17,7 +17,7 @@ struct Seen {
     ended: Vec<String>,
 }
 
-/// One version of the framework: the same names of tasks in each, another command.
+/// One version of the framework: the same task names in each, another command.
 struct Version {
     command: &'static str,
     tasks: usize,
@@ -39,7 +39,7 @@ impl Version {
 }
 
 impl Scheduler for Version {
-    fn offers(&mut self, driver: &mut Verbs, offers: Vec<Offer>) {
+    fn offers(&mut self, driver: &mut Calls, offers: Vec<Offer>) {
         for mut offer in offers {
             self.seen.lock().unwrap().roles.insert(offer.role.clone());
             let mut tasks = Vec::new();
@@ -55,7 +55,7 @@ impl Scheduler for Version {
         }
     }
 
-    fn status(&mut self, _: &mut Verbs, status: &TaskStatus) {
+    fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
         let mut seen = self.seen.lock().unwrap();
         let name = status.task_id.to_string();
         if status.state == TaskState::Running {
@@ -68,20 +68,20 @@ impl Scheduler for Version {
 }
 
 #[test]
-fn two_versions_of_one_framework_share_agents_and_see_nothing_of_each_other() {
-    rehearse_network(|network| async move {
-        let town = Town::new(network, &[]).await;
-        // The old version is sure of what it needs; the new one may have so much and no more.
+fn two_framework_versions_share_agents() {
+    simulate_network(|network| async move {
+        let cluster = MiniCluster::new(network, &[]).await;
+        // The old version has a guarantee; the new one has a limit.
         for host in ["a1", "a2"] {
             let total = "cpus:4;mem:1024;cpus(etl/prod):1;mem(etl/prod):64";
-            town.agent(host, total).await;
+            cluster.agent(host, total).await;
         }
-        town.quota("etl/next", "", "cpus:3").await.unwrap();
+        cluster.quota("etl/next", "", "cpus:3").await.unwrap();
         let (old, of_old) = Version::new("forever", 6);
         let (new, of_new) = Version::new("30", 6);
-        let _old = town.framework_at("node-1", "etl", "etl/prod", old).await;
-        let new = town.framework_at("node-2", "etl", "etl/next", new).await;
-        town.pass(20).await;
+        let _old = cluster.framework_at("node-1", "etl", "etl/prod", old).await;
+        let new = cluster.framework_at("node-2", "etl", "etl/next", new).await;
+        cluster.pass(20).await;
         let hosts = |seen: &Arc<Mutex<Seen>>| {
             let seen = seen.lock().unwrap();
             let hosts: BTreeSet<AgentId> = seen.running.values().cloned().collect();
@@ -98,14 +98,14 @@ fn two_versions_of_one_framework_share_agents_and_see_nothing_of_each_other() {
             (3, BTreeSet::from(["etl/next".to_owned()]))
         );
         assert!(!on_old.is_disjoint(&on_new), "they share agents");
-        town.pass(20).await;
-        // Names that both have are not mixed up, and what one version ends the other goes on with.
+        cluster.pass(20).await;
+        // Common names are not mixed up, and one version continues what the other ends.
         assert_eq!(of_new.lock().unwrap().ended.len(), 3);
         assert_eq!(of_new.lock().unwrap().running.len(), 6);
         new.tear_down().unwrap();
-        town.pass(20).await;
+        cluster.pass(20).await;
         assert_eq!(of_old.lock().unwrap().ended, [""; 0]);
-        let left = town.role("etl/prod").await.allocated.cpus().as_f64();
+        let left = cluster.role("etl/prod").await.allocated.cpus().as_f64();
         assert_eq!(left, 6.0);
     });
 }

@@ -1,7 +1,9 @@
-//! The real master over the real allocator and sorter, which fall at any moment of a random history.
+//! The real master over the real allocator and sorter, which crash at any moment of a random
+//! history.
 //!
-//! Each framework is offered one agent alone, so that who has what does not hang on who was asked first; what it does is tried again until
-//! it is done, as a framework does whose offer was rescinded. So a history with falls must end as the same history without.
+//! Each framework is offered one agent only, so that the outcome does not depend on the order of
+//! offers. It repeats an action until it succeeds, as a framework does whose offer was rescinded.
+//! So a history with crashes must have the same outcome as without.
 
 #![allow(
     clippy::unwrap_used,
@@ -9,25 +11,29 @@
     reason = "what the lints allow in tests, for the helpers of tests too"
 )]
 
-mod dooms;
+mod crash_schedule;
 mod steps;
 mod world;
 
 use proptest::prelude::*;
-use runtime::rehearsal::rehearse_network;
+use runtime::testing::simulate_network;
 
-use dooms::{Dooms, dooms};
+use crash_schedule::{CrashSchedule, crashes};
 use steps::{Accident, Falls, Step, accident, step};
 use world::{Outcome, STEP, World};
 
 fn play(steps: &[Step], accidents: &[Accident]) -> Outcome {
-    play_doomed(steps, accidents, &Dooms::default()).0
+    run_with_crashes(steps, accidents, &CrashSchedule::default()).0
 }
 
-/// With how much the allocator has heard and said, and the sorter was asked.
-fn play_doomed(steps: &[Step], accidents: &[Accident], dooms: &Dooms) -> (Outcome, [u64; 3]) {
-    rehearse_network(|network| async move {
-        let mut world = World::new(&network, dooms).await;
+/// Also returns the allocator's received and sent messages, and the sorter's slates.
+fn run_with_crashes(
+    steps: &[Step],
+    accidents: &[Accident],
+    crashes: &CrashSchedule,
+) -> (Outcome, [u64; 3]) {
+    simulate_network(|network| async move {
+        let mut world = World::new(&network, crashes).await;
         for (number, step) in steps.iter().enumerate() {
             let due = accidents.iter().filter(|one| one.step == number);
             world.take(step, &mut Falls(due.collect())).await;
@@ -41,22 +47,22 @@ fn play_doomed(steps: &[Step], accidents: &[Accident], dooms: &Dooms) -> (Outcom
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
-    /// DESIGN 6: when allocator or sorter restarts, the master replays the books.
+    /// When allocator or sorter restarts, the master replays its state.
     #[test]
-    fn a_history_in_which_allocator_and_sorter_fall_ends_as_one_in_which_they_do_not(
+    fn crashes_do_not_change_the_outcome(
         steps in proptest::collection::vec(step(), 4..12),
         accidents in proptest::collection::vec(accident(), 1..4),
     ) {
         prop_assert_eq!(play(&steps, &accidents), play(&steps, &[]));
     }
 
-    /// The same of falls in the middle of things, also of one while it is told anew after another.
+    /// The same for crashes at certain messages, also during a replay.
     #[test]
-    fn a_panic_at_any_message_of_a_history_ends_in_equal_books(
+    fn panic_at_any_message_keeps_state_equal(
         steps in proptest::collection::vec(step(), 4..12),
-        dooms in dooms(),
+        crashes in crashes(),
     ) {
-        prop_assert_eq!(play_doomed(&steps, &[], &dooms).0, play(&steps, &[]));
+        prop_assert_eq!(run_with_crashes(&steps, &[], &crashes).0, play(&steps, &[]));
     }
 }
 
@@ -65,14 +71,14 @@ proptest! {
 
     /// Each message of a history in turn.
     #[test]
-    fn a_panic_at_every_message_of_a_history_ends_in_equal_books(steps in proptest::collection::vec(step(), 4..8)) {
+    fn panic_at_every_message_keeps_state_equal(steps in proptest::collection::vec(step(), 4..8)) {
         fall_everywhere(&steps);
     }
 }
 
-/// The same of a history in which everybody hears and says something. Says how much.
+/// The same for a history in which every party sends and receives. Returns the counts.
 #[test]
-fn a_panic_is_survived_wherever_it_is() {
+fn panic_is_survived_at_every_message() {
     let steps = [
         Step::Quota(3, 5, Some(220)),
         Step::Launch(0, 3),
@@ -91,26 +97,28 @@ fn a_panic_is_survived_wherever_it_is() {
     assert!(told_anew * 2 > heard, "falls are followed by a replay");
 }
 
-/// Falls once at each message that is heard or said and at each slate. Says how many those are, and after how many falls more was heard.
+/// Crashes once at each received or sent message and at each slate. Returns their numbers, and the
+/// number of crashes with a replay.
 fn fall_everywhere(steps: &[Step]) -> ([u64; 3], u64) {
-    let (calm, counts) = play_doomed(steps, &[], &Dooms::default());
+    let (calm, counts) = run_with_crashes(steps, &[], &CrashSchedule::default());
     let mut told_anew = 0;
     for (which, count) in counts.into_iter().enumerate() {
         for number in 0..count {
-            let mut dooms = Dooms::default();
-            let sets = [&mut dooms.heard, &mut dooms.said, &mut dooms.slates];
+            let mut crashes = CrashSchedule::default();
+            let sets = [&mut crashes.heard, &mut crashes.said, &mut crashes.slates];
             sets.into_iter().nth(which).unwrap().insert(number);
-            let (outcome, heard) = play_doomed(steps, &[], &dooms);
-            assert_eq!(outcome, calm, "{dooms:?}");
+            let (outcome, heard) = run_with_crashes(steps, &[], &crashes);
+            assert_eq!(outcome, calm, "{crashes:?}");
             told_anew += u64::from(heard[0] > counts[0]);
         }
     }
     (counts, told_anew)
 }
 
-/// What the steps of a history do, so that equal ends mean something; a fall in each of them changes nothing.
+/// The effects of the steps, so that equal outcomes mean something; a crash in each of them changes
+/// nothing.
 #[test]
-fn the_steps_of_a_history_do_what_they_say() {
+fn history_steps_have_their_effects() {
     let steps = [
         Step::Launch(0, 3),
         Step::Reserve(1, 2),
@@ -139,7 +147,7 @@ fn the_steps_of_a_history_do_what_they_say() {
     assert_eq!([cpus(0), cpus(1), cpus(2)], [0.0, 0.0, 4.0], "{calm:#?}");
     assert_eq!(calm.own[1].0.cpus().as_f64(), 2.0, "reserved: {calm:#?}");
     assert_eq!(calm.own[0].1.cpus().as_f64(), 2.0, "lent: {calm:#?}");
-    // All of two agents but what is reserved, and of the third what its role's limit leaves beside its task.
+    // All of two agents except reservations, and of the third the rest of its role's limit.
     assert_eq!(
         calm.rest.get(&resources::Name::Cpus).as_f64(),
         100.0 + 98.0 + 16.0
@@ -150,9 +158,9 @@ fn the_steps_of_a_history_do_what_they_say() {
     }
 }
 
-/// The same of volumes.
+/// The same for volumes.
 #[test]
-fn the_steps_of_a_history_make_volumes_and_destroy_them() {
+fn history_steps_create_and_destroy_volumes() {
     let steps = [
         Step::Reserve(1, 2),
         Step::Create(1),
@@ -185,9 +193,10 @@ fn the_steps_of_a_history_make_volumes_and_destroy_them() {
     }
 }
 
-/// The same of agents and frameworks that leave: nothing of theirs is left, and who comes after them has all of it.
+/// The same for leaving agents and frameworks: nothing of theirs remains, and their successors have
+/// all of it.
 #[test]
-fn the_steps_of_a_history_replace_agents_and_frameworks() {
+fn history_steps_replace_agents_and_frameworks() {
     let steps = [
         Step::Launch(0, 3),
         Step::Lend(1, 2),

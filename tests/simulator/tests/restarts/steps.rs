@@ -1,8 +1,8 @@
-//! What happens in a history, and what a framework does until it is done.
+//! The steps of a history, and a framework's retries.
 
 use std::collections::BTreeMap;
 
-use master::books::Books;
+use master::state::MasterState;
 use proptest::prelude::*;
 use protocol::message::operator::{UpdateQuotas, UpdateWeights};
 use protocol::message::oversubscription::OversubscribedChanged;
@@ -18,7 +18,7 @@ use resources::{
 
 use crate::world::{Fall, PATIENCE, ROLES, STEP, World};
 
-/// How often a framework tries what it wants.
+/// Maximum attempts of a framework.
 const TRIES: usize = 8;
 /// The roles that may have a quota or a weight.
 const RANKS: [&str; 4] = ["a/b", "a/c", "d", "a"];
@@ -33,20 +33,20 @@ pub enum Step {
     Revive(usize),
     Reserve(usize, u32),
     Unreserve(usize),
-    /// The framework makes a volume of the disk that is reserved for it.
+    /// The framework creates a volume on its reserved disk.
     Create(usize),
     /// It destroys its volumes.
     Destroy(usize),
     Quota(usize, u32, Option<u32>),
     Weight(usize, u32),
     Lend(usize, u32),
-    /// An agent leaves with all that runs there, and another comes to its host.
+    /// An agent leaves with all of its tasks, and another starts on its host.
     ReplaceAgent(usize),
-    /// A framework is torn down with all that it runs, and another comes in its role.
+    /// A framework is torn down with all of its tasks, and another starts in its role.
     ReplaceFramework(usize),
 }
 
-/// Somebody falls so many turns of the machine after a step was said.
+/// A crash some scheduler turns after a step.
 #[derive(Clone, Debug)]
 pub struct Accident {
     pub step: usize,
@@ -68,7 +68,8 @@ pub fn step() -> impl Strategy<Value = Step> {
         1 => who().prop_map(Step::Destroy),
         2 => (0..RANKS.len(), 0_u32..8, proptest::option::of(20_u32..60))
             .prop_map(|(r, guarantee, limit)| {
-                // Who has how much of a limit that two share hangs on who was asked first: that one leaves enough for both.
+                // The use of a shared limit depends on the order of requests: this one leaves
+                // enough for both.
                 let limit = limit.map(|limit| if r == 3 { limit + 200 } else { limit });
                 Step::Quota(r, guarantee, limit)
             }),
@@ -90,7 +91,7 @@ pub fn accident() -> impl Strategy<Value = Accident> {
 }
 
 impl World {
-    /// Does this with all the regular offers of a framework.
+    /// Accepts all regular offers of a framework with this operation.
     async fn accept(&self, f: usize, wish: impl Fn(&Resources) -> Option<Operation>) {
         let offers = self.offers(f).await;
         let regular = offers
@@ -115,13 +116,13 @@ impl World {
         }
     }
 
-    /// Says the step, once more if need be, until `done` or until it cannot be done.
+    /// Executes the step, repeatedly if needed, until `done` or until it is impossible.
     async fn persist(
         &mut self,
         f: usize,
         falls: &mut Falls<'_>,
         wish: impl Fn(&Resources) -> Option<Operation>,
-        done: impl Fn(&Books) -> bool,
+        done: impl Fn(&MasterState) -> bool,
     ) {
         for _ in 0..TRIES {
             self.accept(f, &wish).await;
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    fn total(books: &Books, agent: &AgentId) -> Resources {
+    fn total(books: &MasterState, agent: &AgentId) -> Resources {
         books.agents.get(agent).unwrap().info.resources.clone()
     }
 
@@ -209,7 +210,8 @@ impl World {
         }
     }
 
-    /// Has an operation done until the framework's agent has something else reserved, if what it has allows it.
+    /// Executes an operation until the framework's agent has other reservations, if its resources
+    /// allow it.
     async fn convert(
         &mut self,
         f: usize,
@@ -223,8 +225,9 @@ impl World {
             return falls.come(self).await;
         }
         let wish = |pool: &Resources| wish(&pool.unallocate()).map(Operation::convert);
-        let done =
-            |books: &Books| Self::total(books, &agent).all_reserved() != before.all_reserved();
+        let done = |books: &MasterState| {
+            Self::total(books, &agent).all_reserved() != before.all_reserved()
+        };
         self.persist(f, falls, wish, done).await;
     }
 
@@ -254,7 +257,7 @@ impl World {
                 .then_some(Operation::Launch { tasks })
         };
         let framework = self.tenants[f].id.clone();
-        let done = move |books: &Books| books.tasks.get(&framework, &id).is_some();
+        let done = move |books: &MasterState| books.tasks.get(&framework, &id).is_some();
         self.persist(f, falls, wish, done).await;
     }
 
@@ -306,7 +309,7 @@ impl World {
                     quotas,
                     force: true,
                 };
-                // What does not fit into the quotas there are is refused, in every run.
+                // A request beyond the present quotas is refused, in every run.
                 let _ = self
                     .operator
                     .ask(&self.master.pid(), update, PATIENCE)
@@ -344,7 +347,7 @@ fn quantities(cpus: u32) -> Quantities {
     Quantities::parse(&format!("cpus:{cpus};mem:{}", cpus * 100)).unwrap()
 }
 
-/// The accidents that are still to come in the step under way.
+/// The remaining accidents of the current step.
 pub struct Falls<'a>(pub Vec<&'a Accident>);
 
 impl Falls<'_> {

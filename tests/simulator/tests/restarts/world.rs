@@ -1,11 +1,11 @@
-//! The real master, allocator and sorter, and parties that only say what they are told to.
+//! The real master, allocator and sorter, with scripted agents and schedulers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use master::books::Books;
+use master::state::MasterState;
 use master::tasks::Holdings;
 use master::{Config, Master, MemoryRegistry, TakeSnapshot};
 use module_api::{AllocatorRef, SorterRef};
@@ -14,7 +14,7 @@ use modules::sorter::Sorter;
 use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{
-    Held, PingAgent, Pong, RegisterAgent, ShutDownAgent, UnregisterAgent,
+    AgentInventory, PingAgent, Pong, RegisterAgent, ShutDownAgent, UnregisterAgent,
 };
 use protocol::message::scheduler::{
     DeclineOffers, FrameworkFailed, Lost, OfferRescinded, OffersMade, ReviveOffers, StatusChanged,
@@ -29,16 +29,16 @@ use resources::{Attributes, Quantities, Resources};
 use runtime::memory::Network;
 use runtime::prelude::*;
 
-use crate::dooms::{Counts, Doomed, Dooms, doom};
+use crate::crash_schedule::{Counts, CrashSchedule, CrashingPolicy, schedule_crashes};
 
 pub const PATIENCE: Duration = Duration::from_secs(5);
-/// What one step may take: longer than an allocator needs to be back.
+/// Maximum time of a step: longer than a restart of the allocator.
 pub const STEP: Duration = Duration::from_secs(2);
-/// Each framework has a role of its own; two of them lie below one that may have a quota too.
+/// Each framework has its own role; two of them are below one that may have a quota too.
 pub const ROLES: [&str; 3] = ["a/b", "a/c", "d"];
 pub const TOTAL: &str = "cpus:100;mem:10000;disk:1000";
 
-/// An agent or a scheduler that does nothing but what it is told to say.
+/// A scripted agent or scheduler.
 pub struct Party;
 
 impl Actor for Party {
@@ -48,9 +48,9 @@ impl Actor for Party {
 macro_rules! hears_and_does_nothing {
     ($($message:ty),*) => {
         impl Process for Party {
-            fn hears(ears: &mut Ears<Self>) {
-                ears.hear::<PingAgent>(&[Role::Master]);
-                $(ears.hear::<$message>(&[Role::Master]);)*
+            fn accepts(handlers: &mut RemoteHandlers<Self>) {
+                handlers.accept::<PingAgent>(&[Role::Master]);
+                $(handlers.accept::<$message>(&[Role::Master]);)*
             }
         }
         $(impl Handler<$message> for Party {
@@ -82,7 +82,7 @@ impl Handler<PingAgent> for Party {
     }
 }
 
-/// Tell the master this, as the actor that you are.
+/// Sends this to the master, as this actor.
 pub struct Say(Box<dyn FnOnce(&Node) + Send>);
 
 impl Message for Say {
@@ -96,7 +96,7 @@ impl Handler<Say> for Party {
     }
 }
 
-/// Panic.
+/// Makes the actor panic.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Fall;
@@ -108,25 +108,26 @@ impl Handler<Fall> for Allocator {
     }
 }
 
-impl Handler<Fall> for Sorter<Doomed> {
+impl Handler<Fall> for Sorter<CrashingPolicy> {
     type Result = ();
     fn handle(&mut self, _: Fall, _: &mut Context<Self>) {
         panic!("the sorter falls, as this test wants it");
     }
 }
 
-/// What can be seen of the books in the end.
+/// The observable state at the end.
 #[derive(Debug, PartialEq)]
 pub struct Outcome {
-    /// Of each agent: all it has, what it lends, and what tasks hold there.
+    /// For each agent: its total, its lent resources, and those of its tasks.
     pub agents: Vec<(String, Resources, Resources, Holdings)>,
-    /// What each framework is offered that is reserved for it, or lent.
+    /// The reserved or lent resources offered to each framework.
     pub own: Vec<(Resources, Resources)>,
-    /// What all of them are offered of the rest.
+    /// All other offered resources.
     pub rest: Quantities,
     pub quotas: BTreeMap<String, Quota>,
     pub weights: BTreeMap<String, f64>,
-    /// What the allocator's own books say of the cluster: its totals, and what is offered or held of them, and how many filters there are.
+    /// The allocator's own metrics: its totals, the offered or used resources, and the number of
+    /// filters.
     pub measured: BTreeMap<String, f64>,
 }
 
@@ -140,13 +141,13 @@ pub struct Tenant {
 
 pub struct World {
     network: Network,
-    /// How many nodes of agents and frameworks there were.
+    /// The number of agents' and frameworks' nodes.
     nodes: Cell<u32>,
     pub node: Node,
     pub master: Handle<Master>,
     pub allocator: Handle<Allocator>,
-    pub sorter: Handle<Sorter<Doomed>>,
-    /// How much allocator and sorter have heard.
+    pub sorter: Handle<Sorter<CrashingPolicy>>,
+    /// The messages of allocator and sorter.
     pub counts: Counts,
     pub operator: Node,
     pub tenants: Vec<Tenant>,
@@ -162,14 +163,14 @@ pub fn again() -> Supervision {
 }
 
 impl World {
-    pub async fn new(network: &Network, dooms: &Dooms) -> Self {
+    pub async fn new(network: &Network, crashes: &CrashSchedule) -> Self {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
         let node = network.node("master", Role::Master, &heard);
         let counts = Counts::default();
-        let doomed = (dooms.clone(), counts.clone());
+        let doomed = (crashes.clone(), counts.clone());
         let sorter = node.supervise("sorter", again(), move || {
-            let (dooms, counts) = doomed.clone();
-            Sorter::new(Doomed::new(dooms, counts))
+            let (crashes, counts) = doomed.clone();
+            Sorter::new(CrashingPolicy::new(crashes, counts))
         });
         let whoever = |name: &str| node.refer(Pid::new(name, node.id().clone(), 0));
         let (asked, home) = (SorterRef::new(whoever("sorter")), node.clone());
@@ -177,7 +178,7 @@ impl World {
             Allocator::new(asked.clone(), None, home.rng())
         });
         let allocator = allocator.unwrap();
-        doom(&node, allocator.clone(), dooms.clone(), counts.clone());
+        schedule_crashes(&node, allocator.clone(), crashes.clone(), counts.clone());
         let told = AllocatorRef::new(whoever("allocator"));
         let registry = Box::new(MemoryRegistry::new());
         let master = master::start(&node, Config::default(), 0, told, registry).unwrap();
@@ -217,7 +218,7 @@ impl World {
         }
     }
 
-    /// An agent that has just come. It is the next one on the host of that number.
+    /// A new agent: the next one on the host with that number.
     async fn agent(&self, number: usize) -> (Node, AgentId) {
         let host = format!("agent-{number}");
         let heard = [Role::Master];
@@ -236,7 +237,7 @@ impl World {
             },
             pid: agent.pid(),
             version: "test".to_owned(),
-            held: Held::default(),
+            held: AgentInventory::default(),
             digest_key: DigestKey::new([7; 16]),
             oversubscribed: Resources::default(),
             resources: Some(AgentResources {
@@ -251,7 +252,7 @@ impl World {
         (node, registered.unwrap().unwrap().agent_id)
     }
 
-    /// A framework that has just come, for the agent of that number.
+    /// A new framework for the agent with that number.
     async fn framework(&self, number: usize, role: &str) -> (Handle<Party>, FrameworkId) {
         let name = format!("framework-{number}");
         let heard = [Role::Master];
@@ -283,7 +284,7 @@ impl World {
         format!("{name}-{number}")
     }
 
-    /// The agent leaves for good, and its successor on the same host comes after `meanwhile`.
+    /// The agent leaves for good, and its successor on the same host starts after `meanwhile`.
     pub async fn replace_agent(&mut self, f: usize, meanwhile: impl AsyncFnOnce(&mut Self)) {
         let tenant = &self.tenants[f];
         let agent_id = tenant.agent.clone();
@@ -297,7 +298,7 @@ impl World {
         before.shutdown().await;
     }
 
-    /// The framework ends for good, and its successor comes after `meanwhile`.
+    /// The framework ends for good, and its successor starts after `meanwhile`.
     pub async fn replace_framework(&mut self, f: usize, meanwhile: impl AsyncFnOnce(&mut Self)) {
         let framework_id = self.tenants[f].id.clone();
         self.say(f, TearDown { framework_id });
@@ -310,7 +311,7 @@ impl World {
         self.node.clock().advance(time).await;
     }
 
-    pub async fn books(&self) -> Arc<Books> {
+    pub async fn books(&self) -> Arc<MasterState> {
         self.master.ask(TakeSnapshot, PATIENCE).await.unwrap()
     }
 
@@ -356,7 +357,7 @@ impl World {
         );
     }
 
-    /// Nothing is offered that somebody holds, or that is offered already.
+    /// No resources are offered that are in use or offered already.
     pub async fn check(&self) {
         let books = self.books().await;
         for agent in books.agents.iter() {

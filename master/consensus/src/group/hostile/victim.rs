@@ -1,9 +1,9 @@
-//! A member that hears all that, and must not fall.
+//! The member under attack.
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 
-use super::words::{Draft, Event};
+use super::packets::{Draft, Event};
 use crate::core::{Core, Settings, bootstrap};
 use crate::log::{Entry, EntryKind, Identity, Loaded, Members};
 use crate::wire::{Chunk, Message, MessageKind, Packet, Received, SnapshotHead};
@@ -63,7 +63,7 @@ impl Victim {
         })
     }
 
-    pub(super) fn hear(&mut self, draft: Draft) {
+    pub(super) fn receive(&mut self, draft: Draft) {
         let status = self.core.status();
         let term = draft.term.to(status.now.term);
         let index = draft.index.to(status.last);
@@ -111,7 +111,7 @@ impl Victim {
         let status = self.core.status();
         let term = status.now.term;
         match event {
-            Event::Hear(draft) => self.hear(*draft),
+            Event::Receive(draft) => self.receive(*draft),
             Event::Chunk(from, leader_term, index, snapshot_term, members, whole) => {
                 let data = vec![5; 40];
                 let head = SnapshotHead {
@@ -208,7 +208,7 @@ impl Victim {
         }
     }
 
-    /// Whether there was anything to do.
+    /// Takes a turn. Returns whether there was any work.
     pub(super) fn turn(&mut self) -> bool {
         let Some(turn) = self.core.turn() else {
             return false;

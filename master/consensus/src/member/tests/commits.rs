@@ -1,4 +1,4 @@
-//! An ordinary life: three members elect, commit together, read, and hand over.
+//! Normal operation: elections, group commit, reads, handover.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,8 +7,8 @@ use futures_util::future::join_all;
 use super::*;
 
 #[test]
-fn three_members_elect_one_leader_and_commit_in_the_order_of_the_proposals() {
-    rehearse_network(|network| async move {
+fn commits_keep_the_order_of_proposals() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         let proposals = (1..=20).map(|value| cluster.propose(&leader, value));
         let answers = join_all(proposals).await;
@@ -21,8 +21,8 @@ fn three_members_elect_one_leader_and_commit_in_the_order_of_the_proposals() {
 }
 
 #[test]
-fn a_single_member_founds_its_group_alone() {
-    rehearse_network(|network| async move {
+fn single_member_founds_its_group() {
+    simulate_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
         cluster.start("a");
         let leader = cluster.leader().await;
@@ -35,8 +35,8 @@ fn a_single_member_founds_its_group_alone() {
 }
 
 #[test]
-fn proposals_that_come_while_the_disk_writes_share_the_next_write() {
-    rehearse_network(|network| async move {
+fn proposals_during_a_write_share_the_next() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         cluster.wait(2_000).await;
         cluster.nodes[&leader].slow_blocking(Duration::from_millis(4));
@@ -58,15 +58,15 @@ fn proposals_that_come_while_the_disk_writes_share_the_next_write() {
 }
 
 #[test]
-fn nothing_is_answered_before_a_majority_has_synced_it() {
-    rehearse_network(|network| async move {
+fn answers_wait_for_a_synced_majority() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         for node in cluster.nodes.values() {
             node.slow_blocking(Duration::from_millis(40));
         }
         let started = cluster.clock.now();
         assert!(cluster.propose(&leader, 1).await.is_ok());
-        // The leader's write and a follower's may overlap; neither takes less than this.
+        // The writes of leader and follower may overlap; neither is shorter than this.
         assert!(cluster.clock.now() - started >= Duration::from_millis(40));
         let with = |disk: &&ForgetfulLogDisk| {
             disk.crash();
@@ -80,13 +80,13 @@ fn nothing_is_answered_before_a_majority_has_synced_it() {
 }
 
 #[test]
-fn a_leader_counts_itself_only_when_its_own_disk_has_it() {
-    rehearse_network(|network| async move {
+fn leader_counts_itself_only_after_its_sync() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.wait(1_000).await;
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
-        // The one follower that is left has it at once.
+        // The remaining follower has it at once.
         cluster.nodes[&leader].slow_blocking(Duration::from_millis(200));
         let started = cluster.clock.now();
         assert_eq!(cluster.propose(&leader, 1).await, Ok(1));
@@ -95,36 +95,37 @@ fn a_leader_counts_itself_only_when_its_own_disk_has_it() {
 }
 
 #[test]
-fn whoever_watches_is_told_who_leads_and_where() {
-    rehearse_network(|network| async move {
+fn watchers_learn_leader_and_address() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         let watching = cluster.others(&leader)[0].clone();
-        let heard: Arc<Mutex<Vec<Leadership>>> = Arc::default();
-        let notes = heard.clone();
+        let published: Arc<Mutex<Vec<Leadership>>> = Arc::default();
+        let notes = published.clone();
         cluster.members[&watching].watch(move |leadership| {
             notes.lock().unwrap().push(leadership.clone());
             true
         });
         cluster.wait(1_000).await;
-        let last = |heard: &Mutex<Vec<Leadership>>| heard.lock().unwrap().last().unwrap().clone();
-        let known = last(&heard).leader.unwrap();
+        let last =
+            |published: &Mutex<Vec<Leadership>>| published.lock().unwrap().last().unwrap().clone();
+        let known = last(&published).leader.unwrap();
         assert_eq!(known.address.as_deref(), Some(leader.as_str()));
         assert_eq!(known.node.as_ref(), Some(cluster.nodes[&leader].id()));
-        let first = last(&heard).term;
+        let first = last(&published).term;
         cluster.fall(&leader).await;
         let next = cluster.leader().await;
         cluster.wait(1_000).await;
-        let known = last(&heard);
+        let known = last(&published);
         assert!(known.term > first);
         assert_eq!(known.leader.unwrap().address, Some(next));
         cluster.members[&watching].retire().await;
-        assert_eq!(last(&heard).ended.as_deref(), Some("it was stopped"));
+        assert_eq!(last(&published).ended.as_deref(), Some("it was stopped"));
     });
 }
 
 #[test]
-fn a_leader_that_retires_hands_over_first_and_the_gap_is_short() {
-    rehearse_network(|network| async move {
+fn retiring_leader_hands_over_quickly() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.wait(1_000).await;
         let under_way = cluster.propose(&leader, 1);
@@ -144,15 +145,15 @@ fn a_leader_that_retires_hands_over_first_and_the_gap_is_short() {
 }
 
 #[test]
-fn a_leader_that_retires_hands_over_to_one_that_lives() {
-    rehearse_network(|network| async move {
+fn retiring_leader_picks_a_live_successor() {
+    simulate_network(|network| async move {
         let names = ["a", "b", "c", "d", "e"];
         let mut cluster = Cluster::of(network, &names);
         names.iter().for_each(|name| cluster.start(name));
         let leader = cluster.leader().await;
         assert_eq!(cluster.propose(&leader, 1).await, Ok(1));
         cluster.wait(1_000).await;
-        // The last of the list has all that it has, and is not there any more.
+        // The last candidate has the whole log, and is unreachable.
         let dead = cluster.others(&leader).pop().unwrap();
         cluster.isolate(&dead);
         cluster.wait(1_000).await;
@@ -168,8 +169,8 @@ fn a_leader_that_retires_hands_over_to_one_that_lives() {
 }
 
 #[test]
-fn a_follower_says_who_leads() {
-    rehearse_network(|network| async move {
+fn follower_names_the_leader() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         let follower = cluster.others(&leader)[0].clone();
         let error = cluster.propose(&follower, 1).await.unwrap_err();
@@ -185,7 +186,7 @@ fn a_follower_says_who_leads() {
 
 #[test]
 fn snapshots_are_kept_while_proposals_go_on() {
-    rehearse_network(|network| async move {
+    simulate_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a", "b", "c"]);
         for name in ["a", "b", "c"] {
             let mut settings = cluster.settings(name);

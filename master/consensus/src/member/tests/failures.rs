@@ -1,15 +1,16 @@
-//! What dies: leaders, links and disks. Nothing that was answered is lost, and whoever waits is told.
+//! Failures of leaders, links and disks: acknowledged writes survive, and waiting callers are
+//! notified.
 
 use bytes::BytesMut;
 use runtime::codec::Garbled;
-use storage::forgetful::Failure;
+use storage::simulated::Failure;
 
 use super::*;
 use crate::machine::CannotRestore;
 
 #[test]
-fn when_the_leader_dies_another_one_has_all_that_was_acknowledged() {
-    rehearse_network(|network| async move {
+fn new_leader_has_all_acknowledged_writes() {
+    simulate_network(|network| async move {
         let (mut cluster, mut leader) = Cluster::three(network).await;
         let mut acknowledged = Vec::new();
         for value in 0..5 {
@@ -32,8 +33,8 @@ fn when_the_leader_dies_another_one_has_all_that_was_acknowledged() {
 }
 
 #[test]
-fn a_proposal_whose_member_dies_is_answered_with_unknown() {
-    rehearse_network(|network| async move {
+fn crash_ends_a_proposal_as_unknown() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.isolate(&leader);
         let under_way = cluster.propose(&leader, 1);
@@ -44,8 +45,8 @@ fn a_proposal_whose_member_dies_is_answered_with_unknown() {
 }
 
 #[test]
-fn a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() {
-    rehearse_network(|network| async move {
+fn isolated_leader_acknowledges_nothing() {
+    simulate_network(|network| async move {
         let (mut cluster, old) = Cluster::three(network).await;
         cluster.propose(&old, 1).await.unwrap();
         cluster.isolate(&old);
@@ -55,7 +56,7 @@ fn a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() {
         cluster.propose(&next, 3).await.unwrap();
         cluster.wait(1_000).await;
         let status = cut_off.status().await.unwrap();
-        assert_ne!(status.now().unwrap().role, RaftRole::Leader);
+        assert_ne!(status.role_now().unwrap().role, RaftRole::Leader);
         let refused = cut_off.propose((4, Vec::new())).await;
         assert!(matches!(refused, Err(ProposeError::NotLeader { .. })));
         assert!(cut_off.read(|_| ()).await.is_err());
@@ -68,8 +69,8 @@ fn a_leader_that_is_cut_off_steps_down_and_acknowledges_nothing() {
 }
 
 #[test]
-fn a_proposal_that_nobody_can_answer_for_ends_as_unknown_in_its_time() {
-    rehearse_network(|network| async move {
+fn undecided_proposal_times_out_as_unknown() {
+    simulate_network(|network| async move {
         let (cluster, old) = Cluster::three(network).await;
         cluster.isolate(&old);
         let started = cluster.clock.now();
@@ -80,8 +81,8 @@ fn a_proposal_that_nobody_can_answer_for_ends_as_unknown_in_its_time() {
 }
 
 #[test]
-fn a_member_that_was_away_catches_up() {
-    rehearse_network(|network| async move {
+fn absent_member_catches_up() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
@@ -91,7 +92,7 @@ fn a_member_that_was_away_catches_up() {
         cluster.start(&away);
         cluster.wait(3_000).await;
         let (_, values) = cluster.members[&away]
-            .peek(|ledger| ledger.values.clone())
+            .read_local(|ledger| ledger.values.clone())
             .await
             .unwrap();
         assert_eq!(values, (0..50).collect::<Vec<_>>());
@@ -99,8 +100,8 @@ fn a_member_that_was_away_catches_up() {
 }
 
 #[test]
-fn links_that_break_are_made_again() {
-    rehearse_network(|network| async move {
+fn broken_links_are_restored() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         let follower = cluster.others(&leader)[0].clone();
         for value in 0..5 {
@@ -112,16 +113,16 @@ fn links_that_break_are_made_again() {
             cluster.propose(&now, value).await.unwrap();
             cluster.wait(200).await;
             for name in ["a", "b", "c"] {
-                let peek = cluster.members[name].peek(|ledger| ledger.values.len());
-                assert_eq!(peek.await.unwrap().1 as u64, value + 1, "{name}");
+                let read = cluster.members[name].read_local(|ledger| ledger.values.len());
+                assert_eq!(read.await.unwrap().1 as u64, value + 1, "{name}");
             }
         }
     });
 }
 
 #[test]
-fn a_disk_that_fails_ends_its_member_and_the_others_go_on() {
-    rehearse_network(|network| async move {
+fn disk_failure_ends_only_its_member() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.propose(&leader, 1).await.unwrap();
         cluster.disks[&leader].fail_next(Failure::Sync("the disk is gone".to_owned()));
@@ -141,8 +142,8 @@ fn a_disk_that_fails_ends_its_member_and_the_others_go_on() {
 }
 
 #[test]
-fn a_leader_whose_disk_hangs_says_so_and_another_leads_within_seconds() {
-    rehearse_network(|network| async move {
+fn hung_disk_is_reported_and_another_leads() {
+    simulate_network(|network| async move {
         let (cluster, old) = Cluster::three(network).await;
         cluster.propose(&old, 1).await.unwrap();
         cluster.nodes[&old].slow_blocking(Duration::from_secs(40));
@@ -153,25 +154,25 @@ fn a_leader_whose_disk_hangs_says_so_and_another_leads_within_seconds() {
         let asked = cluster.clock.now();
         cluster.propose(&next, 3).await.unwrap();
         assert!(cluster.clock.now() - asked < Duration::from_secs(1));
-        let said = cluster.status(&old).await.waiting.unwrap_or_default();
+        let waiting = cluster.status(&old).await.waiting.unwrap_or_default();
         let expected = "this master's disk has not answered for 3.";
-        assert!(said.starts_with(expected), "{said}");
+        assert!(waiting.starts_with(expected), "{waiting}");
         assert_eq!(under_way.await, Err(ProposeError::Unknown));
-        // What hung comes back, and nothing was lost by it.
+        // The hung write returns, and nothing was lost.
         cluster.nodes[&old].slow_blocking(Duration::ZERO);
         cluster.wait(60_000).await;
         assert_eq!(cluster.status(&old).await.waiting, None);
         assert_eq!(cluster.leader().await, next);
         for name in ["a", "b", "c"] {
-            let peek = cluster.members[name].peek(|ledger| ledger.values.clone());
-            assert_eq!(peek.await.unwrap().1, [1, 2, 3], "{name}");
+            let read = cluster.members[name].read_local(|ledger| ledger.values.clone());
+            assert_eq!(read.await.unwrap().1, [1, 2, 3], "{name}");
         }
     });
 }
 
 #[test]
-fn proposals_beyond_what_may_wait_are_refused_with_a_reason() {
-    rehearse_network(|network| async move {
+fn excess_proposals_are_refused() {
+    simulate_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
         let mut settings = cluster.settings("a");
         settings.raft.waiting_entries_max = 10;
@@ -190,7 +191,7 @@ fn proposals_beyond_what_may_wait_are_refused_with_a_reason() {
     });
 }
 
-/// A machine that falls over its second operation.
+/// A machine that panics at its second operation.
 struct Brittle(u64);
 
 impl StateMachine for Brittle {
@@ -213,7 +214,7 @@ impl StateMachine for Brittle {
     }
 }
 
-/// A machine that cannot be written between its beginning and 30.
+/// A machine that cannot be encoded between its start and 30.
 struct Shy(u64);
 
 impl StateMachine for Shy {
@@ -243,8 +244,8 @@ impl StateMachine for Shy {
 }
 
 #[test]
-fn what_cannot_be_written_stays_in_the_log_and_a_later_snapshot_holds_it() {
-    rehearse_network(|network| async move {
+fn failed_snapshot_leaves_the_log_intact() {
+    simulate_network(|network| async move {
         let disk = ForgetfulLogDisk::new();
         let begin = || {
             let node = network.node("a", Role::Master, &[Role::Master]);
@@ -278,8 +279,8 @@ fn what_cannot_be_written_stays_in_the_log_and_a_later_snapshot_holds_it() {
 }
 
 #[test]
-fn a_member_that_falls_still_tells_those_who_wait_and_watch() {
-    rehearse_network(|network| async move {
+fn panicked_member_notifies_callers_and_watchers() {
+    simulate_network(|network| async move {
         let node = network.node("a", Role::Master, &[Role::Master]);
         let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
         let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
@@ -288,7 +289,7 @@ fn a_member_that_falls_still_tells_those_who_wait_and_watch() {
         member.watch(move |leadership| told.send(leadership.ended.clone()).is_ok());
         assert_eq!(member.propose(1).await, Ok(1));
         assert_eq!(member.propose(1).await, Err(ProposeError::Unknown));
-        let reason = "it has fallen".to_owned();
+        let reason = "its actor panicked".to_owned();
         assert_eq!(last.try_iter().last(), Some(Some(reason.clone())));
         assert_eq!(
             member.propose(1).await,

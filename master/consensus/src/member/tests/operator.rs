@@ -1,9 +1,9 @@
-//! What an operator sees and changes, from a node of its own.
+//! An operator's requests, from a node of its own.
 
+use super::super::address_book::AddressChange;
 use super::super::dumping::*;
-use super::super::handle::Reseat;
+use super::super::handle::ChangeAddress;
 use super::super::operator::*;
-use super::super::roster::RosterChange;
 use super::*;
 use crate::dump::{Dump, Reach, fill, take};
 use crate::log::{Entry, Identity, Snapshot};
@@ -12,7 +12,7 @@ struct Operator {
     node: Node,
 }
 
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Operator {
     fn of(cluster: &Cluster) -> Self {
@@ -23,8 +23,8 @@ impl Operator {
     }
 
     async fn view(&self, name: &str) -> MasterStatus {
-        let pid = self.node.find(name, NAME, PATIENCE).await.unwrap();
-        let shown = self.node.ask(&pid, ViewMaster, PATIENCE).await;
+        let pid = self.node.find(name, NAME, TIMEOUT).await.unwrap();
+        let shown = self.node.ask(&pid, ViewMaster, TIMEOUT).await;
         shown.unwrap().unwrap()
     }
 
@@ -33,14 +33,14 @@ impl Operator {
         name: &str,
         change: ChangeMasters,
     ) -> Result<MastersChanged, ChangeRefused> {
-        let pid = self.node.find(name, NAME, PATIENCE).await.unwrap();
-        self.node.ask(&pid, change, PATIENCE).await.unwrap()
+        let pid = self.node.find(name, NAME, TIMEOUT).await.unwrap();
+        self.node.ask(&pid, change, TIMEOUT).await.unwrap()
     }
 }
 
 #[test]
-fn an_operator_sees_every_seat_and_each_master_tells_how_it_stands() {
-    rehearse_network(|network| async move {
+fn operator_sees_every_member_and_its_status() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         cluster.propose(&leader, 1).await.unwrap();
         cluster.wait(2_000).await;
@@ -48,23 +48,23 @@ fn an_operator_sees_every_seat_and_each_master_tells_how_it_stands() {
         let view = operator.view(&leader).await;
         let log = view.log.unwrap();
         assert_eq!((log.role, log.applied), (RaftRole::Leader, log.committed));
-        assert_eq!(view.seats.len(), 3);
+        assert_eq!(view.members.len(), 3);
         assert!(view.disk_bytes > 0);
-        let lags = view.seats.iter().filter_map(|seat| seat.peer);
+        let lags = view.members.iter().filter_map(|member| member.peer);
         assert_eq!(lags.map(|peer| peer.lag).collect::<Vec<_>>(), [0, 0]);
-        for seat in &view.seats {
-            assert_eq!(seat.voice, Voice::Voter);
-            let address = seat.address.as_deref().unwrap();
+        for member in &view.members {
+            assert_eq!(member.vote, VoteRole::Voter);
+            let address = member.address.as_deref().unwrap();
             let its = operator.view(address).await;
-            assert_eq!(its.identity.unwrap().0, seat.id);
+            assert_eq!(its.identity.unwrap().0, member.id);
             assert_eq!(its.log.unwrap().applied, log.applied);
         }
     });
 }
 
 #[test]
-fn an_operator_adds_promotes_lets_lead_and_removes() {
-    rehearse_network(|network| async move {
+fn operator_adds_promotes_transfers_and_removes() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.propose(&leader, 1).await.unwrap();
         let operator = Operator::of(&cluster);
@@ -78,8 +78,13 @@ fn an_operator_adds_promotes_lets_lead_and_removes() {
             .await;
         let id = added.unwrap().id;
         cluster.wait(3_000).await;
-        let seat = |view: MasterStatus| view.seats.into_iter().find(|seat| seat.id == id).unwrap();
-        assert_eq!(seat(operator.view("d").await).voice, Voice::Learner);
+        let member = |view: MasterStatus| {
+            view.members
+                .into_iter()
+                .find(|member| member.id == id)
+                .unwrap()
+        };
+        assert_eq!(member(operator.view("d").await).vote, VoteRole::Learner);
         let change = |change| operator.change(&leader, change);
         change(ChangeMasters::Promote { id }).await.unwrap();
         change(ChangeMasters::Transfer { id }).await.unwrap();
@@ -92,14 +97,14 @@ fn an_operator_adds_promotes_lets_lead_and_removes() {
             .change("d", ChangeMasters::Remove { id: old })
             .await;
         assert_eq!(removed, Ok(MastersChanged { id: old }));
-        let seats = operator.view("d").await.seats;
-        assert!(seats.len() == 3 && seats.iter().all(|seat| seat.id != old));
+        let members = operator.view("d").await.members;
+        assert!(members.len() == 3 && members.iter().all(|member| member.id != old));
     });
 }
 
 #[test]
-fn an_operator_replaces_a_dead_master_in_one_change() {
-    rehearse_network(|network| async move {
+fn operator_replaces_a_dead_master() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.propose(&leader, 1).await.unwrap();
         let operator = Operator::of(&cluster);
@@ -113,24 +118,27 @@ fn an_operator_replaces_a_dead_master_in_one_change() {
         let new = change(ChangeMasters::Add { address }).await.unwrap().id;
         cluster.wait(3_000).await;
         let strange = change(ChangeMasters::Replace { old: 99, new }).await;
-        assert_eq!(strange.unwrap_err().to_string(), "99 is no member");
+        assert_eq!(strange.unwrap_err().to_string(), "99 is not a member");
         let replaced = change(ChangeMasters::Replace { old, new }).await;
         assert_eq!(replaced, Ok(MastersChanged { id: new }));
         cluster.wait(2_000).await;
-        let seats = operator.view(&leader).await.seats;
-        let is_voter = |seat: &MasterSeat| seat.voice == Voice::Voter && seat.id != old;
-        assert!(seats.len() == 3 && seats.iter().all(is_voter), "{seats:?}");
+        let members = operator.view(&leader).await.members;
+        let is_voter = |member: &MasterEntry| member.vote == VoteRole::Voter && member.id != old;
+        assert!(
+            members.len() == 3 && members.iter().all(is_voter),
+            "{members:?}"
+        );
         let again = change(ChangeMasters::Replace { old, new }).await;
         assert_eq!(
             again.unwrap_err().to_string(),
-            format!("{new} is no learner")
+            format!("{new} is not a learner")
         );
     });
 }
 
 #[test]
-fn what_the_group_would_not_survive_is_refused_with_the_reason() {
-    rehearse_network(|network| async move {
+fn unsafe_changes_are_refused_with_a_reason() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         cluster.wait(2_000).await;
         let operator = Operator::of(&cluster);
@@ -160,46 +168,49 @@ fn what_the_group_would_not_survive_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_seat_that_was_only_reserved_is_given_up() {
-    rehearse_network(|network| async move {
+fn reserved_number_can_be_removed() {
+    simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;
         cluster.propose(&leader, 1).await.unwrap();
         let member = &cluster.members[&leader];
         let address = "d".to_owned();
-        let seat = member.ask(Reseat(RosterChange::Reserve { address }));
-        let id = seat.await.unwrap();
+        let member = member.ask(ChangeAddress(AddressChange::Reserve { address }));
+        let id = member.await.unwrap();
         let operator = Operator::of(&cluster);
         let removed = operator.change(&leader, ChangeMasters::Remove { id }).await;
         assert_eq!(removed, Ok(MastersChanged { id }));
-        assert_eq!(operator.view(&leader).await.seats.len(), 3);
+        assert_eq!(operator.view(&leader).await.members.len(), 3);
         let again = operator.change(&leader, ChangeMasters::Remove { id }).await;
-        assert_eq!(again.unwrap_err().to_string(), format!("{id} is no member"));
+        assert_eq!(
+            again.unwrap_err().to_string(),
+            format!("{id} is not a member")
+        );
     });
 }
 
 /// SPEC 3.7.
 #[test]
-fn a_dump_is_for_those_who_may_read_what_the_machine_holds() {
-    rehearse_network(|network| async move {
+fn dump_needs_the_read_permission() {
+    simulate_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
-        let refuses = |name: &str, wish| match (name, wish) {
-            ("auditor", Wish::Read) => Ok(()),
+        let refuses = |name: &str, request| match (name, request) {
+            ("auditor", AdminRequest::ReadContent) => Ok(()),
             (name, _) => Err(format!("{name} may not")),
         };
         cluster.start_with(Settings {
-            permits: Permits::asking(refuses),
+            permits: Permits::new(refuses),
             ..cluster.settings("a")
         });
         cluster.leader().await;
         let stale = false;
         for (name, may) in [("operator", false), ("auditor", true)] {
             let node = cluster.network.node(name, Role::Operator, &[Role::Master]);
-            let pid = node.find("a", NAME, PATIENCE).await.unwrap();
-            let taken = node.ask(&pid, TakeDump { stale }, PATIENCE).await.unwrap();
+            let pid = node.find("a", NAME, TIMEOUT).await.unwrap();
+            let taken = node.ask(&pid, TakeDump { stale }, TIMEOUT).await.unwrap();
             assert_eq!(taken.is_ok(), may, "{taken:?}");
             let number = taken.as_ref().map_or(0, |taken| taken.number);
             let read = ReadDump { number, offset: 0 };
-            let piece = node.ask(&pid, read, PATIENCE).await.unwrap();
+            let piece = node.ask(&pid, read, TIMEOUT).await.unwrap();
             assert_eq!(piece.is_ok(), may);
             if let Err(refused) = taken {
                 assert_eq!(refused.to_string(), "operator may not");
@@ -211,15 +222,17 @@ fn a_dump_is_for_those_who_may_read_what_the_machine_holds() {
 
 /// SPEC 3.7.
 #[test]
-fn a_group_is_shown_to_those_who_may_look_and_changed_by_those_who_may_change_it() {
-    rehearse_network(|network| async move {
+fn status_and_changes_need_permission() {
+    simulate_network(|network| async move {
         let mut cluster = Cluster::of(network, &["a"]);
-        let refuses = |name: &str, wish| match (name, wish) {
-            ("looker", Wish::Look) | ("changer", Wish::Change) => Ok(()),
+        let refuses = |name: &str, request| match (name, request) {
+            ("looker", AdminRequest::ViewStatus) | ("changer", AdminRequest::ChangeMembers) => {
+                Ok(())
+            }
             (name, _) => Err(format!("{name} may not")),
         };
         cluster.start_with(Settings {
-            permits: Permits::asking(refuses),
+            permits: Permits::new(refuses),
             ..cluster.settings("a")
         });
         cluster.leader().await;
@@ -229,14 +242,14 @@ fn a_group_is_shown_to_those_who_may_look_and_changed_by_those_who_may_change_it
             ("changer", false, true),
         ] {
             let node = cluster.network.node(name, Role::Operator, &[Role::Master]);
-            let pid = node.find("a", NAME, PATIENCE).await.unwrap();
-            let shown = node.ask(&pid, ViewMaster, PATIENCE).await.unwrap();
+            let pid = node.find("a", NAME, TIMEOUT).await.unwrap();
+            let shown = node.ask(&pid, ViewMaster, TIMEOUT).await.unwrap();
             assert_eq!(shown.is_ok(), looks, "{name}");
             let reason = format!("{name} may not");
             if let Err(refused) = shown {
                 assert_eq!(refused.to_string(), reason);
             }
-            // Each kind of change is asked about before anything else is looked at.
+            // Permission is checked before anything else, for each kind of change.
             for wanted in [
                 ChangeMasters::Add {
                     address: String::new(),
@@ -246,7 +259,7 @@ fn a_group_is_shown_to_those_who_may_look_and_changed_by_those_who_may_change_it
                 ChangeMasters::Transfer { id: 9 },
                 ChangeMasters::Replace { old: 8, new: 9 },
             ] {
-                let changed = node.ask(&pid, wanted.clone(), PATIENCE).await.unwrap();
+                let changed = node.ask(&pid, wanted.clone(), TIMEOUT).await.unwrap();
                 let refused = ChangeRefused::Refused {
                     reason: reason.clone(),
                 };
@@ -257,23 +270,23 @@ fn a_group_is_shown_to_those_who_may_look_and_changed_by_those_who_may_change_it
 }
 
 #[test]
-fn a_dump_is_read_in_pieces_and_a_new_group_of_one_begins_with_it() {
-    rehearse_network(|network| async move {
+fn dump_restores_a_group_of_one() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         for value in 1..=3 {
             cluster.propose(&leader, value).await.unwrap();
         }
         let follower = cluster.others(&leader)[0].clone();
         let operator = Operator::of(&cluster);
-        let pid = operator.node.find(&follower, NAME, PATIENCE).await.unwrap();
+        let pid = operator.node.find(&follower, NAME, TIMEOUT).await.unwrap();
         let stale = false;
-        let taken = operator.node.ask(&pid, TakeDump { stale }, PATIENCE).await;
+        let taken = operator.node.ask(&pid, TakeDump { stale }, TIMEOUT).await;
         let taken = taken.unwrap().unwrap();
         assert_eq!(taken.names, "1=a 2=b 3=c");
         let piece = async |number, offset| {
             let asked = operator
                 .node
-                .ask(&pid, ReadDump { number, offset }, PATIENCE);
+                .ask(&pid, ReadDump { number, offset }, TIMEOUT);
             asked.await.unwrap().map(|piece| piece.data)
         };
         let content = piece(taken.number, 0).await.unwrap();
@@ -314,8 +327,8 @@ fn a_dump_is_read_in_pieces_and_a_new_group_of_one_begins_with_it() {
 }
 
 #[test]
-fn a_dump_of_a_stopped_master_holds_what_it_had_applied() {
-    rehearse_network(|network| async move {
+fn dump_of_a_stopped_master_has_its_applied_state() {
+    simulate_network(|network| async move {
         let (mut cluster, leader) = Cluster::three(network).await;
         for value in 1..=3 {
             cluster.propose(&leader, value).await.unwrap();

@@ -1,4 +1,4 @@
-//! Real time, real disks and threads: what virtual time cannot show.
+//! Real time, disks and threads.
 
 use std::path::Path;
 
@@ -26,7 +26,11 @@ async fn leading(members: &[MemberHandle<Ledger>]) -> &MemberHandle<Ledger> {
     let clock = Clock::real();
     for _ in 0..600 {
         for member in members {
-            let now = member.status().await.ok().and_then(|status| status.now());
+            let now = member
+                .status()
+                .await
+                .ok()
+                .and_then(|status| status.role_now());
             if now.is_some_and(|now| now.role == RaftRole::Leader)
                 && member.read(|_| ()).await.is_ok()
             {
@@ -47,7 +51,7 @@ fn live<F: Future>(story: F) -> F::Output {
 }
 
 #[test]
-fn in_real_time_proposers_share_syncs_and_a_restart_finds_all_that_was_answered() {
+fn real_disks_share_syncs_and_keep_answers() {
     const EACH: u64 = 20;
     let dir = tempfile::tempdir().unwrap();
     live(async {
@@ -87,7 +91,7 @@ fn in_real_time_proposers_share_syncs_and_a_restart_finds_all_that_was_answered(
 }
 
 #[test]
-fn a_member_lives_on_a_thread_of_its_own_as_the_services_table_says() {
+fn member_runs_on_its_own_thread() {
     let dir = tempfile::tempdir().unwrap();
     live(async {
         let node = Node::builder("a").role(Role::Master);

@@ -1,4 +1,4 @@
-//! Crashes of a log on sled, at every step of every kind of write; and a disk that is full.
+//! Crashes of a log on sled at every step of every kind of write; full disks.
 
 use std::fs::File;
 use std::io;
@@ -28,7 +28,7 @@ impl Call {
     }
 }
 
-/// What a log holds after these calls.
+/// A log's content after these calls.
 pub(super) fn after(calls: &[Call]) -> Loaded {
     let mut log: ForgetfulLog = ForgetfulLogDisk::new().open().unwrap();
     for call in calls {
@@ -37,7 +37,7 @@ pub(super) fn after(calls: &[Call]) -> Loaded {
     log.load().unwrap()
 }
 
-/// Is this the same, but for entries that were to be forgotten and are in a turn with others?
+/// Whether these are equal, except for compacted entries that share a turn with later ones.
 pub(super) fn same(found: &Loaded, expected: &Loaded) -> bool {
     let more = found.entries.len().checked_sub(expected.entries.len());
     more.is_some_and(|more| {
@@ -77,7 +77,7 @@ fn story() -> Vec<Call> {
     ]
 }
 
-/// A disk that ends the story after some steps: records handed over, and syncs.
+/// A disk that fails after some steps: records written, and syncs.
 #[derive(Clone, Default)]
 struct Ending {
     steps: Arc<AtomicU64>,
@@ -106,7 +106,7 @@ impl Disk for Ending {
 }
 
 #[test]
-fn a_turn_is_whole_or_absent_after_a_crash_at_any_step_and_what_was_acknowledged_is_there() {
+fn crash_at_any_step_keeps_turns_atomic() {
     let story = story();
     let mut last = 0;
     loop {
@@ -117,7 +117,7 @@ fn a_turn_is_whole_or_absent_after_a_crash_at_any_step_and_what_was_acknowledged
         };
         let mut made = 0;
         if let Ok(store) = SledStore::open_with(dir.path(), Box::new(ending)) {
-            let mut log = StoredLog::over(store);
+            let mut log = StoredLog::new(store);
             made = story
                 .iter()
                 .take_while(|call| call.make(&mut log).is_ok())
@@ -129,12 +129,12 @@ fn a_turn_is_whole_or_absent_after_a_crash_at_any_step_and_what_was_acknowledged
         assert!(
             whole(made) || whole(made + 1),
             "after {last} steps and {made} calls: {}",
-            told(&found)
+            summary(&found)
         );
         if made == story.len() {
             break;
         }
-        // It goes on from there.
+        // It continues from there.
         let done = if whole(made) { made } else { made + 1 };
         for (at, call) in story.iter().enumerate().skip(done) {
             call.make(&mut log)
@@ -147,7 +147,7 @@ fn a_turn_is_whole_or_absent_after_a_crash_at_any_step_and_what_was_acknowledged
 }
 
 #[test]
-fn a_full_disk_is_an_error_that_loses_nothing_and_opens_again() {
+fn full_disk_loses_nothing() {
     let story = story();
     for last in (3..60).step_by(7) {
         let dir = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_opens_again() {
             ..Ending::default()
         };
         let store = SledStore::open_with(dir.path(), Box::new(ending)).unwrap();
-        let mut log = StoredLog::over(store);
+        let mut log = StoredLog::new(store);
         let mut results = story.iter().map(|call| call.make(&mut log));
         let made = results.by_ref().take_while(Result::is_ok).count();
         drop(results);
@@ -167,13 +167,17 @@ fn a_full_disk_is_an_error_that_loses_nothing_and_opens_again() {
         let mut log = StoredLog::open(dir.path()).unwrap();
         let found = log.load().unwrap();
         let whole = |calls: usize| same(&found, &after(&story[..calls]));
-        assert!(whole(made) || whole(made + 1), "{last}: {}", told(&found));
+        assert!(
+            whole(made) || whole(made + 1),
+            "{last}: {}",
+            summary(&found)
+        );
         drop(log);
     }
 }
 
 #[test]
-fn the_error_of_a_full_disk_says_so() {
+fn full_disk_error_is_clear() {
     let dir = tempfile::tempdir().unwrap();
     let ending = Ending {
         last: 3,
@@ -181,7 +185,7 @@ fn the_error_of_a_full_disk_says_so() {
         ..Ending::default()
     };
     let store = SledStore::open_with(dir.path(), Box::new(ending)).unwrap();
-    let mut log = StoredLog::over(store);
+    let mut log = StoredLog::new(store);
     let errors = (1..9).filter_map(|index| log.write(&append(index, 1, &[1])).err());
     assert_eq!(
         errors.take(1).next().unwrap().to_string(),

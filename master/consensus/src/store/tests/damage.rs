@@ -1,4 +1,4 @@
-//! Damage to a log: whatever is not as it was written is named, and never handed out.
+//! Damage to a log: altered records are named, and never returned.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use storage::Record;
 
 use super::*;
 
-/// A log with a record of every kind, and all that was said of it so far committed but for the last entries.
-fn rich() -> (ForgetfulDisk, Loaded) {
-    let disk = ForgetfulDisk::new();
+/// A log with a record of every kind; everything except the last entries is committed.
+fn rich() -> (SimulatedDisk, Loaded) {
+    let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     log.claim(Identity { id: 1, group: 2 }).unwrap();
     log.write(&append(1, 1, &[10, 10])).unwrap();
@@ -22,20 +22,20 @@ fn rich() -> (ForgetfulDisk, Loaded) {
     log.write(&promise(2, 1, 9)).unwrap();
     let loaded = log.load().unwrap();
     assert_eq!(
-        told(&loaded),
+        summary(&loaded),
         "t2 v1 c9 snapshot 3 3/1 4/1 5/1 6/2 7/2 8/2 9/2"
     );
     drop(log);
     (disk, loaded)
 }
 
-fn records(disk: &ForgetfulDisk) -> Vec<Record> {
+fn records(disk: &SimulatedDisk) -> Vec<Record> {
     disk.open().unwrap().scan(b"").unwrap()
 }
 
 /// Changes the store under the log, reads it, and changes it back.
 fn read_after(
-    disk: &ForgetfulDisk,
+    disk: &SimulatedDisk,
     record: &Record,
     value: Option<Vec<u8>>,
 ) -> Result<Loaded, LogError> {
@@ -46,7 +46,7 @@ fn read_after(
         None => changes.remove(record.key.clone()),
     };
     store.commit(changes).unwrap();
-    let mut log = StoredLog::over(store);
+    let mut log = StoredLog::new(store);
     let found = log.load();
     let mut changes = Changes::new();
     changes.put(record.key.clone(), record.value.clone());
@@ -55,10 +55,11 @@ fn read_after(
 }
 
 #[test]
-fn a_flipped_byte_in_any_record_is_damage_that_names_it_and_says_what_to_do() {
+fn flipped_byte_is_reported_with_its_record() {
     let (disk, loaded) = rich();
     let records = records(&disk);
-    // Own record, snapshot of three parts, five turns and the place after them, one turn's three parts.
+    // Metadata, snapshot of three parts, five turns and the next one's record, three parts of one
+    // turn.
     assert_eq!(records.len(), 1 + 3 + 5 + 3);
     for record in &records {
         let step = 1 + record.value.len() / 300;
@@ -77,7 +78,7 @@ fn a_flipped_byte_in_any_record_is_damage_that_names_it_and_says_what_to_do() {
 }
 
 #[test]
-fn a_record_that_was_cut_is_damage_that_names_it() {
+fn truncated_record_is_reported() {
     let (disk, _) = rich();
     for record in records(&disk) {
         for length in [0, 1, 5, 6, record.value.len() / 2, record.value.len() - 1] {
@@ -92,20 +93,20 @@ fn a_record_that_was_cut_is_damage_that_names_it() {
 }
 
 #[test]
-fn a_record_that_is_gone_is_noticed_by_what_stands_after_it() {
+fn missing_record_is_noticed_by_its_successor() {
     let (disk, _) = rich();
     for record in records(&disk) {
-        // Of the very last record nothing stands after it. Whatever it promised is lost with it.
+        // No record follows the very last one, so its loss goes unnoticed, with its hard state.
         let last = record.key == keys::chunk(10);
         match read_after(&disk, &record, None) {
-            Ok(found) => assert!(last, "{}: {}", keys::name(&record.key), told(&found)),
+            Ok(found) => assert!(last, "{}: {}", keys::name(&record.key), summary(&found)),
             Err(error) => assert!(matches!(error, LogError::Damaged { .. }), "{error}"),
         }
     }
 }
 
 #[test]
-fn a_record_in_anothers_place_is_damage() {
+fn swapped_records_are_damage() {
     let (disk, _) = rich();
     let records = records(&disk);
     for (record, other) in records.iter().zip(&records[1..]) {
@@ -115,8 +116,8 @@ fn a_record_in_anothers_place_is_damage() {
 }
 
 #[test]
-fn a_missing_end_that_was_committed_is_damage() {
-    let disk = ForgetfulDisk::new();
+fn missing_committed_end_is_damage() {
+    let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     log.write(&append(1, 1, &[1])).unwrap();
     log.write(&both(promise(1, 1, 2), append(2, 1, &[1])))
@@ -127,7 +128,7 @@ fn a_missing_end_that_was_committed_is_damage() {
     let mut changes = Changes::new();
     changes.remove(keys::chunk(2));
     store.commit(changes).unwrap();
-    let error = StoredLog::over(store).load().unwrap_err().to_string();
+    let error = StoredLog::new(store).load().unwrap_err().to_string();
     let expected = "the log is damaged at the record of the entries from 2 on: it is missing, and the log was \
                     committed up to 2";
     assert!(error.starts_with(expected), "{error}");
@@ -140,7 +141,7 @@ fn after_damage_nothing_is_written() {
     let mut changes = Changes::new();
     changes.put(keys::META, "not ours");
     store.commit(changes).unwrap();
-    let mut log = StoredLog::over(store);
+    let mut log = StoredLog::new(store);
     for _ in 0..2 {
         let error = log.write(&append(10, 2, &[1])).unwrap_err();
         assert!(matches!(error, LogError::Damaged { .. }), "{error}");
@@ -148,14 +149,14 @@ fn after_damage_nothing_is_written() {
 }
 
 #[test]
-fn a_file_that_was_cut_or_spoilt_gives_an_error_or_an_earlier_turn_and_nothing_else() {
+fn damaged_file_gives_an_error_or_an_earlier_turn() {
     let dir = tempfile::tempdir().unwrap();
     let mut log = StoredLog::open(dir.path()).unwrap();
-    let mut turns = vec![told(&log.load().unwrap())];
+    let mut turns = vec![summary(&log.load().unwrap())];
     for index in 1..40 {
         log.write(&both(promise(1, 1, index - 1), append(index, 1, &[3000])))
             .unwrap();
-        turns.push(told(&log.load().unwrap()));
+        turns.push(summary(&log.load().unwrap()));
     }
     drop(log);
     let whole = fs::read(dir.path().join("db")).unwrap();
@@ -172,9 +173,9 @@ fn a_file_that_was_cut_or_spoilt_gives_an_error_or_an_earlier_turn_and_nothing_e
         let opened = StoredLog::open(spoilt.path()).and_then(|mut log| log.load());
         if let Ok(found) = opened {
             assert!(
-                turns.contains(&told(&found)),
+                turns.contains(&summary(&found)),
                 "round {round}: {}",
-                told(&found)
+                summary(&found)
             );
         }
     }
@@ -193,9 +194,9 @@ fn titled(index: u64) -> Write {
     }
 }
 
-/// Wherever a disk turns over a bit of what was synced, the log either is whole all the same or says that it is damaged.
+/// A flipped bit of synced data either has no effect or is reported as damage.
 #[test]
-fn a_log_that_a_disk_has_damaged_is_never_taken_for_a_shorter_one() {
+fn damaged_log_never_looks_shorter() {
     for damaged in 1..=5 {
         let dir = tempfile::tempdir().unwrap();
         let mut log = StoredLog::open(dir.path()).unwrap();

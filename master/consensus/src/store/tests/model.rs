@@ -1,12 +1,13 @@
-//! The log beside its plain twin: whatever is written, replaced, sent, compacted and crashed, both hold the same.
+//! The stored log against a reference log in memory: the same writes and crashes give the same
+//! content.
 
 use proptest::prelude::*;
-use storage::forgetful::{Failure, ForgetfulStore};
+use storage::simulated::{Failure, SimulatedStore};
 
 use super::crash::{Call, after, same};
 use super::*;
 
-/// What happens next; its numbers are fitted to where the log stands.
+/// The next step; its numbers are adapted to the log's bounds.
 #[derive(Clone, Debug)]
 enum Step {
     Append {
@@ -31,7 +32,7 @@ enum Step {
     Claim,
     Open,
     Crash,
-    /// The next write meets this, and so many of what was not synced are found again.
+    /// The next write fails in this way, and this many unsynced writes survive.
     Fail(u8, usize),
 }
 
@@ -57,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// The call that this step means for a log that holds this.
+/// The call for this step, given the log's content.
 fn call(step: &Step, now: &Loaded) -> Option<Call> {
     let last = now
         .entries
@@ -121,11 +122,11 @@ fn call(step: &Step, now: &Loaded) -> Option<Call> {
 }
 
 struct Run {
-    disk: ForgetfulDisk,
-    log: StoredLog<ForgetfulStore>,
-    /// All that was acknowledged.
+    disk: SimulatedDisk,
+    log: StoredLog<SimulatedStore>,
+    /// All acknowledged calls.
     calls: Vec<Call>,
-    /// What the next call that writes meets, and what is kept of it.
+    /// The failure of the next write, and the number of surviving writes.
     failure: Option<(u8, usize)>,
 }
 
@@ -155,8 +156,8 @@ impl Run {
         prop_assert!(
             same(&found, &expected),
             "{} for {}",
-            told(&found),
-            told(&expected)
+            summary(&found),
+            summary(&expected)
         );
         Ok(())
     }
@@ -165,7 +166,7 @@ impl Run {
         match (call.make(&mut self.log), self.failure) {
             (Ok(()), _) => self.calls.push(call),
             (Err(error), None) => return Err(TestCaseError::fail(error.to_string())),
-            // Nothing was changed, and the log goes on: but for a compaction, whose sweeping may be what was refused.
+            // Nothing was changed, except by a compaction whose sweep failed.
             (Err(_), Some((0, _))) => {
                 self.failure = None;
                 self.settle(call)?;
@@ -180,7 +181,7 @@ impl Run {
         Ok(())
     }
 
-    /// The call was not acknowledged: all of it is found, or nothing.
+    /// The call was not acknowledged: it is found completely, or not at all.
     fn settle(&mut self, call: Call) -> Result<(), TestCaseError> {
         let found = self.log.load().unwrap();
         if same(&found, &after(&self.calls)) {
@@ -190,13 +191,13 @@ impl Run {
         prop_assert!(
             same(&found, &after(&self.calls)),
             "half of it: {}",
-            told(&found)
+            summary(&found)
         );
         Ok(())
     }
 
     fn open(&mut self) {
-        let closed = StoredLog::over(ForgetfulStore::new());
+        let closed = StoredLog::new(SimulatedStore::new());
         drop(std::mem::replace(&mut self.log, closed));
         self.log = opened(&self.disk);
     }
@@ -206,8 +207,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn it_and_its_twin_tell_the_same_story(steps in steps()) {
-        let disk = ForgetfulDisk::new();
+    fn stored_log_matches_the_reference_log(steps in steps()) {
+        let disk = SimulatedDisk::new();
         let log = opened(&disk);
         let mut run = Run { disk, log, calls: Vec::new(), failure: None };
         for step in &steps {

@@ -1,4 +1,4 @@
-//! Stories of what ACLs do not let a framework be (SPEC 2.2, 3.7).
+//! Subscriptions and updates that ACLs forbid (SPEC 2.2, 3.7).
 
 use authority::Acls;
 
@@ -16,21 +16,21 @@ fn framework(role: &str) -> Value {
 }
 
 /// The master and its framework's first words.
-async fn stage(node: &Node) -> Stage {
+async fn fixture(node: &Node) -> Fixture {
     let acls = Acls::parse(ACLS).unwrap().into();
     let config = Config {
         acls,
         ..Config::default()
     };
-    Stage::with(node, config).await
+    Fixture::with(node, config).await
 }
 
 /// SPEC 2.3: it is for ever, so a client must not try again.
 #[test]
-fn a_subscription_that_acls_deny_ends_in_an_error_event() {
-    rehearse(|node| async move {
-        let stage = stage(&node).await;
-        let mut stream = stage.subscribe(framework("ads")).await;
+fn denied_subscription_ends_in_an_error_event() {
+    simulate(|node| async move {
+        let fixture = fixture(&node).await;
+        let mut stream = fixture.subscribe(framework("ads")).await;
         let (events, ended) = stream.events();
         let [event] = &events[..] else {
             panic!("{events:?}")
@@ -43,10 +43,10 @@ fn a_subscription_that_acls_deny_ends_in_an_error_event() {
 }
 
 #[test]
-fn an_update_that_acls_deny_is_forbidden_and_leaves_the_framework_what_it_was() {
-    rehearse(|node| async move {
-        let stage = stage(&node).await;
-        let mut stream = stage.subscribe(framework("eng/a")).await;
+fn denied_update_is_forbidden_and_changes_nothing() {
+    simulate(|node| async move {
+        let fixture = fixture(&node).await;
+        let mut stream = fixture.subscribe(framework("eng/a")).await;
         let id = stream.framework();
         let update = |role: &str| {
             let mut info = framework(role);
@@ -57,14 +57,16 @@ fn an_update_that_acls_deny_is_forbidden_and_leaves_the_framework_what_it_was() 
             })
         };
         let nobody = Subject::default();
-        let refused = stage.post(&update("ads"), Some(&stream.id), &nobody).await;
+        let refused = fixture
+            .post(&update("ads"), Some(&stream.id), &nobody)
+            .await;
         let refusal = refused.unwrap_err();
         assert_eq!(refusal.status.as_u16(), 403, "{refusal}");
         let expected = "expected one that may register_frameworks (roles: `ads`)";
         assert!(refusal.problem.contains(expected), "{refusal}");
         let roles = async || {
-            let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let known = books.frameworks.get(&FrameworkId::new(&id).unwrap());
+            let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let known = state.frameworks.get(&FrameworkId::new(&id).unwrap());
             known.unwrap().info.roles.clone()
         };
         assert_eq!(roles().await, ["eng/a".to_owned()].into());
@@ -73,7 +75,7 @@ fn an_update_that_acls_deny_is_forbidden_and_leaves_the_framework_what_it_was() 
             Vec::<String>::new(),
             "it hears nothing of it"
         );
-        assert_eq!(stage.call(&id, &stream.id, update("eng/b")).await, 200);
+        assert_eq!(fixture.call(&id, &stream.id, update("eng/b")).await, 200);
         assert_eq!(roles().await, ["eng/b".to_owned()].into());
     });
 }

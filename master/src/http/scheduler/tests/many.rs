@@ -1,15 +1,15 @@
-//! Stories of what is much: it is asked, answered and taken in parts, and neither the master nor a stream has too much of it at once (W4).
+//! Large calls: they are handled in parts, within the bounds of the master and of streams (W4).
 
-use ::http::rehearsal::very_many;
-use protocol::message::registration::{Held, RunningTask};
+use ::http::testing::long_list;
+use protocol::message::registration::{AgentInventory, RunningTask};
 use protocol::{AgentId, CommandInfo, FrameworkInfo, TaskId, TaskInfo, TaskState};
 use resources::Resources;
 
 use super::offers::ops;
 use super::*;
 
-/// So many tasks of this framework, all of which run, with long ids.
-fn running(id: &str, many: usize) -> Held {
+/// This many running tasks of the framework, with long ids.
+fn running(id: &str, many: usize) -> AgentInventory {
     let framework_id = FrameworkId::new(id).unwrap();
     let resources: Resources = "cpus:0.001".parse().unwrap();
     let long = "x".repeat(245);
@@ -28,7 +28,7 @@ fn running(id: &str, many: usize) -> Held {
         },
         state: TaskState::Running,
     };
-    Held {
+    AgentInventory {
         tasks: (0..many).map(task).collect(),
         executors: Vec::new(),
         frameworks: vec![FrameworkInfo {
@@ -39,7 +39,7 @@ fn running(id: &str, many: usize) -> Held {
 }
 
 impl Stream {
-    /// How many updates can be read now. What they say is not looked at, since that takes long of so many.
+    /// Number of readable updates. Their content is not parsed, which would take long.
     fn updates(&mut self) -> usize {
         let mut updates = 0;
         while let Some(Some(piece)) = self.body.next().now_or_never() {
@@ -56,8 +56,8 @@ impl Stream {
     }
 }
 
-impl Stage {
-    /// Says this, and reads meanwhile: the call's status, and how many updates came.
+impl Fixture {
+    /// Sends a call and reads meanwhile: the call's status, and the number of updates.
     async fn call_and_read(&self, id: &str, stream: &mut Stream, call: Value) -> (u16, usize) {
         let stream_id = stream.id.clone();
         let mut said = Box::pin(self.call(id, &stream_id, call));
@@ -73,62 +73,62 @@ impl Stage {
     }
 
     async fn counted_of(&self, name: &str) -> f64 {
-        let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        crate::http::metrics(&books, self.hall.node.clock().wall())[name]
+        let state = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        crate::http::metrics(&state, self.api.node.clock().wall())[name]
     }
 }
 
-/// SPEC 2.2 RECONCILE without tasks. As many answers in one turn would find no room with their subscriber, which has some for 65,536, and they are more than the 32 MiB that it may
-/// hold back before it is told of others.
+/// SPEC 2.2 RECONCILE without tasks. All answers in one turn would overflow the subscriber's
+/// mailbox of 65,536 messages, and they exceed the 32 MiB of unread bytes at which it pauses.
 #[test]
-fn whoever_has_very_many_tasks_is_told_how_all_of_them_are_as_he_reads() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn huge_reconciliation_follows_the_readers_pace() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let many = 80_000;
-        stage.agent_with(running(&id, many)).await;
-        stage.settle().await;
+        fixture.agent_with(running(&id, many)).await;
+        fixture.settle().await;
         assert_eq!(stream.read(), Vec::<String>::new());
         let all = || json!({ "type": "RECONCILE", "reconcile": {} });
-        // Nobody reads: he is not cut off for what he has asked for.
-        assert_eq!(stage.call(&id, &stream.id, all()).await, 503);
-        assert_eq!(stage.connected(&id).await, Some(true));
+        // Without a reader: it is not cut off for the answers to its own request.
+        assert_eq!(fixture.call(&id, &stream.id, all()).await, 503);
+        assert_eq!(fixture.connected(&id).await, Some(true));
         let told = stream.updates();
         assert!((many / 2..many).contains(&told), "{told}");
-        let told = stage.call_and_read(&id, &mut stream, all()).await;
+        let told = fixture.call_and_read(&id, &mut stream, all()).await;
         assert_eq!(told, (202, many));
-        assert_eq!(stage.connected(&id).await, Some(true));
-        // Each was one question, whatever parts it was answered in.
-        let counted = stage.counted_of("master/messages_reconcile_tasks");
+        assert_eq!(fixture.connected(&id).await, Some(true));
+        // Each was one call, in any number of parts.
+        let counted = fixture.counted_of("master/messages_reconcile_tasks");
         assert_eq!(counted.await, 2.0);
     });
 }
 
 /// SPEC 2.2 DECLINE, ACCEPT.
 #[test]
-fn very_many_offers_are_declined_in_parts_and_taken_by_nobody() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(ops()).await;
+fn many_offers_are_declined_in_parts() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
-        let offer = stage.offer(&mut stream, &id, &agent.id, "cpus:1").await;
+        let offer = fixture.offer(&mut stream, &id, &agent.id, "cpus:1").await;
         let mut ids: Vec<Value> = (0..25_000)
             .map(|id| json!({ "value": id.to_string() }))
             .collect();
         ids.push(offer["id"].clone());
         let offers = async || {
-            let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            books.offers.iter().count()
+            let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            state.offers.iter().count()
         };
         let accept = json!({ "type": "ACCEPT", "accept": { "offer_ids": ids } });
-        assert_eq!(stage.call(&id, &stream.id, accept).await, 400);
+        assert_eq!(fixture.call(&id, &stream.id, accept).await, 400);
         assert_eq!(offers().await, 1);
         let decline = json!({ "type": "DECLINE", "decline": { "offer_ids": ids } });
-        assert_eq!(stage.call(&id, &stream.id, decline).await, 202);
+        assert_eq!(fixture.call(&id, &stream.id, decline).await, 202);
         assert_eq!(offers().await, 0);
-        let counted = stage.counted_of("master/messages_decline_offers");
+        let counted = fixture.counted_of("master/messages_decline_offers");
         assert_eq!(
             counted.await,
             3.0,
@@ -137,29 +137,29 @@ fn very_many_offers_are_declined_in_parts_and_taken_by_nobody() {
     });
 }
 
-/// SPEC 2.1: a million entries that mean something. Nobody reads the answers meanwhile.
+/// SPEC 2.1: a million valid entries, while the answers are not read.
 #[test]
-fn calls_of_a_million_entries_are_answered_and_the_master_hears_others_meanwhile() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(ops()).await;
+fn calls_with_a_million_entries_do_not_block_the_master() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
         let role = |number| format!("\"r{number}\"");
         let task = |number| format!(r#"{{"task_id":{{"value":"{number:x}"}}}}"#);
         for (kind, list, status) in [
-            ("REVIVE", very_many(["{\"roles\":[", "]}"], role), 202),
-            ("SUPPRESS", very_many(["{\"roles\":[", "]}"], role), 202),
-            ("RECONCILE", very_many(["{\"tasks\":[", "]}"], task), 503),
+            ("REVIVE", long_list(["{\"roles\":[", "]}"], role), 202),
+            ("SUPPRESS", long_list(["{\"roles\":[", "]}"], role), 202),
+            ("RECONCILE", long_list(["{\"tasks\":[", "]}"], task), 503),
         ] {
             let field = kind.to_lowercase();
             let call = format!(
                 r#"{{"type":"{kind}","framework_id":{{"value":"{id}"}},"{field}":{list}}}"#
             );
             let nobody = Subject::default();
-            let said = stage.post_text(call, Some(&stream.id), &nobody);
+            let said = fixture.post_text(call, Some(&stream.id), &nobody);
             let others = async {
-                stage.settle().await;
-                stage.connected(&id).await
+                fixture.settle().await;
+                fixture.connected(&id).await
             };
             let (said, others) = futures_util::future::join(said, others).await;
             assert_eq!(others, Some(true), "{kind}");
@@ -175,7 +175,7 @@ fn calls_of_a_million_entries_are_answered_and_the_master_hears_others_meanwhile
             }
         }
         let revive = json!({ "type": "REVIVE" });
-        assert_eq!(stage.call(&id, &stream.id, revive).await, 202);
-        assert_eq!(stage.connected(&id).await, Some(true));
+        assert_eq!(fixture.call(&id, &stream.id, revive).await, 202);
+        assert_eq!(fixture.connected(&id).await, Some(true));
     });
 }

@@ -1,4 +1,4 @@
-//! Stories of offers over HTTP: what of them is wanted, what is made of them, and what is said to those that ask to leave (SPEC 2.2, 2.4, 2.8).
+//! Offers over HTTP: demands, conversions and inverse offers (SPEC 2.2, 2.4, 2.8).
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use protocol::digest::DigestKey;
 use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
-use protocol::message::registration::{Held, RegisterAgent};
+use protocol::message::registration::{AgentInventory, RegisterAgent};
 use protocol::message::scheduler::{AcknowledgeOperation, AcknowledgeStatus, KillTask};
 use protocol::message::task::{FrameworkChanged, RunTasks};
 use protocol::operation::OperationUpdate;
@@ -21,7 +21,7 @@ use runtime::Timestamp;
 
 use super::*;
 
-/// An agent that writes down what it hears, but for what it is to run.
+/// An agent that records its messages except launches.
 struct Machine(Arc<Mutex<Vec<String>>>);
 
 impl Actor for Machine {
@@ -29,13 +29,13 @@ impl Actor for Machine {
 }
 
 impl Process for Machine {
-    fn hears(ears: &mut Ears<Self>) {
-        ears.hear_local::<ApplyOperation>();
-        ears.hear_local::<RunTasks>();
-        ears.hear_local::<KillTask>();
-        ears.hear_local::<AcknowledgeStatus>();
-        ears.hear_local::<AcknowledgeOperation>();
-        ears.hear_local::<FrameworkChanged>();
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept_local::<ApplyOperation>();
+        handlers.accept_local::<RunTasks>();
+        handlers.accept_local::<KillTask>();
+        handlers.accept_local::<AcknowledgeStatus>();
+        handlers.accept_local::<AcknowledgeOperation>();
+        handlers.accept_local::<FrameworkChanged>();
     }
 }
 
@@ -75,28 +75,28 @@ impl Handler<ApplyOperation> for Machine {
     }
 }
 
-/// An agent that is registered, and what it has heard.
+/// A registered agent and its messages.
 pub(super) struct Registered {
     pub id: AgentId,
     heard: Arc<Mutex<Vec<String>>>,
 }
 
 impl Registered {
-    pub fn heard(&self) -> Vec<String> {
+    pub fn received(&self) -> Vec<String> {
         std::mem::take(&mut self.heard.lock().unwrap())
     }
 }
 
-impl Stage {
+impl Fixture {
     pub(super) async fn agent(&self) -> Registered {
-        self.agent_with(Held::default()).await
+        self.agent_with(AgentInventory::default()).await
     }
 
     /// The agent comes, with all this.
-    pub(super) async fn agent_with(&self, held: Held) -> Registered {
+    pub(super) async fn agent_with(&self, held: AgentInventory) -> Registered {
         let heard = Arc::default();
         let machine = Machine(Arc::clone(&heard));
-        let machine = self.hall.node.spawn("agent", machine).unwrap();
+        let machine = self.api.node.spawn("agent", machine).unwrap();
         let resources: Resources = "cpus:4;mem:512;disk:100".parse().unwrap();
         let register = RegisterAgent {
             agent: AgentInfo {
@@ -133,7 +133,7 @@ impl Stage {
         self.master.tell(message).unwrap();
     }
 
-    /// The event that says an offer of this to the framework.
+    /// The offer event for these resources.
     pub(super) async fn offer(
         &self,
         stream: &mut Stream,
@@ -143,12 +143,12 @@ impl Stage {
     ) -> Value {
         let role = "ops".to_owned();
         let resources: Resources = text.parse().unwrap();
-        let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let state = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
         let grant = Grant {
             framework_id: FrameworkId::new(id).unwrap(),
             resources: resources.allocate(&Role::new(&role).unwrap()),
             agent_id: agent.clone(),
-            session: books.agents.get(agent).unwrap().session,
+            session: state.agents.get(agent).unwrap().session,
             role,
         };
         self.tell(Granted {
@@ -159,10 +159,10 @@ impl Stage {
         value(&events.pop().unwrap())["offers"]["offers"][0].take()
     }
 
-    /// What the framework wants of offers in the role `ops`.
+    /// The framework's demand in the role `ops`.
     async fn demand(&self, id: &str) -> Option<Demand> {
-        let books = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        let known = books.frameworks.get(&FrameworkId::new(id).unwrap());
+        let state = self.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let known = state.frameworks.get(&FrameworkId::new(id).unwrap());
         known.unwrap().wants.demands.get("ops").cloned()
     }
 }
@@ -179,7 +179,7 @@ pub(super) fn ops() -> Value {
     })
 }
 
-/// Each operation's id with the state that it is told.
+/// Each operation's id with its reported state.
 fn operations(events: &[Event]) -> Vec<String> {
     let told = events.iter().map(|event| {
         let status = value(event)["update_operation_status"]["status"].take();
@@ -193,11 +193,11 @@ fn operations(events: &[Event]) -> Vec<String> {
     told.collect()
 }
 
-/// SPEC 2.4: said with the subscription and changed without one.
+/// SPEC 2.4: set with the subscription, and changed without one.
 #[test]
-fn offer_constraints_are_what_the_framework_wants_until_it_says_others() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn offer_constraints_last_until_replaced() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let constraints = |selector: Value, predicate: Value| {
             let constraint = json!({ "selector": selector, "predicate": predicate });
             let group = json!({ "attribute_constraints": [constraint] });
@@ -210,7 +210,7 @@ fn offer_constraints_are_what_the_framework_wants_until_it_says_others() {
         let mut call = subscribe(ops());
         call["subscribe"]["offer_constraints"] = on_rack;
         let nobody = Subject::default();
-        let response = stage.post(&call, None, &nobody).await.unwrap();
+        let response = fixture.post(&call, None, &nobody).await.unwrap();
         let mut stream = Stream::of(response);
         let id = stream.framework();
         let one = |selector, predicate| Demand {
@@ -222,7 +222,7 @@ fn offer_constraints_are_what_the_framework_wants_until_it_says_others() {
         };
         let rack = Selector::Attribute("rack".to_owned());
         let on_rack = one(rack, Predicate::TextMatches("r[0-9]".to_owned()));
-        assert_eq!(stage.demand(&id).await, Some(on_rack.clone()));
+        assert_eq!(fixture.demand(&id).await, Some(on_rack.clone()));
 
         let mut framework = ops();
         framework["id"] = json!({ "value": id });
@@ -239,28 +239,28 @@ fn offer_constraints_are_what_the_framework_wants_until_it_says_others() {
             json!({ "role_constraints": { "ops": { "groups": [{ "attribute_constraints": [] }] } } }),
             json!({ "role_constraints": { "others": { "groups": [{ "attribute_constraints": [] }] } } }),
         ] {
-            let status = stage.call(&id, &stream.id, update(wrong.clone())).await;
+            let status = fixture.call(&id, &stream.id, update(wrong.clone())).await;
             assert_eq!(status, 400, "{wrong}");
-            assert_eq!(stage.demand(&id).await, Some(on_rack.clone()));
+            assert_eq!(fixture.demand(&id).await, Some(on_rack.clone()));
         }
         let nowhere = update(constraints(zone, json!({ "not_exists": {} })));
-        assert_eq!(stage.call(&id, &stream.id, nowhere).await, 200);
+        assert_eq!(fixture.call(&id, &stream.id, nowhere).await, 200);
         let nowhere = one(Selector::Zone, Predicate::NotExists);
-        assert_eq!(stage.demand(&id).await, Some(nowhere));
-        assert_eq!(stage.call(&id, &stream.id, update(json!({}))).await, 200);
-        assert_eq!(stage.demand(&id).await, None);
+        assert_eq!(fixture.demand(&id).await, Some(nowhere));
+        assert_eq!(fixture.call(&id, &stream.id, update(json!({}))).await, 200);
+        assert_eq!(fixture.demand(&id).await, None);
     });
 }
 
 /// SPEC 2.2 ACCEPT, RECONCILE_OPERATIONS; 2.8.
 #[test]
-fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_when_asked() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(ops()).await;
+fn offered_resources_are_reserved_used_and_freed_with_statuses() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
-        let offer = stage
+        let offer = fixture
             .offer(&mut stream, &id, &agent.id, "cpus:1;disk:100")
             .await;
         let entry = json!([{ "type": "DYNAMIC", "role": "ops", "principal": "p" }]);
@@ -284,10 +284,10 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
             // There is no such volume any more.
             operation("DESTROY", "five", "volumes", &volume),
         ]);
-        assert_eq!(stage.call(&id, &stream.id, accept(all)).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, accept(all)).await, 202);
+        fixture.settle().await;
         assert_eq!(
-            agent.heard(),
+            agent.received(),
             [
                 "reserve one",
                 "create two",
@@ -311,8 +311,8 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
                 },
             },
         };
-        stage.tell(finished);
-        stage.settle().await;
+        fixture.tell(finished);
+        fixture.settle().await;
         let (events, _) = stream.events();
         assert_eq!(operations(&events), ["one OPERATION_FINISHED"]);
         let finished = value(&events[0])["update_operation_status"]["status"].take();
@@ -320,8 +320,8 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
         let ask = |operations: Value| json!({ "type": "RECONCILE_OPERATIONS", "reconcile_operations": { "operations": operations } });
         let named = |id: &str| json!({ "operation_id": { "value": id } });
         let asked = ask(json!([named("two"), named("nobody's")]));
-        assert_eq!(stage.call(&id, &stream.id, asked).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, asked).await, 202);
+        fixture.settle().await;
         assert_eq!(
             operations(&stream.events().0),
             ["two OPERATION_PENDING", "nobody's OPERATION_UNKNOWN"]
@@ -329,8 +329,8 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
         // None is named: all that are known.
         let mut call = ask(json!([]));
         call["reconcile_operations"] = json!({});
-        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
+        fixture.settle().await;
         let mut told = operations(&stream.events().0);
         told.sort();
         assert_eq!(
@@ -342,23 +342,23 @@ fn what_is_offered_is_reserved_made_a_volume_and_given_back_and_each_is_told_whe
                 "two OPERATION_PENDING"
             ]
         );
-        // Its agent says it again until it hears that it is taken.
+        // Its agent resends it until it is acknowledged.
         let acknowledge = json!({ "type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
             "agent_id": finished["agent_id"], "operation_id": finished["operation_id"], "uuid": finished["uuid"]["value"],
         } });
-        assert_eq!(stage.call(&id, &stream.id, acknowledge).await, 202);
-        stage.settle().await;
-        assert_eq!(agent.heard(), ["acknowledge one"]);
+        assert_eq!(fixture.call(&id, &stream.id, acknowledge).await, 202);
+        fixture.settle().await;
+        assert_eq!(agent.received(), ["acknowledge one"]);
     });
 }
 
 /// SPEC 2.2, 3.6: both answers, of offers that there are.
 #[test]
-fn whoever_is_asked_to_leave_declines_or_accepts_and_the_operator_is_told() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(ops()).await;
+fn inverse_offer_answers_are_shown_to_the_operator() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
         let unavailability = Unavailability {
             start: Timestamp::from_nanos(1 << 62),
@@ -372,35 +372,35 @@ fn whoever_is_asked_to_leave_declines_or_accepts_and_the_operator_is_told() {
         let plan = UpdateMaintenanceSchedule {
             windows: vec![window],
         };
-        stage.master.ask(plan, PATIENCE).await.unwrap().unwrap();
+        fixture.master.ask(plan, PATIENCE).await.unwrap().unwrap();
         for (kind, accepted) in [
             ("DECLINE_INVERSE_OFFERS", false),
             ("ACCEPT_INVERSE_OFFERS", true),
         ] {
-            stage.tell(InverseGranted {
+            fixture.tell(InverseGranted {
                 grants: vec![InverseGrant {
                     framework_id: FrameworkId::new(&id).unwrap(),
                     agent_id: agent.id.clone(),
                     unavailability,
                 }],
             });
-            stage.settle().await;
+            fixture.settle().await;
             let (mut events, _) = stream.events();
             let offer = value(&events.pop().unwrap())["inverse_offers"]["inverse_offers"][0].take();
             assert_eq!(offer["agent_id"]["value"], agent.id.as_str());
             assert!(offer["unavailability"]["start"]["nanoseconds"].is_number());
             let mut call = json!({ "type": kind });
             call[kind.to_lowercase()] = json!({ "inverse_offer_ids": [offer["id"]] });
-            assert_eq!(stage.call(&id, &stream.id, call).await, 202);
-            stage.settle().await;
-            let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-            let answers = books.maintenance_status().draining.remove(0).answers;
+            assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
+            fixture.settle().await;
+            let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+            let answers = state.maintenance_status().draining.remove(0).answers;
             assert_eq!(
                 (answers.len(), answers[0].accepted),
                 (1, accepted),
                 "{kind}"
             );
-            assert_eq!(books.inverse_offers.iter().count(), 0);
+            assert_eq!(state.inverse_offers.iter().count(), 0);
         }
     });
 }

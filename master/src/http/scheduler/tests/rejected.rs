@@ -1,4 +1,5 @@
-//! Calls of which a part, or all, is invalid: the part is answered by itself, an invalid SUBSCRIBE by an ERROR event, as by Mesos.
+//! Calls of which a part, or all, is invalid: the part is answered by itself, an invalid SUBSCRIBE
+//! by an ERROR event, as by Mesos.
 
 use super::offers::ops;
 use super::*;
@@ -20,15 +21,15 @@ fn answers(stream: &mut Stream) -> Vec<String> {
 }
 
 #[test]
-fn one_empty_task_id_does_not_stop_a_reconciliation() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let mut stream = stage.subscribe(web()).await;
+fn empty_task_id_does_not_stop_a_reconciliation() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let tasks = json!([{"task_id": {"value": ""}}, {"task_id": {"value": "t"}}]);
         let call = json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}});
-        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
+        fixture.settle().await;
         let heard = answers(&mut stream);
         assert_eq!(heard.len(), 2, "{heard:?}");
         assert!(
@@ -40,7 +41,7 @@ fn one_empty_task_id_does_not_stop_a_reconciliation() {
             r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#
         );
         let kill = json!({"type": "KILL", "kill": {"task_id": {"value": "a/b"}}});
-        assert_eq!(stage.call(&id, &stream.id, kill).await, 202);
+        assert_eq!(fixture.call(&id, &stream.id, kill).await, 202);
         assert_eq!(
             answers(&mut stream),
             [r#""a/b" TASK_ERROR REASON_TASK_INVALID 'a/b' contains invalid characters"#]
@@ -49,13 +50,13 @@ fn one_empty_task_id_does_not_stop_a_reconciliation() {
 }
 
 #[test]
-fn one_invalid_task_id_does_not_stop_an_accept() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(ops()).await;
+fn invalid_task_id_does_not_stop_an_accept() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
-        let offer = stage
+        let offer = fixture
             .offer(&mut stream, &id, &agent.id, "cpus:2;mem:64")
             .await;
         let task = |id: &str| {
@@ -68,24 +69,24 @@ fn one_invalid_task_id_does_not_stop_an_accept() {
         let launch = json!({"type": "LAUNCH", "launch": {"task_infos": [task(""), task("good")]}});
         let accept = json!({"offer_ids": [offer["id"]], "operations": [launch]});
         let call = json!({"type": "ACCEPT", "accept": accept});
-        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
+        assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
         assert_eq!(
             answers(&mut stream),
             [r#""" TASK_ERROR REASON_TASK_INVALID ID must not be empty"#]
         );
-        let books = stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
+        let state = fixture.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
         let framework = FrameworkId::new(&id).unwrap();
-        let running = books.tasks.get(&framework, &"good".parse().unwrap());
+        let running = state.tasks.get(&framework, &"good".parse().unwrap());
         assert!(running.is_some());
 
         // An invalid offer id is one more offer that is no longer valid.
-        let offer = stage.offer(&mut stream, &id, &agent.id, "cpus:1").await;
+        let offer = fixture.offer(&mut stream, &id, &agent.id, "cpus:1").await;
         let launch = json!({"type": "LAUNCH", "launch": {"task_infos": [task("late")]}});
         let offers = json!([offer["id"], {"value": ""}]);
         let accept = json!({"offer_ids": offers, "operations": [launch]});
         let call = json!({"type": "ACCEPT", "accept": accept});
-        assert_eq!(stage.call(&id, &stream.id, call).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, call).await, 202);
+        fixture.settle().await;
         assert_eq!(
             answers(&mut stream),
             [
@@ -96,9 +97,9 @@ fn one_invalid_task_id_does_not_stop_an_accept() {
 }
 
 #[test]
-fn an_invalid_subscription_is_a_stream_with_an_error() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
+fn invalid_subscription_is_a_stream_with_an_error() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
         let multi = json!([{"type": "MULTI_ROLE"}]);
         for (field, value, words) in [
             (
@@ -126,56 +127,56 @@ fn an_invalid_subscription_is_a_stream_with_an_error() {
             let mut framework = web();
             framework["capabilities"] = multi.clone();
             framework[field] = value;
-            let mut stream = stage.subscribe(framework).await;
-            stage.settle().await;
+            let mut stream = fixture.subscribe(framework).await;
+            fixture.settle().await;
             assert_eq!(stream.read(), [format!("ERROR {words}"), "END".to_owned()]);
         }
         let mut framework = web();
         framework["user"] = json!("");
         framework["failover_timeout"] = json!(-1);
-        let mut stream = stage.subscribe(framework).await;
+        let mut stream = fixture.subscribe(framework).await;
         assert!(stream.read()[0].starts_with("SUBSCRIBED "));
-        // What is no SUBSCRIBE at all has no stream.
+        // A malformed SUBSCRIBE has no stream.
         let (nobody, call) = (Subject::default(), json!({"type": "SUBSCRIBE"}));
-        let refused = stage.post(&call, None, &nobody);
+        let refused = fixture.post(&call, None, &nobody);
         let refused = refused.await.unwrap_err();
         assert_eq!(refused.status.as_u16(), 400);
         assert_eq!(
             refused.problem,
             "Failed to validate scheduler::Call: Expecting 'subscribe' to be present"
         );
-        stage.settle().await;
-        assert_eq!(stage.hall.desk.places_taken(), 1);
+        fixture.settle().await;
+        assert_eq!(fixture.api.subscriptions.slots_taken(), 1);
     });
 }
 
 #[test]
 fn nothing_is_written_after_a_teardown() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(ops()).await;
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
-        stage.offer(&mut stream, &id, &agent.id, "cpus:1").await;
+        fixture.offer(&mut stream, &id, &agent.id, "cpus:1").await;
         let teardown = json!({"type": "TEARDOWN"});
-        assert_eq!(stage.call(&id, &stream.id, teardown).await, 202);
-        stage.settle().await;
+        assert_eq!(fixture.call(&id, &stream.id, teardown).await, 202);
+        fixture.settle().await;
         assert_eq!(stream.read(), ["END"]);
     });
 }
 
 #[test]
-fn a_replaced_scheduler_gets_one_error_and_no_rescinds() {
-    rehearse(|node| async move {
-        let stage = Stage::new(&node).await;
-        let agent = stage.agent().await;
-        let mut old = stage.subscribe(ops()).await;
+fn replaced_scheduler_gets_one_error_and_no_rescinds() {
+    simulate(|node| async move {
+        let fixture = Fixture::new(&node).await;
+        let agent = fixture.agent().await;
+        let mut old = fixture.subscribe(ops()).await;
         let id = old.framework();
-        stage.offer(&mut old, &id, &agent.id, "cpus:1").await;
+        fixture.offer(&mut old, &id, &agent.id, "cpus:1").await;
         let mut again = ops();
         again["id"] = json!({ "value": id });
-        let mut new = stage.subscribe(again).await;
-        stage.settle().await;
+        let mut new = fixture.subscribe(again).await;
+        fixture.settle().await;
         assert_eq!(old.read(), ["ERROR Framework failed over", "END"]);
         assert_eq!(
             new.read(),

@@ -1,4 +1,5 @@
-//! Stories of tasks over HTTP: what is said of them to their agent, and what their framework hears (SPEC 2.2 KILL, ACKNOWLEDGE; 2.3 UPDATE, FAILURE, RESCIND).
+//! Tasks over HTTP: messages to agents and events for frameworks (SPEC 2.2 KILL, ACKNOWLEDGE; 2.3
+//! UPDATE, FAILURE, RESCIND).
 
 use module_api::allocator::{InverseGrant, InverseGranted, Withdrawn};
 use protocol::maintenance::{Unavailability, Window};
@@ -49,21 +50,21 @@ fn own(id: &str, agent: &AgentId) -> Value {
 }
 
 /// A master, its agent, and a framework.
-struct Story {
-    stage: Stage,
+struct Scenario {
+    fixture: Fixture,
     agent: Registered,
     stream: Stream,
     id: String,
 }
 
-impl Story {
+impl Scenario {
     async fn new(node: &Node) -> Self {
-        let stage = Stage::new(node).await;
-        let agent = stage.agent().await;
-        let mut stream = stage.subscribe(aware()).await;
+        let fixture = Fixture::new(node).await;
+        let agent = fixture.agent().await;
+        let mut stream = fixture.subscribe(aware()).await;
         let id = stream.framework();
         Self {
-            stage,
+            fixture,
             agent,
             stream,
             id,
@@ -72,16 +73,16 @@ impl Story {
 
     async fn says(&self, call: Value) {
         let status = self
-            .stage
+            .fixture
             .call(&self.id, &self.stream.id, call.clone())
             .await;
         assert_eq!(status, 202, "{call}");
-        self.stage.settle().await;
+        self.fixture.settle().await;
     }
 
     async fn offer(&mut self) -> Value {
         let offered = self
-            .stage
+            .fixture
             .offer(&mut self.stream, &self.id, &self.agent.id, "cpus:1");
         offered.await
     }
@@ -96,10 +97,10 @@ impl Story {
 
     /// The agent gives the task this state, in a status with this uuid.
     async fn reports(&self, task: &str, state: TaskState, uuid: u8) {
-        let at = self.stage.hall.node.clock().wall();
+        let at = self.fixture.api.node.clock().wall();
         let mut status = TaskStatus::new(TaskId::new(task).unwrap(), state, Source::Executor, at);
         status.uuid = Some(Uuid([uuid; 16]));
-        self.stage.tell(TaskUpdated {
+        self.fixture.tell(TaskUpdated {
             agent_id: self.agent.id.clone(),
             update: StatusUpdate {
                 framework_id: FrameworkId::new(&self.id).unwrap(),
@@ -107,7 +108,7 @@ impl Story {
                 latest_state: state,
             },
         });
-        self.stage.settle().await;
+        self.fixture.settle().await;
     }
 
     /// The events that can be read now.
@@ -116,47 +117,53 @@ impl Story {
     }
 
     async fn counted(&self, name: &str) -> u64 {
-        let books = self.stage.master.ask(TakeSnapshot, PATIENCE).await.unwrap();
-        books.counters.get(name)
+        let state = self
+            .fixture
+            .master
+            .ask(TakeSnapshot, PATIENCE)
+            .await
+            .unwrap();
+        state.counters.get(name)
     }
 }
 
-/// SPEC 2.2 KILL: by the policy that it names, and where it says that the task is, if it says so.
+/// SPEC 2.2 KILL: with the named policy, and only on the named agent if there is one.
 #[test]
-fn a_kill_has_its_policy_and_is_dropped_if_it_names_another_agent() {
-    rehearse(|node| async move {
-        let mut story = Story::new(&node).await;
-        let agent = story.agent.id.clone();
-        story.launch(shell("t", &agent)).await;
+fn kill_carries_its_policy_and_must_name_the_right_agent() {
+    simulate(|node| async move {
+        let mut scenario = Scenario::new(&node).await;
+        let agent = scenario.agent.id.clone();
+        scenario.launch(shell("t", &agent)).await;
         let kill = |agent: &str| {
             let policy = json!({ "grace_period": { "nanoseconds": 7_000_000_000_u64 } });
             let kill = json!({ "task_id": { "value": "t" }, "agent_id": { "value": agent }, "kill_policy": policy });
             json!({ "type": "KILL", "kill": kill })
         };
-        let dropped = async |story: &Story| story.counted("master/dropped_messages").await;
-        let before = dropped(&story).await;
-        story.says(kill("elsewhere")).await;
-        assert_eq!(story.agent.heard(), Vec::<String>::new());
-        assert_eq!(story.told(), Vec::<Value>::new());
-        assert_eq!(dropped(&story).await, before + 1);
-        story.says(kill(agent.as_str())).await;
-        assert_eq!(story.agent.heard(), ["kill t within Some(7s)"]);
+        let dropped = async |scenario: &Scenario| scenario.counted("master/dropped_messages").await;
+        let before = dropped(&scenario).await;
+        scenario.says(kill("elsewhere")).await;
+        assert_eq!(scenario.agent.received(), Vec::<String>::new());
+        assert_eq!(scenario.told(), Vec::<Value>::new());
+        assert_eq!(dropped(&scenario).await, before + 1);
+        scenario.says(kill(agent.as_str())).await;
+        assert_eq!(scenario.agent.received(), ["kill t within Some(7s)"]);
         let bare = json!({ "type": "KILL", "kill": { "task_id": { "value": "t" } } });
-        story.says(bare).await;
-        assert_eq!(story.agent.heard(), ["kill t within None"]);
+        scenario.says(bare).await;
+        assert_eq!(scenario.agent.received(), ["kill t within None"]);
     });
 }
 
-/// SPEC 2.2 ACKNOWLEDGE: an end is over for its framework when that very status is acknowledged where it came from.
+/// SPEC 2.2 ACKNOWLEDGE: an end is over for its framework when that very status is acknowledged
+/// where it came from.
 #[test]
-fn a_task_is_completed_by_the_acknowledgement_of_its_end_and_by_no_other() {
-    rehearse(|node| async move {
-        let mut story = Story::new(&node).await;
-        let agent = story.agent.id.clone();
-        story.launch(shell("t", &agent)).await;
-        story.reports("t", TaskState::Running, 1).await;
-        story.reports("t", TaskState::Finished, 2).await;
-        let told = story.told();
+fn task_is_completed_only_by_acknowledging_its_end() {
+    simulate(|node| async move {
+        let mut scenario = Scenario::new(&node).await;
+        let agent = scenario.agent.id.clone();
+        scenario.launch(shell("t", &agent)).await;
+        scenario.reports("t", TaskState::Running, 1).await;
+        scenario.reports("t", TaskState::Finished, 2).await;
+        let told = scenario.told();
         let [running, finished] =
             [0, 1].map(|number: usize| told[number]["update"]["status"].clone());
         assert_eq!(finished["state"], "TASK_FINISHED");
@@ -166,38 +173,38 @@ fn a_task_is_completed_by_the_acknowledgement_of_its_end_and_by_no_other() {
         };
         let (there, elsewhere) = (&finished["agent_id"], json!({ "value": "elsewhere" }));
         for (call, heard, completed) in [
-            // The agent has it, and takes it for what it is.
+            // The agent receives and checks it.
             (acknowledge(there, &running["uuid"]), 1, 0),
             (acknowledge(&elsewhere, &finished["uuid"]), 0, 0),
             (acknowledge(there, &finished["uuid"]), 1, 1),
         ] {
-            story.says(call).await;
-            assert_eq!(story.agent.heard(), vec!["acknowledge t"; heard]);
-            let books = story
-                .stage
+            scenario.says(call).await;
+            assert_eq!(scenario.agent.received(), vec!["acknowledge t"; heard]);
+            let state = scenario
+                .fixture
                 .master
                 .ask(TakeSnapshot, PATIENCE)
                 .await
                 .unwrap();
-            let of = books
+            let of = state
                 .tasks
-                .of_framework(&FrameworkId::new(&story.id).unwrap());
+                .of_framework(&FrameworkId::new(&scenario.id).unwrap());
             assert_eq!(of.unwrap().completed().count(), completed);
         }
         let invalid = "master/invalid_status_update_acknowledgements";
-        assert_eq!(story.counted(invalid).await, 1);
+        assert_eq!(scenario.counted(invalid).await, 1);
     });
 }
 
 /// SPEC 2.3 FAILURE, UPDATE; 2.8 `unreachable_time`.
 #[test]
-fn a_framework_hears_of_its_own_executors_ends_and_of_an_agent_that_is_out_of_reach() {
-    rehearse(|node| async move {
-        let mut story = Story::new(&node).await;
-        let agent = story.agent.id.clone();
-        story.launch(own("with-executor", &agent)).await;
-        story.launch(shell("t", &agent)).await;
-        let offer = story.offer().await;
+fn executor_ends_and_lost_agents_are_reported() {
+    simulate(|node| async move {
+        let mut scenario = Scenario::new(&node).await;
+        let agent = scenario.agent.id.clone();
+        scenario.launch(own("with-executor", &agent)).await;
+        scenario.launch(shell("t", &agent)).await;
+        let offer = scenario.offer().await;
         assert_eq!(offer["executor_ids"], json!([{ "value": "e" }]));
         let address = &offer["url"]["address"];
         assert_eq!(
@@ -205,27 +212,27 @@ fn a_framework_hears_of_its_own_executors_ends_and_of_an_agent_that_is_out_of_re
             (&json!("host-1"), &json!(5051))
         );
         for executor in ["e", "t"] {
-            story.stage.tell(ExecutorExited {
+            scenario.fixture.tell(ExecutorExited {
                 agent_id: agent.clone(),
-                framework_id: FrameworkId::new(&story.id).unwrap(),
+                framework_id: FrameworkId::new(&scenario.id).unwrap(),
                 executor_id: ExecutorId::new(executor).unwrap(),
                 termination: Some(Termination::Exited(3)),
             });
         }
-        story.stage.settle().await;
-        // That of a command executor is its task's, and told as such.
+        scenario.fixture.settle().await;
+        // The end of a command executor is reported as its task's end.
         let failure = json!({
             "agent_id": { "value": agent.as_str() }, "executor_id": { "value": "e" }, "status": 3 << 8,
         });
-        let told = story.told();
+        let told = scenario.told();
         assert_eq!((told.len(), &told[0]["failure"]), (1, &failure), "{told:?}");
 
         // It answers no pings.
         let mut told = Vec::new();
         for _ in 0..7 {
-            story.stage.pass(15).await;
+            scenario.fixture.pass(15).await;
             told.extend(
-                story
+                scenario
                     .told()
                     .into_iter()
                     .filter(|event| event["type"] != "HEARTBEAT"),
@@ -252,20 +259,20 @@ fn a_framework_hears_of_its_own_executors_ends_and_of_an_agent_that_is_out_of_re
     });
 }
 
-/// SPEC 2.3 RESCIND, RESCIND_INVERSE_OFFER: each says which offer it is that is no more.
+/// SPEC 2.3 RESCIND, RESCIND_INVERSE_OFFER: each event has the offer's id.
 #[test]
 fn offers_that_are_taken_back_are_named() {
-    rehearse(|node| async move {
-        let mut story = Story::new(&node).await;
-        let agent_id = story.agent.id.clone();
-        let offer = story.offer().await;
-        story.stage.tell(Withdrawn {
+    simulate(|node| async move {
+        let mut scenario = Scenario::new(&node).await;
+        let agent_id = scenario.agent.id.clone();
+        let offer = scenario.offer().await;
+        scenario.fixture.tell(Withdrawn {
             agent_id: agent_id.clone(),
             resources: "cpus:1".parse().unwrap(),
         });
-        story.stage.settle().await;
+        scenario.fixture.settle().await;
         let rescind = json!({ "type": "RESCIND", "rescind": { "offer_id": offer["id"] } });
-        assert_eq!(story.told(), [rescind]);
+        assert_eq!(scenario.told(), [rescind]);
 
         let unavailability = Unavailability {
             start: Timestamp::from_nanos(1 << 62),
@@ -276,24 +283,32 @@ fn offers_that_are_taken_back_are_named() {
             unavailability,
         };
         let plan = |windows| UpdateMaintenanceSchedule { windows };
-        let planned = story.stage.master.ask(plan(vec![window]), PATIENCE).await;
+        let planned = scenario
+            .fixture
+            .master
+            .ask(plan(vec![window]), PATIENCE)
+            .await;
         planned.unwrap().unwrap();
-        story.stage.tell(InverseGranted {
+        scenario.fixture.tell(InverseGranted {
             grants: vec![InverseGrant {
-                framework_id: FrameworkId::new(&story.id).unwrap(),
+                framework_id: FrameworkId::new(&scenario.id).unwrap(),
                 agent_id,
                 unavailability,
             }],
         });
-        story.stage.settle().await;
-        let told = story.told().pop().unwrap();
+        scenario.fixture.settle().await;
+        let told = scenario.told().pop().unwrap();
         let inverse = &told["inverse_offers"]["inverse_offers"][0]["id"];
         assert!(inverse["value"].is_string());
-        let over = story.stage.master.ask(plan(Vec::new()), PATIENCE).await;
+        let over = scenario
+            .fixture
+            .master
+            .ask(plan(Vec::new()), PATIENCE)
+            .await;
         over.unwrap().unwrap();
-        story.stage.settle().await;
+        scenario.fixture.settle().await;
         let said = json!({ "inverse_offer_id": inverse });
         let rescind = json!({ "type": "RESCIND_INVERSE_OFFER", "rescind_inverse_offer": said });
-        assert_eq!(story.told(), [rescind]);
+        assert_eq!(scenario.told(), [rescind]);
     });
 }

@@ -1,18 +1,18 @@
-//! What streams tell of what was otherwise, or was there, only between two looks.
+//! Events for changes between two snapshots.
 
 use super::*;
 use crate::agents::Agent;
 
-fn told(before: &Books, now: &mut Books) -> Vec<Event> {
+fn told(before: &MasterState, now: &mut MasterState) -> Vec<Event> {
     let noted = now.tasks.take_noted().unwrap();
-    let noted: Vec<&Noted> = noted.iter().collect();
+    let noted: Vec<&TaskNote> = noted.iter().collect();
     changes::changes(before, now, &noted, Timestamp::from_nanos(9))
 }
 
-/// SPEC 2.6: there is no event for that, so the agent is told once more.
+/// SPEC 2.6: there is no event for that, so the agent is sent again.
 #[test]
-fn an_agent_that_came_back_or_describes_itself_otherwise_is_told_again() {
-    let mut before = books();
+fn changed_or_returned_agent_is_sent_again() {
+    let mut before = state();
     happen(&mut before, (0, 0, 0, 1), 5);
     before.tasks.take_noted();
     let id = "a0".parse().unwrap();
@@ -39,14 +39,14 @@ fn an_agent_that_came_back_or_describes_itself_otherwise_is_told_again() {
     assert!(told(&before, &mut now).is_empty(), "nobody sees that");
 }
 
-/// SPEC 2.6: TASK_ADDED names a framework that was told of before.
+/// SPEC 2.6: TASK_ADDED names a framework that was sent before.
 #[test]
-fn nothing_is_told_of_the_tasks_of_a_framework_that_came_and_went_and_is_forgotten() {
-    let mut before = books();
+fn tasks_of_forgotten_frameworks_are_not_sent() {
+    let mut before = state();
     happen(&mut before, (0, 0, 0, 0), 5);
     before.tasks.take_noted();
     let mut now = before.clone();
-    // Two that have ended are remembered: of the first of these three nobody knows any more.
+    // Two ended frameworks are remembered: the first of three is forgotten.
     for framework in 0..3 {
         for event in [
             (6, 0, framework, 1),
@@ -65,7 +65,7 @@ fn nothing_is_told_of_the_tasks_of_a_framework_that_came_and_went_and_is_forgott
             assert!(known.frameworks.contains_key(&id), "{id} is not known");
             named.push(id);
         }
-        known.hear(&event).unwrap();
+        known.apply(&event).unwrap();
     }
     assert_eq!(named, ["f1", "f2"]);
     assert!(

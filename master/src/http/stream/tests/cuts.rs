@@ -1,11 +1,11 @@
-//! Who is cut off, and what is the last that it hears.
+//! Cut-off subscribers and their last events.
 
 use v1::schema::master::EventLast;
 
 use super::*;
 
 impl Reader {
-    /// Why the stream has ended, which it says last, in an event that is nothing to who has only Mesos' words.
+    /// The reason in the stream's last event, which clients of plain Mesos ignore.
     pub fn cut_because(&mut self) -> String {
         let mut last = None;
         while let Some(piece) = self.body.next().now_or_never().unwrap() {
@@ -28,8 +28,8 @@ impl Reader {
 }
 
 #[test]
-fn the_oldest_makes_room_for_a_newer_one_and_who_has_gone_is_forgotten() {
-    rehearse(|node| async move {
+fn oldest_subscriber_gives_way_and_closed_ones_are_forgotten() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 2);
         let mut readers = Vec::new();
@@ -45,30 +45,31 @@ fn the_oldest_makes_room_for_a_newer_one_and_who_has_gone_is_forgotten() {
         readers.clear();
         node.clock().advance(INTERVAL * 2).await;
         assert_eq!(stream.subscribers(), 0);
-        // Nobody looks any more.
+        // The stream is no longer checked.
         assert_eq!(node.clock().advance(HEARTBEAT * 2).await, ());
         let mut again = subscribe(&stream, Form::Json).await;
         assert_eq!(again.types(), Some(vec![EventType::Subscribed]));
     });
 }
 
-/// W4: a thousand who never read hold one copy of what they were told, and none of it after a while.
+/// W4: a thousand subscribers that never read share one copy of their events, which is freed after
+/// a while.
 #[test]
-fn a_thousand_who_do_not_read_hold_one_copy_and_are_cut_off() {
-    rehearse(|node| async move {
+fn a_thousand_slow_subscribers_share_one_copy() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 2000);
         let mut stalled = Vec::new();
         for _ in 0..1000 {
             let response = stream
-                .subscribe(Content::One(Form::Json), sight("{}"))
+                .subscribe(Content::One(Form::Json), visibility("{}"))
                 .await
                 .unwrap();
             stalled.push(response.into_body());
         }
         let mut reader = subscribe(&stream, Form::Json).await;
         reader.read().unwrap();
-        // The first event of all of them is one piece of memory, since the books were the same.
+        // All first events share memory, since the state was the same.
         let first = |body: Body| async { body.into_data_stream().next().await.unwrap().unwrap() };
         let one = first(stalled.pop().unwrap()).await;
         let other = first(stalled.pop().unwrap()).await;

@@ -1,14 +1,14 @@
-//! What streams tell of agents that operators order something about.
+//! Events for agents with new operators' orders.
 
 use protocol::AgentId;
 use protocol::message::operator::{DeactivateAgent, DrainAgent, ReactivateAgent};
 
 use super::*;
 
-/// SPEC 2.6: there is no event for that, so the agent is told once more.
+/// SPEC 2.6: there is no event for that, so the agent is sent again.
 #[test]
-fn an_agent_of_which_operators_order_something_is_told_again_as_it_is_then() {
-    rehearse(|node| async move {
+fn agent_with_new_orders_is_sent_again() {
+    simulate(|node| async move {
         let master = master(&node).await;
         let stream = open_for(&node, &master, 9);
         let mut reader = subscribe(&stream, Form::Json).await;

@@ -1,15 +1,15 @@
-//! Agents that come back with what does not fit together.
+//! Inconsistent reports of returning agents.
 
 use super::*;
 
 #[test]
-fn a_report_that_does_not_fit_its_buckets_is_not_taken() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 40).await;
-        let (agent, a) = (&story.agent, &story.a);
-        story.held.tasks[3].state = TaskState::Failed;
-        let theirs = sums(come_back(agent, a, &story.held).await);
-        let mut said = back(agent, a, &story.held, Some(&theirs));
+fn report_outside_its_buckets_is_refused() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 40).await;
+        let (agent, a) = (&scenario.agent, &scenario.a);
+        scenario.held.tasks[3].state = TaskState::Failed;
+        let theirs = sums(come_back(agent, a, &scenario.held).await);
+        let mut said = back(agent, a, &scenario.held, Some(&theirs));
         let report = said.report.as_mut().unwrap();
         report.differing[0] = (report.differing[0] + 1) % report.buckets;
         assert_eq!(sums(say(agent, said).await.unwrap()), theirs);
@@ -18,12 +18,12 @@ fn a_report_that_does_not_fit_its_buckets_is_not_taken() {
 
 type Change = fn(&mut ReregisterAgent);
 
-/// Each field that does not fit is refused by name, with what it was and what was expected.
+/// Each inconsistent field is refused with its value and the expected one.
 #[test]
-fn a_registration_that_does_not_fit_together_is_refused_by_name() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 40).await;
-        let (agent, a) = (&story.agent, &story.a);
+fn inconsistent_registration_is_refused_by_name() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 40).await;
+        let (agent, a) = (&scenario.agent, &scenario.a);
         let theirs = Digest::of([], 16).buckets().to_vec();
         let changes: &[(&str, Change)] = &[
             ("agent.id is `not set`", |m| m.agent.id = None),
@@ -76,7 +76,7 @@ fn a_registration_that_does_not_fit_together_is_refused_by_name() {
             }),
         ];
         for (words, change) in changes {
-            let mut message = back(agent, a, &story.held, Some(&theirs));
+            let mut message = back(agent, a, &scenario.held, Some(&theirs));
             change(&mut message);
             let refused = say(agent, message).await.unwrap_err();
             assert!(
@@ -88,7 +88,7 @@ fn a_registration_that_does_not_fit_together_is_refused_by_name() {
     });
 }
 
-fn report(message: &mut ReregisterAgent) -> &mut Report {
+fn report(message: &mut ReregisterAgent) -> &mut InventoryReport {
     message.report.as_mut().unwrap()
 }
 

@@ -1,25 +1,26 @@
-//! Agents that come back to a new leader, which has read the registry and knows the last leader's books by its mirror (DESIGN 5).
+//! Agents that return to a new leader with the registry and a mirror of the last leader's state
+//! (DESIGN 5).
 
 use super::*;
 use crate::mirror::difference;
 
-/// What a follower has of these books.
-fn mirrored(books: &Books) -> Books {
-    let mut mirror = Books::new(books.master.clone(), &Config::default(), books.started);
-    for change in difference::changes(&mirror, books) {
+/// A follower's copy of this state.
+fn mirrored(state: &MasterState) -> MasterState {
+    let mut mirror = MasterState::new(state.master.clone(), &Config::default(), state.started);
+    for change in difference::changes(&mirror, state) {
         change.apply(&mut mirror);
     }
     mirror
 }
 
-impl Story {
+impl Scenario {
     /// The master has died, and the next one leads; it had a mirror.
     async fn followed(self) -> Self {
-        let mirror = mirrored(&*self.world.books().await);
+        let mirror = mirrored(&*self.world.state().await);
         self.followed_with(mirror).await
     }
 
-    async fn followed_with(mut self, mirror: Books) -> Self {
+    async fn followed_with(mut self, mirror: MasterState) -> Self {
         self.world = self.world.next_after(Some(Arc::new(mirror))).await;
         let node = &self.agent.node;
         self.agent.master = node.find("master", "master", PATIENCE).await.unwrap();
@@ -27,10 +28,10 @@ impl Story {
         self
     }
 
-    /// The ids of the tasks in the books.
+    /// The ids of the tasks in the state.
     async fn known(&self) -> Vec<String> {
-        let books = self.world.books().await;
-        let of = books.tasks.of_framework(&self.f).into_iter();
+        let state = self.world.state().await;
+        let of = state.tasks.of_framework(&self.f).into_iter();
         of.flat_map(|of| of.active().map(|task| task.id.to_string()))
             .collect()
     }
@@ -46,174 +47,184 @@ impl Story {
 
 /// Issue: equal digests cost one small message, also with a leader that was never asked before.
 #[test]
-fn a_new_leader_takes_an_agent_by_its_first_words_if_it_has_what_the_last_one_knew() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 7).await;
-        story.held.executors.push(RunningExecutor {
-            framework_id: story.f.clone(),
+fn agent_matching_the_mirror_registers_with_its_digest() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 7).await;
+        scenario.held.executors.push(RunningExecutor {
+            framework_id: scenario.f.clone(),
             info: own("e"),
         });
         let whole = RegisterAgent {
-            held: story.held.clone(),
-            ..registration(&story.agent, Some(story.a.clone()), vec![])
+            held: scenario.held.clone(),
+            ..registration(&scenario.agent, Some(scenario.a.clone()), vec![])
         };
-        let asked = story.agent.node.ask(&story.agent.master, whole, PATIENCE);
+        let asked = scenario
+            .agent
+            .node
+            .ask(&scenario.agent.master, whole, PATIENCE);
         asked.await.unwrap().unwrap();
         let t3 = update(
-            &story.agent.node,
-            &story.f,
-            &story.a,
+            &scenario.agent.node,
+            &scenario.f,
+            &scenario.a,
             "t3",
             TaskState::Running,
         );
-        story.agent.tell(t3);
-        story.world.settle().await;
-        let before = story.world.books().await;
-        let story = story.followed().await;
-        // Nobody is shown, told or granted anything that the agent has not confirmed.
-        assert_eq!(story.known().await, [""; 0]);
-        let answer = come_back(&story.agent, &story.a, &story.held).await;
+        scenario.agent.tell(t3);
+        scenario.world.settle().await;
+        let before = scenario.world.state().await;
+        let scenario = scenario.followed().await;
+        // Nothing is shown, sent or granted before the agent has confirmed it.
+        assert_eq!(scenario.known().await, [""; 0]);
+        let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert!(is_registered(&answer), "{answer:?}");
-        story.world.settle().await;
-        assert_eq!(story.world.allocator(), ["agent S0 used [0000=cpus:7.5]"]);
-        assert_eq!(story.agent.heard(), [""; 0]);
-        assert_eq!(story.known().await, story.has());
-        let now = story.world.books().await;
+        scenario.world.settle().await;
+        assert_eq!(
+            scenario.world.allocator(),
+            ["agent S0 used [0000=cpus:7.5]"]
+        );
+        assert_eq!(scenario.agent.received(), [""; 0]);
+        assert_eq!(scenario.known().await, scenario.has());
+        let now = scenario.world.state().await;
         let id = TaskId::new("t3").unwrap();
-        let task = |books: &Books| books.tasks.get(&story.f, &id).cloned().unwrap();
+        let task = |state: &MasterState| state.tasks.get(&scenario.f, &id).cloned().unwrap();
         assert_eq!(task(&now).statuses.len(), 1, "its history is known as well");
         assert_eq!(task(&now), task(&before));
         assert!(now.expected.is_none(), "nobody is awaited any more");
         // It is kept by the same sums from here on.
         assert!(is_registered(
-            &come_back(&story.agent, &story.a, &story.held).await
+            &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
     });
 }
 
-/// Issue: unequal digests cost bytes in proportion to the difference. What an agent does not confirm is nobody's: it may have ended,
-/// and been acknowledged, after the mirror was told.
+/// Unequal digests cost bytes in proportion to the difference. Unconfirmed tasks are dropped: they
+/// may have ended and been acknowledged after the mirror's update.
 #[test]
-fn where_an_agent_differs_from_the_mirror_it_tells_that_part_and_is_believed() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 400).await.followed().await;
-        let (a, f) = (story.a.clone(), story.f.clone());
-        let lost = story.held.tasks.remove(17).info.task_id;
-        story.held.tasks[40].state = TaskState::Finished;
+fn agent_differing_from_the_mirror_reports_the_difference() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 400).await.followed().await;
+        let (a, f) = (scenario.a.clone(), scenario.f.clone());
+        let lost = scenario.held.tasks.remove(17).info.task_id;
+        scenario.held.tasks[40].state = TaskState::Finished;
         let late = allocated("late", &a, TaskState::Running, &f);
-        story.held.tasks.push(late);
-        let theirs = sums(come_back(&story.agent, &a, &story.held).await);
-        assert_eq!(story.known().await, [""; 0]);
-        let said = back(&story.agent, &a, &story.held, Some(&theirs));
+        scenario.held.tasks.push(late);
+        let theirs = sums(come_back(&scenario.agent, &a, &scenario.held).await);
+        assert_eq!(scenario.known().await, [""; 0]);
+        let said = back(&scenario.agent, &a, &scenario.held, Some(&theirs));
         let told = said.report.as_ref().unwrap().held.tasks.len();
         assert!((2..40).contains(&told), "{told} tasks are told");
-        assert!(is_registered(&say(&story.agent, said).await.unwrap()));
-        story.world.settle().await;
-        assert_eq!(story.known().await, story.has());
-        assert!(!story.known().await.contains(&lost.to_string()));
-        assert_eq!(story.world.allocator(), ["agent S0 used [0000=cpus:399]"]);
-        assert_eq!(story.agent.heard(), [""; 0]);
+        assert!(is_registered(&say(&scenario.agent, said).await.unwrap()));
+        scenario.world.settle().await;
+        assert_eq!(scenario.known().await, scenario.has());
+        assert!(!scenario.known().await.contains(&lost.to_string()));
+        assert_eq!(
+            scenario.world.allocator(),
+            ["agent S0 used [0000=cpus:399]"]
+        );
+        assert_eq!(scenario.agent.received(), [""; 0]);
         assert!(is_registered(
-            &come_back(&story.agent, &a, &story.held).await
+            &come_back(&scenario.agent, &a, &scenario.held).await
         ));
     });
 }
 
 #[test]
-fn an_agent_that_has_nothing_of_what_was_expected_has_nothing() {
-    rehearse_network(|network| async move {
-        let mut story = Story::with_tasks(network, 3).await.followed().await;
-        story.held = Held::default();
+fn empty_agent_drops_all_expectations() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::with_tasks(network, 3).await.followed().await;
+        scenario.held = AgentInventory::default();
         assert!(is_registered(
-            &come_back(&story.agent, &story.a, &story.held).await
+            &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
-        story.world.settle().await;
-        assert_eq!(story.world.allocator(), ["agent S0 used []"]);
-        assert_eq!(story.known().await, [""; 0]);
+        scenario.world.settle().await;
+        assert_eq!(scenario.world.allocator(), ["agent S0 used []"]);
+        assert_eq!(scenario.known().await, [""; 0]);
     });
 }
 
-/// W17: what the last leader did about a kill nobody knows; the driver says it again, also before the agent is back.
+/// W17: the last leader's handling of a kill is unknown; the driver repeats it, even before the
+/// agent returns.
 #[test]
-fn a_kill_that_came_before_its_agent_is_passed_on_and_an_old_one_is_not() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 2).await;
+fn only_recent_early_kills_are_passed_on() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 2).await;
         let kill = |id: &str| KillTask {
-            framework_id: story.f.clone(),
+            framework_id: scenario.f.clone(),
             task_id: TaskId::new(id).unwrap(),
             agent_id: None,
             kill_policy: None,
         };
         let (old, new) = (kill("t0"), kill("t1"));
-        story.scheduler.tell(old);
-        story.world.settle().await;
-        let mut story = story.followed().await;
-        let node = &story.scheduler.node;
-        story.scheduler.master = node.find("master", "master", PATIENCE).await.unwrap();
+        scenario.scheduler.tell(old);
+        scenario.world.settle().await;
+        let mut scenario = scenario.followed().await;
+        let node = &scenario.scheduler.node;
+        scenario.scheduler.master = node.find("master", "master", PATIENCE).await.unwrap();
         let mut info = FrameworkInfo::new("nobody", "web");
-        info.id = Some(story.f.clone());
+        info.id = Some(scenario.f.clone());
         aware(&mut info);
         info.failover_timeout = Duration::from_secs(3600);
-        subscribe(&story.scheduler, info).await.unwrap();
-        story.scheduler.tell(new);
-        story.quiet().await;
+        subscribe(&scenario.scheduler, info).await.unwrap();
+        scenario.scheduler.tell(new);
+        scenario.quiet().await;
         assert!(is_registered(
-            &come_back(&story.agent, &story.a, &story.held).await
+            &come_back(&scenario.agent, &scenario.a, &scenario.held).await
         ));
-        story.world.settle().await;
-        assert_eq!(story.agent.heard(), ["kill t1"]);
+        scenario.world.settle().await;
+        assert_eq!(scenario.agent.received(), ["kill t1"]);
     });
 }
 
-/// An agent whose frameworks are not known tells all, and is told to end what is theirs.
+/// An agent with unknown frameworks sends a full report, and is told to end them.
 #[test]
-fn a_mirror_of_a_framework_that_is_over_helps_nobody() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 3).await;
-        let mirror = mirrored(&*story.world.books().await);
-        story.scheduler.tell(TearDown {
-            framework_id: story.f.clone(),
+fn mirrored_tasks_of_a_removed_framework_are_ignored() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 3).await;
+        let mirror = mirrored(&*scenario.world.state().await);
+        scenario.scheduler.tell(TearDown {
+            framework_id: scenario.f.clone(),
         });
-        story.world.settle().await;
-        let story = story.followed_with(mirror).await;
-        let (agent, a) = (&story.agent, &story.a);
+        scenario.world.settle().await;
+        let scenario = scenario.followed_with(mirror).await;
+        let (agent, a) = (&scenario.agent, &scenario.a);
         assert_eq!(
-            come_back(agent, a, &story.held).await,
+            come_back(agent, a, &scenario.held).await,
             Reregistered::Unknown
         );
-        let tasks = story.held.tasks.clone();
+        let tasks = scenario.held.tasks.clone();
         register(agent, Some(a.clone()), tasks).await.unwrap();
-        story.world.settle().await;
-        assert_eq!(agent.heard(), ["shut down 0000"]);
-        assert_eq!(story.known().await, [""; 0]);
+        scenario.world.settle().await;
+        assert_eq!(agent.received(), ["shut down 0000"]);
+        assert_eq!(scenario.known().await, [""; 0]);
     });
 }
 
-/// A task is on one agent: where another one has brought it before, what the mirror says is no longer so.
+/// A task is on one agent: if another agent has reported it before, the mirror is outdated.
 #[test]
-fn what_another_agent_has_brought_meanwhile_is_not_taken_over_as_well() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 3).await;
-        let (mut other, b) = story.world.agent("agent-2").await;
-        let story = story.followed().await;
+fn task_reported_elsewhere_is_not_taken_over() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 3).await;
+        let (mut other, b) = scenario.world.agent("agent-2").await;
+        let scenario = scenario.followed().await;
         let find = other.node.find("master", "master", PATIENCE);
         other.master = find.await.unwrap();
-        let brought = allocated("t1", &b, TaskState::Running, &story.f);
+        let brought = allocated("t1", &b, TaskState::Running, &scenario.f);
         register(&other, Some(b), vec![brought]).await.unwrap();
-        let answer = come_back(&story.agent, &story.a, &story.held).await;
+        let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert_eq!(answer, Reregistered::Unknown);
-        assert_eq!(story.known().await, ["t1"]);
+        assert_eq!(scenario.known().await, ["t1"]);
     });
 }
 
-/// Who was given up tells all when it is back, whatever the mirror said.
+/// An agent that was given up sends a full report, regardless of the mirror.
 #[test]
-fn of_an_agent_that_was_given_up_nothing_is_expected() {
-    rehearse_network(|network| async move {
-        let story = Story::with_tasks(network, 3).await.followed().await;
-        story.world.pass(700).await;
-        assert!(story.world.books().await.expected.is_none());
-        let answer = come_back(&story.agent, &story.a, &story.held).await;
+fn given_up_agent_has_no_expectations() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with_tasks(network, 3).await.followed().await;
+        scenario.world.pass(700).await;
+        assert!(scenario.world.state().await.expected.is_none());
+        let answer = come_back(&scenario.agent, &scenario.a, &scenario.held).await;
         assert_eq!(answer, Reregistered::Unknown);
     });
 }

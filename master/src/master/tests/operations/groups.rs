@@ -1,5 +1,5 @@
-//! Groups of tasks among the operations of one accept (SPEC 2.8, LAUNCH_GROUP): none of them runs while there is nobody to run them together, and
-//! nothing is counted as used by them.
+//! Task groups among the operations of one accept (SPEC 2.8, LAUNCH_GROUP): none runs without an
+//! executor for groups, and their resources stay unused.
 
 use super::*;
 
@@ -18,45 +18,45 @@ fn group(tasks: Vec<TaskInfo>) -> Operation {
 
 #[test]
 fn a_group_alone_gives_everything_back() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        let tasks = vec![task("t", &story.agent_id, "cpus:1")];
-        story.accept(&[&offer], vec![group(tasks)]).await;
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        let tasks = vec![task("t", &scenario.agent_id, "cpus:1")];
+        scenario.accept(&[&offer], vec![group(tasks)]).await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["t TASK_ERROR REASON_TASK_GROUP_INVALID"]
         );
-        assert_eq!(story.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
+        assert_eq!(scenario.world.allocator(), ["recovered 0000 cpus:4 for 5s"]);
     });
 }
 
-/// Whoever has offered too little for it is told that, not that it might run elsewhere.
+/// If the offers do not suffice, that is the reason, not that it might run elsewhere.
 #[test]
-fn a_group_for_which_too_little_was_offered_is_told_what_is_lacking() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
+fn group_without_enough_resources_is_told_the_shortage() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
         for (offered, expected) in [
             ("cpus:1", "Total resources cpus:2 required by task"),
             ("cpus:2", "there is no default executor yet"),
         ] {
-            let offer = story.offer(resources(offered)).await;
-            let tasks = vec![task(offered, &story.agent_id, "cpus:1")];
-            story.accept(&[&offer], vec![group(tasks)]).await;
-            let statuses = story.scheduler.statuses();
+            let offer = scenario.offer(resources(offered)).await;
+            let tasks = vec![task(offered, &scenario.agent_id, "cpus:1")];
+            scenario.accept(&[&offer], vec![group(tasks)]).await;
+            let statuses = scenario.scheduler.statuses();
             let told = &statuses.last().unwrap().message;
             assert!(told.contains(expected), "{told}");
         }
     });
 }
 
-/// Neither its tasks nor its executor are taken from what the steps after it see, be it more than was offered.
+/// Later steps see all resources, even if the group needs more than was offered.
 #[test]
-fn a_group_between_others_leaves_them_all_that_it_would_have_used() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:8")).await;
-        let task = |id: &str, cpus: &str| task(id, &story.agent_id, cpus);
+fn rejected_group_leaves_its_resources_to_the_others() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:8")).await;
+        let task = |id: &str, cpus: &str| task(id, &scenario.agent_id, cpus);
         let launch = |id: &str, cpus: &str| Operation::Launch {
             tasks: vec![task(id, cpus)],
         };
@@ -67,21 +67,21 @@ fn a_group_between_others_leaves_them_all_that_it_would_have_used() {
             group(vec![task("g3", "cpus:900")]),
             launch("t2", "cpus:2"),
         ];
-        story.accept(&[&offer], steps).await;
+        scenario.accept(&[&offer], steps).await;
         let refused = |id: &str| format!("{id} TASK_ERROR REASON_TASK_GROUP_INVALID");
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["g1", "g2", "g3"].map(refused),
             "all of a group, and nobody else"
         );
-        let books = story.world.books().await;
-        let on = books.tasks.on_agent(&story.agent_id).unwrap();
+        let state = scenario.world.state().await;
+        let on = state.tasks.on_agent(&scenario.agent_id).unwrap();
         let running: Vec<_> = on.tasks().map(|(_, id)| id.to_string()).collect();
         assert_eq!(running, ["t1", "t2"]);
         let held = on.held().values();
         let held = held.fold(Resources::new(), |sum, held| sum + held.unallocate());
         assert_eq!(held, resources("cpus:3"));
-        let facts = story.world.allocator();
+        let facts = scenario.world.allocator();
         let recovered = facts.iter().filter(|fact| fact.starts_with("recovered"));
         let recovered: Vec<&str> = recovered.map(String::as_str).collect();
         assert_eq!(recovered.len(), 2, "{facts:?}");

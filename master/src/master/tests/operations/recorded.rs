@@ -1,4 +1,4 @@
-//! What the registry has of operations, and what comes of them when somebody falls.
+//! Recorded operations, and crashes.
 
 use super::*;
 use crate::registry::RegistryError;
@@ -12,10 +12,10 @@ fn launch(id: &str, agent: &AgentId) -> Operation {
     Operation::Launch { tasks }
 }
 
-impl Story {
-    /// The serials of what the registry has.
+impl Scenario {
+    /// The recorded serials.
     fn recorded(&self) -> Vec<u64> {
-        let state = self.world.whims.state();
+        let state = self.world.faults.state();
         state.accepted.iter().map(|(_, serial, _)| serial).collect()
     }
 
@@ -33,7 +33,8 @@ impl Story {
         back
     }
 
-    /// The agent comes back as one of an earlier Meros, which knows no serials. Gives an offer of it.
+    /// The agent comes back as one of an earlier Meros, which knows no serials. Gives an offer of
+    /// it.
     async fn offer_of_older_agent(&self) -> Offer {
         let total = resources("cpus:8;mem:8192;disk:100");
         let mut older = self.back(total, 2, 0);
@@ -48,10 +49,11 @@ impl Story {
             operations: vec![],
         });
         self.world.settle().await;
-        self.scheduler.heard()
+        self.scheduler.received()
     }
 
-    /// The master's machine dies, and the next one knows what the registry has. The framework is subscribed there; the agent is not back.
+    /// The master's machine crashes, and the next one has the registry. The framework is subscribed
+    /// there; the agent has not returned.
     async fn next(mut self) -> Self {
         self.world = self.world.next().await;
         let find = |node: Node| async move { node.find("master", "master", PATIENCE).await };
@@ -62,8 +64,8 @@ impl Story {
         info.failover_timeout = seconds(3600);
         info.id = Some(self.id.clone());
         subscribe(&self.scheduler, info).await.unwrap();
-        self.scheduler.heard();
-        self.agent.heard();
+        self.scheduler.received();
+        self.agent.received();
         self
     }
 }
@@ -75,295 +77,316 @@ fn lasting(info: &mut FrameworkInfo) {
 }
 
 #[test]
-fn an_agent_hears_of_an_operation_when_the_registry_has_it_and_of_nothing_later_before_it() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        let before = story.world.whims.asked().len();
-        story.world.whims.delay(seconds(1));
+fn operation_is_sent_after_its_record_and_before_later_messages() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        let before = scenario.world.faults.asked().len();
+        scenario.world.faults.delay(seconds(1));
         let steps = vec![
-            launch("t0", &story.agent_id),
+            launch("t0", &scenario.agent_id),
             named("a", reserve("cpus:1")),
             named("b", reserve("cpus:1")),
-            launch("t1", &story.agent_id),
+            launch("t1", &scenario.agent_id),
         ];
-        story.accept(&[&offer], steps).await;
-        let heard = story.agent.heard();
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.agent.received();
         assert!(heard.len() == 1 && heard[0].starts_with("run t0="));
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
         let pending = ["a OPERATION_PENDING", "b OPERATION_PENDING"];
-        assert_eq!(story.reconcile().await, pending);
-        story.scheduler.say(KillTask {
-            framework_id: story.id.clone(),
+        assert_eq!(scenario.reconcile().await, pending);
+        scenario.scheduler.say(KillTask {
+            framework_id: scenario.id.clone(),
             task_id: TaskId::new("t1").unwrap(),
             agent_id: None,
             kill_policy: None,
         });
-        story.world.pass(1).await;
-        let heard = story.agent.heard();
+        scenario.world.pass(1).await;
+        let heard = scenario.agent.received();
         assert_eq!(heard[..2], ["apply reserve to 1", "apply reserve to 1"]);
         assert!(heard[2].starts_with("run t1="), "{heard:?}");
         assert_eq!(heard[3..], ["kill t1"]);
-        assert_eq!(story.recorded(), [1, 2]);
-        let asked = story.world.whims.asked().len() - before;
+        assert_eq!(scenario.recorded(), [1, 2]);
+        let asked = scenario.world.faults.asked().len() - before;
         assert_eq!(asked, 1, "those of one accept are one change");
         // Without an operation nothing waits.
-        let offer = story.offer(resources("cpus:1")).await;
-        let tasks = vec![launch("t2", &story.agent_id)];
-        story.accept(&[&offer], tasks).await;
-        assert_eq!(story.agent.heard().len(), 1);
+        let offer = scenario.offer(resources("cpus:1")).await;
+        let tasks = vec![launch("t2", &scenario.agent_id)];
+        scenario.accept(&[&offer], tasks).await;
+        assert_eq!(scenario.agent.received().len(), 1);
     });
 }
 
 #[test]
-fn what_its_agent_has_done_the_registry_forgets() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn finished_operation_is_forgotten_by_the_registry() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![
             Operation::convert(reserve("cpus:1")),
             named("named", reserve("cpus:1")),
         ];
-        story.accept(&[&offer], steps).await;
-        assert_eq!(story.recorded(), [1, 2]);
-        story.agent.tell(story.settled(1));
-        story.world.settle().await;
-        assert_eq!(story.recorded(), [2]);
-        story
+        scenario.accept(&[&offer], steps).await;
+        assert_eq!(scenario.recorded(), [1, 2]);
+        scenario.agent.tell(scenario.settled(1));
+        scenario.world.settle().await;
+        assert_eq!(scenario.recorded(), [2]);
+        scenario
             .agent
-            .tell(story.updated("named", OperationState::Finished));
-        story.agent.tell(story.settled(2));
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), ["named OPERATION_FINISHED"]);
-        assert_eq!(story.recorded(), [0_u64; 0]);
+            .tell(scenario.updated("named", OperationState::Finished));
+        scenario.agent.tell(scenario.settled(2));
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), ["named OPERATION_FINISHED"]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
     });
 }
 
-/// A later master must not send what is said to have failed.
+/// A later master must not send an operation that was reported as failed.
 #[test]
-fn what_has_failed_is_told_when_the_registry_has_forgotten_it_and_once() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn failed_operation_is_reported_once_after_the_registry() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
-        story.accept(&[&offer], steps).await;
-        story.world.whims.delay(seconds(1));
-        let failed = || story.updated("op", OperationState::Failed);
-        story.agent.tell(failed());
-        story.agent.tell(failed());
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), [""; 0]);
-        assert_eq!(story.reconcile().await, ["op OPERATION_PENDING"]);
-        story.world.pass(1).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        scenario.accept(&[&offer], steps).await;
+        scenario.world.faults.delay(seconds(1));
+        let failed = || scenario.updated("op", OperationState::Failed);
+        scenario.agent.tell(failed());
+        scenario.agent.tell(failed());
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        assert_eq!(scenario.reconcile().await, ["op OPERATION_PENDING"]);
+        scenario.world.pass(1).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
         // Until it is acknowledged its agent sends it, and it is passed on.
-        story.agent.tell(failed());
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
+        scenario.agent.tell(failed());
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
     });
 }
 
 #[test]
-fn what_the_registry_does_not_take_its_agent_never_hears_of_nor_of_what_was_built_upon_it() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn unrecorded_operation_and_its_dependents_are_never_sent() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let reason = "busy".to_owned();
-        story.world.whims.refuse(RegistryError::NotNow { reason });
-        let steps = vec![named("op", reserve("cpus:1")), launch("t", &story.agent_id)];
-        story.accept(&[&offer], steps).await;
-        let heard = story.scheduler.heard();
+        scenario
+            .world
+            .faults
+            .refuse(RegistryError::NotNow { reason });
+        let steps = vec![
+            named("op", reserve("cpus:1")),
+            launch("t", &scenario.agent_id),
+        ];
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.scheduler.received();
         let expected = [
             "op OPERATION_DROPPED",
             "t TASK_LOST REASON_SLAVE_DISCONNECTED",
         ];
         assert_eq!(heard, expected);
-        assert_eq!(story.agent.heard(), ["register again"]);
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        assert_eq!(scenario.agent.received(), ["register again"]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
         let total = resources("cpus:8;mem:8192;disk:100");
-        comes(&story.agent, story.back(total.clone(), 2, 0)).await;
-        assert_eq!(story.total().await, total);
+        comes(&scenario.agent, scenario.back(total.clone(), 2, 0)).await;
+        assert_eq!(scenario.total().await, total);
 
         let reason = "too large".to_owned();
-        story.world.whims.refuse(RegistryError::Refused { reason });
-        let refused = story.operate(reserve("cpus:1")).await.unwrap_err();
+        scenario
+            .world
+            .faults
+            .refuse(RegistryError::Refused { reason });
+        let refused = scenario.operate(reserve("cpus:1")).await.unwrap_err();
         assert!(refused.to_string().contains("too large"), "{refused}");
     });
 }
 
 #[test]
-fn who_leads_no_more_when_it_records_an_operation_tells_nobody_of_it() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        story.world.whims.refuse(RegistryError::LostLeadership);
-        let steps = vec![named("op", reserve("cpus:1")), launch("t", &story.agent_id)];
-        story.accept(&[&offer], steps).await;
+fn deposed_master_reports_no_recorded_operation() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario.world.faults.refuse(RegistryError::LostLeadership);
+        let steps = vec![
+            named("op", reserve("cpus:1")),
+            launch("t", &scenario.agent_id),
+        ];
+        scenario.accept(&[&offer], steps).await;
         assert_eq!(
-            (story.agent.heard(), story.scheduler.heard()),
+            (scenario.agent.received(), scenario.scheduler.received()),
             Default::default()
         );
     });
 }
 
 #[test]
-fn an_operator_is_answered_when_the_registry_has_the_operation() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        story.world.whims.delay(seconds(3));
-        let clock = story.world.node.clock();
+fn operator_is_answered_after_the_record() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        scenario.world.faults.delay(seconds(3));
+        let clock = scenario.world.node.clock();
         let asked = clock.now();
-        story.operate(reserve("cpus:1")).await.unwrap();
+        scenario.operate(reserve("cpus:1")).await.unwrap();
         assert!(clock.now() - asked >= seconds(3));
-        assert_eq!(story.recorded(), [1]);
-        story.world.settle().await;
-        assert_eq!(story.agent.heard(), ["apply reserve to 1"]);
+        assert_eq!(scenario.recorded(), [1]);
+        scenario.world.settle().await;
+        assert_eq!(scenario.agent.received(), ["apply reserve to 1"]);
     });
 }
 
 /// DESIGN 5: on re-registration the agent applies accepted ones that it has not seen, in order.
 #[test]
-fn the_next_master_sends_what_its_agent_has_not_seen_and_until_then_it_is_pending() {
-    rehearse_network(|network| async move {
-        let story = Story::with(network, lasting).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn next_master_resends_unseen_operations() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with(network, lasting).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![
             named("seen", reserve("cpus:1")),
             named("lost", reserve("cpus:2")),
             named("next", reserve("cpus:1")),
         ];
-        story.accept(&[&offer], steps).await;
-        // The first master falls before the agent has heard of the others.
-        let story = story.next().await;
+        scenario.accept(&[&offer], steps).await;
+        // The first master crashes before the agent has received the others.
+        let scenario = scenario.next().await;
         let pending = ["lost", "next", "seen"].map(|id| format!("{id} OPERATION_PENDING"));
-        assert_eq!(story.reconcile().await, pending);
+        assert_eq!(scenario.reconcile().await, pending);
         let has = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
-        let mut back = story.back(has, 2, 1);
-        let seen = story.updated("seen", OperationState::Finished);
+        let mut back = scenario.back(has, 2, 1);
+        let seen = scenario.updated("seen", OperationState::Finished);
         let told = &mut back.resources.as_mut().unwrap().operations;
         told.push(seen.update.clone());
-        comes(&story.agent, back).await;
-        story.world.settle().await;
+        comes(&scenario.agent, back).await;
+        scenario.world.settle().await;
         let again = ["apply reserve to 2", "apply reserve to 2"];
-        assert_eq!(story.agent.heard(), again);
+        assert_eq!(scenario.agent.received(), again);
         let total = resources("cpus:4;mem:8192;disk:100") + reserved("cpus:4");
-        assert_eq!(story.total().await, total);
-        assert_eq!(story.scheduler.heard(), [""; 0]);
-        story.agent.tell(seen);
+        assert_eq!(scenario.total().await, total);
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.agent.tell(seen);
         for (id, serial) in [("lost", 2), ("next", 3)] {
-            story
+            scenario
                 .agent
-                .tell(story.updated(id, OperationState::Finished));
-            story.agent.tell(story.settled(serial));
+                .tell(scenario.updated(id, OperationState::Finished));
+            scenario.agent.tell(scenario.settled(serial));
         }
-        story.world.settle().await;
+        scenario.world.settle().await;
         let finished = ["seen", "lost", "next"].map(|id| format!("{id} OPERATION_FINISHED"));
-        assert_eq!(story.scheduler.heard(), finished);
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        assert_eq!(scenario.scheduler.received(), finished);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
     });
 }
 
 #[test]
-fn what_cannot_be_done_any_more_is_dropped_and_what_was_acknowledged_is_finished() {
-    rehearse_network(|network| async move {
-        let story = Story::with(network, lasting).await;
-        let offer = story.offer(resources("cpus:8")).await;
+fn impossible_operations_are_dropped_and_acknowledged_ones_finished() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with(network, lasting).await;
+        let offer = scenario.offer(resources("cpus:8")).await;
         let steps = vec![
             named("done", reserve("cpus:1")),
             named("lost", reserve("cpus:7")),
         ];
-        story.accept(&[&offer], steps).await;
-        let story = story.next().await;
-        // It has said how the first went, and that was acknowledged; somebody has taken something else.
+        scenario.accept(&[&offer], steps).await;
+        let scenario = scenario.next().await;
+        // It has reported the first, which was acknowledged; something else was taken.
         let other = Reservation::dynamic(ResourceRole::new("web").unwrap(), None);
         let others = resources("cpus:2").push_reservation(&other).unwrap();
         let has = resources("cpus:5;mem:8192;disk:100") + reserved("cpus:1") + others;
-        comes(&story.agent, story.back(has.clone(), 2, 1)).await;
-        story.world.settle().await;
+        comes(&scenario.agent, scenario.back(has.clone(), 2, 1)).await;
+        scenario.world.settle().await;
         let expected = ["done OPERATION_FINISHED", "lost OPERATION_DROPPED"];
-        assert_eq!(story.scheduler.heard(), expected);
-        assert_eq!(story.agent.heard(), [""; 0]);
-        assert_eq!((story.total().await, story.recorded()), (has, vec![]));
+        assert_eq!(scenario.scheduler.received(), expected);
+        assert_eq!(scenario.agent.received(), [""; 0]);
+        assert_eq!((scenario.total().await, scenario.recorded()), (has, vec![]));
     });
 }
 
-/// S132: the driver says again what an earlier master may not have heard.
+/// S132: the driver repeats calls that an earlier master may not have received.
 #[test]
-fn an_accept_that_is_said_again_to_the_next_master_voids_no_operation_that_the_registry_has() {
-    rehearse_network(|network| async move {
-        let story = Story::with(network, lasting).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        let steps = || vec![named("op", reserve("cpus:1")), launch("t", &story.agent_id)];
-        story.accept(&[&offer], steps()).await;
+fn repeated_accept_keeps_recorded_operations() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with(network, lasting).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        let steps = || {
+            vec![
+                named("op", reserve("cpus:1")),
+                launch("t", &scenario.agent_id),
+            ]
+        };
+        scenario.accept(&[&offer], steps()).await;
         let steps = steps();
-        let story = story.next().await;
-        story.accept(&[&offer], steps).await;
-        let heard = story.scheduler.heard();
+        let scenario = scenario.next().await;
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.scheduler.received();
         assert_eq!(heard, ["op OPERATION_PENDING"]);
     });
 }
 
-/// Found by a rehearsal of a group (seed 16779): it was done and forgotten, its framework heard ERROR, and FINISHED once the agent was back.
+/// Found by a group simulation (seed 16779): the operation was done and forgotten; its framework
+/// got ERROR, and FINISHED after the agent's return.
 #[test]
-fn an_accept_that_is_said_again_voids_no_operation_of_an_agent_that_is_not_back() {
-    rehearse_network(|network| async move {
-        let story = Story::with(network, lasting).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        let story = story.next().await;
+fn repeated_accept_keeps_operations_of_absent_agents() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with(network, lasting).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        let scenario = scenario.next().await;
         let op = || named("op", reserve("cpus:1"));
-        story.accept(&[&offer], vec![op()]).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_RECOVERING"]);
-        let steps = vec![op(), launch("t", &story.agent_id)];
-        story.accept(&[&offer], steps).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_RECOVERING"]);
+        scenario.accept(&[&offer], vec![op()]).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_RECOVERING"]);
+        let steps = vec![op(), launch("t", &scenario.agent_id)];
+        scenario.accept(&[&offer], steps).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_RECOVERING"]);
         let elsewhere = AgentId::new("elsewhere").unwrap();
         let steps = vec![op(), launch("u", &elsewhere)];
-        story.accept(&[&offer], steps).await;
-        let heard = story.scheduler.heard();
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.scheduler.received();
         assert_eq!(heard[0], "op OPERATION_ERROR", "there is no such agent");
         let total = resources("cpus:8;mem:8192;disk:100");
-        comes(&story.agent, story.back(total, 2, 0)).await;
-        story.accept(&[&offer], vec![op()]).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_ERROR"]);
+        comes(&scenario.agent, scenario.back(total, 2, 0)).await;
+        scenario.accept(&[&offer], vec![op()]).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_ERROR"]);
     });
 }
 
 #[test]
-fn an_agent_that_registers_while_the_registry_writes_hears_of_the_operation_after_that() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
-        story.world.whims.delay(seconds(1));
-        let steps = vec![named("op", reserve("cpus:1")), launch("t", &story.agent_id)];
-        story.accept(&[&offer], steps).await;
+fn agent_registering_during_the_record_gets_the_operation_later() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
+        scenario.world.faults.delay(seconds(1));
+        let steps = vec![
+            named("op", reserve("cpus:1")),
+            launch("t", &scenario.agent_id),
+        ];
+        scenario.accept(&[&offer], steps).await;
         let total = resources("cpus:8;mem:8192;disk:100");
-        comes(&story.agent, story.back(total, 2, 0)).await;
-        story.world.settle().await;
+        comes(&scenario.agent, scenario.back(total, 2, 0)).await;
+        scenario.world.settle().await;
         assert_eq!(
-            story.agent.heard(),
+            scenario.agent.received(),
             ["disown t"],
             "the task was lost with the line"
         );
-        let heard = story.scheduler.heard();
+        let heard = scenario.scheduler.received();
         assert!(
             heard.len() == 1 && heard[0].starts_with("t TASK_LOST"),
             "{heard:?}"
         );
-        story.world.pass(1).await;
-        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
+        scenario.world.pass(1).await;
+        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
         let expected = resources("cpus:7;mem:8192;disk:100") + reserved("cpus:1");
-        assert_eq!(story.total().await, expected);
-        let facts = story.world.allocator();
+        assert_eq!(scenario.total().await, expected);
+        let facts = scenario.world.allocator();
         assert_eq!(facts.last().unwrap(), "agent S0 used []");
     });
 }
 
 #[test]
-fn what_was_built_upon_what_an_agent_has_not_done_is_dropped() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4;disk:100")).await;
+fn dependents_of_a_rejected_operation_are_dropped() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4;disk:100")).await;
         let steps = vec![
             named("first", reserve("disk:10")),
             named(
@@ -373,9 +396,9 @@ fn what_was_built_upon_what_an_agent_has_not_done_is_dropped() {
                 },
             ),
         ];
-        story.accept(&[&offer], steps).await;
-        story.agent.tell(ResourcesReported {
-            agent_id: story.agent_id.clone(),
+        scenario.accept(&[&offer], steps).await;
+        scenario.agent.tell(ResourcesReported {
+            agent_id: scenario.agent_id.clone(),
             resources: AgentResources {
                 version: version(2),
                 total: resources("cpus:8;mem:8192;disk:100"),
@@ -383,132 +406,134 @@ fn what_was_built_upon_what_an_agent_has_not_done_is_dropped() {
                 settled: Some(1),
             },
         });
-        story
+        scenario
             .agent
-            .tell(story.updated("first", OperationState::Failed));
-        story.agent.tell(story.settled(1));
-        story.world.settle().await;
-        let heard: BTreeSet<String> = story.scheduler.heard().into_iter().collect();
+            .tell(scenario.updated("first", OperationState::Failed));
+        scenario.agent.tell(scenario.settled(1));
+        scenario.world.settle().await;
+        let heard: BTreeSet<String> = scenario.scheduler.received().into_iter().collect();
         let expected = ["first OPERATION_FAILED", "second OPERATION_DROPPED"];
         assert_eq!(heard, expected.map(str::to_owned).into());
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
     });
 }
 
 #[test]
-fn an_agent_that_is_gone_takes_what_it_was_to_do_with_it() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn gone_agent_takes_its_operations_with_it() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
-        story.accept(&[&offer], steps).await;
-        assert_eq!(story.recorded(), [1]);
-        let agent_id = story.agent_id.clone();
+        scenario.accept(&[&offer], steps).await;
+        assert_eq!(scenario.recorded(), [1]);
+        let agent_id = scenario.agent_id.clone();
         let gone = protocol::message::operator::MarkAgentGone { agent_id };
-        let marked = story.world.master.ask(gone, PATIENCE).await.unwrap();
+        let marked = scenario.world.master.ask(gone, PATIENCE).await.unwrap();
         marked.unwrap();
-        story.world.settle().await;
-        let heard = story.scheduler.heard();
+        scenario.world.settle().await;
+        let heard = scenario.scheduler.received();
         let told = "op OPERATION_GONE_BY_OPERATOR".to_owned();
         assert!(heard.contains(&told), "{heard:?}");
-        assert_eq!(story.recorded(), [0_u64; 0]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
     });
 }
 
-/// One of an earlier Meros would never say that it is over.
+/// An agent of an earlier version would never report its end.
 #[test]
-fn an_agent_that_knows_no_serials_is_sent_an_operation_once_and_the_registry_forgets_it() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer_of_older_agent().await;
+fn agent_without_serials_gets_an_operation_once() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer_of_older_agent().await;
         let steps = vec![named("op", reserve("cpus:1"))];
-        story.accept(&[&offer], steps).await;
-        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
-        assert_eq!(story.recorded(), [0_u64; 0]);
-        story
+        scenario.accept(&[&offer], steps).await;
+        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        assert_eq!(scenario.recorded(), [0_u64; 0]);
+        scenario
             .agent
-            .tell(story.updated("op", OperationState::Failed));
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
+            .tell(scenario.updated("op", OperationState::Failed));
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
     });
 }
 
-/// Nor is it said again only because its agent was quicker than the registry.
+/// Nor is it resent because its agent was faster than the registry.
 #[test]
-fn what_an_agent_without_serials_says_of_a_failure_waits_for_the_registry_and_is_told() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer_of_older_agent().await;
-        story.world.whims.delay(seconds(1));
+fn failure_without_serials_is_reported_after_the_registry() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer_of_older_agent().await;
+        scenario.world.faults.delay(seconds(1));
         let steps = vec![named("op", reserve("cpus:1"))];
-        story.accept(&[&offer], steps).await;
-        story.world.pass(1).await;
-        assert_eq!(story.agent.heard(), ["apply reserve to 2"]);
-        let failed = story.updated("op", OperationState::Failed);
-        story.agent.tell(failed);
-        story.world.settle().await;
+        scenario.accept(&[&offer], steps).await;
+        scenario.world.pass(1).await;
+        assert_eq!(scenario.agent.received(), ["apply reserve to 2"]);
+        let failed = scenario.updated("op", OperationState::Failed);
+        scenario.agent.tell(failed);
+        scenario.world.settle().await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             [""; 0],
             "the registry has it still"
         );
-        story.world.pass(1).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_FAILED"]);
+        scenario.world.pass(1).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FAILED"]);
     });
 }
 
-/// DESIGN 10.7: found by a rehearsal of a group (seed 209): a framework had heard that its operation was done, its leader fell before the
-/// registry had forgotten it, and the next one told that it went with its agent.
+/// DESIGN 10.7: found by a group simulation (seed 209): a framework was told that its operation was
+/// done, its leader crashed before the registry had forgotten it, and the next one reported it as
+/// gone with its agent.
 #[test]
-fn that_an_operation_is_done_is_told_when_no_next_leader_can_tell_otherwise() {
-    rehearse_network(|network| async move {
-        let story = Story::begin(network).await;
-        let offer = story.offer(resources("cpus:4")).await;
+fn finished_operation_is_reported_when_it_is_final() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::begin(network).await;
+        let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
-        story.accept(&[&offer], steps).await;
-        story.world.whims.delay(seconds(1));
-        let finished = || story.updated("op", OperationState::Finished);
-        story.agent.tell(finished());
-        story.agent.tell(story.settled(1));
-        story.agent.tell(finished());
-        story.world.settle().await;
-        assert_eq!(story.scheduler.heard(), [""; 0]);
-        story.world.pass(1).await;
-        assert_eq!(story.scheduler.heard(), ["op OPERATION_FINISHED"]);
-        story.agent.tell(finished());
-        story.world.settle().await;
+        scenario.accept(&[&offer], steps).await;
+        scenario.world.faults.delay(seconds(1));
+        let finished = || scenario.updated("op", OperationState::Finished);
+        scenario.agent.tell(finished());
+        scenario.agent.tell(scenario.settled(1));
+        scenario.agent.tell(finished());
+        scenario.world.settle().await;
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        scenario.world.pass(1).await;
+        assert_eq!(scenario.scheduler.received(), ["op OPERATION_FINISHED"]);
+        scenario.agent.tell(finished());
+        scenario.world.settle().await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["op OPERATION_FINISHED"],
             "its agent says it until it is acknowledged"
         );
     });
 }
 
-/// A framework may ask for one after the other of an agent that is stuck, or for ever lets one wait.
+/// A framework may ask for one after the other of an agent that is stuck, or for ever lets one
+/// wait.
 #[test]
-fn what_waits_on_one_agent_keeps_no_operation_from_another() {
-    rehearse_network(|network| async move {
-        let mut story = Story::begin(network).await;
+fn operation_waiting_on_one_agent_does_not_delay_others() {
+    simulate_network(|network| async move {
+        let mut scenario = Scenario::begin(network).await;
         let share = crate::registry::ACCEPTED_MAX / 10;
         for _ in 0..share {
-            story.operate(reserve("cpus:0.001")).await.unwrap();
+            scenario.operate(reserve("cpus:0.001")).await.unwrap();
         }
-        let refused = story.operate(reserve("cpus:0.001")).await.unwrap_err();
+        let refused = scenario.operate(reserve("cpus:0.001")).await.unwrap_err();
         let expected = format!("fewer than {share} operations under way on the agent");
         assert!(refused.to_string().contains(&expected), "{refused}");
 
-        let other = story.world.member("other", "agent", Role::Agent).await;
+        let other = scenario.world.member("other", "agent", Role::Agent).await;
         let total = resources("cpus:8;mem:8192;disk:100");
-        let stuck = story.agent_id.clone();
-        story.agent_id = comes(&other, keeping(&other, None, total, 1)).await;
-        story.operate(reserve("cpus:0.001")).await.unwrap();
+        let stuck = scenario.agent_id.clone();
+        scenario.agent_id = comes(&other, keeping(&other, None, total, 1)).await;
+        scenario.operate(reserve("cpus:0.001")).await.unwrap();
 
         // And as soon as one is over, there is room for one.
-        story.agent_id = stuck;
-        story.agent.say(story.settled(1));
-        story.world.settle().await;
-        story.operate(reserve("cpus:0.001")).await.unwrap();
-        story.operate(reserve("cpus:0.001")).await.unwrap_err();
+        scenario.agent_id = stuck;
+        scenario.agent.say(scenario.settled(1));
+        scenario.world.settle().await;
+        scenario.operate(reserve("cpus:0.001")).await.unwrap();
+        scenario.operate(reserve("cpus:0.001")).await.unwrap_err();
     });
 }

@@ -14,14 +14,17 @@ fn shrink(volume: Resource, by: u32) -> Conversion {
 }
 
 /// With 60 MB of disk that are reserved and 10 of them a volume.
-async fn with_a_volume(network: Network, volumes: Resource) -> Story {
-    let story = Story::begin(network).await;
-    story.operate(reserve("disk:60")).await.unwrap();
+async fn with_a_volume(network: Network, volumes: Resource) -> Scenario {
+    let scenario = Scenario::begin(network).await;
+    scenario.operate(reserve("disk:60")).await.unwrap();
     let volumes = Resources::from(volumes);
-    story.operate(Conversion::Create { volumes }).await.unwrap();
-    story.agent.heard();
-    story.world.allocator();
-    story
+    scenario
+        .operate(Conversion::Create { volumes })
+        .await
+        .unwrap();
+    scenario.agent.received();
+    scenario.world.allocator();
+    scenario
 }
 
 fn with(rest: u32, size: u32) -> Resources {
@@ -31,12 +34,12 @@ fn with(rest: u32, size: u32) -> Resources {
 
 /// SPEC 2.2, 3.5.
 #[test]
-fn a_framework_resizes_a_volume_it_is_offered_and_uses_it_in_the_same_accept() {
-    rehearse_network(|network| async move {
-        let story = with_a_volume(network, volume("v", 10)).await;
+fn resized_volume_is_usable_in_the_same_accept() {
+    simulate_network(|network| async move {
+        let scenario = with_a_volume(network, volume("v", 10)).await;
         let offered = resources("cpus:1") + reserved("disk:50") + Resources::from(volume("v", 10));
-        let offer = story.offer(offered).await;
-        let mut writer = task("t", &story.agent_id, "cpus:1");
+        let offer = scenario.offer(offered).await;
+        let mut writer = task("t", &scenario.agent_id, "cpus:1");
         writer.resources += Resources::from(volume("v", 35));
         let steps = vec![
             named("larger", grow(volume("v", 10), 30)),
@@ -46,36 +49,39 @@ fn a_framework_resizes_a_volume_it_is_offered_and_uses_it_in_the_same_accept() {
                 tasks: vec![writer],
             },
         ];
-        story.accept(&[&offer], steps).await;
-        let heard = story.agent.heard();
+        scenario.accept(&[&offer], steps).await;
+        let heard = scenario.agent.received();
         let applied = ["apply grow_volume to 1", "apply shrink_volume to 1"];
         assert_eq!(heard[..2], applied, "{heard:?}");
         assert!(heard[2].starts_with("run t="), "{heard:?}");
-        assert_eq!(story.scheduler.heard(), ["stale OPERATION_ERROR"]);
-        assert_eq!(story.total().await, with(25, 35));
-        let facts = story.world.allocator();
+        assert_eq!(scenario.scheduler.received(), ["stale OPERATION_ERROR"]);
+        assert_eq!(scenario.total().await, with(25, 35));
+        let facts = scenario.world.allocator();
         assert!(facts[0].starts_with("converted 0000 disk"), "{facts:?}");
         assert!(facts[1].starts_with("converted 0000 disk"), "{facts:?}");
         for id in ["larger", "smaller"] {
-            let done = story.updated(id, OperationState::Finished);
-            story.agent.tell(done);
+            let done = scenario.updated(id, OperationState::Finished);
+            scenario.agent.tell(done);
         }
-        story.world.settle().await;
+        scenario.world.settle().await;
         let finished = ["larger OPERATION_FINISHED", "smaller OPERATION_FINISHED"];
-        assert_eq!(story.scheduler.heard(), finished);
+        assert_eq!(scenario.scheduler.received(), finished);
     });
 }
 
 #[test]
-fn a_framework_resizes_nothing_by_more_than_it_is_offered_nor_what_is_shared() {
-    rehearse_network(|network| async move {
-        let story = with_a_volume(network, shared("s", 10)).await;
+fn resizing_is_limited_to_offered_unshared_resources() {
+    simulate_network(|network| async move {
+        let scenario = with_a_volume(network, shared("s", 10)).await;
         let only = volume("v", 10);
         let volumes = Resources::from(only.clone());
-        story.operate(Conversion::Create { volumes }).await.unwrap();
-        story.world.allocator();
-        story.agent.heard();
-        let before = story.total().await;
+        scenario
+            .operate(Conversion::Create { volumes })
+            .await
+            .unwrap();
+        scenario.world.allocator();
+        scenario.agent.received();
+        let before = scenario.total().await;
         let unowned = Conversion::GrowVolume {
             volume: only.clone(),
             addition: resources("disk:5").into_iter().next().unwrap(),
@@ -92,65 +98,69 @@ fn a_framework_resizes_nothing_by_more_than_it_is_offered_nor_what_is_shared() {
         .into_iter()
         .enumerate()
         {
-            let offer = story
+            let offer = scenario
                 .offer(reserved("disk:30") + Resources::from(only.clone()))
                 .await;
             let step = named(&number.to_string(), conversion);
-            story.accept(&[&offer], vec![step]).await;
-            let heard = story.scheduler.heard();
+            scenario.accept(&[&offer], vec![step]).await;
+            let heard = scenario.scheduler.received();
             assert_eq!(heard, [format!("{number} OPERATION_ERROR")]);
-            assert_eq!(story.agent.heard(), [""; 0]);
+            assert_eq!(scenario.agent.received(), [""; 0]);
         }
-        assert_eq!(story.total().await, before);
+        assert_eq!(scenario.total().await, before);
     });
 }
 
 /// SPEC 2.6, 3.5.
 #[test]
-fn an_operator_resizes_a_volume_that_is_only_offered_and_none_that_a_task_uses() {
-    rehearse_network(|network| async move {
-        let story = with_a_volume(network, volume("v", 10)).await;
-        let out = story.offer(Resources::from(volume("v", 10))).await;
-        story.offer(resources("cpus:1")).await;
-        story.operate(grow(volume("v", 10), 30)).await.unwrap();
+fn operator_resizes_offered_but_not_used_volumes() {
+    simulate_network(|network| async move {
+        let scenario = with_a_volume(network, volume("v", 10)).await;
+        let out = scenario.offer(Resources::from(volume("v", 10))).await;
+        scenario.offer(resources("cpus:1")).await;
+        scenario.operate(grow(volume("v", 10), 30)).await.unwrap();
         let taken_back = format!("rescind {}", short(&out.id));
-        assert_eq!(story.scheduler.heard(), [taken_back]);
-        story.operate(shrink(volume("v", 40), 5)).await.unwrap();
-        assert_eq!(story.scheduler.heard(), [""; 0]);
-        assert_eq!(story.world.books().await.offers.len(), 1, "the other stays");
+        assert_eq!(scenario.scheduler.received(), [taken_back]);
+        scenario.operate(shrink(volume("v", 40), 5)).await.unwrap();
+        assert_eq!(scenario.scheduler.received(), [""; 0]);
+        assert_eq!(
+            scenario.world.state().await.offers.len(),
+            1,
+            "the other stays"
+        );
         let applied = ["apply grow_volume to 1", "apply shrink_volume to 1"];
-        assert_eq!(story.agent.heard(), applied);
-        assert_eq!(story.total().await, with(25, 35));
-        let refused = story.operate(grow(volume("v", 35), 26)).await;
+        assert_eq!(scenario.agent.received(), applied);
+        assert_eq!(scenario.total().await, with(25, 35));
+        let refused = scenario.operate(grow(volume("v", 35), 26)).await;
         let refused = refused.unwrap_err();
         assert!(
             matches!(refused, OperationRefused::NotFree { .. }),
             "{refused:?}"
         );
-        let refused = story.operate(shrink(volume("v", 35), 35)).await;
+        let refused = scenario.operate(shrink(volume("v", 35), 35)).await;
         let refused = refused.unwrap_err().to_string();
         assert!(
             refused.contains("must be smaller than the size of 'ShrinkVolume.volume'"),
             "{refused}"
         );
 
-        let offer = story
+        let offer = scenario
             .offer(resources("cpus:1") + Resources::from(volume("v", 35)))
             .await;
-        let mut writer = task("t", &story.agent_id, "cpus:1");
+        let mut writer = task("t", &scenario.agent_id, "cpus:1");
         writer.resources += Resources::from(volume("v", 35));
         let launch = Operation::Launch {
             tasks: vec![writer],
         };
-        story.accept(&[&offer], vec![launch]).await;
+        scenario.accept(&[&offer], vec![launch]).await;
         let used = [grow(volume("v", 35), 5), shrink(volume("v", 35), 5)];
         for conversion in used {
-            let refused = story.operate(conversion).await.unwrap_err();
+            let refused = scenario.operate(conversion).await.unwrap_err();
             assert!(
                 matches!(refused, OperationRefused::NotFree { .. }),
                 "{refused:?}"
             );
         }
-        assert_eq!(story.total().await, with(25, 35));
+        assert_eq!(scenario.total().await, with(25, 35));
     });
 }

@@ -1,27 +1,27 @@
-//! Shared volumes: what tasks of one accept make of them.
+//! Shared volumes in the tasks of one accept.
 
 use super::*;
 
 /// SPEC 3.5: many tasks of one accept.
 #[test]
-fn tasks_of_one_accept_share_a_volume_and_each_gives_its_copy_back() {
-    rehearse_network(|network| async move {
-        let story = Story::with(network, |info| {
+fn tasks_of_one_accept_share_a_volume() {
+    simulate_network(|network| async move {
+        let scenario = Scenario::with(network, |info| {
             advertiser(info);
             info.capabilities.insert(Capability::SharedResources);
         })
         .await;
-        story.operate(reserve("disk:10")).await.unwrap();
+        scenario.operate(reserve("disk:10")).await.unwrap();
         let volumes: Resources = shared("v", 10).into();
         let create = Conversion::Create {
             volumes: volumes.clone(),
         };
-        story.operate(create).await.unwrap();
-        story.world.allocator();
-        story.agent.heard();
-        let offer = story.offer(resources("cpus:3") + volumes.clone()).await;
+        scenario.operate(create).await.unwrap();
+        scenario.world.allocator();
+        scenario.agent.received();
+        let offer = scenario.offer(resources("cpus:3") + volumes.clone()).await;
         let task = |id: &str, text: &str| {
-            let mut task = task(id, &story.agent_id, text);
+            let mut task = task(id, &scenario.agent_id, text);
             task.resources = (task.resources + volumes.clone()).allocate(&ads());
             task
         };
@@ -30,23 +30,23 @@ fn tasks_of_one_accept_share_a_volume_and_each_gives_its_copy_back() {
             task("b", "cpus:9"),
             task("c", "cpus:1"),
         ];
-        story
+        scenario
             .accept(&[&offer], vec![Operation::Launch { tasks }])
             .await;
         assert_eq!(
-            story.scheduler.heard(),
+            scenario.scheduler.received(),
             ["b TASK_ERROR REASON_TASK_INVALID"]
         );
         let copy = volumes.brief().to_string();
         assert_eq!(
-            story.world.allocator(),
+            scenario.world.allocator(),
             [
                 format!("converted 0000  to {copy}"),
                 "recovered 0000 cpus:1 for 5s".to_owned(),
             ],
             "the copy for the refused task went to the next one"
         );
-        let told = story.agent.heard().remove(0);
+        let told = scenario.agent.received().remove(0);
         assert_eq!(told.matches("persistence").count(), 2, "{told}");
     });
 }

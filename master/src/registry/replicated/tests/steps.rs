@@ -1,5 +1,5 @@
-//! The leader falls at every step of an operation of every kind: what it had answered is there on the next leader, what it had not
-//! answered is there wholly or not at all, and who asks again is told what is true then.
+//! The leader crashes at every step of every kind of operation: answered operations exist on the
+//! next leader, unanswered ones wholly or not at all, and a repeated request gets the truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,33 +11,33 @@ use runtime::tap::{Fate, Passing, Way};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
-use storage::forgetful::ForgetfulStore;
+use storage::simulated::SimulatedStore;
 use storage::{Changes, Record, StoreError};
 
 use super::*;
 
-/// Everybody has heard of what was answered after so long: a round of heartbeats.
+/// All members know the answered operations after this time: a round of heartbeats.
 const KNOWN_AFTER: Duration = Duration::from_millis(70);
-/// A master that has come back has what it lacked after so long.
+/// A returned master has caught up after this time.
 const CAUGHT_UP_AFTER: Duration = Duration::from_millis(200);
-/// No operation takes so many steps of one kind.
+/// No operation has as many steps of one kind.
 const STEPS_MAX: u32 = 30;
 
-/// At which of its steps the leader falls.
+/// The step at which the leader crashes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     /// A write that is not synced.
     Write,
-    /// A write that is synced, and of which nobody learns.
+    /// A synced write of which no other member learns.
     Synced,
     /// A packet that does not leave.
     Packet,
 }
 
-/// Lets a master fall at a step. What it does afterwards is not synced, and nobody hears of it. Clones are the same fuse.
+/// Crashes a master at a step. Its later work is neither synced nor sent. Clones share the state.
 #[derive(Clone, Default)]
 struct Fuse {
-    disk: ForgetfulDisk,
+    disk: SimulatedDisk,
     state: Arc<Mutex<State>>,
 }
 
@@ -52,7 +52,7 @@ impl Fuse {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It falls at this step, as the `count`th of its kind from now on; or at none, and has not fallen.
+    /// Crashes at this step, the `count`th of its kind from now on, or never; resets the crash.
     fn set(&self, left: Option<(Step, u32)>) {
         let fell = false;
         *self.state() = State { left, fell };
@@ -72,13 +72,13 @@ impl Fuse {
         if *left == 0 {
             state.left = None;
             state.fell = true;
-            self.disk.pretend_to_sync(true);
+            self.disk.fake_syncs(true);
         }
     }
 
     fn start(&self, network: &Network, address: &'static str) -> Master {
         self.set(None);
-        self.disk.pretend_to_sync(false);
+        self.disk.fake_syncs(false);
         let (fuse, inner) = (self.clone(), self.disk.open().unwrap());
         let store = FallingStore { fuse, inner };
         let master = Master::start_on(network, address, self.disk.clone(), store);
@@ -99,7 +99,7 @@ impl Fuse {
 /// A store whose writes are steps.
 struct FallingStore {
     fuse: Fuse,
-    inner: ForgetfulStore,
+    inner: SimulatedStore,
 }
 
 impl Store for FallingStore {
@@ -147,7 +147,8 @@ fn kind_of(operation: &RegistryOperation) -> String {
     text[..end.unwrap_or(text.len())].to_owned()
 }
 
-/// Operations of every kind, each of which is taken when it is asked for the first time; not all are when they are asked again.
+/// Operations of every kind, each of which is taken when it is asked for the first time; not all
+/// are when they are asked again.
 fn operations() -> Vec<RegistryOperation> {
     let agent_id = || AgentId::new("a2").unwrap();
     let mut operations = story();
@@ -172,7 +173,7 @@ fn operations() -> Vec<RegistryOperation> {
     operations
 }
 
-/// What became of an operation whose leader has fallen.
+/// The outcome of an operation whose leader crashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     /// It was answered before, and it is there.
@@ -183,10 +184,10 @@ enum End {
     Lost,
 }
 
-/// What became of operations, by their kind.
+/// Outcomes by kind of operation.
 type Ends = BTreeMap<String, BTreeSet<End>>;
 
-/// The answer to an operation, unless the master falls before it.
+/// The answer to an operation, unless the master crashes first.
 async fn asked(
     master: &Master,
     fuse: &Fuse,
@@ -205,8 +206,8 @@ async fn asked(
     }
 }
 
-/// A group takes all operations, one after the other, and whoever leads falls at that step of each of them. It comes back at once, or
-/// when another leads.
+/// A group applies all operations in order, and the leader crashes at that step of each. It returns
+/// at once, or when another leads.
 async fn fall_at(network: Network, (step, count): (Step, u32), at_once: bool) -> Ends {
     let fuses: BTreeMap<&str, Fuse> = (ADDRESSES.iter())
         .map(|&address| (address, Fuse::default()))
@@ -268,7 +269,10 @@ async fn fall_at(network: Network, (step, count): (Step, u32), at_once: bool) ->
         .advance(Duration::from_secs(1))
         .await;
     for master in &masters {
-        let held = master.member.peek(|machine| machine.state().clone()).await;
+        let held = master
+            .member
+            .read_local(|machine| machine.state().clone())
+            .await;
         assert_eq!(
             held.ok().map(|(_, held)| held),
             Some(content.clone()),
@@ -280,7 +284,7 @@ async fn fall_at(network: Network, (step, count): (Step, u32), at_once: bool) ->
 }
 
 #[test]
-fn a_leader_that_falls_at_any_step_of_an_operation_of_any_kind_loses_nothing_and_halves_nothing() {
+fn leader_crash_at_any_step_loses_nothing() {
     let kinds: BTreeSet<String> = operations().iter().map(kind_of).collect();
     assert_eq!(kinds, all_kinds(), "a kind of operation is missing here");
     let mut ends = Ends::new();
@@ -288,7 +292,7 @@ fn a_leader_that_falls_at_any_step_of_an_operation_of_any_kind_loses_nothing_and
         for count in 1.. {
             assert!(count < STEPS_MAX, "an operation never ends");
             let at_once = count % 2 == 0;
-            let more = rehearse_network(|network| fall_at(network, (step, count), at_once));
+            let more = simulate_network(|network| fall_at(network, (step, count), at_once));
             if more.is_empty() {
                 break;
             }

@@ -1,4 +1,4 @@
-//! What budgets give and keep, told of tables with a few roles.
+//! Tests of budgets, with tables of a few roles.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn role(text: &str) -> Role {
     Role::new(text).unwrap()
 }
 
-/// Budgets as `role limits unmet`, and what is free in the cluster.
+/// Budgets as `role limits unmet`, and the free resources of the cluster.
 fn budgets(headroom: &str, table: &[(&str, &str, &str)]) -> Budgets {
     let table = table.iter().map(|(name, left, unmet)| Budget {
         role: role(name),
@@ -31,9 +31,9 @@ fn free(text: &str) -> Room {
 
 fn given(budgets: &mut Budgets, stage: Stage, name: &str, room: &mut Room) -> String {
     let role = role(name);
-    let place = budgets.find(&role);
-    let amount = budgets.amount(stage, place, &role, None, room);
-    let taken = budgets.take(stage, place, &role, None, room);
+    let index = budgets.find(&role);
+    let amount = budgets.amount(stage, index, &role, None, room);
+    let taken = budgets.take(stage, index, &role, None, room);
     assert_eq!(amount, taken);
     let some = taken.iter().filter(|(_, amount)| !amount.is_zero());
     let some = some.map(|(name, amount)| (name.clone(), amount));
@@ -63,9 +63,9 @@ fn a_limit_holds_for_the_role_and_all_below_it() {
     assert!(all.may_give(all.find(&role("b")), &sets));
 }
 
-/// SPEC 4.5: what is still required for guarantees stays free.
+/// SPEC 4.5: unmet guarantees stay free.
 #[test]
-fn a_guarantee_is_met_first_and_what_it_lacks_stays_free() {
+fn guarantee_is_met_first_and_its_rest_stays_free() {
     let mut all = budgets(
         "cpus:10;mem:10",
         &[("a", "", "cpus:4"), ("b", "cpus:3", "cpus:2")],
@@ -86,7 +86,7 @@ fn a_guarantee_is_met_first_and_what_it_lacks_stays_free() {
 }
 
 #[test]
-fn a_guarantee_of_a_role_leaves_to_those_below_it_what_they_are_guaranteed() {
+fn parent_guarantee_leaves_child_guarantees() {
     let table = [
         ("a", "", "cpus:10"),
         ("a/b", "", "cpus:4"),
@@ -96,7 +96,7 @@ fn a_guarantee_of_a_role_leaves_to_those_below_it_what_they_are_guaranteed() {
     assert_eq!(all.required(), &quantities("cpus:10"));
     let lacking = |name: &str| {
         let chain = all.chain(all.find(&role(name)));
-        let levels = chain.map(|(place, _)| all.levels[place as usize].lacking(&Name::Cpus));
+        let levels = chain.map(|(index, _)| all.levels[index as usize].lacking(&Name::Cpus));
         levels.sum::<Scalar>()
     };
     assert_eq!(lacking("a/b"), Scalar::whole(6));
@@ -116,9 +116,9 @@ fn a_guarantee_of_a_role_leaves_to_those_below_it_what_they_are_guaranteed() {
     );
 }
 
-/// A guarantee that the limit of a role above does not leave room for keeps nothing free: nobody could ever be given it.
+/// A guarantee beyond the limit of a role above keeps nothing free: the role could never get it.
 #[test]
-fn a_guarantee_that_a_limit_above_does_not_allow_keeps_nothing_free() {
+fn guarantee_beyond_a_parent_limit_keeps_nothing_free() {
     let table = [("a", "cpus:1", ""), ("a/b", "", "cpus:4;mem:8")];
     let mut all = budgets("cpus:10;mem:10", &table);
     assert_eq!(all.required(), &quantities("cpus:1;mem:8"));
@@ -129,14 +129,14 @@ fn a_guarantee_that_a_limit_above_does_not_allow_keeps_nothing_free() {
         "cpus:1;mem:8"
     );
     assert!(all.required().is_empty());
-    // The limit leaves room again, and so much is kept again.
+    // The limit is raised, so the guarantee is kept free again.
     all.set(0, quantities("cpus:3"), quantities(""));
     assert_eq!(all.required(), &quantities("cpus:3"));
 }
 
-/// A role leaves of the limit above it what its siblings lack of what they are guaranteed.
+/// Under a common limit, a role leaves its siblings' unmet guarantees free.
 #[test]
-fn a_limit_keeps_room_for_what_roles_below_it_are_guaranteed() {
+fn limit_keeps_room_for_child_guarantees() {
     let table = [
         ("a", "cpus:6", ""),
         ("a/b", "", "cpus:4"),
@@ -151,7 +151,7 @@ fn a_limit_keeps_room_for_what_roles_below_it_are_guaranteed() {
         "cpus:4"
     );
     assert_eq!(all.loose(0), quantities("cpus:0"));
-    // What a role above is guaranteed does not take the room of one below that is guaranteed something itself.
+    // The guarantee of a parent does not use up the one of a child.
     let table = [
         ("a", "", "cpus:2"),
         ("a/b", "cpus:1", ""),
@@ -163,7 +163,7 @@ fn a_limit_keeps_room_for_what_roles_below_it_are_guaranteed() {
     assert_eq!(given(&mut all, stage, "a/b", &mut room), "");
     assert_eq!(given(&mut all, stage, "a/b/c", &mut room), "cpus:1");
     assert_eq!(given(&mut all, stage, "a", &mut room), "cpus:19");
-    // Two that together are guaranteed more than the limit: the first one has what it needs.
+    // Two guarantees that together exceed the limit: the first role gets its own.
     let table = [
         ("a", "cpus:2", ""),
         ("a/b", "", "cpus:2"),
@@ -179,7 +179,8 @@ fn a_limit_keeps_room_for_what_roles_below_it_are_guaranteed() {
     assert!(all.required().is_empty());
 }
 
-/// What is reserved for a role is charged to it from the first; to a role below it when it is given there.
+/// A reservation is charged to its own role at once, and to a role below it when it is allocated
+/// there.
 #[test]
 fn a_reservation_is_charged_only_below_its_owner() {
     let mut all = budgets("", &[("a", "cpus:0", ""), ("a/b", "cpus:1", "cpus:1")]);

@@ -1,8 +1,9 @@
-//! Queue: what waits to be read of one stream, in as little memory as it has bytes.
+//! The unread events of one stream, stored compactly.
 //!
-//! Plain data: times are passed in. Where many wait, small events of one stream lie together in pieces, each of which is read at once, since an event by itself
-//! costs as much again in memory as it has bytes. What many streams are told lies in memory that they share ([`Batch`]). What a connection has
-//! taken and not sent yet is counted here until it lets go of it. It wakes nobody and cuts nobody off.
+//! Plain data: times are passed in. If many events are unread, small ones are merged into chunks,
+//! each of which is read at once, since a separate event costs as much overhead as its bytes.
+//! Events for many streams share their memory ([`Batch`]). Chunks that a connection has taken and
+//! not sent are counted until it releases them. Wakes no tasks and cuts off no readers.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,28 +11,28 @@ use std::sync::Arc;
 use bytes::Bytes;
 use runtime::Instant;
 
-/// Events that are written one by one are put together in pieces of so many bytes at most; a larger one is a piece of its own. A connection holds up
-/// to 16 pieces that it cannot send.
+/// Maximum bytes of a chunk of merged events; a larger event is a chunk of its own. A connection
+/// holds up to 16 unsent chunks.
 const PIECE_BYTES: usize = 4 << 10;
-/// So many events wait each by itself before others are put together. Whoever reads well gets each in a chunk of its own, as from Mesos: RecordIO
-/// promises that to nobody, and some clients rely on it.
-const APART: usize = 64;
-/// What a piece costs beside its bytes: its place in the queue, what the heap rounds it up to, and what a connection notes of it.
+/// Unread events up to this number are not merged. So a reader that keeps up gets each event in a
+/// chunk of its own, as from Mesos: RecordIO does not promise that, but some clients rely on it.
+const SEPARATE_MAX: usize = 64;
+/// Overhead of a chunk: its queue entry, allocator rounding, and the connection's bookkeeping.
 pub(super) const PIECE_COST: usize = 192;
-/// Room for so many pieces is kept when all are read.
+/// Capacity that is kept when the queue is empty.
 const PIECES_KEPT: usize = 8;
 
-/// Pieces of whole records for several streams of one form, which all hold the same memory.
+/// Chunks of whole records for several streams of one encoding, which share the memory.
 #[derive(Clone, Debug, Default)]
 pub struct Batch(Arc<[Bytes]>);
 
 impl Batch {
-    /// The bytes of all of it.
+    /// The bytes of all chunks.
     fn bytes(&self) -> usize {
         self.0.iter().map(Bytes::len).sum()
     }
 
-    /// Its pieces.
+    /// Its chunks.
     pub fn pieces(&self) -> &[Bytes] {
         &self.0
     }
@@ -45,31 +46,31 @@ impl From<Vec<Bytes>> for Batch {
 
 #[derive(Debug)]
 enum Part {
-    /// So many records of this stream alone, in one piece.
+    /// Merged records of this stream, and their number.
     Own(Vec<u8>, usize),
-    /// The same memory as elsewhere.
+    /// A record in shared memory.
     Shared(Bytes),
-    /// The same, from this piece on.
+    /// A batch in shared memory, from this chunk on.
     Batch(Batch, usize),
 }
 
-/// What waits, in the order it was written.
+/// Unread events in the order of writing.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    /// Each with the time its first record was written at.
+    /// Each with the time at which its first record was written.
     parts: VecDeque<(Instant, Part)>,
     records: usize,
     bytes: usize,
-    /// Bytes that a connection has taken and still holds, with what each piece of them costs.
+    /// Bytes that a connection has taken and not released, including overhead.
     taken: usize,
 }
 
 impl Queue {
-    /// One more record, of this stream alone.
+    /// Adds a record of this stream alone.
     pub fn push(&mut self, record: Vec<u8>, now: Instant) {
         self.records += 1;
         self.bytes += record.len();
-        let together = self.parts.len() > APART;
+        let together = self.parts.len() > SEPARATE_MAX;
         if let Some((_, Part::Own(piece, records))) = self.parts.back_mut()
             && together
             && piece.len() + record.len() <= PIECE_BYTES
@@ -86,14 +87,14 @@ impl Queue {
         }
     }
 
-    /// One more record, whose memory others hold too.
+    /// Adds a record in shared memory.
     pub fn push_shared(&mut self, record: Bytes, now: Instant) {
         self.records += 1;
         self.bytes += record.len();
         self.parts.push_back((now, Part::Shared(record)));
     }
 
-    /// All of these; each piece counts as one record.
+    /// Adds a batch; each of its chunks counts as one record.
     pub fn push_batch(&mut self, batch: &Batch, now: Instant) {
         if !batch.0.is_empty() {
             self.records += batch.0.len();
@@ -102,7 +103,7 @@ impl Queue {
         }
     }
 
-    /// What is to be read next. It counts as taken until [`Queue::let_go`].
+    /// Takes the next chunk. It counts as taken until [`Queue::release`].
     pub fn pop(&mut self) -> Option<Bytes> {
         let (piece, records) = match self.parts.pop_front()? {
             (_, Part::Own(piece, records)) => (Bytes::from(piece), records),
@@ -124,34 +125,34 @@ impl Queue {
         Some(piece)
     }
 
-    /// A connection has sent a piece of so many bytes that it took, or has ended.
-    pub fn let_go(&mut self, bytes: usize) {
+    /// A connection has sent a chunk of this many bytes, or has ended.
+    pub fn release(&mut self, bytes: usize) {
         self.taken -= bytes + PIECE_COST;
     }
 
-    /// What waits is dropped, with the memory of where it stood.
+    /// Drops the unread events and frees the queue's memory.
     pub fn clear(&mut self) {
         self.parts = VecDeque::new();
         self.records = 0;
         self.bytes = 0;
     }
 
-    /// When the first that waits was written.
+    /// When the oldest unread event was written.
     pub fn since(&self) -> Option<Instant> {
         self.parts.front().map(|(since, _)| *since)
     }
 
-    /// How many records wait.
+    /// Number of unread records.
     pub fn records(&self) -> usize {
         self.records
     }
 
-    /// How many bytes wait.
+    /// Number of unread bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// How much memory is held by what waits, or is in the hands of a connection.
+    /// Memory of unread and taken events, in bytes.
     pub fn held(&self) -> usize {
         self.bytes + PIECE_COST * self.parts.len() + self.taken
     }
@@ -167,7 +168,7 @@ mod tests {
         Instant::default() + Duration::from_secs(seconds)
     }
 
-    /// The memory that is allocated for it, but for what is shared.
+    /// The allocated memory, without shared memory.
     fn memory(queue: &Queue) -> usize {
         let own = queue.parts.iter().map(|(_, part)| match part {
             Part::Own(piece, _) => piece.capacity(),
@@ -178,31 +179,31 @@ mod tests {
 
     /// W4.
     #[test]
-    fn what_waits_costs_a_tenth_more_memory_than_it_has_bytes_and_what_is_dropped_costs_none() {
+    fn unread_events_cost_little_overhead() {
         let mut queue = Queue::default();
         for second in 0..10_000 {
             queue.push(vec![7; 268], at(second));
         }
         assert_eq!((queue.records(), queue.bytes()), (10_000, 2_680_000));
         assert!(memory(&queue) < 2_680_000 * 11 / 10, "{}", memory(&queue));
-        // And that is what is counted.
+        // The count agrees with it.
         assert!((memory(&queue)..2_680_000 * 11 / 10).contains(&queue.held()));
         queue.clear();
         assert_eq!((queue.held(), queue.since(), memory(&queue)), (0, None, 0));
-        // Nor does what was read.
+        // Reading frees it too.
         (0..10_000).for_each(|second| queue.push(vec![7; 268], at(second)));
         while let Some(piece) = queue.pop() {
-            queue.let_go(piece.len());
+            queue.release(piece.len());
         }
         assert_eq!((queue.held(), queue.records(), memory(&queue)), (0, 0, 0));
     }
 
     #[test]
-    fn records_are_read_in_order_and_never_cut_however_they_were_written() {
+    fn records_are_read_in_order_and_whole() {
         let mut queue = Queue::default();
         let (large, shared) = (vec![3; 2 * PIECE_BYTES], Bytes::from_static(b"shared"));
         let batch = Batch::from(vec![shared.clone(), Bytes::from_static(b"more")]);
-        for _ in 0..APART {
+        for _ in 0..SEPARATE_MAX {
             queue.push(b"apart".to_vec(), at(0));
         }
         queue.push(b"one".to_vec(), at(1));
@@ -213,8 +214,8 @@ mod tests {
         queue.push_batch(&Batch::default(), at(5));
         queue.push_shared(shared.clone(), at(6));
         queue.push(b"four".to_vec(), at(7));
-        assert_eq!(queue.records(), APART + 8);
-        for _ in 0..APART {
+        assert_eq!(queue.records(), SEPARATE_MAX + 8);
+        for _ in 0..SEPARATE_MAX {
             assert_eq!(queue.pop().as_deref(), Some(&b"apart"[..]));
         }
         let mut read = Vec::new();
@@ -239,9 +240,9 @@ mod tests {
         assert_eq!((queue.records(), queue.bytes()), (0, 0));
     }
 
-    /// W4: a connection that cannot send what it took holds memory too.
+    /// W4: a connection that cannot send its chunks holds memory too.
     #[test]
-    fn what_a_connection_has_taken_counts_until_it_lets_go_of_it() {
+    fn taken_chunks_count_until_released() {
         let mut queue = Queue::default();
         queue.push(vec![7; 100], at(1));
         let piece = queue.pop().unwrap();
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!((queue.bytes(), queue.held()), (10, 110 + 2 * PIECE_COST));
         queue.clear();
         assert_eq!((queue.bytes(), queue.held()), (0, 100 + PIECE_COST));
-        queue.let_go(piece.len());
+        queue.release(piece.len());
         assert_eq!(queue.held(), 0);
     }
 }

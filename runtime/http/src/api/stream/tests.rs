@@ -1,15 +1,15 @@
-//! Streams in virtual time: order, bounds, and who is cut off.
+//! Event streams in virtual time: order, bounds and cut-offs.
 
 use futures_util::{FutureExt, StreamExt};
-use runtime::rehearsal::stage;
+use runtime::testing::run_simulated;
 use v1::schema::scheduler::Event;
 
 use super::queue::PIECE_COST;
 use super::*;
 
-fn streams() -> (Node, Streams) {
-    let node = runtime::rehearsal::node("node").build();
-    let streams = Streams::new(&node);
+fn streams() -> (Node, EventStreams) {
+    let node = runtime::testing::node("node").build();
+    let streams = EventStreams::new(&node);
     (node, streams)
 }
 
@@ -22,10 +22,10 @@ fn json() -> Content {
     Content::One(Form::Json)
 }
 
-/// SPEC 2.1: RecordIO, under the type of the messages in it or under its own.
+/// SPEC 2.1: RecordIO, with the content type of its messages or its own.
 #[test]
-fn events_are_read_in_the_order_they_were_written_and_an_end_comes_last() {
-    stage(async {
+fn events_are_read_in_order_before_the_end() {
+    run_simulated(async {
         let (_, streams) = streams();
         let (events, response) = streams.open(json(), Bounds::default());
         assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
@@ -49,15 +49,15 @@ fn events_are_read_in_the_order_they_were_written_and_an_end_comes_last() {
 
 /// W4.
 #[test]
-fn who_does_not_read_is_found_too_slow_and_is_left_with_the_reason_alone() {
-    stage(async {
+fn a_slow_reader_gets_only_the_reason() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
             bytes_max: 100,
             ..Bounds::default()
         };
         let (events, response) = streams.open(json(), bounds);
-        // One event may be as large as it likes.
+        // A single event may be of any size.
         events.write(&Event::error("x".repeat(200))).unwrap();
         assert_eq!(events.lag(), None);
         events.write(&Event::heartbeat()).unwrap();
@@ -79,19 +79,22 @@ fn who_does_not_read_is_found_too_slow_and_is_left_with_the_reason_alone() {
     });
 }
 
-/// W4: whoever has more to write than may wait writes it in parts.
+/// W4: a writer of more than the bound writes in parts.
 #[test]
-fn a_writer_may_wait_until_enough_is_read_or_nobody_reads_any_more() {
-    stage(async {
+fn a_writer_waits_until_enough_is_read() {
+    run_simulated(async {
         let (_, streams) = streams();
         let (events, response) = streams.open(json(), Bounds::default());
         let mut body = response.into_body().into_data_stream();
-        let mut drained = Box::pin(events.drained(21));
+        let mut drained = Box::pin(events.drained_to(21));
         assert_eq!(drained.as_mut().now_or_never(), Some(()), "nothing waits");
         for _ in 0..3 {
             events.write(&Event::heartbeat()).unwrap();
         }
-        let (mut one, mut none) = (Box::pin(events.drained(23)), Box::pin(events.drained(0)));
+        let (mut one, mut none) = (
+            Box::pin(events.drained_to(23)),
+            Box::pin(events.drained_to(0)),
+        );
         let woken = futures_util::task::noop_waker();
         let mut cx = Context::from_waker(&woken);
         for (left, one_is, none_is) in [(2, false, false), (1, true, false), (0, true, true)] {
@@ -102,31 +105,31 @@ fn a_writer_may_wait_until_enough_is_read_or_nobody_reads_any_more() {
             assert_eq!(are, [one_is, none_is], "{left} are left, {waits} wait");
         }
         events.write(&Event::heartbeat()).unwrap();
-        let waits = events.drained(0);
+        let waits = events.drained_to(0);
         let gone = async { drop(body) };
         futures_util::future::join(waits, gone).await;
     });
 }
 
-/// W4: what one may hold back is much where many do.
+/// W4: the bound of one stream is too much where there are many.
 #[test]
-fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_let_be() {
-    stage(async {
+fn many_slow_readers_share_the_common_bound() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(330_000),
+            common_max: Some(330_000),
             ..Bounds::default()
         };
         let open = |_| streams.open(json(), bounds);
         let (stalled, responses): (Vec<_>, Vec<_>) = (0..1000).map(open).unzip();
         let (read, response) = streams.open(json(), bounds);
         let mut body = response.into_body().into_data_stream();
-        // Another kind of stream counts for nothing.
-        let together_max = None;
+        // Another kind of stream does not count.
+        let common_max = None;
         let (apart, _apart) = streams.open(
             json(),
             Bounds {
-                together_max,
+                common_max,
                 ..bounds
             },
         );
@@ -166,13 +169,13 @@ fn many_who_do_not_read_hold_no_more_together_than_a_few_may_and_who_reads_is_le
         );
         assert_eq!(apart.lag(), None);
         drop(responses);
-        assert_eq!((streams.waiting(), streams.open_now()), (0, 2));
+        assert_eq!((streams.waiting(), streams.open_count()), (0, 2));
     });
 }
 
-/// W4: what comes while readers have their moment is beyond the bound, and so bounded itself.
+/// W4: events that arrive during the readers' grace exceed the bound, so they are bounded too.
 #[test]
-fn the_more_is_left_unread_beyond_the_bound_the_shorter_it_may_wait() {
+fn grace_shrinks_with_the_excess() {
     let max = 256 << 20;
     let of = |beyond: usize| burst(max + beyond, max).as_millis();
     assert_eq!(
@@ -182,13 +185,13 @@ fn the_more_is_left_unread_beyond_the_bound_the_shorter_it_may_wait() {
     assert_eq!((burst(0, max), burst(1, 0)), (BURST, BURST_MIN));
 }
 
-/// W4: also if nothing more is written to those who do not read.
+/// W4: also if nothing more is written to slow readers.
 #[test]
-fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_over() {
-    stage(async {
+fn an_over_share_reader_is_rechecked_after_its_grace() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1800),
+            common_max: Some(1800),
             ..Bounds::default()
         };
         let (first, _first) = streams.open(json(), bounds);
@@ -197,47 +200,53 @@ fn who_holds_more_than_its_share_is_to_be_looked_at_again_when_its_moment_is_ove
             first.write(&Event::error("x".repeat(200))).unwrap();
         }
         assert_eq!(
-            (first.lag(), first.lags_in()),
+            (first.lag(), first.time_until_lag()),
             (None, None),
             "there is room"
         );
         for _ in 0..3 {
             second.write(&Event::error("x".repeat(200))).unwrap();
         }
-        // There is so much that its moment is short.
+        // The excess is so high that the grace is short.
         let moment = BURST_MIN;
-        assert_eq!((second.lag(), second.lags_in()), (None, Some(moment)));
+        assert_eq!(
+            (second.lag(), second.time_until_lag()),
+            (None, Some(moment))
+        );
         node.clock().advance(moment / 5).await;
         assert_eq!(
-            (second.lag(), second.lags_in()),
+            (second.lag(), second.time_until_lag()),
             (None, Some(moment * 4 / 5))
         );
         node.clock().advance(moment * 4 / 5).await;
         let reason = second.lag().unwrap();
         assert!(reason.contains("more than 900, its share"), "{reason}");
-        // Whoever has read meanwhile is let be.
+        // A reader that has caught up is not cut off.
         let mut body = response.into_body().into_data_stream();
         assert!(body.next().await.is_some());
-        assert_eq!((second.lag(), second.lags_in()), (None, None));
+        assert_eq!((second.lag(), second.time_until_lag()), (None, None));
     });
 }
 
-/// W4: one large event for each of many is as much as many small ones.
+/// W4: one large event for each of many streams is as much as many small ones.
 #[test]
-fn a_single_event_waits_for_long_only_while_there_is_room_for_it() {
-    stage(async {
+fn a_large_event_waits_only_within_the_common_bound() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1000),
+            common_max: Some(1000),
             ..Bounds::default()
         };
         let (first, response) = streams.open(json(), bounds);
         let (second, _second) = streams.open(json(), bounds);
         first.write(&Event::error("x".repeat(600))).unwrap();
         node.clock().advance(BURST).await;
-        assert_eq!((first.lag(), first.lags_in()), (None, None));
+        assert_eq!((first.lag(), first.time_until_lag()), (None, None));
         second.write(&Event::error("x".repeat(600))).unwrap();
-        assert_eq!((second.lag(), second.lags_in()), (None, Some(BURST_MIN)));
+        assert_eq!(
+            (second.lag(), second.time_until_lag()),
+            (None, Some(BURST_MIN))
+        );
         let reason = first.lag().unwrap();
         assert!(reason.contains("more than 500, its share"), "{reason}");
         let mut body = response.into_body().into_data_stream();
@@ -247,26 +256,26 @@ fn a_single_event_waits_for_long_only_while_there_is_room_for_it() {
     });
 }
 
-/// W4: nothing is written to the first while the others fill what is left.
+/// W4: nothing is written to the first while the others fill the rest.
 #[test]
-fn all_are_called_to_look_when_there_is_too_much_but_not_at_each_event() {
-    stage(async {
+fn an_alarm_wakes_all_writers_but_not_per_event() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1400),
+            common_max: Some(1400),
             ..Bounds::default()
         };
         let (first, _first) = streams.open(json(), bounds);
         let (second, _second) = streams.open(json(), bounds);
         first.write(&Event::error("x".repeat(600))).unwrap();
-        let mut called = Box::pin(first.crowded());
+        let mut called = Box::pin(first.next_alarm());
         assert!(called.as_mut().now_or_never().is_none());
         node.clock().advance(BURST).await;
         second.write(&Event::error("x".repeat(200))).unwrap();
         assert!(called.as_mut().now_or_never().is_none(), "there is room");
         second.write(&Event::error("x".repeat(200))).unwrap();
         assert!(called.now_or_never().is_some());
-        let mut called = Box::pin(first.crowded());
+        let mut called = Box::pin(first.next_alarm());
         second.write(&Event::heartbeat()).unwrap();
         assert!(called.as_mut().now_or_never().is_none(), "just now");
         node.clock().advance(ALARM).await;
@@ -275,17 +284,17 @@ fn all_are_called_to_look_when_there_is_too_much_but_not_at_each_event() {
         let reason = first.lag().unwrap();
         assert!(reason.contains("more than 700, its share"), "{reason}");
         first.cut(None);
-        assert_eq!((second.lag(), second.lags_in()), (None, None));
+        assert_eq!((second.lag(), second.time_until_lag()), (None, None));
     });
 }
 
-/// W4: what a connection has taken and cannot send is in memory as well.
+/// W4: chunks that a connection has taken and cannot send are in memory as well.
 #[test]
-fn what_a_connection_holds_counts_with_what_waits() {
-    stage(async {
+fn unsent_chunks_count_with_unread_events() {
+    run_simulated(async {
         let (node, streams) = streams();
         let bounds = Bounds {
-            together_max: Some(1000),
+            common_max: Some(1000),
             ..Bounds::default()
         };
         let (events, response) = streams.open(json(), bounds);
@@ -305,18 +314,18 @@ fn what_a_connection_holds_counts_with_what_waits() {
 }
 
 #[test]
-fn whoever_ends_a_stream_both_ends_know() {
-    stage(async {
+fn both_ends_see_the_end_of_a_stream() {
+    run_simulated(async {
         let (_, streams) = streams();
         let (events, response) = streams.open(json(), Bounds::default());
         let mut closed = Box::pin(events.closed());
         assert!(closed.as_mut().now_or_never().is_none());
-        assert_eq!(streams.open_now(), 1);
+        assert_eq!(streams.open_count(), 1);
         drop(response);
         assert!(closed.as_mut().now_or_never().is_some());
         assert!(events.is_closed());
         assert_eq!(
-            (events.write(&Event::heartbeat()), streams.open_now()),
+            (events.write(&Event::heartbeat()), streams.open_count()),
             (Err(Closed), 0)
         );
 

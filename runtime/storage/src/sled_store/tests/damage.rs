@@ -1,10 +1,11 @@
-//! Damage by a disk: a store that is opened afterwards has everything that was acknowledged, or is not opened.
+//! Damage by a disk: a store opened afterwards has every acknowledged record, or is refused.
 
 use super::power::Chance;
 use super::*;
 use crate::fuzzing;
 
-/// The acknowledged records of a store with commits of each kind, in one segment of the log or in several.
+/// The acknowledged records of a store with commits of each kind, in one segment of the log or in
+/// several.
 fn stored(dir: &Path, segments: bool) -> Vec<Record> {
     let mut store = SledStore::open(dir).unwrap();
     for round in 0..if segments { 40u8 } else { 3 } {
@@ -75,7 +76,7 @@ fn lost_records_are_refused_with_directory_and_numbers() {
     fs::remove_file(dir.path().join("db")).unwrap();
     let expected = format!(
         "the store in {} is damaged and has lost records: write 5 was synced, and the newest that can be read is write 0; \
-         restore it, set it aside, or delete its file `synced` to go on without what is missing",
+         restore it, set it aside, or delete its file `synced` to continue without the missing records",
         dir.path().display()
     );
     for _ in 0..2 {
@@ -83,7 +84,7 @@ fn lost_records_are_refused_with_directory_and_numbers() {
         assert!(matches!(error, StoreError::Lost { .. }));
         assert_eq!(error.to_string(), expected);
     }
-    // An operator who deletes the mark goes on with the rest.
+    // An operator who deletes the marker continues with the remaining records.
     fs::remove_file(dir.path().join("synced")).unwrap();
     let store = SledStore::open(dir.path()).unwrap();
     assert_eq!(store.scan(b""), Ok(Vec::new()));
@@ -97,11 +98,11 @@ fn store_with_lost_records_is_not_written() {
         ..Watched::default()
     };
     let mut store = SledStore::open_with(dir.path(), Box::new(one_write)).unwrap();
-    // It stands in the journal, and is not carried out.
+    // It is in the journal, and not applied.
     store.commit(several(1, 10)).unwrap_err();
-    let lost = Synced {
+    let lost = SyncedState {
         number: 100,
-        ..Synced::default()
+        ..SyncedState::default()
     };
     store.mark.set(lost).unwrap();
     drop(store);
@@ -116,7 +117,7 @@ fn store_without_a_mark_opens_and_gets_one() {
     let dir = tempfile::tempdir().unwrap();
     let acknowledged = stored(dir.path(), false);
     let mark = dir.path().join("synced");
-    // As the log of a group's member had it in an earlier version.
+    // As an earlier version left it.
     for older in [None, Some([0; 12])] {
         fs::remove_file(&mark).unwrap();
         if let Some(bytes) = older {
@@ -125,11 +126,12 @@ fn store_without_a_mark_opens_and_gets_one() {
         let store = SledStore::open(dir.path()).unwrap();
         assert_eq!(store.scan(b"").unwrap(), acknowledged);
         drop(store);
-        assert!(Mark::open(dir.path()).unwrap().read().is_some());
+        assert!(SyncMarker::open(dir.path()).unwrap().read().is_some());
     }
 }
 
-/// Stores of earlier versions stamped single puts with the number of the journalled commit before them.
+/// Stores of earlier versions stamped single puts with the number of the journalled commit before
+/// them.
 #[test]
 fn records_with_repeated_numbers_are_not_taken_for_lost() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! What a loss of power leaves: of all that was written since the last sync, any part and in any order.
+//! A loss of power: any subset of the writes since the last sync survives, in any order.
 //!
-//! Between two syncs the file is remembered as it was before and as it is after. A loss of power is then any mixture of the
-//! two, sector by sector: a disk may write what it was not told to sync in whatever order it likes.
+//! The test keeps the file's state before and after the writes between two syncs. A loss of power
+//! leaves any mixture of the two, sector by sector: a disk may write unsynced data in any order.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const SECTOR: usize = 512;
 /// The files of a store, by their names.
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// A disk that remembers what stood in the directory at each of its last two syncs.
+/// A disk that keeps the directory's state at each of its last two syncs.
 #[derive(Clone, Default)]
 struct Camera {
     dir: PathBuf,
@@ -43,7 +43,7 @@ fn files_of(dir: &Path) -> Files {
         .collect()
 }
 
-/// A source of chance that is the same for the same seed.
+/// A deterministic random generator.
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
@@ -58,14 +58,16 @@ impl Chance {
     }
 }
 
-/// What the disk holds when power is lost between these two syncs. One in `rarity` of the changed sectors stays as it was.
+/// The state of the disk when power is lost between these two syncs. One in `rarity` of the changed
+/// sectors stays unchanged.
 fn torn(before: &Files, after: &Files, chance: &mut Chance, rarity: u64) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("blobs")).unwrap();
     for (name, new) in after {
         let old = before.get(name).map_or(&[][..], Vec::as_slice);
         let mut bytes = new.clone();
-        // The mark is not synced: its newest content, its last one or none may have reached the disk.
+        // The marker is not synced: its newest content, its last one or none may have reached the
+        // disk.
         if name == "synced" {
             match chance.below(3) {
                 0 => bytes = old.to_vec(),
@@ -97,7 +99,7 @@ fn torn(before: &Files, after: &Files, chance: &mut Chance, rarity: u64) -> Temp
 
 const PART: usize = VALUE_BYTES_MAX - 4000;
 
-/// Turn `number` of a log: now and then with prepared parts, and with the removal of what is old.
+/// Turn `number` of a log: sometimes with prepared parts, and with the removal of old ones.
 fn turn(store: &mut impl Store, number: u32) {
     let mut changes = Changes::new();
     let parts = if number.is_multiple_of(3) { 4 } else { 0 };
@@ -127,7 +129,7 @@ fn turn(store: &mut impl Store, number: u32) {
     }
 }
 
-/// What is found, if it is a whole number of turns: from which on, and up to which.
+/// The range of turns in the records, which must be complete turns.
 fn turns(found: &[Record]) -> (u32, u32) {
     let keys: Vec<&str> = found
         .iter()
@@ -184,21 +186,21 @@ fn power_is_lost(seed: u64, turns_before: u32, rarity: u64) {
 }
 
 #[test]
-fn a_loss_of_power_takes_nothing_that_was_acknowledged_and_leaves_no_half() {
+fn power_loss_keeps_acknowledged_commits_atomic() {
     for seed in 0..6 {
         power_is_lost(seed, 3 + seed as u32, 1 + seed % 4 * 3);
     }
 }
 
 #[test]
-fn a_loss_of_power_in_a_store_that_uses_its_space_again_takes_nothing_either() {
+fn power_loss_during_space_reuse_loses_no_commit() {
     power_is_lost(1, 110, 3);
 }
 
-/// Between any two syncs sled must not write over the only synced copy of anything, however much is prepared. With a sync
-/// only at the commit it did, and what had been acknowledged was gone.
+/// Between any two syncs sled must not overwrite the only synced copy of a record, however much is
+/// prepared. With a sync only at the commit it did, and acknowledged records were lost.
 #[test]
-fn a_loss_of_power_while_much_is_prepared_takes_nothing_that_was_acknowledged() {
+fn power_loss_during_prepares_loses_no_commit() {
     let dir = tempfile::tempdir().unwrap();
     let camera = Camera {
         dir: dir.path().to_owned(),
@@ -228,7 +230,7 @@ fn a_loss_of_power_while_much_is_prepared_takes_nothing_that_was_acknowledged() 
 }
 
 #[test]
-fn what_is_prepared_costs_no_sync_and_is_there_when_the_commit_is() {
+fn prepare_needs_no_sync_and_precedes_its_commit() {
     let dir = tempfile::tempdir().unwrap();
     let disk = Watched::default();
     let mut store = SledStore::open_with(dir.path(), Box::new(disk.clone())).unwrap();
@@ -247,7 +249,7 @@ fn what_is_prepared_costs_no_sync_and_is_there_when_the_commit_is() {
 }
 
 #[test]
-fn a_process_killed_while_it_prepares_leaves_no_commit_without_its_parts() {
+fn killed_prepare_leaves_no_partial_commit() {
     let dir = tempfile::tempdir().unwrap();
     let copies = Arc::<Mutex<Vec<TempDir>>>::default();
     let disk = Watched {
@@ -267,7 +269,7 @@ fn a_process_killed_while_it_prepares_leaves_no_commit_without_its_parts() {
 }
 
 #[test]
-fn the_bytes_on_the_disk_are_those_of_its_files() {
+fn disk_bytes_match_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let mut store = SledStore::open(dir.path()).unwrap();
     for number in 1..=30 {

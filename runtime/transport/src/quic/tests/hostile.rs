@@ -1,4 +1,4 @@
-//! Peers that must not get in, and peers that misbehave once they are in.
+//! Peers that must be refused, and linked peers that violate the protocol.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::net::UdpSocket;
 use super::*;
 use crate::certificates::server_name;
 
-/// Dials with whatever certificate, and gives what the accepting side says.
+/// Dials with any certificate; returns the accepting side's reason.
 async fn refusal(member: &Member, address: &str) -> String {
     let refused = member.node.connect(address).await.unwrap_err();
     assert!(
@@ -19,8 +19,8 @@ async fn refusal(member: &Member, address: &str) -> String {
 }
 
 #[test]
-fn a_node_of_a_role_that_is_not_accepted_is_refused_with_a_reason() {
-    play(async {
+fn unaccepted_role_is_refused_with_a_reason() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let master = Member::new(&authority, "master-1", Role::Master);
         let module = Member::new(&authority, "module-1", Role::Module);
@@ -31,8 +31,8 @@ fn a_node_of_a_role_that_is_not_accepted_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_dialler_that_wants_a_master_is_not_fooled_by_an_agent() {
-    play(async {
+fn agent_cannot_pose_as_master() {
+    run_in_real_time(async {
         let (_, agent) = master_and_agent();
         let authority = Authority::create().unwrap();
         let other = Member::new(&authority, "operator-1", Role::Operator);
@@ -50,13 +50,13 @@ fn a_dialler_that_wants_a_master_is_not_fooled_by_an_agent() {
 }
 
 #[test]
-fn a_node_with_another_authoritys_certificate_is_refused_by_either_side() {
-    play(async {
+fn foreign_certificate_is_refused_by_both_sides() {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let stranger = Member::new(&Authority::create().unwrap(), "agent-2", Role::Agent);
         let told = refusal(&stranger, &master.address()).await;
         assert!(told.contains("UnknownIssuer"), "{told}");
-        // One that does not check whom it dials is refused by the master all the same.
+        // The master also refuses a peer that does not verify the master.
         let identity = Authority::create()
             .unwrap()
             .issue(Role::Agent, "agent-1")
@@ -69,7 +69,7 @@ fn a_node_with_another_authoritys_certificate_is_refused_by_either_side() {
 
 #[test]
 fn a_peer_with_no_certificate_is_refused() {
-    play(async {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let told = raw_dial(&master, None).await.unwrap_err();
         assert!(told.contains("certificate"), "{told}");
@@ -77,7 +77,7 @@ fn a_peer_with_no_certificate_is_refused() {
     });
 }
 
-/// Trusts everybody: what a peer that does not care would do.
+/// Trusts every certificate.
 #[derive(Debug)]
 struct Careless;
 
@@ -118,7 +118,7 @@ impl rustls::client::danger::ServerCertVerifier for Careless {
     }
 }
 
-/// A bare QUIC connection to the member; an error once the member has closed it in the handshake.
+/// A bare QUIC connection to the member; an error if the member closes it in the handshake.
 async fn raw_dial(
     member: &Member,
     identity: Option<&Identity>,
@@ -145,7 +145,7 @@ async fn raw_dial(
         .connect_with(client, address, &server_name(Role::Master))
         .unwrap();
     let connection = connecting.await.map_err(|error| error.to_string())?;
-    // A server may refuse a client after the client believes that all is well.
+    // A server may refuse a client after the client's handshake is complete.
     let clock = member.node.clock();
     match clock
         .timeout(Duration::from_millis(100), connection.closed())
@@ -156,7 +156,7 @@ async fn raw_dial(
     }
 }
 
-/// A peer that has passed TLS as `agent-2` and then speaks for itself.
+/// A peer with a valid certificate of `agent-2` and its own protocol.
 struct Rogue {
     _endpoint: quinn::Endpoint,
     connection: Connection,
@@ -175,7 +175,7 @@ impl Rogue {
         }
     }
 
-    /// Says hello under this name, as a real node would.
+    /// Sends the hello of a real node with this name.
     async fn hello(&mut self, name: &str, role: Role) {
         let node = Node::builder(name).role(role).build();
         self.first
@@ -184,7 +184,7 @@ impl Rogue {
             .unwrap();
     }
 
-    /// Passes for a real node until now.
+    /// A rogue that is linked like a real node.
     async fn link(authority: &Authority, master: &Member) -> Self {
         let mut rogue = Self::dial(authority, master).await;
         rogue.hello("agent-2", Role::Agent).await;
@@ -195,7 +195,7 @@ impl Rogue {
         rogue
     }
 
-    /// Why the master closed the connection.
+    /// The reason for which the master closed the connection.
     async fn told(&self) -> (u64, String) {
         match self.connection.closed().await {
             ConnectionError::ApplicationClosed(close) => (
@@ -207,12 +207,13 @@ impl Rogue {
     }
 }
 
-/// A rogue does something to the master, and is told so; the master goes on for everybody else.
-fn rogue_is_told<F>(act: impl FnOnce(Rogue) -> F, code: Closing, wanted: &str)
+/// A rogue acts, and the master closes its connection with this reason and continues to serve
+/// others.
+fn check_rogue_is_closed<F>(act: impl FnOnce(Rogue) -> F, code: Closing, wanted: &str)
 where
     F: Future<Output = Rogue>,
 {
-    play(async {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let master = Member::new(&authority, "master-1", Role::Master);
         let rogue = act(Rogue::link(&authority, &master).await).await;
@@ -228,16 +229,19 @@ where
         let agent = Member::new(&authority, "agent-1", Role::Agent);
         let noter = agent.find_noter(&master).await;
         assert_eq!(
-            agent.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await,
+            agent
+                .node
+                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
+                .await,
             Ok(vec![2, 1])
         );
     });
 }
 
 #[test]
-fn a_hello_that_names_another_node_or_role_is_refused() {
+fn hello_must_match_the_certificate() {
     for (name, role) in [("agent-3", Role::Agent), ("agent-2", Role::Framework)] {
-        play(async move {
+        run_in_real_time(async move {
             let authority = Authority::create().unwrap();
             let master = Member::new(&authority, "master-1", Role::Master);
             let mut rogue = Rogue::dial(&authority, &master).await;
@@ -260,7 +264,7 @@ fn a_hello_that_cannot_be_read_is_told() {
         (&b"\x00\x00\x00\x03abc"[..], "garbled"),
         (&b"\x00\x00\x00\x00"[..], "garbled"),
     ] {
-        play(async move {
+        run_in_real_time(async move {
             let authority = Authority::create().unwrap();
             let master = Member::new(&authority, "master-1", Role::Master);
             let mut rogue = Rogue::dial(&authority, &master).await;
@@ -274,7 +278,7 @@ fn a_hello_that_cannot_be_read_is_told() {
 
 #[test]
 fn a_peer_that_says_nothing_is_let_go() {
-    play(async {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let options = Options {
             handshake_timeout: Duration::from_millis(300),
@@ -287,7 +291,7 @@ fn a_peer_that_says_nothing_is_let_go() {
 }
 
 #[test]
-fn garbage_instead_of_frames_closes_the_link_and_the_node_goes_on() {
+fn garbage_frames_close_only_the_link() {
     let garbage = |mut rogue: Rogue| async {
         rogue
             .first
@@ -296,11 +300,11 @@ fn garbage_instead_of_frames_closes_the_link_and_the_node_goes_on() {
             .unwrap();
         rogue
     };
-    rogue_is_told(garbage, Closing::Garbled, "");
+    check_rogue_is_closed(garbage, Closing::Garbled, "");
 }
 
 #[test]
-fn a_frame_that_is_cut_off_closes_the_link_and_the_node_goes_on() {
+fn truncated_frame_closes_only_the_link() {
     let cut = |mut rogue: Rogue| async {
         rogue
             .first
@@ -310,26 +314,26 @@ fn a_frame_that_is_cut_off_closes_the_link_and_the_node_goes_on() {
         rogue.first.finish().unwrap();
         rogue
     };
-    rogue_is_told(cut, Closing::Garbled, "cut off");
+    check_rogue_is_closed(cut, Closing::Garbled, "cut off");
 }
 
 #[test]
-fn a_frame_above_the_bound_closes_the_link_and_the_node_goes_on() {
+fn oversized_frame_closes_only_the_link() {
     let long = |mut rogue: Rogue| async {
         rogue.first.write_all(b"\x7f\xff\xff\xff").await.unwrap();
         rogue
     };
-    rogue_is_told(long, Closing::Garbled, "frame of 2147483647 bytes");
+    check_rogue_is_closed(long, Closing::Garbled, "frame of 2147483647 bytes");
 }
 
 #[test]
-fn garbage_in_the_ping_lane_closes_the_link_and_the_node_goes_on() {
+fn garbage_in_the_ping_lane_closes_only_the_link() {
     let garbage = |rogue: Rogue| async {
         let mut ping = rogue.connection.open_uni().await.unwrap();
         ping.write_all(b"\xff\xff\xff\xff").await.unwrap();
         rogue
     };
-    rogue_is_told(
+    check_rogue_is_closed(
         garbage,
         Closing::Garbled,
         "body of 32767 bytes in a short frame",
@@ -337,7 +341,7 @@ fn garbage_in_the_ping_lane_closes_the_link_and_the_node_goes_on() {
 }
 
 #[test]
-fn a_bulk_that_breaks_its_promise_closes_the_link_and_the_node_goes_on() {
+fn bulk_of_wrong_length_closes_only_the_link() {
     for (length, sent, wanted) in [
         (u64::MAX, 0, "expected at most"),
         (1 << 40, 0, "expected at most"),
@@ -353,22 +357,22 @@ fn a_bulk_that_breaks_its_promise_closes_the_link_and_the_node_goes_on() {
             bulk.finish().unwrap();
             rogue
         };
-        rogue_is_told(bulk, Closing::Garbled, wanted);
+        check_rogue_is_closed(bulk, Closing::Garbled, wanted);
     }
 }
 
 #[test]
-fn a_stream_that_is_reset_closes_the_link_and_the_node_goes_on() {
+fn reset_stream_closes_only_the_link() {
     let reset = |mut rogue: Rogue| async {
         rogue.first.reset(VarInt::from_u32(9)).unwrap();
         rogue
     };
-    rogue_is_told(reset, Closing::Garbled, "reset a stream with code 9");
+    check_rogue_is_closed(reset, Closing::Garbled, "reset a stream with code 9");
 }
 
 #[test]
 fn noise_on_the_socket_disturbs_nobody() {
-    play(async {
+    run_in_real_time(async {
         let (master, agent) = master_and_agent();
         let noter = agent.find_noter(&master).await;
         let noise = UdpSocket::bind(LOCALHOST).await.unwrap();
@@ -379,15 +383,18 @@ fn noise_on_the_socket_disturbs_nobody() {
                 .await;
         }
         assert_eq!(
-            agent.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await,
+            agent
+                .node
+                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
+                .await,
             Ok(vec![2, 1])
         );
     });
 }
 
 #[test]
-fn more_handshakes_than_the_bounds_are_refused_and_may_come_back() {
-    play(async {
+fn excess_handshakes_are_refused_and_may_retry() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let options = Options {
             handshakes_max: 1,

@@ -1,10 +1,10 @@
-//! A peer whose process is killed says nothing more, and its machine goes on answering for it.
+//! Peers whose process is killed while their machine still answers.
 
 use std::sync::mpsc;
 
 use super::*;
 
-/// Silence that nobody would wait for.
+/// Options with an idle timeout that no test waits for.
 fn patient() -> Options {
     Options {
         idle_timeout: Duration::from_secs(3600),
@@ -13,7 +13,7 @@ fn patient() -> Options {
     }
 }
 
-/// A member on a thread of its own, which can be killed: its socket closes, and nothing is sent any more.
+/// A member on its own thread. Killing it closes its socket without a farewell.
 struct Mortal {
     address: SocketAddr,
     kill: tokio::sync::oneshot::Sender<()>,
@@ -45,7 +45,7 @@ impl Mortal {
                 killed.await.unwrap();
                 (node, endpoint)
             });
-            // First what would send a farewell.
+            // First the tasks that would send a farewell.
             drop((local, runtime));
             drop(kept);
         });
@@ -76,8 +76,8 @@ async fn learns_that_its_port_is_closed(member: &Member, clock: &Clock) {
 }
 
 #[test]
-fn a_killed_idle_dialler_is_noticed_by_its_closed_port() {
-    play(async {
+fn killed_dialler_is_noticed_by_its_closed_port() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let master = Member::with(&authority, "master-1", Role::Master, patient());
         let (clock, address) = (master.node.clock().clone(), master.address());
@@ -94,8 +94,8 @@ fn a_killed_idle_dialler_is_noticed_by_its_closed_port() {
 }
 
 #[test]
-fn a_killed_acceptor_is_noticed_by_its_closed_port() {
-    play(async {
+fn killed_acceptor_is_noticed_by_its_closed_port() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let agent = Member::with(&authority, "agent-1", Role::Agent, patient());
         let clock = agent.node.clock().clone();

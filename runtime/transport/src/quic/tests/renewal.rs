@@ -1,4 +1,5 @@
-//! Renewal: the links that stand go on, new handshakes show and trust what is new, and what cannot be used changes nothing.
+//! Renewal: open links continue, new handshakes use the new identity, and an invalid one changes
+//! nothing.
 
 use super::*;
 
@@ -7,8 +8,8 @@ fn agent_of(authority: &Authority, name: &str) -> Member {
 }
 
 #[test]
-fn a_renewed_endpoint_keeps_its_links_and_shows_its_new_certificate_to_new_peers() {
-    play(async {
+fn renewal_keeps_links_and_shows_the_new_certificate() {
+    run_in_real_time(async {
         let (old, new) = (Authority::create().unwrap(), Authority::create().unwrap());
         let master = Member::new(&old, "master-1", Role::Master);
         let before = agent_of(&old, "agent-1");
@@ -24,7 +25,10 @@ fn a_renewed_endpoint_keeps_its_links_and_shows_its_new_certificate_to_new_peers
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
 
         assert_eq!(
-            before.node.ask(&noter, Turn(vec![1, 2]), PATIENCE).await,
+            before
+                .node
+                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
+                .await,
             Ok(vec![2, 1])
         );
         assert_eq!((before.notes.len(), master.endpoint.links()), (0, 2));
@@ -32,8 +36,8 @@ fn a_renewed_endpoint_keeps_its_links_and_shows_its_new_certificate_to_new_peers
 }
 
 #[test]
-fn a_renewed_endpoint_dials_with_its_new_certificate() {
-    play(async {
+fn renewed_endpoint_dials_with_the_new_certificate() {
+    run_in_real_time(async {
         let (old, new) = (Authority::create().unwrap(), Authority::create().unwrap());
         let (first, second) = (
             Member::new(&old, "master-1", Role::Master),
@@ -50,8 +54,8 @@ fn a_renewed_endpoint_dials_with_its_new_certificate() {
 }
 
 #[test]
-fn an_identity_that_cannot_be_used_is_told_and_changes_nothing() {
-    play(async {
+fn unusable_identity_is_an_error_and_changes_nothing() {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let (master, agent) = (
             Member::new(&authority, "master-1", Role::Master),
@@ -83,7 +87,7 @@ fn an_identity_that_cannot_be_used_is_told_and_changes_nothing() {
 
 #[test]
 fn an_endpoint_that_is_gone_is_not_renewed() {
-    play(async {
+    run_in_real_time(async {
         let authority = Authority::create().unwrap();
         let master = Member::new(&authority, "master-1", Role::Master);
         let (renewal, identity) = (

@@ -1,11 +1,11 @@
-//! Nodes whose certificates another authority has issued, and revoked.
+//! Nodes with certificates of another authority, some of them revoked.
 
 use super::*;
 use crate::foreign::ForeignAuthority;
 
 #[test]
 fn nodes_of_a_foreign_authority_link_until_they_are_revoked() {
-    play(async {
+    run_in_real_time(async {
         let company = ForeignAuthority::new("company");
         let member = |identity: &Identity| Member::showing(identity, quick(), LOCALHOST);
         let master_identity = company.identity(Role::Master, "master-1", 1);
@@ -21,7 +21,7 @@ fn nodes_of_a_foreign_authority_link_until_they_are_revoked() {
         let other = member(&company.identity(Role::Agent, "agent-3", 4));
         other.find_noter(&master).await;
 
-        // Who dials looks as well.
+        // The dialling side checks revocations too.
         let wary = company.identity(Role::Agent, "agent-4", 5);
         let wary = member(&wary.revoking(company.revocations(&[1])));
         assert!(wary.node.connect(&master.address()).await.is_err());

@@ -1,13 +1,14 @@
-//! Shutting down: last words arrive, new dials are refused, and nobody waits for ever. On an ether, under virtual time.
+//! Shutdown: queued messages arrive, new dials are refused, and every wait is bounded. On a virtual
+//! network.
 
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use runtime::rehearsal::stage;
+use runtime::testing::run_simulated;
 
 use super::*;
-use crate::wire::{Datagram, Ether, Fate, Wire};
+use crate::virtual_udp::{Datagram, DatagramFate, NetworkModel, VirtualUdpNetwork};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -15,7 +16,7 @@ fn machine(number: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, number], 5050))
 }
 
-fn on(ether: &Ether, name: &str, role: Role, number: u8, options: Options) -> Member {
+fn on(network: &VirtualUdpNetwork, name: &str, role: Role, number: u8, options: Options) -> Member {
     let identity = Authority::seeded(1).unwrap().issue(role, name).unwrap();
     let node = Node::builder(name)
         .seed(u64::from(number))
@@ -24,7 +25,7 @@ fn on(ether: &Ether, name: &str, role: Role, number: u8, options: Options) -> Me
         .clock(Clock::paused())
         .build();
     let endpoint =
-        Endpoint::bind_on(ether, node.clone(), &identity, machine(number), options).unwrap();
+        Endpoint::bind_on(network, node.clone(), &identity, machine(number), options).unwrap();
     let notes = Notes::default();
     let noter = node.spawn("noter", Noter(notes.clone())).unwrap();
     Member {
@@ -35,13 +36,14 @@ fn on(ether: &Ether, name: &str, role: Role, number: u8, options: Options) -> Me
     }
 }
 
-/// A network that takes 5 ms and loses one large datagram in a hundred. Small ones arrive: nobody repeats the word that
-/// closes a connection, and who loses it hears of the end later and by another name.
-fn lossy() -> impl Wire {
+/// A network that delays by 5 ms and loses one large datagram in a hundred. Small ones arrive,
+/// because the packet that closes a connection is not repeated: without it the peer would report
+/// another reason, later.
+fn lossy() -> impl NetworkModel {
     let mut chance = SmallRng::seed_from_u64(3);
     move |datagram: Datagram| match chance.random_range(0..100) {
-        0 if datagram.length > 500 => Fate::Lost,
-        _ => Fate::After(Duration::from_millis(5)),
+        0 if datagram.length > 500 => DatagramFate::Lost,
+        _ => DatagramFate::After(Duration::from_millis(5)),
     }
 }
 
@@ -53,19 +55,23 @@ fn patient() -> Options {
 }
 
 #[test]
-fn whatever_was_told_before_a_shutdown_arrives_large_messages_too_and_then_the_reason() {
-    stage(async {
-        let ether = Ether::new(Clock::paused(), lossy());
-        let master = on(&ether, "master-1", Role::Master, 1, patient());
-        let agent = on(&ether, "agent-1", Role::Agent, 2, patient());
+fn shutdown_delivers_queued_bulks_then_the_reason() {
+    run_simulated(async {
+        let network = VirtualUdpNetwork::new(Clock::paused(), lossy());
+        let master = on(&network, "master-1", Role::Master, 1, patient());
+        let agent = on(&network, "agent-1", Role::Agent, 2, patient());
         let noter = agent.find_noter(&master).await;
         let back = master.find_noter(&agent).await;
         master.noter.tell(Watch(back)).unwrap();
-        master.noter.ask(Turn(Vec::new()), PATIENCE).await.unwrap();
+        master
+            .noter
+            .ask(ReverseBytes(Vec::new()), PATIENCE)
+            .await
+            .unwrap();
         let mut expected = Vec::new();
         for number in 0..200 {
             let length = match number % 15 {
-                0 => 300_000, // more such than may be under way at once
+                0 => 300_000, // more bulks than may be sent at once
                 _ => 5_000,
             };
             agent.node.tell(&noter, large(number, length)).unwrap();
@@ -84,18 +90,19 @@ fn whatever_was_told_before_a_shutdown_arrives_large_messages_too_and_then_the_r
 }
 
 #[test]
-fn who_shuts_down_takes_no_new_links_and_says_so() {
-    stage(async {
-        let ether = Ether::new(Clock::paused(), |_: Datagram| {
-            Fate::After(Duration::from_millis(5))
+fn shutting_down_node_refuses_new_links() {
+    run_simulated(async {
+        let network = VirtualUdpNetwork::new(Clock::paused(), |_: Datagram| {
+            DatagramFate::After(Duration::from_millis(5))
         });
-        let master = on(&ether, "master-1", Role::Master, 1, patient());
-        let agent = on(&ether, "agent-1", Role::Agent, 2, patient());
-        let other = on(&ether, "agent-2", Role::Agent, 3, patient());
+        let master = on(&network, "master-1", Role::Master, 1, patient());
+        let agent = on(&network, "agent-1", Role::Agent, 2, patient());
+        let other = on(&network, "agent-2", Role::Agent, 3, patient());
         agent.find_noter(&master).await;
         let address = master.address();
         master.node.shutdown().await;
-        // Between the node's end and its endpoint's, and then while the endpoint says its farewells.
+        // After the node's end and before the endpoint's, and then while the endpoint closes its
+        // links.
         let error = other.node.connect(&address).await.unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -114,18 +121,18 @@ fn who_shuts_down_takes_no_new_links_and_says_so() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_reached_costs_a_shutdown_its_farewells_and_no_more() {
-    stage(async {
+fn unreachable_peer_delays_shutdown_by_the_farewell_timeout() {
+    run_simulated(async {
         let cut = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
         let seen = cut.clone();
-        let ether = Ether::new(Clock::paused(), move |_: Datagram| {
+        let network = VirtualUdpNetwork::new(Clock::paused(), move |_: Datagram| {
             match seen.load(std::sync::atomic::Ordering::Relaxed) {
-                true => Fate::Lost,
-                false => Fate::After(Duration::from_millis(5)),
+                true => DatagramFate::Lost,
+                false => DatagramFate::After(Duration::from_millis(5)),
             }
         });
-        let master = on(&ether, "master-1", Role::Master, 1, Options::default());
-        let agent = on(&ether, "agent-1", Role::Agent, 2, Options::default());
+        let master = on(&network, "master-1", Role::Master, 1, Options::default());
+        let agent = on(&network, "agent-1", Role::Agent, 2, Options::default());
         let noter = agent.find_noter(&master).await;
         cut.store(true, std::sync::atomic::Ordering::Relaxed);
         agent.node.tell(&noter, large(1, 1_000_000)).unwrap();

@@ -1,7 +1,8 @@
-//! Entries of a call that cannot be handled because their id is invalid (SPEC 2.8, the line on ids).
+//! Entries of a call that cannot be handled because their id is invalid.
 //!
-//! The rest of the call is handled. A task or an operation is answered with an error status that bears the id as it came; for other
-//! ids the v1 API has no answer, so they are counted only. Small on purpose: a call may have millions of such entries.
+//! The rest of the call is handled. A task or an operation is answered with an error status that
+//! has the id as it was sent; for other ids the v1 API has no answer, so they are only counted.
+//! Kept small, since a call may have millions of such entries.
 
 use resources::Invalid;
 use runtime::Timestamp;
@@ -16,10 +17,10 @@ use crate::schema::{
 
 /// The rejected entries of one call.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Rejected {
-    /// Those that are answered.
-    pub answered: Vec<Subject>,
-    /// How many entries have no answer.
+pub struct RejectedEntries {
+    /// Entries that are answered.
+    pub answered: Vec<RejectedEntry>,
+    /// Number of entries without an answer.
     pub dropped: usize,
     /// The problem of the first of them.
     pub first_dropped: Option<Invalid>,
@@ -27,7 +28,7 @@ pub struct Rejected {
 
 /// A task or an operation with an invalid id.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Subject {
+pub enum RejectedEntry {
     /// A task, on this agent if the entry names one.
     Task(TaskID, Option<AgentID>),
     /// An operation, on this agent if the entry names one.
@@ -36,7 +37,7 @@ pub enum Subject {
     Provided(OperationID, Option<AgentID>),
 }
 
-impl Subject {
+impl RejectedEntry {
     /// The status that answers it.
     pub fn event(self, now: Timestamp) -> Event {
         match self {
@@ -85,28 +86,28 @@ fn operation_event(id: OperationID, agent_id: Option<AgentID>, message: String) 
     }
 }
 
-impl Rejected {
-    /// The values of this list that are valid; counts the others.
+impl RejectedEntries {
+    /// The valid values of this list; counts the others.
     pub(super) fn valid<'a, A, B>(&mut self, field: &str, list: &'a [A]) -> Vec<B>
     where
         B: TryFrom<&'a A, Error = Invalid>,
     {
         let mut valid = Vec::with_capacity(list.len());
-        for (place, value) in list.iter().enumerate() {
+        for (index, value) in list.iter().enumerate() {
             match B::try_from(value) {
                 Ok(value) => valid.push(value),
-                Err(bad) => self.drop_entry(|| within(bad, &format!("{field}[{place}]"))),
+                Err(bad) => self.drop_entry(|| within(bad, &format!("{field}[{index}]"))),
             }
         }
         valid
     }
 
-    /// The value, if it is valid; else counts it.
+    /// The value if it is valid; otherwise counts it.
     pub(super) fn take<A>(&mut self, value: Result<A, Invalid>) -> Option<A> {
         value.map_err(|bad| self.drop_entry(|| bad)).ok()
     }
 
-    /// Counts an entry that has no answer.
+    /// Counts an entry without an answer.
     pub(super) fn drop_entry(&mut self, problem: impl FnOnce() -> Invalid) {
         self.dropped += 1;
         self.first_dropped.get_or_insert_with(problem);

@@ -1,6 +1,7 @@
-//! Frameworks as SUBSCRIBE and UPDATE_FRAMEWORK describe them, validated in the order and in the words of Mesos, which clients compare.
+//! Validates frameworks of SUBSCRIBE and UPDATE_FRAMEWORK in the order and with the messages of
+//! Mesos, which clients compare.
 //!
-//! What Mesos does not validate, but Meros cannot use, is refused with field, value and expectation.
+//! What Mesos accepts but Meros cannot use is refused with field, value and expected value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,20 +15,20 @@ use crate::schema;
 use crate::schema::OfferFilters;
 use crate::schema::scheduler::OfferConstraints;
 
-/// How many of the roles in question a refusal names.
+/// Maximum roles in a refusal.
 const SHOWN_MAX: usize = 5;
 
 /// Why a framework is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum InvalidFramework {
-    /// Its info is.
+    /// Because of its info.
     Info(String),
-    /// Its suppressed roles or offer constraints are.
+    /// Because of its suppressed roles or offer constraints.
     Options(String),
 }
 
 impl InvalidFramework {
-    /// The message of the ERROR event that refuses its subscription.
+    /// The message of the ERROR event that refuses the subscription.
     pub fn into_message(self) -> String {
         match self {
             Self::Info(message) | Self::Options(message) => message,
@@ -35,7 +36,7 @@ impl InvalidFramework {
     }
 }
 
-/// The framework that is described so.
+/// Decodes and validates a framework.
 pub(super) fn framework(
     info: &schema::FrameworkInfo,
     suppressed_roles: &[String],
@@ -149,7 +150,7 @@ fn read_wants(
     }
     let mut demands = demands(constraints, filters)
         .map_err(|bad| format!("Offer constraints are not valid: {bad}"))?;
-    // Mesos takes the filters of any role, and those of the framework's own have an effect.
+    // Mesos accepts filters of any role, but only those of the framework's own have an effect.
     demands.retain(|role, _| info.roles.contains(role));
     Ok(Wants {
         suppressed_roles,
@@ -163,7 +164,8 @@ pub fn foreign_suppressed<'a>(roles: impl IntoIterator<Item = &'a String>) -> St
     format!("Suppressed roles {roles} are not contained in the set of roles")
 }
 
-/// The refusal of offer constraints for a role that the framework does not have. The blank that is missing is missing in Mesos.
+/// The refusal of offer constraints for a role that the framework does not have. The missing blank
+/// is missing in Mesos, too.
 pub fn foreign_constraint(role: &str) -> String {
     let role = excerpt(role);
     format!(
@@ -171,7 +173,7 @@ pub fn foreign_constraint(role: &str) -> String {
     )
 }
 
-/// A set as Mesos prints it, but for those of very many texts.
+/// A set as Mesos prints it, shortened.
 pub fn listed<'a>(texts: impl IntoIterator<Item = &'a String>) -> String {
     let mut texts = texts.into_iter();
     let mut shown: Vec<String> = texts
@@ -185,7 +187,7 @@ pub fn listed<'a>(texts: impl IntoIterator<Item = &'a String>) -> String {
     format!("{{ {} }}", shown.join(", "))
 }
 
-/// A number of at least a million, or none that is finite, as `%g` prints it.
+/// Prints a number of at least a million, or a non-finite one, like `%g`.
 fn general(number: f64) -> String {
     if number.is_nan() {
         return "nan".to_owned();

@@ -1,11 +1,11 @@
-//! Who holds resources of an agent. It never knows how much.
+//! The holders of an agent's resources, without amounts.
 
-use protocol::digest::{self, Printer};
+use protocol::digest::{self, Fingerprinter};
 use protocol::{ExecutorId, FrameworkId, TaskId};
 
-use crate::checkers::census::Part;
+use crate::checkers::membership::Part;
 
-/// What holds resources of an agent, beside offers.
+/// A holder of an agent's resources that is not an offer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     Task(FrameworkId, TaskId),
@@ -19,12 +19,12 @@ impl Holder {
         }
     }
 
-    /// Whether it is in one of the buckets that an agent has told in full.
+    /// Whether it is in one of the buckets that an agent has reported in full.
     pub fn is_in(&self, part: &Part) -> bool {
-        let mut printer = Printer::new(part.key);
+        let mut printer = Fingerprinter::new(part.key);
         let place = match self {
-            Self::Task(framework, task) => printer.task_place(framework, task),
-            Self::Executor(framework, executor) => printer.executor_place(framework, executor),
+            Self::Task(framework, task) => printer.task_name_hash(framework, task),
+            Self::Executor(framework, executor) => printer.executor_name_hash(framework, executor),
         };
         part.which.contains(&digest::bucket(place, part.of))
     }

@@ -1,8 +1,10 @@
-//! Returned: whether what ended gives back what it had, so that all of an agent is held or on offer at some moment.
+//! Checks that ended tasks return their resources, so that at some moment all of an agent is used
+//! or offered.
 //!
-//! Told what is left of an agent at each offer of it. Remembers the least that was left since [`SETTLED`] after the last fault. Offers are
-//! of all that is free, so the least is nothing, unless a master keeps for ever what nobody holds. It says nothing about agents that
-//! were hardly offered, nor about what is reserved or revocable, nor where the recovery is over before that.
+//! Receives the unused rest of an agent at each offer, and keeps the minimum since [`SETTLED`]
+//! after the last fault. Offers contain all free resources, so the minimum is empty unless a master
+//! keeps resources without a holder. Agents with few offers, reserved and revocable resources, and
+//! runs with a shorter recovery are not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,17 +12,18 @@ use std::time::Duration;
 use protocol::AgentId;
 use resources::Resources;
 
-/// So long after the last fault masters know all that agents have: one that was started anew waits ten minutes for them.
+/// After the last fault masters know all of their agents after this time: a restarted one waits ten
+/// minutes for them.
 pub const SETTLED: Duration = Duration::from_secs(11 * 60);
-/// So many offers of an agent say enough of it.
+/// Minimum number of offers for a judgement of an agent.
 pub const OFFERS_MIN: u32 = 5;
 
-/// What was left of the agents.
+/// The minimal rests of the agents.
 #[derive(Default)]
 pub struct Returned {
     faults_over: Option<Duration>,
     least: BTreeMap<AgentId, Least>,
-    /// Agents of which too much may be thought free.
+    /// Agents whose free resources may be overestimated.
     unsure: BTreeSet<AgentId>,
 }
 
@@ -32,17 +35,17 @@ struct Least {
 }
 
 impl Returned {
-    /// No further fault comes.
+    /// No further fault follows.
     pub fn faults_over(&mut self, at: Duration) {
         self.faults_over = Some(at);
     }
 
-    /// What is held of this agent may not be known in full.
+    /// The holders of this agent may not be known in full.
     pub fn doubt(&mut self, agent: &AgentId) {
         self.unsure.insert(agent.clone());
     }
 
-    /// This is left of an agent, beside what is held and on offer.
+    /// The rest of an agent beside held and offered resources.
     pub fn left(&mut self, agent: &AgentId, left: &Resources, at: Duration) {
         if self.faults_over.is_none_or(|over| at < over + SETTLED) {
             return;
@@ -58,7 +61,7 @@ impl Returned {
         least.mem = least.mem.min(left.mem().as_f64());
     }
 
-    /// How many agents can be judged.
+    /// The number of agents that can be judged.
     pub fn judgements(&self) -> u64 {
         self.judged().count() as u64
     }
@@ -68,7 +71,7 @@ impl Returned {
         judged.filter(|(agent, least)| least.offers >= OFFERS_MIN && !self.unsure.contains(*agent))
     }
 
-    /// The first agent of which something was never held nor on offer.
+    /// The first agent with a resource that was never held or offered.
     pub fn lost(&self) -> Result<(), String> {
         let mut judged = self.judged();
         let lost = judged.find(|(_, least)| least.cpus > 0.0 || least.mem > 0.0);

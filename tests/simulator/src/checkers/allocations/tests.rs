@@ -1,7 +1,7 @@
-//! What the checker of allocations takes and what it does not.
+//! Tests of the checker of allocations.
 
 use super::*;
-use crate::checkers::stage::{Stage, agent, framework, offer, resources, seconds, task};
+use crate::checkers::fixture::{Fixture, agent, framework, offer, resources, seconds, task};
 use crate::linear::RegistryRequest;
 use master::registry::RegistryOperation;
 use protocol::message::registration::RunningTask;
@@ -9,26 +9,29 @@ use protocol::{FrameworkInfo, TaskState};
 use resources::Revocable;
 use runtime::Role;
 
-fn stage() -> Stage<Allocations> {
-    Stage::new(Allocations::default(), "cpus:4;ports:[1-10]")
+fn fixture() -> Fixture<Allocations> {
+    Fixture::new(Allocations::default(), "cpus:4;ports:[1-10]")
 }
 
 #[test]
-fn what_was_given_back_may_be_offered_again() {
-    let mut stage = stage();
-    stage.offers_text("o1", "cpus:4").declines(&["o1"]);
-    stage.offers_text("o2", "cpus:4").rescinds("o2");
+fn returned_resources_may_be_offered() {
+    let mut fixture = fixture();
+    fixture.offers_text("o1", "cpus:4").declines(&["o1"]);
+    fixture.offers_text("o2", "cpus:4").rescinds("o2");
     let tasks = [task("t", "cpus:3")];
-    stage
+    fixture
         .offers_text("o3", "cpus:4")
         .accepts("framework-1", &["o3"], &tasks);
-    stage.runs(&tasks).offers_text("o4", "cpus:1");
-    stage.task_ended("t").offers_text("o5", "cpus:3").is_clean();
+    fixture.runs(&tasks).offers_text("o4", "cpus:1");
+    fixture
+        .task_ended("t")
+        .offers_text("o5", "cpus:3")
+        .is_clean();
 }
 
 #[test]
-fn one_framework_is_not_offered_more_than_there_is() {
-    stage()
+fn offers_stay_within_the_total() {
+    fixture()
         .offers_text("o1", "cpus:3")
         .offers_text("o2", "cpus:1.001")
         .is_broken("beyond");
@@ -38,14 +41,14 @@ fn one_framework_is_not_offered_more_than_there_is() {
 fn what_has_ended_is_offered_again() {
     let since = |offers: &[&str]| {
         let tasks = [task("t", "cpus:3")];
-        let mut stage = stage();
-        stage.fact(What::FaultsOver).wait(returned::SETTLED);
-        stage.runs(&tasks).task_ended("t");
+        let mut fixture = fixture();
+        fixture.fact(EventKind::FaultsOver).wait(returned::SETTLED);
+        fixture.runs(&tasks).task_ended("t");
         for (number, offer) in offers.iter().enumerate() {
             let id = format!("o{number}");
-            stage.offers_text(&id, offer).declines(&[&id]);
+            fixture.offers_text(&id, offer).declines(&[&id]);
         }
-        stage
+        fixture
     };
     let (some, all) = ("cpus:1;ports:[1-10]", "cpus:4;ports:[1-10]");
     since(&[some; returned::OFFERS_MIN as usize]).is_broken("at least cpus:3");
@@ -55,151 +58,154 @@ fn what_has_ended_is_offered_again() {
 
 #[test]
 fn a_port_is_offered_once() {
-    let mut stage = stage();
-    stage.offers_text("o1", "ports:[1-5]");
-    stage.offers_text("o2", "ports:[5-6]").is_broken("ports");
+    let mut fixture = fixture();
+    fixture.offers_text("o1", "ports:[1-5]");
+    fixture.offers_text("o2", "ports:[5-6]").is_broken("ports");
 }
 
 #[test]
 fn what_a_task_holds_is_not_offered() {
     let tasks = [task("t", "cpus:3")];
-    let mut stage = stage();
-    stage
+    let mut fixture = fixture();
+    fixture
         .offers_text("o1", "cpus:4")
         .accepts("framework-1", &["o1"], &tasks);
-    stage
+    fixture
         .runs(&tasks)
         .offers_text("o2", "cpus:2")
         .is_broken("cpus");
 }
 
 #[test]
-fn an_agent_that_comes_back_holds_what_it_reports() {
+fn reregistered_agent_has_its_reported_tasks() {
     let running = RunningTask {
         framework_id: framework(),
         info: task("t", "cpus:3"),
         state: TaskState::Running,
     };
-    let mut stage = stage();
-    stage.register("cpus:4", "", vec![running.clone()]);
-    stage.offers_text("o1", "cpus:2").is_broken("cpus");
-    let mut stage = self::stage();
-    stage
+    let mut fixture = fixture();
+    fixture.register("cpus:4", "", vec![running.clone()]);
+    fixture.offers_text("o1", "cpus:2").is_broken("cpus");
+    let mut fixture = self::fixture();
+    fixture
         .register("cpus:4", "", vec![running])
         .register("cpus:4", "", Vec::new());
-    stage.offers_text("o1", "cpus:4").is_clean();
+    fixture.offers_text("o1", "cpus:4").is_clean();
 }
 
-/// Seed 651 of a group's: its master asked a majority before it took the agent in, which crashed meanwhile.
+/// Seed 651 of a group: its master committed the registration after the agent had crashed.
 #[test]
-fn an_agent_that_has_crashed_before_it_is_answered_is_taken_in_with_what_it_reported() {
+fn crashed_agent_is_registered_with_its_report() {
     let tasks = [task("t", "cpus:3")];
     for answered in [true, false] {
-        let mut stage = stage();
-        stage.offers_text("o1", "cpus:4");
-        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
-        stage
+        let mut fixture = fixture();
+        fixture.offers_text("o1", "cpus:4");
+        fixture.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        fixture
             .wait(seconds(1))
             .asks_to_register("cpus:4", "", Vec::new());
         let (node, role) = ("agent-1", Role::Agent);
-        stage.fact(What::NodeEnded {
+        fixture.fact(EventKind::NodeEnded {
             node,
             crashed: true,
         });
         match answered {
-            true => stage.is_registered(),
-            // Nobody answers an earlier process when the next has begun.
-            false => stage.fact(What::NodeStarted { node, role }),
+            true => fixture.is_registered(),
+            // An earlier process gets no answer after the next one has started.
+            false => fixture.fact(EventKind::NodeStarted { node, role }),
         };
-        stage.offers_text("o2", "cpus:4");
+        fixture.offers_text("o2", "cpus:4");
         match answered {
-            true => stage.is_clean(),
-            false => stage.is_broken("cpus"),
+            true => fixture.is_clean(),
+            false => fixture.is_broken("cpus"),
         }
     }
 }
 
-/// What is not told differs in nothing from what its master had.
+/// Omitted tasks equal those that its master had.
 #[test]
-fn an_agent_that_comes_back_with_a_part_holds_that_and_what_it_had() {
+fn partial_report_keeps_omitted_tasks() {
     let tasks = [task("t", "cpus:2"), task("u", "cpus:1")];
     for (held, clean) in [("cpus:1", true), ("cpus:1.001", false)] {
-        let mut stage = stage();
-        stage.offers_text("o1", "cpus:4");
-        stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
-        // `u` is told anew, and is gone.
-        stage.wait(seconds(1)).reregister("cpus:4", &["u"]);
-        stage.offers_text("o2", "cpus:1").offers_text("o3", held);
+        let mut fixture = fixture();
+        fixture.offers_text("o1", "cpus:4");
+        fixture.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+        // `u` is reported anew, as gone.
+        fixture.wait(seconds(1)).reregister("cpus:4", &["u"]);
+        fixture.offers_text("o2", "cpus:1").offers_text("o3", held);
         match clean {
-            true => stage.is_clean(),
-            false => stage.is_broken("cpus"),
+            true => fixture.is_clean(),
+            false => fixture.is_broken("cpus"),
         }
     }
 }
 
-/// Found by a rehearsal of 100 agents: what had been sent, and was never heard, was held for ever.
+/// Found by a simulation of 100 agents: tasks that never arrived were counted for ever.
 #[test]
-fn an_agent_that_was_given_up_holds_nothing_that_it_does_not_report() {
-    let mut stage = stage();
-    stage.offers_text("o1", "cpus:4");
+fn removed_agent_has_only_reported_tasks() {
+    let mut fixture = fixture();
+    fixture.offers_text("o1", "cpus:4");
     let tasks = [task("t", "cpus:2")];
-    stage.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
+    fixture.accepts("framework-1", &["o1"], &tasks).runs(&tasks);
     let request = RegistryRequest::from(RegistryOperation::MarkAgentUnreachable {
         agent_id: agent(),
         since: Default::default(),
     });
-    let asked = What::RegistryAsked {
+    let asked = EventKind::RegistryRequested {
         node: "master",
-        by: crate::event::Asker::Master,
+        by: crate::event::RegistryCaller::Master,
         call: 1,
         request: &request,
     };
-    stage.wait(seconds(75)).fact(asked);
-    stage.wait(seconds(1)).reregister("cpus:4", &[]);
-    stage.offers_text("o2", "cpus:4").is_clean();
+    fixture.wait(seconds(75)).fact(asked);
+    fixture.wait(seconds(1)).reregister("cpus:4", &[]);
+    fixture.offers_text("o2", "cpus:4").is_clean();
 }
 
 #[test]
-fn two_frameworks_with_the_same_are_an_excess_once_the_first_is_spoken_to_again() {
+fn double_offer_is_proved_by_the_next_message() {
     let four = resources("cpus:4");
-    let mut stage = stage();
-    stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
-    stage.offers_text("o1", "cpus:4");
-    stage.offers("framework-2", &[offer("o2", "g", &four)]);
-    stage.rescinds("o1").is_broken("while others had the same");
+    let mut fixture = fixture();
+    fixture.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+    fixture.offers_text("o1", "cpus:4");
+    fixture.offers("framework-2", &[offer("o2", "g", &four)]);
+    fixture
+        .rescinds("o1")
+        .is_broken("while others had the same");
 }
 
 #[test]
-fn a_framework_whose_link_broke_in_between_has_lost_its_offers() {
+fn broken_link_ends_offers() {
     let four = resources("cpus:4");
-    let mut stage = stage();
-    stage.subscribe("framework-2", FrameworkInfo::new("user", "g"));
-    stage.offers_text("o1", "cpus:4");
-    stage.offers("framework-2", &[offer("o2", "g", &four)]);
-    stage.subscribe("framework-1", FrameworkInfo::new("user", "f"));
-    stage.rescinds("o1").is_clean();
+    let mut fixture = fixture();
+    fixture.subscribe("framework-2", FrameworkInfo::new("user", "g"));
+    fixture.offers_text("o1", "cpus:4");
+    fixture.offers("framework-2", &[offer("o2", "g", &four)]);
+    fixture.subscribe("framework-1", FrameworkInfo::new("user", "f"));
+    fixture.rescinds("o1").is_clean();
 }
 
 #[test]
-fn offers_that_leave_before_the_answer_to_a_new_subscription_follow_it() {
-    let mut stage = stage();
-    stage.offers_text("o1", "cpus:4").wait(seconds(1));
-    stage.asks_to_subscribe("framework-1");
-    stage.offers_text("o2", "cpus:4").is_clean();
+fn offers_may_precede_the_subscription_answer() {
+    let mut fixture = fixture();
+    fixture.offers_text("o1", "cpus:4").wait(seconds(1));
+    fixture.asks_to_subscribe("framework-1");
+    fixture.offers_text("o2", "cpus:4").is_clean();
 }
 
-/// Found by a rehearsal of a group (seed 6815): the first scheduler ended at the moment at which it was offered something.
+/// Found by a simulation of a group (seed 6815): the first scheduler ended at the moment of the
+/// offer.
 #[test]
-fn what_a_scheduler_was_offered_that_leads_no_more_is_taken_back() {
+fn replaced_schedulers_offers_are_rescinded() {
     let four = resources("cpus:4");
     for (next, clean) in [("standby-1", true), ("framework-1", false)] {
-        let mut stage = stage();
-        stage.offers_text("o1", "cpus:4");
-        stage.subscribe(next, FrameworkInfo::new("user", "f"));
-        stage.offers(next, &[offer("o2", "f", &four)]);
+        let mut fixture = fixture();
+        fixture.offers_text("o1", "cpus:4");
+        fixture.subscribe(next, FrameworkInfo::new("user", "f"));
+        fixture.offers(next, &[offer("o2", "f", &four)]);
         match clean {
-            true => stage.is_clean(),
-            false => stage.is_broken("beyond"),
+            true => fixture.is_clean(),
+            false => fixture.is_broken("beyond"),
         }
     }
 }
@@ -210,57 +216,61 @@ fn lent(text: &str) -> Resources {
 }
 
 #[test]
-fn no_more_is_lent_than_the_agent_says_or_said_just_before() {
+fn lent_total_may_be_the_previous_one_briefly() {
     let less = OversubscribedChanged {
         agent_id: agent(),
         total: lent("cpus:1"),
     };
     for (wait, clean) in [(0, true), (2, false)] {
-        let mut stage = stage();
-        stage.register("cpus:4", "cpus:2", Vec::new());
-        stage.told("agent-1", "master", &less).wait(seconds(wait));
-        stage.offers("framework-1", &[offer("o1", "f", &lent("cpus:2"))]);
+        let mut fixture = fixture();
+        fixture.register("cpus:4", "cpus:2", Vec::new());
+        fixture
+            .delivered("agent-1", "master", &less)
+            .wait(seconds(wait));
+        fixture.offers("framework-1", &[offer("o1", "f", &lent("cpus:2"))]);
         match clean {
-            true => stage.is_clean(),
-            false => stage.is_broken("it lends"),
+            true => fixture.is_clean(),
+            false => fixture.is_broken("it lends"),
         }
     }
 }
 
-/// Found by a rehearsal (seed 8): memory was offered where more processor time was held than was lent by then.
+/// Found by a simulation (seed 8): memory was offered while more cpus were held than were lent by
+/// then.
 #[test]
-fn of_what_is_lent_no_more_all_else_may_be_offered() {
+fn shortage_of_lent_cpus_leaves_memory_offerable() {
     for (offered, clean) in [("mem:90", true), ("mem:91", false), ("cpus:0.1", false)] {
-        let mut stage = stage();
-        stage.register("cpus:4;mem:100", "cpus:2;mem:100", Vec::new());
+        let mut fixture = fixture();
+        fixture.register("cpus:4;mem:100", "cpus:2;mem:100", Vec::new());
         let mut holds = task("t", "cpus:0");
         holds.resources = lent("cpus:2;mem:10");
         let less = OversubscribedChanged {
             agent_id: agent(),
             total: lent("cpus:1;mem:100"),
         };
-        stage.runs(&[holds]).told("agent-1", "master", &less);
-        stage.wait(seconds(2));
-        stage.offers("framework-1", &[offer("o1", "f", &lent(offered))]);
+        fixture.runs(&[holds]).delivered("agent-1", "master", &less);
+        fixture.wait(seconds(2));
+        fixture.offers("framework-1", &[offer("o1", "f", &lent(offered))]);
         match clean {
-            true => stage.is_clean(),
-            false => stage.is_broken("it lends"),
+            true => fixture.is_clean(),
+            false => fixture.is_broken("it lends"),
         }
     }
 }
 
-/// Found by a rehearsal of a group: what a new master knows by the mirror, and its agents do not tell again, was looked for among what is free.
+/// Found by a simulation of a group: resources that a new master knew from the mirror, and that its
+/// agents omitted, were taken for free.
 #[test]
-fn of_an_agent_that_told_in_short_what_the_last_master_knew_nobody_can_say_what_is_lost() {
+fn summarized_report_exempts_an_agent_from_returned() {
     let after = |running: bool| {
-        let mut stage = Stage::bare(Allocations::default());
-        stage.fact(What::FaultsOver).wait(returned::SETTLED);
-        stage.comes_back("cpus:4", running);
+        let mut fixture = Fixture::bare(Allocations::default());
+        fixture.fact(EventKind::FaultsOver).wait(returned::SETTLED);
+        fixture.comes_back("cpus:4", running);
         for number in 0..returned::OFFERS_MIN {
             let id = format!("o{number}");
-            stage.offers_text(&id, "cpus:1").declines(&[&id]);
+            fixture.offers_text(&id, "cpus:1").declines(&[&id]);
         }
-        stage
+        fixture
     };
     after(true).is_clean();
     after(false).is_broken("at least cpus:3");

@@ -1,4 +1,5 @@
-//! The laws of the checker: it says what trying every order says, hints change no verdict, and a violation is the first of its history.
+//! Laws of the checker: it agrees with an exhaustive search, hints change no verdict, and a
+//! violation is the first one of its history.
 
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use proptest::prelude::*;
 use super::registry::{Plan, Planted, RegistryHistory, refused, run, with_answers};
 use super::*;
 
-/// Whether any order of any of the unknown and all other calls explains everything: tried one by one.
+/// Whether any order of any of the unknown and all other calls explains everything, by exhaustive
+/// search.
 fn by_trying_all(calls: &[&Call<RegisterOperation, RegisterAnswer>]) -> bool {
     fn orders(calls: &[&Call<RegisterOperation, RegisterAnswer>], order: &mut Vec<usize>) -> bool {
         let missing = |call: &usize| !order.contains(call);
@@ -107,13 +109,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn the_verdict_is_that_of_trying_every_order(history in small()) {
+    fn verdict_equals_exhaustive_search(history in small()) {
         let calls: Vec<_> = history.calls().collect();
         let expected = by_trying_all(&calls);
         let verdict = check(&Registers::default(), &history);
         prop_assert_eq!(verdict == Verdict::Linearizable, expected);
         if let Verdict::Violation(violation) = verdict {
-            // The prefix has no order, and the one that is shorter by that answer has one.
+            // The prefix has no order, and the prefix without its last answer has one.
             let prefix = |reports: usize| -> Vec<Call<RegisterOperation, RegisterAnswer>> {
                 let begun = history.calls().filter(|call| call.report < reports);
                 let cut = |call: &Call<RegisterOperation, RegisterAnswer>| match call.answer_within(reports) {
@@ -135,7 +137,7 @@ proptest! {
 
     #[test]
     fn hints_change_no_verdict(seed in any::<u64>(), calls in 2..14_usize, clients in 1..4_usize, lost in 0..50_u32, bug in planted()) {
-        // Old needs an acknowledged operation before it.
+        // `Old` needs an acknowledged operation before it.
         let bug = bug.filter(|bug| *bug != Planted::Old).map(|bug| (calls / 2, bug));
         let history = run(&Plan { seed, calls, clients, lost, bug }).history;
         let hinted = check(&RegistryModel::default(), &history) == Verdict::Linearizable;
@@ -144,16 +146,16 @@ proptest! {
     }
 
     #[test]
-    fn what_a_registry_with_a_planted_bug_answered_is_refused(seed in any::<u64>(), at in 40..100_usize, clients in 1..9_usize, lost in 0..20_u32, bug in planted()) {
+    fn planted_registry_bug_is_found(seed in any::<u64>(), at in 40..100_usize, clients in 1..9_usize, lost in 0..20_u32, bug in planted()) {
         let Some(bug) = bug else { return Ok(()) };
-        // An unknown operation may fill the gap that the second effect leaves.
+        // An unknown operation may fill the gap of the second effect.
         let lost = if bug == Planted::Twice { 0 } else { lost };
         let history = run(&Plan { seed, calls: 120, clients, lost, bug: Some((at, bug)) }).history;
         refused(&history);
     }
 
     #[test]
-    fn a_version_that_is_moved_by_one_is_refused(seed in any::<u64>(), which in any::<prop::sample::Index>(), up in any::<bool>()) {
+    fn shifted_version_is_found(seed in any::<u64>(), which in any::<prop::sample::Index>(), up in any::<bool>()) {
         let history = run(&Plan { seed, calls: 60, clients: 4, lost: 0, bug: None }).history;
         let calls: Vec<_> = history.calls().collect();
         let applied = |number: &usize| matches!(calls[*number].answer(), Some(RegistryAnswer::Applied(_)));
@@ -172,18 +174,18 @@ proptest! {
 }
 
 proptest! {
-    // Each costs much, and every rehearsal with several masters is one more.
+    // Each case is expensive, and every simulation with several masters is one more.
     #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
-    fn what_a_real_registry_answered_is_accepted(seed in any::<u64>(), calls in 0..150_usize, clients in 1..9_usize, lost in 0..40_u32) {
+    fn real_registry_is_accepted(seed in any::<u64>(), calls in 0..150_usize, clients in 1..9_usize, lost in 0..40_u32) {
         let history = run(&Plan { seed, calls, clients, lost, bug: None }).history;
         prop_assert_eq!(check(&RegistryModel::default(), &history), Verdict::Linearizable);
     }
 }
 
 #[test]
-fn an_answer_is_explained_by_whatever_began_before_it() {
+fn concurrent_call_may_explain_an_answer() {
     // The write began after the read and before its answer: a millisecond decides.
     let mut history = RegisterHistory::new();
     tell(&mut history, 0, 1, Read, 0);

@@ -1,4 +1,5 @@
-//! The registry under test: a real one, taken through random overlaps by several clients, and the same with a planted bug.
+//! The registry under test: a real one with random overlapping calls of several clients, and the
+//! same with a planted bug.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +14,16 @@ use super::*;
 
 pub type RegistryHistory = History<RegistryRequest, RegistryAnswer>;
 
-/// What the copy under test does wrong, once.
+/// A single error of the copy under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Planted {
-    /// An acknowledged operation is forgotten, with its version.
+    /// An acknowledged operation is lost, with its version.
     Dropped,
-    /// An acknowledged operation is forgotten, but its version is counted.
+    /// An acknowledged operation is lost, but its version counts.
     Emptied,
     /// One call takes effect twice.
     Twice,
-    /// A read is answered with what was there before an operation that had been acknowledged when it began.
+    /// A read returns the content before an operation that was acknowledged when it began.
     Old,
 }
 
@@ -30,9 +31,9 @@ pub struct Plan {
     pub seed: u64,
     pub calls: usize,
     pub clients: usize,
-    /// How many of a hundred calls are lost, half of them after they took effect.
+    /// Lost calls per hundred, half of them after they took effect.
     pub lost: u32,
-    /// At which call, and what.
+    /// The index of the call, and the error.
     pub bug: Option<(usize, Planted)>,
 }
 
@@ -43,7 +44,7 @@ enum Doing {
     Answered(RegistryAnswer),
 }
 
-/// Clients that ask one registry, each call at its own pace.
+/// Clients of one registry, each at its own pace.
 pub struct Service {
     pub state: RegistryState,
     pub history: RegistryHistory,
@@ -97,7 +98,7 @@ impl Service {
         }
     }
 
-    /// One call alone, at the end.
+    /// A single call at the end.
     pub fn alone(&mut self, request: RegistryRequest) {
         let at = self.now();
         self.history.invoke(999, request.clone(), at).unwrap();
@@ -107,7 +108,7 @@ impl Service {
     }
 }
 
-/// Carries a plan out. Its last calls are alone: an operation and a read.
+/// Executes a plan. Its last calls are single: an operation and a read.
 pub fn run(plan: &Plan) -> Service {
     let mut rng = SmallRng::seed_from_u64(plan.seed);
     let mut service = Service {
@@ -228,7 +229,7 @@ pub fn plan(seed: u64, lost: u32, bug: Option<(usize, Planted)>) -> Plan {
 }
 
 #[test]
-fn a_real_registry_is_accepted_however_its_clients_overlap() {
+fn overlapping_clients_of_a_real_registry_are_accepted() {
     for (seed, lost) in [(1, 0), (2, 5), (3, 20), (4, 40)] {
         let service = run(&plan(seed, lost, None));
         let verdict = check(&RegistryModel::default(), &service.history);
@@ -253,7 +254,7 @@ fn every_planted_bug_is_found() {
 }
 
 #[test]
-fn an_emptied_operation_is_told_with_the_read_that_shows_it() {
+fn lost_operation_is_reported_with_its_read() {
     let mut service = run(&Plan {
         calls: 0,
         ..plan(1, 0, None)
@@ -272,7 +273,7 @@ fn an_emptied_operation_is_told_with_the_read_that_shows_it() {
 }
 
 #[test]
-fn two_operations_in_the_wrong_order_are_found() {
+fn swapped_operations_are_found() {
     let service = run(&plan(1, 10, None));
     let calls: Vec<_> = service.history.calls().collect();
     let applied =
@@ -290,7 +291,7 @@ fn two_operations_in_the_wrong_order_are_found() {
         calls[other].answer().unwrap().clone()
     });
     refused(&swapped);
-    // Told again as they were, they are in order.
+    // Unchanged answers are in order.
     let same = with_answers(&service.history, |_, answer| answer.clone());
     assert_eq!(
         check(&RegistryModel::default(), &same),
@@ -299,7 +300,7 @@ fn two_operations_in_the_wrong_order_are_found() {
 }
 
 #[test]
-fn a_refusal_changes_nothing_and_must_be_deserved() {
+fn refusal_must_be_justified() {
     let id = FrameworkId::new("f").unwrap();
     let (info, deadline) = (framework(&id), None);
     let again = RegistryRequest::from(RegistryOperation::AdmitFramework { info, deadline });
@@ -322,7 +323,7 @@ fn a_refusal_changes_nothing_and_must_be_deserved() {
 }
 
 #[test]
-fn a_compare_and_set_is_taken_by_its_version_and_refused_by_the_one_that_is_there() {
+fn compare_and_set_follows_versions() {
     let framework_id = FrameworkId::new("f").unwrap();
     let change = |expected| {
         RegistryRequest::from(RegistryOperation::ChangeFrameworkState {
@@ -351,7 +352,8 @@ fn a_compare_and_set_is_taken_by_its_version_and_refused_by_the_one_that_is_ther
     };
     assert!(judged(0, RegistryAnswer::Conflict(2)));
     assert!(judged(2, RegistryAnswer::Applied(Applied { version: 3 })));
-    // Two that expect the same are not both taken, and whoever is refused is told the truth.
+    // Of two with the same expectation only one succeeds, and the refused one gets the true
+    // version.
     assert!(!judged(0, RegistryAnswer::Applied(Applied { version: 3 })));
     assert!(!judged(0, RegistryAnswer::Conflict(1)));
     assert!(!judged(0, RegistryAnswer::Refused));
@@ -359,7 +361,7 @@ fn a_compare_and_set_is_taken_by_its_version_and_refused_by_the_one_that_is_ther
 }
 
 #[test]
-fn a_thousand_operations_of_eight_clients_are_hardly_more_than_a_thousand_states() {
+fn versions_keep_the_search_linear() {
     for (lost, states_max) in [(0, 1_010), (5, 1_200), (20, 20_000)] {
         let service = run(&Plan {
             calls: 1000,

@@ -1,4 +1,4 @@
-//! Requests of every kind, from a seed: what clients of a registry under test ask.
+//! Requests of every kind, from a seed, for a registry under test.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ pub fn framework(id: &FrameworkId) -> FrameworkInfo {
     info
 }
 
-/// One of many agents, frameworks, roles and machines, and something that can happen to it; or a read.
+/// An operation on one of many agents, frameworks, roles and machines; or a read.
 pub fn any_request(rng: &mut SmallRng, state: &RegistryState) -> RegistryRequest {
     match rng.random_range(0..6) {
         0 => RegistryRequest::Read,
@@ -51,7 +51,7 @@ pub fn any_request(rng: &mut SmallRng, state: &RegistryState) -> RegistryRequest
     }
 }
 
-/// What masters ask for while agents and frameworks come and go.
+/// Requests of masters while agents and frameworks come and go.
 fn any_of_masters(rng: &mut SmallRng) -> RegistryOperation {
     let id = format!("a{}", rng.random_range(0..40));
     let agent_id = AgentId::new(&id).unwrap();
@@ -94,7 +94,7 @@ fn any_of_masters(rng: &mut SmallRng) -> RegistryOperation {
     }
 }
 
-/// What operators and schedulers ask for.
+/// Requests of operators and schedulers.
 fn any_of_others(rng: &mut SmallRng, state: &RegistryState) -> RegistryOperation {
     let agent_id = AgentId::new(format!("a{}", rng.random_range(0..40))).unwrap();
     let since = Timestamp::from_nanos(rng.random_range(0..1000));
@@ -149,7 +149,7 @@ fn any_of_others(rng: &mut SmallRng, state: &RegistryState) -> RegistryOperation
     }
 }
 
-/// A compare-and-set of a key that others change as well, mostly with the version that it has now.
+/// A compare-and-set of a key that others change as well, usually with its present version.
 fn any_change(rng: &mut SmallRng, state: &RegistryState) -> RegistryOperation {
     let known: Vec<&FrameworkId> = state.frameworks.keys().take(2).collect();
     let framework_id = match known.is_empty() {
@@ -171,14 +171,14 @@ fn any_change(rng: &mut SmallRng, state: &RegistryState) -> RegistryOperation {
     }
 }
 
-/// What an operation is called in the source.
+/// An operation's name in the source.
 fn kind_of(operation: &RegistryOperation) -> String {
     let text = format!("{operation:?}");
     let end = text.find(|c: char| !c.is_alphanumeric());
     text[..end.unwrap_or(text.len())].to_owned()
 }
 
-/// All that there are.
+/// All kinds.
 fn all_kinds() -> BTreeSet<String> {
     let nobody = IntoDeserializer::<Error>::into_deserializer("Nonsense");
     let refused = RegistryOperation::deserialize(nobody).unwrap_err();
@@ -188,7 +188,7 @@ fn all_kinds() -> BTreeSet<String> {
 }
 
 #[test]
-fn operations_of_every_kind_are_judged_and_compare_and_set_is_contended() {
+fn every_operation_kind_is_judged() {
     let (mut applied, mut conflicts) = (BTreeSet::new(), 0);
     for seed in 1..9 {
         let service = run(&plan(seed, 5, None));

@@ -1,16 +1,16 @@
-//! What streams in memory promise: who learns of a loss, and when.
+//! Tests of in-memory streams: which nodes learn of a loss, and when.
 
 use std::sync::{Arc, Mutex};
 
 use runtime::prelude::*;
-use runtime::rehearsal::{self, stage};
+use runtime::testing::{self, run_simulated};
 
 use super::*;
-use crate::network::weather::Sky;
+use crate::network::faults::PacketFaults;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// Watches one actor elsewhere and notes when and how it ended.
+/// Watches an actor of another node and records the time and reason of its end.
 struct Watcher {
     watched: Pid,
     ends: Ends,
@@ -40,7 +40,7 @@ impl Handler<Exited> for Watcher {
     }
 }
 
-/// Two nodes on machines of their own, each of which watches an actor of the other.
+/// Two nodes on separate machines, each of which watches an actor of the other.
 struct Pair {
     network: Memory,
     nodes: [Node; 2],
@@ -49,9 +49,9 @@ struct Pair {
 
 async fn linked() -> Pair {
     let clock = Clock::paused();
-    let network = Memory::new(Air::new(7), clock);
+    let network = Memory::new(SharedNetwork::new(7), clock);
     let nodes = ["a", "b"].map(|name| {
-        let node = rehearsal::node(name).accepts(&Role::ALL).build();
+        let node = testing::node(name).accepts(&Role::ALL).build();
         node.set_dialer(network.place(&node, name, name));
         node
     });
@@ -89,10 +89,13 @@ fn timed_out(at: u64) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn on_a_way_that_is_blocked_first_the_deaf_side_gives_up_and_then_the_other() {
-    stage(async {
+fn blocked_path_breaks_both_ends_in_order() {
+    run_simulated(async {
         let pair = linked().await;
-        pair.network.0.air.change(|weather| weather.block("a", "b"));
+        pair.network
+            .0
+            .shared_network
+            .change(|faults| faults.block("a", "b"));
         pair.network.watch_silence("a", "b");
         pair.advance(29 * SECOND).await;
         assert_eq!(pair.ends(), [vec![], vec![]]);
@@ -102,22 +105,22 @@ fn on_a_way_that_is_blocked_first_the_deaf_side_gives_up_and_then_the_other() {
 }
 
 #[test]
-fn a_block_that_is_over_in_time_breaks_nothing() {
-    stage(async {
+fn short_block_breaks_nothing() {
+    run_simulated(async {
         let pair = linked().await;
-        let air = pair.network.0.air.clone();
-        air.change(|weather| weather.block("a", "b"));
+        let shared_network = pair.network.0.shared_network.clone();
+        shared_network.change(|faults| faults.block("a", "b"));
         pair.network.watch_silence("a", "b");
         pair.advance(20 * SECOND).await;
-        air.change(|weather| weather.open("a", "b"));
+        shared_network.change(|faults| faults.open("a", "b"));
         pair.advance(60 * SECOND).await;
         assert_eq!(pair.ends(), [vec![], vec![]]);
     });
 }
 
 #[test]
-fn who_is_gone_without_a_word_is_missed_after_a_silence_or_when_it_is_back() {
-    stage(async {
+fn crash_is_noticed_after_silence_or_restart() {
+    run_simulated(async {
         let pair = linked().await;
         pair.network.gone(pair.nodes[1].id());
         pair.advance(29 * SECOND).await;
@@ -128,7 +131,7 @@ fn who_is_gone_without_a_word_is_missed_after_a_silence_or_when_it_is_back() {
         let pair = linked().await;
         pair.network.gone(pair.nodes[1].id());
         pair.advance(5 * SECOND).await;
-        let again = rehearsal::node("b").accepts(&Role::ALL).seed(8).build();
+        let again = testing::node("b").accepts(&Role::ALL).seed(8).build();
         again.set_dialer(pair.network.place(&again, "b", "b"));
         pair.advance(SECOND).await;
         let reason = Exit::NodeLost("the node was started again".into());
@@ -137,16 +140,16 @@ fn who_is_gone_without_a_word_is_missed_after_a_silence_or_when_it_is_back() {
 }
 
 #[test]
-fn who_reads_nothing_hears_everything_later_and_in_order_and_stays_linked() {
-    stage(async {
+fn slow_reader_gets_everything_later_in_order() {
+    run_simulated(async {
         let pair = linked().await;
-        let air = pair.network.0.air.clone();
-        air.change(|weather| weather.deafen("b", 50 * SECOND));
+        let shared_network = pair.network.0.shared_network.clone();
+        shared_network.change(|faults| faults.stop_reading("b", 50 * SECOND));
         let asked = pair.nodes[0].find("b", "watcher", 100 * SECOND);
         let found = tokio::task::spawn_local(asked);
         pair.advance(49 * SECOND).await;
         assert!(!found.is_finished());
-        air.change(|weather| weather.hear_again("b", 50 * SECOND));
+        shared_network.change(|faults| faults.resume_reading("b", 50 * SECOND));
         pair.advance(SECOND).await;
         assert!(found.await.unwrap().is_ok());
         assert_eq!(pair.ends(), [vec![], vec![]]);
@@ -154,17 +157,17 @@ fn who_reads_nothing_hears_everything_later_and_in_order_and_stays_linked() {
 }
 
 #[test]
-fn a_stream_on_which_everything_is_lost_breaks() {
-    stage(async {
+fn stream_with_total_loss_breaks() {
+    run_simulated(async {
         let pair = linked().await;
-        let lossy = Sky {
+        let lossy = PacketFaults {
             loss: 1000,
-            ..Sky::default()
+            ..PacketFaults::default()
         };
         pair.network
             .0
-            .air
-            .change(|weather| weather.cloud("a", lossy));
+            .shared_network
+            .change(|faults| faults.add_packet_faults("a", lossy));
         let asked = pair.nodes[0].find("b", "nobody", 100 * SECOND);
         let found = tokio::task::spawn_local(asked);
         pair.advance(60 * SECOND).await;
@@ -174,8 +177,8 @@ fn a_stream_on_which_everything_is_lost_breaks() {
 }
 
 #[test]
-fn nobody_answers_a_dial_to_who_is_not_there_and_a_local_one_fails_at_once() {
-    stage(async {
+fn dial_without_listener_fails() {
+    run_simulated(async {
         let pair = linked().await;
         let clock = pair.nodes[0].clock().clone();
         let before = clock.now();

@@ -1,0 +1,446 @@
+//! Random values of `protocol`.
+
+mod notes;
+mod operators;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use protocol::agent::{Domain, HttpEndpoint};
+use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::{
+    AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
+    Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
+    TaskStatus, Unavailability, Uuid,
+};
+use resources::{
+    Annotations, Attribute, AttributeValue, Attributes, Conversion, DiskInfo, DiskSource, Label,
+    Labels, Name, Number, Persistence, Quantities, Range, Ranges, Reservation, ReservationKind,
+    Resource, Resources, Revocable, Role, Scalar, Set, SourceKind, Value, Volume, VolumeMode,
+};
+use runtime::Timestamp;
+
+use crate::chance::Chance;
+
+impl Chance {
+    fn half(&mut self) -> bool {
+        self.below(2) == 0
+    }
+
+    fn some<T>(&mut self, make: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        self.half().then(|| make(self))
+    }
+
+    fn list<T>(&mut self, make: impl Fn(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(4)).map(|_| make(self)).collect()
+    }
+
+    fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len() as u64) as usize].clone()
+    }
+
+    fn name(&mut self) -> String {
+        self.pick(&["a", "b-1", "m-S1", "m-0007", "t.x", "ä 日", "\"quoted\""])
+            .to_owned()
+    }
+
+    fn id<T: std::str::FromStr<Err = protocol::InvalidId>>(&mut self) -> T {
+        self.name().parse().unwrap()
+    }
+
+    fn role(&mut self) -> Role {
+        Role::new(self.pick(&["*", "ads", "eng/web", "日本"])).unwrap()
+    }
+
+    fn amount(&mut self) -> Scalar {
+        Scalar::from_thousandths(self.pick(&[0, 1, 450, 1000, 31_999, 2_048_000, 999_999_999_999]))
+            .unwrap()
+    }
+
+    fn ranges(&mut self) -> Ranges {
+        let range = |chance: &mut Self| {
+            let begin = chance.pick(&[0, 1, 31_000, u64::MAX - 7]);
+            Range::new(begin, begin + chance.below(8)).unwrap()
+        };
+        Ranges::new(self.list(range))
+    }
+
+    fn set(&mut self) -> Set {
+        Set::new(self.list(Self::name)).unwrap()
+    }
+
+    fn notes(&mut self) -> Labels {
+        let label = |chance: &mut Self| Label {
+            key: chance.text(),
+            value: chance.some(Self::text),
+        };
+        Labels::new(self.list(label))
+    }
+
+    fn stack(&mut self) -> Vec<Reservation> {
+        let entry = |chance: &mut Self, kind, role: &str| Reservation {
+            kind,
+            role: Role::new(role).unwrap(),
+            principal: chance.some(Self::text),
+            labels: chance.notes(),
+        };
+        let kind = self.pick(&[ReservationKind::Static, ReservationKind::Dynamic]);
+        let all = [
+            entry(self, kind, "eng"),
+            entry(self, ReservationKind::Dynamic, "eng/web"),
+            entry(self, ReservationKind::Dynamic, "eng/web/x"),
+        ];
+        all.into_iter().take(self.below(4) as usize).collect()
+    }
+
+    fn disk(&mut self) -> DiskInfo {
+        let kind = self.pick(&[
+            SourceKind::Path,
+            SourceKind::Mount,
+            SourceKind::Block,
+            SourceKind::Raw,
+        ]);
+        let rooted = matches!(kind, SourceKind::Path | SourceKind::Mount);
+        DiskInfo {
+            persistence: self.some(|chance| Persistence {
+                id: chance.pick(&["p1", "p2"]).to_owned(),
+                principal: chance.some(Self::text),
+            }),
+            volume: self.some(|chance| Volume {
+                container_path: "data".to_owned(),
+                host_path: chance.some(|_| "/srv".to_owned()),
+                mode: chance.pick(&[VolumeMode::ReadWrite, VolumeMode::ReadOnly]),
+            }),
+            source: self.some(|chance| DiskSource {
+                kind,
+                root: chance.some(|_| "/mnt".to_owned()).filter(|_| rooted),
+                vendor: chance.some(Self::text),
+                id: chance.some(Self::text),
+                metadata: chance.notes(),
+                profile: chance.some(Self::text),
+            }),
+        }
+    }
+
+    /// A resource; invalid combinations are retried.
+    pub fn resource(&mut self) -> Resource {
+        loop {
+            let (name, value) = match self.below(4) {
+                0 => ("ports", Value::from(self.ranges())),
+                1 => ("bugs", Value::from(self.set())),
+                2 => ("disk", Value::from(self.amount())),
+                _ => (self.pick(&["cpus", "mem", "tokens"]), self.amount().into()),
+            };
+            let notes = Annotations {
+                revocable: self.pick(&[
+                    None,
+                    None,
+                    Some(Revocable::Throttleable),
+                    Some(Revocable::NonThrottleable),
+                ]),
+                lender: None,
+                allocation: self.some(Self::role),
+                reservations: self.stack(),
+                disk: self
+                    .some(|chance| Box::new(chance.disk()))
+                    .filter(|_| name == "disk"),
+                shared: self.below(4) == 0,
+                provider: self.some(|_| "rp1".into()),
+            };
+            if let Ok(resource) = Resource::annotated(Name::new(name).unwrap(), value, notes) {
+                return resource;
+            }
+        }
+    }
+
+    /// Resources; some are held more than once.
+    pub fn resources(&mut self) -> Resources {
+        self.list(Self::resource).into_iter().collect()
+    }
+
+    /// Attributes.
+    pub fn attributes(&mut self) -> Attributes {
+        let attribute = |chance: &mut Self| {
+            let value = match chance.below(4) {
+                0 => AttributeValue::Scalar(Number::new(chance.pick(&[-1.25, 0.0, 1e20])).unwrap()),
+                1 => AttributeValue::Ranges(chance.ranges()),
+                2 => AttributeValue::Set(chance.set()),
+                _ => AttributeValue::Text(chance.text()),
+            };
+            Attribute::new(chance.pick(&["rack", "os"]), value).unwrap()
+        };
+        Attributes::new(self.list(attribute))
+    }
+
+    fn duration(&mut self) -> Duration {
+        Duration::from_nanos(self.pick(&[0, 1, 5_000_000_000, i64::MAX as u64]))
+    }
+
+    /// A command.
+    pub fn command(&mut self) -> CommandInfo {
+        CommandInfo {
+            value: self.text(),
+            shell: self.half(),
+            arguments: self.list(Self::text),
+            environment: self.pairs(),
+            user: self.some(Self::text),
+        }
+    }
+
+    /// An executor.
+    pub fn executor(&mut self) -> ExecutorInfo {
+        ExecutorInfo {
+            executor_id: self.id(),
+            name: self.text(),
+            command: self.command(),
+            resources: self.resources(),
+            data: self.text().into_bytes(),
+            shutdown_grace_period: self.some(Self::duration),
+            labels: self.labels_of_what_is_found(),
+        }
+    }
+
+    /// A task.
+    pub fn task(&mut self) -> TaskInfo {
+        TaskInfo {
+            name: self.text(),
+            task_id: self.id(),
+            agent_id: self.id(),
+            resources: self.resources(),
+            command: self.some(Self::command),
+            executor: self.some(Self::executor),
+            data: self.text().into_bytes(),
+            kill_policy: self.some(|chance| KillPolicy {
+                grace_period: chance.duration(),
+            }),
+            labels: self.labels_of_what_is_found(),
+        }
+    }
+
+    /// Times in microseconds, up to the last that a double represents.
+    fn moment(&mut self) -> Timestamp {
+        Timestamp::from_nanos(self.below(4_294_967_296_000_000) * 1000)
+    }
+
+    fn uuid(&mut self) -> Uuid {
+        Uuid(std::array::from_fn(|_| self.next() as u8))
+    }
+
+    /// A status with only what v1 can express.
+    pub fn status(&mut self) -> TaskStatus {
+        TaskStatus {
+            task_id: self.id(),
+            state: self.pick(TaskState::ALL),
+            source: self.pick(Source::ALL),
+            reason: self.some(|chance| chance.pick(Reason::ALL)),
+            message: self.text(),
+            data: self.text().into_bytes(),
+            agent_id: self.some(Self::id),
+            executor_id: self.some(Self::id),
+            container_id: self.some(Self::id),
+            address: self.some(|chance| {
+                let bits = chance.next();
+                match chance.half() {
+                    true => Ipv4Addr::from_bits(bits as u32).into(),
+                    false => Ipv6Addr::from_bits(u128::from(bits) << 64 | 1).into(),
+                }
+            }),
+            timestamp: self.moment(),
+            uuid: self.some(Self::uuid),
+            healthy: self.some(Self::half),
+            termination: None,
+            unreachable_since: self.some(Self::moment),
+            labels: self.labels_of_a_status(),
+        }
+    }
+
+    /// A framework.
+    pub fn framework(&mut self) -> FrameworkInfo {
+        let role = |chance: &mut Self| chance.role().to_string();
+        FrameworkInfo {
+            user: self.text(),
+            name: self.text(),
+            id: self.some(Self::id),
+            failover_timeout: Duration::from_micros(self.below(4_294_967_296_000_000)),
+            checkpoint: self.half(),
+            roles: std::iter::once(role(self)).chain(self.list(role)).collect(),
+            hostname: self.text(),
+            principal: self.some(Self::text),
+            webui_url: self.some(Self::text),
+            capabilities: self
+                .list(|chance| chance.pick(&Capability::NAMES).0)
+                .into_iter()
+                .collect(),
+            labels: self.labels(),
+        }
+    }
+
+    /// An agent.
+    pub fn agent(&mut self) -> AgentInfo {
+        AgentInfo {
+            hostname: self.text(),
+            port: self.next() as u16,
+            resources: self.resources(),
+            attributes: self.attributes(),
+            domain: self.some(Self::domain),
+            id: self.some(Self::id),
+        }
+    }
+
+    /// A domain.
+    pub fn domain(&mut self) -> Domain {
+        Domain {
+            region: self.text(),
+            zone: self.text(),
+        }
+    }
+
+    /// An offer.
+    pub fn offer(&mut self) -> Offer {
+        Offer {
+            id: self.id(),
+            framework_id: self.id(),
+            agent_id: self.id(),
+            hostname: self.text(),
+            role: self.role().to_string(),
+            resources: self.resources(),
+            attributes: self.attributes(),
+            executor_ids: self.list(Self::id),
+            unavailability: self.some(Self::unavailability),
+            domain: self.some(Self::domain),
+            endpoint: self.some(Self::endpoint),
+        }
+    }
+
+    fn endpoint(&mut self) -> HttpEndpoint {
+        let bits = self.next();
+        HttpEndpoint {
+            address: self.some(|_| Ipv4Addr::from_bits(bits as u32).into()),
+            port: (bits >> 48) as u16,
+        }
+    }
+
+    /// A period of unavailability.
+    pub fn unavailability(&mut self) -> Unavailability {
+        let start = self.pick(&[0, 7, 1_000_000_000]);
+        Unavailability {
+            start: Timestamp::from_nanos(start),
+            duration: self.some(|chance| Duration::from_secs(chance.below(9))),
+        }
+    }
+
+    /// Filters.
+    pub fn filters(&mut self) -> Filters {
+        Filters {
+            refuse_seconds: self.pick(&[5.0, 0.0, -1.0, f64::INFINITY]),
+        }
+    }
+
+    /// An operation of any kind.
+    pub fn operation(&mut self) -> Operation {
+        let conversion = match self.below(8) {
+            0 => {
+                let tasks = self.list(Self::task);
+                return Operation::Launch { tasks };
+            }
+            1 => {
+                let executor = Box::new(self.executor());
+                let tasks = self.list(Self::task);
+                return Operation::LaunchGroup { executor, tasks };
+            }
+            2 => Conversion::Reserve {
+                resources: self.resources(),
+            },
+            3 => Conversion::Unreserve {
+                resources: self.resources(),
+            },
+            4 => Conversion::Create {
+                volumes: self.resources(),
+            },
+            5 => Conversion::Destroy {
+                volumes: self.resources(),
+            },
+            6 => Conversion::GrowVolume {
+                volume: self.resource(),
+                addition: self.resource(),
+            },
+            _ => Conversion::ShrinkVolume {
+                volume: self.resource(),
+                subtract: self.amount(),
+            },
+        };
+        Operation::Convert {
+            id: self.some(Self::id),
+            conversion,
+        }
+    }
+
+    /// The status of an operation.
+    pub fn operation_status(&mut self) -> OperationStatus {
+        OperationStatus {
+            operation_id: self.id(),
+            state: self.pick(OperationState::ALL),
+            message: self.text(),
+            converted: self.resources(),
+            uuid: self.some(Self::uuid),
+            agent_id: self.some(Self::id),
+        }
+    }
+
+    /// Demands by role, with only what v1 can express.
+    pub fn demands(&mut self) -> BTreeMap<String, Demand> {
+        let constraint = |chance: &mut Self| Constraint {
+            selector: match chance.below(4) {
+                0 => Selector::Hostname,
+                1 => Selector::Region,
+                2 => Selector::Zone,
+                _ => Selector::Attribute(chance.text()),
+            },
+            predicate: match chance.below(6) {
+                0 => Predicate::Exists,
+                1 => Predicate::NotExists,
+                2 => Predicate::TextEquals(chance.text()),
+                3 => Predicate::TextNotEquals(chance.text()),
+                4 => Predicate::TextMatches(chance.text()),
+                _ => Predicate::TextNotMatches(chance.text()),
+            },
+        };
+        let group = |chance: &mut Self| {
+            std::iter::once(constraint(chance))
+                .chain(chance.list(constraint))
+                .collect()
+        };
+        let demand = |chance: &mut Self| {
+            let groups = std::iter::once(group(chance)).chain(chance.list(group));
+            let agents: Vec<Vec<Constraint>> = groups.collect();
+            let least = chance.some(|chance| chance.list(Self::quantities));
+            // A demand must not be empty.
+            let keep = chance.half() || least.is_none();
+            Demand {
+                agents: if keep { agents } else { Vec::new() },
+                least,
+                ..Demand::default()
+            }
+        };
+        self.list(|chance| (chance.role().to_string(), demand(chance)))
+            .into_iter()
+            .collect()
+    }
+
+    fn quantities(&mut self) -> Quantities {
+        let amount = |chance: &mut Self| {
+            let name = chance.pick(&["cpus", "mem", "tokens"]);
+            (Name::new(name).unwrap(), chance.amount())
+        };
+        self.list(amount).into_iter().collect()
+    }
+
+    /// A quota.
+    pub fn quota(&mut self) -> Quota {
+        Quota {
+            guarantees: self.quantities(),
+            limits: self.quantities(),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The hidden verb `meros-lab bench crowd-part`: synthetic agents in a process of their own.
+//!
+//! Each agent has its own node, socket and certificate, as on a separate machine, or shares them
+//! with some others: the master then sees as many agents but fewer connections. Like real agents,
+//! each node keeps a link to each master, including followers. Follows the protocol of parts (see
+//! `bench/part.rs`): ready once all agents are registered and linked; answers each line once all
+//! are registered with another master than before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use clap::Args;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use master::measure::SyntheticAgents;
+use protocol::message::registration::RegisterAgent;
+use runtime::prelude::*;
+use runtime::{Clock, NodeId};
+use serde_json::json;
+use simulator::synthetic_agents::{MasterCounts, SyntheticAgent, register};
+use tokio::sync::watch;
+use transport::{Authority, Endpoint, Options};
+
+use super::of_crowd;
+use super::part::input;
+use meros::certs::CertsFlag;
+use meros::error::{CliError, Outcome};
+use meros::flags::master_address;
+use meros::out;
+use meros::print::error_line;
+use meros::service::raise_open_files;
+use meros::signals::Signals;
+
+/// Interval of progress messages.
+const SAY: Duration = Duration::from_secs(5);
+/// Concurrent link attempts to followers, before anything is measured.
+const LINKED_AT_ONCE: usize = 128;
+/// Attempts for each link, and the timeout of each.
+const LINK_TRIES: u32 = 20;
+const LINK_PATIENCE: Duration = Duration::from_secs(10);
+/// Without progress for this long, the wait fails. The longest pause of an agent is one minute.
+const STALLED: Duration = Duration::from_secs(90);
+
+/// Synthetic agents
+#[derive(Args, Debug)]
+#[command(rename_all = "snake_case")]
+pub struct CrowdArgs {
+    #[arg(long, value_delimiter = ',', required = true, value_parser = master_address)]
+    master: Vec<String>,
+    /// Number of the first agent
+    #[arg(long, default_value_t = 0)]
+    first: u32,
+    #[arg(long)]
+    agents: u32,
+    /// Agents that share a node, a socket and a certificate
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    each_socket: u32,
+    /// Tasks that each agent reports
+    #[arg(long, default_value_t = 0)]
+    tasks_each: u32,
+    #[command(flatten)]
+    certs: CertsFlag,
+}
+
+/// Serves until its input ends.
+pub async fn run(args: CrowdArgs, signals: Signals) -> Outcome {
+    let served = signals.unless_stopped(serve(&args)).await;
+    served.unwrap_or(Ok(()))
+}
+
+async fn serve(args: &CrowdArgs) -> Outcome {
+    raise_open_files()?;
+    let mut lines = input();
+    let authority = Authority::load(&args.certs.directory())
+        .map_err(|error| CliError::because("no authority", &error))?;
+    let numbers = args.first..args.first.saturating_add(args.agents);
+    let crowd = SyntheticAgents::of(numbers.clone(), args.tasks_each)
+        .map_err(|error| CliError::because("no crowd", &error))?;
+    let (tally, mut watched) = watch::channel(MasterCounts::default());
+    let (mut nodes, mut endpoints, mut agents) = (Vec::new(), Vec::new(), Vec::new());
+    let mut numbered = numbers.zip(crowd.reports);
+    loop {
+        let some: Vec<_> = numbered.by_ref().take(args.each_socket as usize).collect();
+        if some.is_empty() {
+            break;
+        }
+        let (node, endpoint) = share(&authority, some, &args.master, &tally, &mut agents)?;
+        nodes.push(node);
+        endpoints.push(endpoint);
+    }
+    let clock = Clock::real();
+    let begun = clock.now();
+    let wanted = agents.len();
+    let registered = all_come(&clock, &mut watched, wanted, MasterCounts::registrations);
+    let registering = async { register(&agents).await.map_err(of_crowd) };
+    futures_util::try_join!(registering, registered)?;
+    let seconds = (clock.now() - begun).as_secs_f64();
+    let linked = link_all(&clock, &nodes, &args.master).await?;
+    let carried = |master: &NodeId| carried(&endpoints, master);
+    out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
+    let mut former = watched.borrow().master().cloned();
+    while lines.recv().await.is_some() {
+        let before: BTreeMap<_, _> = linked.iter().map(|one| (one, carried(one))).collect();
+        let elsewhere = |tally: &MasterCounts| tally.elsewhere_than(former.as_ref());
+        all_come(&clock, &mut watched, wanted, elsewhere).await?;
+        let now = watched.borrow().master().cloned();
+        let after = now.as_ref().map(carried).unwrap_or_default();
+        let idle = now.as_ref().and_then(|now| before.get(now).copied());
+        let idle = idle.unwrap_or_default();
+        let (sent, received) = after.since(idle);
+        let before = idle.sent + idle.received;
+        out!(
+            "{}",
+            json!({ "sent": sent, "received": received, "before": before })
+        );
+        former = now;
+    }
+    Ok(())
+}
+
+/// Waits until `count` reaches `wanted`, with progress messages. Fails if there is no progress for
+/// too long.
+async fn all_come(
+    clock: &Clock,
+    watched: &mut watch::Receiver<MasterCounts>,
+    wanted: usize,
+    count: impl Fn(&MasterCounts) -> usize,
+) -> Outcome {
+    let (mut came, mut since) = (0, clock.now());
+    loop {
+        let all = watched.wait_for(|tally| count(tally) >= wanted);
+        match clock.timeout(SAY, all).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(_)) => return Err(CliError::new("nobody is left in the crowd")),
+            Err(_) => {}
+        }
+        let now = count(&watched.borrow());
+        if now > came {
+            (came, since) = (now, clock.now());
+        }
+        if clock.now() - since >= STALLED {
+            return Err(CliError::new(format!(
+                "{came} of {wanted} agents have come, and nobody more within {STALLED:?}"
+            )));
+        }
+        error_line(format_args!("{now} of {wanted} agents have come"));
+    }
+}
+
+/// Links each node to each master, as a real agent does to find the leader. Returns the masters'
+/// nodes.
+async fn link_all(clock: &Clock, nodes: &[Node], masters: &[String]) -> Outcome<BTreeSet<NodeId>> {
+    let pairs = masters
+        .iter()
+        .flat_map(|master| nodes.iter().map(move |node| (node, master)));
+    let each = pairs.map(|(node, master)| link(clock, node, master));
+    let linking = stream::iter(each).buffer_unordered(LINKED_AT_ONCE);
+    linking.try_collect().await
+}
+
+async fn link(clock: &Clock, node: &Node, master: &str) -> Outcome<NodeId> {
+    for _ in 0..LINK_TRIES {
+        let linked = clock.timeout(LINK_PATIENCE, node.connect(master)).await;
+        if let Ok(Ok(peer)) = linked {
+            return Ok(peer.node);
+        }
+    }
+    Err(CliError::new(format!(
+        "one of the crowd is not linked to {master} after {LINK_TRIES} tries"
+    )))
+}
+
+/// Creates a node for some of the agents, which are given with their numbers.
+pub(super) fn share(
+    authority: &Authority,
+    some: Vec<(u32, RegisterAgent)>,
+    masters: &[String],
+    tally: &watch::Sender<MasterCounts>,
+    agents: &mut Vec<Handle<SyntheticAgent>>,
+) -> Outcome<(Node, Endpoint)> {
+    let first = some.first().map_or(0, |(number, _)| *number);
+    let failed = |error: &dyn std::error::Error| {
+        CliError::because(format!("agent {first} of the crowd"), error)
+    };
+    let identity = authority.issue(Role::Agent, &format!("crowd-{first}"));
+    let identity = identity.map_err(|error| failed(&error))?;
+    let node = Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&[Role::Master])
+        .build();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let options = Options {
+        socket_buffer: 64 << 10,
+        ..Options::default()
+    };
+    let endpoint =
+        Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
+    let address = endpoint.address().map_err(|error| failed(&error))?;
+    let before = agents.len();
+    // The first agent is spawned last: it passes the leader on to the others.
+    for (number, mut report) in some.into_iter().rev() {
+        report.agent.hostname = address.ip().to_string();
+        report.agent.port = address.port();
+        let stand_in = SyntheticAgent::new(report, masters.to_vec(), tally.clone());
+        let (name, stand_in) = match number == first {
+            true => {
+                let neighbours = agents[before..].to_vec();
+                ("agent".to_owned(), stand_in.with_neighbours(neighbours))
+            }
+            false => (format!("agent-{number}"), stand_in),
+        };
+        let agent = node.spawn(&name, stand_in);
+        agents.push(agent.map_err(|error| failed(&error))?);
+    }
+    Ok((node, endpoint))
+}
+
+/// Bytes carried by the links to a master, in both directions.
+#[derive(Clone, Copy, Debug, Default)]
+struct Carried {
+    sent: u64,
+    received: u64,
+}
+
+impl Carried {
+    /// The difference to `then`. A link that was replaced since then has carried less, and counts
+    /// in full.
+    fn since(self, then: Self) -> (u64, u64) {
+        match self.sent.checked_sub(then.sent) {
+            Some(sent) => (sent, self.received.saturating_sub(then.received)),
+            None => (self.sent, self.received),
+        }
+    }
+}
+
+fn carried(endpoints: &[Endpoint], master: &NodeId) -> Carried {
+    let traffic = endpoints.iter().filter_map(|one| one.traffic(master));
+    traffic.fold(Carried::default(), |sum, traffic| Carried {
+        sent: sum.sent + traffic.sent,
+        received: sum.received + traffic.received,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn younger_link_counts_in_full() {
+        let carried = |sent, received| Carried { sent, received };
+        assert_eq!(carried(50, 40).since(carried(30, 35)), (20, 5));
+        assert_eq!(carried(50, 40).since(Carried::default()), (50, 40));
+        assert_eq!(carried(20, 40).since(carried(30, 35)), (20, 40));
+    }
+}
