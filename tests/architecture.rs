@@ -282,7 +282,7 @@ fn the_readme_and_ci_run_the_same_tests() {
 }
 
 /// The documents for people.
-const DOCUMENTS: [&str; 12] = [
+const DOCUMENTS: [&str; 20] = [
     "README.md",
     "ARCHITECTURE.md",
     "CHANGELOG.md",
@@ -292,7 +292,15 @@ const DOCUMENTS: [&str; 12] = [
     "runtime/cli/docs/install.md",
     "runtime/cli/docs/maintenance.md",
     "runtime/docs/simulation.md",
-    "runtime/v1/MOVING.md",
+    "runtime/v1/MIGRATING.md",
+    "runtime/v1/docs/executors.md",
+    "runtime/v1/docs/flags-agent.md",
+    "runtime/v1/docs/flags-master.md",
+    "runtime/v1/docs/https.md",
+    "runtime/v1/docs/limits.md",
+    "runtime/v1/docs/operation.md",
+    "runtime/v1/docs/pages-and-metrics.md",
+    "runtime/v1/docs/schedulers.md",
     "tests/README.md",
     "tests/benches/README.md",
 ];

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The metrics of SPEC 5.11 that an agent has; the others are listed in `MOVING.md`.
+/// The metrics of SPEC 5.11 that an agent has; the others are listed in
+/// `runtime/v1/docs/pages-and-metrics.md`.
 fn names() -> Vec<String> {
     let own = "uptime_secs registered recovery_errors frameworks_active valid_status_updates invalid_status_updates \
         valid_framework_messages invalid_framework_messages container_launch_errors";
