@@ -131,7 +131,7 @@ fn fixed_dependencies_stay_behind_their_one_crate() {
     assert_none(
         faults,
         "quinn is named only in transport, sled only in storage, raft only in consensus, bincode only in \
-         runtime/src/codec.rs. Use what those parts offer, or add it there.",
+         runtime/src/wire/codec/mod.rs. Use what those parts offer, or add it there.",
     );
 }
 

@@ -12,8 +12,8 @@ use std::time::Duration;
 use common::{FakeModule, Master, MasterBehavior, eventually, start_agent, task};
 use meros_agent::ZygoteLauncher;
 use protocol::CommandInfo;
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use transport::unix::Listener;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -122,14 +122,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// CPU time per task of this process (agent and master), and of the zygote with its children.
 fn cpu(tasks: usize) -> String {
     let own = std::process::id() as i32;
-    let all = meros_agent::procfs::processes().unwrap_or_default();
-    let spent = |wanted: &dyn Fn(&meros_agent::procfs::Process) -> bool| {
+    let all = meros_agent::host::procfs::processes().unwrap_or_default();
+    let spent = |wanted: &dyn Fn(&meros_agent::host::procfs::Process) -> bool| {
         let ticks: u64 = all
             .iter()
             .filter(|process| wanted(process))
             .map(|p| p.user_ticks + p.system_ticks)
             .sum();
-        ticks as f64 * 1e3 / meros_agent::procfs::ticks_per_second() / tasks as f64
+        ticks as f64 * 1e3 / meros_agent::host::procfs::ticks_per_second() / tasks as f64
     };
     let (agent, zygote) = (
         spent(&|process| process.pid == own),

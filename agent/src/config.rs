@@ -12,7 +12,7 @@ use authority::{Acls, Reloadable, Throttle};
 use protocol::agent::{AgentInfo, Domain};
 use resources::{Attributes, Resources, Role};
 
-use crate::detect::{self, Host};
+use crate::host::detect::{self, Host};
 use crate::ledger::reconfiguration::ReconfigurationPolicy;
 
 /// The settings as given by the operator.
@@ -206,7 +206,7 @@ impl Settings {
         }
         let patience = self.executor_reregistration_timeout;
         if patience.is_zero() || patience > EXECUTOR_REREGISTRATION_TIMEOUT_MAX {
-            let given = protocol::duration::format(patience);
+            let given = protocol::text::duration::format(patience);
             let problem = "expected more than zero and at most 15secs: the agent does not register before that";
             let flag = "executor_reregistration_timeout";
             return Err(wrong(flag, &given, problem.into()));
@@ -310,7 +310,7 @@ impl Config {
     /// All flags with their values, for pages.
     pub fn flags(&self) -> BTreeMap<String, String> {
         let settings = &self.settings;
-        let duration = protocol::duration::format;
+        let duration = protocol::text::duration::format;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let own = [
             ("master", settings.masters.join(",")),

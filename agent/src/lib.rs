@@ -19,38 +19,28 @@
 //! [`start()`]; the hidden subcommand `executor-zygote` calls [`zygote::main`]. The crate opens no
 //! socket and contains no concrete module.
 
-mod accounts;
 pub mod agent;
-pub mod command;
+pub mod api;
 pub mod config;
 pub mod container;
-pub mod detect;
-pub mod disk;
-pub mod http;
+pub mod host;
 pub mod launcher;
 pub mod ledger;
 pub mod metrics;
-pub mod monitor;
 pub mod operations;
 pub mod oversubscription;
-pub mod procfs;
-pub mod qos;
-pub mod recovery;
 pub mod registration;
 pub mod sandbox;
-pub mod sandboxes;
 mod start;
 pub mod status;
-pub mod sys;
-mod visibility;
 pub mod zygote;
 
-pub use self::http::{HELP, counters, routes};
+pub use crate::api::{HELP, counters, routes};
 pub use agent::{Agent, AgentEnd};
 pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
+pub use ledger::recovery::clean_up;
 pub use operations::checkpoint::OpenStore;
-pub use recovery::clean_up;
 
-pub use sandboxes::Sandboxes;
+pub use sandbox::kept::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

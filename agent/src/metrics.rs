@@ -7,7 +7,7 @@ use resources::{Name, Resources};
 
 use crate::container::events::Survey;
 use crate::container::machine::Phase;
-use crate::disk::DiskMetrics;
+use crate::sandbox::disk::DiskMetrics;
 
 /// Counters since the agent's start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

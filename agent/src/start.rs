@@ -30,22 +30,22 @@ use crate::container::Containerizer;
 use crate::container::events::{DiskWatched, Survey, TakeSurvey};
 use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
 use crate::container::volumes::VolumesOf;
-use crate::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
 use crate::launcher::Launcher;
 use crate::ledger::reconfiguration::Incompatible;
+use crate::ledger::recovery::recover;
 use crate::ledger::store::{self, CheckpointStore};
 use crate::ledger::{FlushLedger, Ledger};
 use crate::metrics;
-use crate::monitor::{Monitor, Sampler, proc_sampler};
 use crate::operations::checkpoint::{self, OpenStore, OperationStore};
 use crate::operations::resource_state::ResourceState;
 use crate::operations::volumes::Mount;
 use crate::operations::{KnownOperation, ListOperations, Operations};
 use crate::oversubscription::Oversubscription;
-use crate::qos::Qos;
-use crate::recovery::recover;
+use crate::oversubscription::monitor::{Monitor, Sampler, proc_sampler};
+use crate::oversubscription::qos::Qos;
 use crate::sandbox;
-use crate::sandboxes::{Directories, Sandboxes};
+use crate::sandbox::disk::{CountRemovals, DiskMetrics, DiskWatch, leftovers};
+use crate::sandbox::kept::{Directories, Sandboxes};
 use crate::status::{CountUnacknowledged, StatusUpdates};
 
 /// How long pages wait for the agent's actors.

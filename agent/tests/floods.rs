@@ -15,8 +15,8 @@ use protocol::message::executor::{EndTask, ExecutorUpdated, UpdateStored};
 use protocol::message::scheduler::FrameworkMessage;
 use protocol::message::task::RunTasks;
 use protocol::{ExecutorId, TaskState};
+use runtime::observe::tap::Probe;
 use runtime::prelude::*;
-use runtime::tap::Probe;
 
 /// More messages than a mailbox holds.
 const FLOOD: usize = 70_000;

@@ -76,7 +76,7 @@ fn question(kind: &str) -> Case {
     call(json!({ "type": kind }))
 }
 
-const TESTS: &str = include_str!("../src/http/tests.rs");
+const TESTS: &str = include_str!("../src/api/tests/mod.rs");
 
 /// Each action is listed here with its tests.
 fn coverage(action: Action) -> Coverage {

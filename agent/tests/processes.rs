@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::*;
-use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher, procfs};
+use meros_agent::host::procfs;
+use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::task::EndExecutor;
 use protocol::{
     CommandInfo, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState, Termination,
 };
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use transport::unix::Listener;
 
 /// How long checkpointed executors wait for the next agent.

@@ -12,11 +12,11 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use meros_master as master;
 
-use master::comparison::Arrival;
-use master::measure::{SyntheticAgents, decide};
-use master::mirror::change::Change;
-use master::mirror::difference::changes;
+use master::agents::comparison::Arrival;
+use master::leadership::mirror::change::Change;
+use master::leadership::mirror::difference::changes;
 use master::state::MasterState;
+use master::state::measure::{SyntheticAgents, decide};
 use protocol::{FrameworkId, TaskId, TaskState};
 
 const AGENTS: u32 = 20_000;
@@ -111,7 +111,7 @@ fn changed(mut state: MasterState, some: &[(FrameworkId, TaskId)]) -> MasterStat
 }
 
 fn bytes(change: &Change) -> usize {
-    runtime::codec::encode(change).map_or(0, |bytes| bytes.len())
+    runtime::wire::codec::encode(change).map_or(0, |bytes| bytes.len())
 }
 
 /// Processor time of this thread.

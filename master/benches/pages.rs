@@ -11,9 +11,9 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use meros_master as master;
 
-use master::comparison::Arrival;
-use master::http::RenderedAnswer;
-use master::measure::{SyntheticAgents, decide, end_some};
+use master::agents::comparison::Arrival;
+use master::api::RenderedAnswer;
+use master::state::measure::{SyntheticAgents, decide, end_some};
 use v1::answer_cache::AnswerWriter;
 
 const AGENTS: u32 = 1000;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use criterion::{BatchSize, Criterion};
 use meros_master as master;
 
-use master::comparison::Arrival;
-use master::measure::{SyntheticAgents, decide};
+use master::agents::comparison::Arrival;
+use master::state::measure::{SyntheticAgents, decide};
 
 const AGENTS: u32 = 20_000;
 const TASKS_EACH: u32 = 5;

@@ -11,8 +11,8 @@ use authority::{Acls, Reloadable, Throttle};
 use protocol::agent::Domain;
 use resources::Role;
 
-use crate::offer_expiry::OfferBudget;
-use crate::whitelist::Hosts;
+use crate::agents::whitelist::Hosts;
+use crate::offers::expiry::OfferBudget;
 
 /// Maximum interval or timeout: a year.
 const DURATION_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -37,7 +37,7 @@ pub struct Config {
     pub domain: Option<Domain>,
     /// The roles that frameworks may have; `None` allows all.
     pub roles: Option<BTreeSet<String>>,
-    /// The hosts whose agents are offered at first: [`AdmitHosts`](crate::whitelist::AdmitHosts)
+    /// The hosts whose agents are offered at first: [`AdmitHosts`](crate::agents::whitelist::AdmitHosts)
     /// changes them.
     pub whitelist: Hosts,
     /// Time between two pings of an agent (15 s).
@@ -154,7 +154,7 @@ impl Config {
         ];
         for (field, value) in durations {
             if value < Duration::from_millis(1) || value > DURATION_MAX {
-                let given = protocol::duration::format(value);
+                let given = protocol::text::duration::format(value);
                 return Err(InvalidConfig::new(field, given, "1ms to 365days"));
             }
         }

@@ -211,7 +211,7 @@ fn long_tasks(given: &Parameters) -> Result<Option<LongTasksBounded>, ModuleErro
 }
 
 fn duration(text: &str) -> Option<Duration> {
-    protocol::duration::parse(text).ok()
+    protocol::text::duration::parse(text).ok()
 }
 
 /// Parses sets of quantities, separated by `|`. An empty text has no set.

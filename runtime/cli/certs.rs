@@ -12,9 +12,9 @@ use clap::Args;
 use runtime::Role;
 use transport::{Authority, Identity};
 
-use crate::access;
-use crate::error::{CliError, Outcome};
+use crate::flags::access;
 use crate::out;
+use crate::output::error::{CliError, Outcome};
 
 /// The file of the authority's key; see `transport::certificates`.
 const AUTHORITY_KEY: &str = "ca.key";

@@ -5,27 +5,13 @@
 //! whole cluster in this process, for `meros run`, benchmarks and tests. Makes no decisions about
 //! the cluster; the services do.
 
-pub mod access;
-pub mod agent;
 pub mod certs;
-pub mod error;
-pub mod expiry;
 pub mod flags;
 pub mod heap;
-pub mod http_flags;
-pub mod local;
-pub mod logging;
-pub mod master;
 pub mod operator;
-pub mod print;
-mod redact;
-pub mod reload;
-mod removed_flags;
+pub mod output;
 pub mod run;
 pub mod service;
-pub mod signals;
-pub mod table;
-pub mod whitelist;
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -36,8 +22,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use nix::sys::stat::{Mode, umask};
 use tokio::task::LocalSet;
 
-use crate::error::{CliError, Outcome, USAGE};
-use crate::signals::{Hangup, Signals};
+use crate::output::error::{CliError, Outcome, USAGE};
+use crate::service::signals::{Hangup, Signals};
 
 /// Share one cluster among many frameworks
 #[derive(Parser, Debug)]
@@ -58,9 +44,9 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Verb {
-    Master(Box<master::MasterArgs>),
-    Agent(Box<agent::AgentArgs>),
-    Local(Box<local::LocalArgs>),
+    Master(Box<service::master::MasterArgs>),
+    Agent(Box<service::agent::AgentArgs>),
+    Local(Box<service::local::LocalArgs>),
     Run(run::RunArgs),
     /// List the agents
     Agents(operator::ListArgs),
@@ -154,7 +140,7 @@ pub fn command_line() -> clap::Command {
 
 /// The flags of Mesos that `meros` does not have.
 pub fn removed_flags() -> Vec<&'static str> {
-    removed_flags::table::names().collect()
+    flags::removed::table::names().collect()
 }
 
 /// Parses a command line and the environment. Also returns warnings about settings of Mesos without
@@ -164,8 +150,8 @@ fn read(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<(Cli, Vec<String>), clap::Error> {
     let arguments = flags::underscored(arguments);
-    let settings = removed_flags::check(&command_line(), arguments, environment)?;
-    let cli = Cli::try_parse_from(settings.arguments).map_err(redact::redact)?;
+    let settings = flags::removed::check(&command_line(), arguments, environment)?;
+    let cli = Cli::try_parse_from(settings.arguments).map_err(flags::redact::redact)?;
     Ok((cli, settings.warnings))
 }
 
@@ -175,7 +161,9 @@ fn explain(error: &clap::Error) -> ExitCode {
     match printed {
         _ if error.use_stderr() => ExitCode::from(USAGE),
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => print::report(&print::unwritable("standard output", &error)).into(),
+        Err(error) => {
+            output::print::report(&output::print::unwritable("standard output", &error)).into()
+        }
     }
 }
 
@@ -190,21 +178,21 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     restrict_umask();
     match perform(cli, &ignored) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => print::report(&failure).into(),
+        Err(failure) => output::print::report(&failure).into(),
     }
 }
 
 fn perform(cli: Cli, ignored: &[String]) -> Outcome {
     let filter = cli.log.as_deref().unwrap_or(cli.verb.log_default());
-    logging::start(filter)?;
+    output::logging::start(filter)?;
     for setting in ignored {
         tracing::warn!("{setting}");
     }
     let signals = Signals::take(cli.verb.hangup())?;
     match cli.verb {
-        Verb::Master(args) => master::run(*args, signals),
-        Verb::Agent(args) => agent::run(*args, signals),
-        Verb::Local(args) => local::run(*args, signals),
+        Verb::Master(args) => service::master::run(*args, signals),
+        Verb::Agent(args) => service::agent::run(*args, signals),
+        Verb::Local(args) => service::local::run(*args, signals),
         Verb::Run(args) => on_this_thread(run::run(args, signals))?,
         Verb::Agents(args) => on_this_thread(operator::list::agents(args))?,
         Verb::Tasks(args) => on_this_thread(operator::list::tasks(args))?,

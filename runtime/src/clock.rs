@@ -185,7 +185,7 @@ impl Clock {
     pub(crate) fn coarse_millis(&self) -> u32 {
         match self.0.paused {
             true => self.now().0.as_millis() as u32,
-            false => crate::watchdog::millis(),
+            false => crate::observe::watchdog::millis(),
         }
     }
 

@@ -342,7 +342,7 @@
 //! # 8. Watching and disturbing messages
 //!
 //! A test may observe every message of a node, and drop, delay, duplicate or swap some
-//! ([`tap`](crate::tap)). The actors cannot detect it.
+//! ([`tap`](crate::observe::tap)). The actors cannot detect it.
 //!
 //! ```
 //! use std::time::Duration;

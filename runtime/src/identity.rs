@@ -259,7 +259,7 @@ pub struct UnknownRole {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::codec;
+    use crate::wire::codec;
 
     #[test]
     fn a_pid_reads_as_name_at_node_and_incarnation() {

@@ -53,75 +53,39 @@
 //! - [`host`] reads the memory and the load of the machine.
 //! - [`testing`], [`memory`] and the [`tap`] are for tests.
 
-mod ages;
-mod ask;
-mod batch;
-mod blocking;
+mod actor;
 mod clock;
-pub mod codec;
-mod context;
 pub mod delivery;
-mod discovery;
-mod elision;
-mod envelope;
-mod exit;
-mod frame;
-mod frame_buffer;
-#[doc(hidden)]
-pub mod frames;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod guide;
-mod handle;
-pub mod host;
 mod identity;
-mod inbox;
-mod info;
 mod link;
-mod links;
-mod mailbox;
-pub mod memory;
-#[doc(hidden)]
-pub mod message;
 mod node;
-mod outbox;
-mod pending;
-mod placement;
-mod priority;
-mod process;
-mod registry;
-mod respond;
-mod send_buffer;
-mod series;
-mod supervise;
-mod tally;
-pub mod tap;
+pub mod observe;
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod watch;
-mod watchdog;
+pub mod wire;
 
-pub use ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
+pub use actor::ask::{AskError, Asking, Patience, Promise, Reply, TellError, promise};
+pub use actor::context::Context;
+pub use actor::exit::{Exit, Exited, PROCESS_ENDED};
+pub use actor::handle::{ActorRef, Handle};
+pub use actor::pending::TimerHandle;
+pub use actor::placement::{Place, Placement};
+pub use actor::process::{Process, RemoteHandlers};
+pub use actor::respond::answer_with;
+pub use actor::supervise::Supervision;
 pub use clock::{Clock, Instant, Late, Sleep, Timestamp};
-pub use codec::Garbled;
-pub use context::Context;
-pub use discovery::Discovered;
-pub use exit::{Exit, Exited, PROCESS_ENDED};
-pub use handle::{ActorRef, Handle};
 pub use identity::{NodeId, Peer, Pid, Role, UnknownRole};
-pub use info::{LinkInfo, ProcessInfo, short_name};
+pub use link::discovery::Discovered;
+pub use link::outbox::Outgoing;
 pub use link::{AttachError, ConnectError, Dialer, Dialled, Hello, Link, Sender};
-pub use message::{Lane, Remote, WhenFull};
 pub use node::{Interrupted, Node, NodeBuilder, SpawnError};
-pub use outbox::Outgoing;
-pub use pending::TimerHandle;
-pub use placement::{Place, Placement};
-pub use process::{Process, RemoteHandlers};
-pub use respond::answer_with;
-pub use series::{Statistics, TimeSeries};
-pub use supervise::Supervision;
-pub use tally::MessageInfo;
+pub use observe::info::{LinkInfo, ProcessInfo, short_name};
+pub use observe::series::{Statistics, TimeSeries};
+pub use observe::tally::MessageInfo;
+pub use wire::codec::Garbled;
+pub use wire::message::{Lane, Remote, WhenFull};
 
 /// The imports of nearly every file that defines an actor.
 pub mod prelude {

@@ -14,21 +14,21 @@ use rand::rngs::{OsRng, SmallRng, StdRng};
 use rand::{Rng, SeedableRng};
 use tokio::sync::oneshot;
 
+use crate::actor::exit::Exit;
+use crate::actor::handle::{ActorRef, Handle};
+use crate::actor::placement::{Arbiter, Placement};
+use crate::actor::process::Process;
+use crate::actor::registry::{Entry, Registry};
+use crate::actor::supervise::{self, Supervision};
+use crate::actor::watch::{Watcher, Watches};
 use crate::clock::Clock;
-use crate::exit::Exit;
-use crate::handle::{ActorRef, Handle};
 use crate::identity::{self, NodeId, Pid, Role, Roles};
-use crate::info::Counts;
-use crate::links::Links;
+use crate::link::links::Links;
+use crate::link::send_buffer::LinksVersion;
 use crate::lock;
-use crate::placement::{Arbiter, Placement};
-use crate::process::Process;
-use crate::registry::{Entry, Registry};
-use crate::send_buffer::LinksVersion;
-use crate::supervise::{self, Supervision};
-use crate::tap::Taps;
-use crate::watch::{Watcher, Watches};
-use crate::watchdog;
+use crate::observe::info::Counts;
+use crate::observe::tap::Taps;
+use crate::observe::watchdog;
 
 /// How long a shutdown waits for queues to be handled, and then for the actors to end.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
@@ -218,7 +218,8 @@ impl NodeBuilder {
         let seed = self
             .seed
             .unwrap_or_else(|| SmallRng::from_os_rng().random());
-        let mut chance = StdRng::seed_from_u64(seed ^ crate::message::id_of(&self.name) as u64);
+        let mut chance =
+            StdRng::seed_from_u64(seed ^ crate::wire::message::id_of(&self.name) as u64);
         let clock = self.clock.unwrap_or_else(Clock::real);
         // Paused time is one thread's time.
         let placement = if clock.is_paused() {
@@ -314,7 +315,7 @@ impl Node {
     /// lives here. Hellos are exchanged once per link: without this, a peer would send the newest
     /// version of a message to an actor that starts later, even if the actor does not accept it.
     pub fn will_accept<A: Process>(&self) {
-        let handlers = crate::process::RemoteHandlers::<A>::table(self.speaks_previous());
+        let handlers = crate::actor::process::RemoteHandlers::<A>::table(self.speaks_previous());
         self.registry().announce(&handlers);
     }
 

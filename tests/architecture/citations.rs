@@ -238,7 +238,7 @@ mod tests {
 
     fn file(text: &str) -> Source {
         Source {
-            path: "agent/src/qos.rs".into(),
+            path: "agent/src/oversubscription/qos.rs".into(),
             text: text.into(),
         }
     }
@@ -252,9 +252,9 @@ mod tests {
         assert_eq!(
             places,
             [
-                (('P', 4), "agent/src/qos.rs:3".to_owned()),
-                (('S', 31), "agent/src/qos.rs:1".to_owned()),
-                (('W', 3), "agent/src/qos.rs:1".to_owned()),
+                (('P', 4), "agent/src/oversubscription/qos.rs:3".to_owned()),
+                (('S', 31), "agent/src/oversubscription/qos.rs:1".to_owned()),
+                (('W', 3), "agent/src/oversubscription/qos.rs:1".to_owned()),
             ]
         );
     }
@@ -278,11 +278,11 @@ mod tests {
         let source = file("// S31, S34; SPEC 2.2, SPEC 2.3.");
         assert_eq!(
             without_fact(&facts, &cited(&source)),
-            ["S34 is cited at agent/src/qos.rs:1"]
+            ["S34 is cited at agent/src/oversubscription/qos.rs:1"]
         );
         assert_eq!(
             without_section(&sections, &cited_sections(&source)),
-            ["SPEC 2.3 is cited at agent/src/qos.rs:1"]
+            ["SPEC 2.3 is cited at agent/src/oversubscription/qos.rs:1"]
         );
     }
 
@@ -297,14 +297,13 @@ mod tests {
         assert_eq!(
             unknown(&covered, &facts, &sections),
             [
-                "agent/src/qos.rs: `other` covers S99",
-                "agent/src/qos.rs: `other` covers 9.9 X"
+                "agent/src/oversubscription/qos.rs: `other` covers S99",
+                "agent/src/oversubscription/qos.rs: `other` covers 9.9 X"
             ]
         );
         let table = table(&covered[..3], &facts);
         assert!(table.contains("without a test: S32, S33, W3.\n"), "{table}");
-        let s31 =
-            "| S31 | `kills` in agent/src/qos.rs<br>`other` in agent/src/qos.rs, in part: b |";
+        let s31 = "| S31 | `kills` in agent/src/oversubscription/qos.rs<br>`other` in agent/src/oversubscription/qos.rs, in part: b |";
         assert!(table.contains(s31), "{table}");
         assert!(table.contains("| 2.2 KILL | `kills`"), "{table}");
     }

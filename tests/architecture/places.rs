@@ -50,7 +50,7 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
         ("raft", path.starts_with("master/consensus/"), &code),
         (
             "bincode",
-            path == "runtime/src/codec.rs",
+            path == "runtime/src/wire/codec/mod.rs",
             &code_without_tests,
         ),
     ];
@@ -156,15 +156,27 @@ mod tests {
                 "// sled does this\nuse storage::sled_store::SledStore;",
                 0,
             ),
-            ("runtime/storage/src/sled_store.rs", "let db: sled::Db;", 0),
+            (
+                "runtime/storage/src/sled_store/mod.rs",
+                "let db: sled::Db;",
+                0,
+            ),
             ("agent/src/link.rs", "fn f(_: quinn::Connection) {}", 1),
             ("tests/main.rs", "use quinn::Endpoint;", 1),
             ("tests/lab/src/bench/messages.rs", "use quinn::Endpoint;", 1),
-            ("runtime/cli/local.rs", "use quinn::Endpoint;", 1),
+            ("runtime/cli/service/local.rs", "use quinn::Endpoint;", 1),
             ("master/src/lib.rs", "use raft::RawNode;", 1),
             ("master/consensus/src/lib.rs", "use raft::RawNode;", 0),
-            ("runtime/src/codec.rs", "bincode::serde::encode_to_vec", 0),
-            ("runtime/src/link.rs", "bincode::serde::encode_to_vec", 1),
+            (
+                "runtime/src/wire/codec/mod.rs",
+                "bincode::serde::encode_to_vec",
+                0,
+            ),
+            (
+                "runtime/src/link/mod.rs",
+                "bincode::serde::encode_to_vec",
+                1,
+            ),
             (
                 "runtime/resources/src/wire.rs",
                 "fn f() {}\n#[cfg(test)]\nmod t { use bincode; }",

@@ -3,10 +3,11 @@
 
 use std::fmt::Debug;
 
-use agent::procfs;
+use agent::host::procfs;
 use agent::zygote::wire;
 use runtime::testing::{node, run_simulated};
-use runtime::{Hello, Role, codec};
+use runtime::wire::codec;
+use runtime::{Hello, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -86,7 +87,7 @@ fn random_bytes(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn frame(bytes: &[u8]) -> Verdict {
-    match COPIES.enforce(bytes.len(), || runtime::fuzzing::reread_frame(bytes))? {
+    match COPIES.enforce(bytes.len(), || runtime::wire::fuzzing::reread_frame(bytes))? {
         Err(garbled) => Observation::rejected(&garbled),
         Ok(written) if written == bytes => Ok(Observation::value(&format_args!(
             "Kind{}",

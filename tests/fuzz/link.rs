@@ -269,7 +269,7 @@ fn check(bytes: &[u8]) -> Verdict {
     let counted = whole.counted.iter().filter(|(_, count)| **count > 0.0);
     observation
         .features
-        .extend(counted.map(|(name, _)| runtime::message::id_of(name) as u16));
+        .extend(counted.map(|(name, _)| runtime::wire::message::id_of(name) as u16));
     Ok(observation)
 }
 
@@ -322,7 +322,7 @@ fn random_script(rng: &mut Rng) -> Vec<u8> {
 }
 
 /// A frame as a peer might send it, without its length. Written by hand from the description in
-/// `runtime/src/frame.rs`.
+/// `runtime/src/wire/frame.rs`.
 pub fn frame(rng: &mut Rng) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u16).to_be_bytes()[..], text.as_bytes()].concat();
     let target = |rng: &mut Rng| {

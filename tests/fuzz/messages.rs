@@ -12,7 +12,7 @@ use consensus::member::bootstrap::Introduce;
 use consensus::member::dumping::{ReadDump, TakeDump};
 use consensus::member::operator::{ChangeMasters, ViewMaster};
 use consensus::member::{Arrived, Dismissed, PacketSent, PacketSentV1};
-use master::mirror::MirrorUpdate;
+use master::leadership::mirror::MirrorUpdate;
 use module_api::allocator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;

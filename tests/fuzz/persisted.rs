@@ -22,7 +22,7 @@ use consensus::member::address_book::AddressChange;
 use consensus::member::metadata::{GroupMachine, GroupOperation};
 use master::registry::{RegistryMachine, RegistryOperation};
 use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskInfo};
-use runtime::codec::{decode, encode};
+use runtime::wire::codec::{decode, encode};
 use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store, StoreError};
 

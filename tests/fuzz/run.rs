@@ -153,7 +153,7 @@ impl TargetRun {
             known = vec![input.clone()];
         }
         // Each target has its own random numbers, so another target does not change them.
-        let name = u64::from(runtime::message::id_of(&target.name));
+        let name = u64::from(runtime::wire::message::id_of(&target.name));
         let mut target_run = Self {
             target,
             rng: Rng::new(settings.seed ^ (name << 32)),

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Debug, Write};
 
-use runtime::codec;
+use runtime::wire::codec;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

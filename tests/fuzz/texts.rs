@@ -8,10 +8,10 @@ use authority::{Acls, Credentials, RateLimits};
 use module_api::Manifest;
 use module_api::demand::{AgentProperties, AgentTest};
 use protocol::Demand;
-use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Predicate, Selector};
 use resources::{Attributes, Invalid, Quantities, Resources, Role, json};
 use simulator::Fault;
-use simulator::history::InvalidFault;
+use simulator::report::history::InvalidFault;
 
 use crate::generate::generate;
 use crate::rng::Rng;
@@ -169,11 +169,11 @@ pub fn targets() -> Vec<Target> {
         form(
             "duration",
             &["15secs", "1.5mins", "0ns", "100weeks"],
-            protocol::duration::parse,
-            |duration| protocol::duration::format(*duration),
+            protocol::text::duration::parse,
+            |duration| protocol::text::duration::format(*duration),
             |rng| {
                 let duration = std::time::Duration::from_nanos(rng.number());
-                Some(protocol::duration::format(duration))
+                Some(protocol::text::duration::format(duration))
             },
         ),
         form(
@@ -211,7 +211,7 @@ pub fn targets() -> Vec<Target> {
         form(
             "whitelist",
             &["node-1 # the first\n\nNODE-2\n"],
-            master::whitelist::parse,
+            master::agents::whitelist::parse,
             |hosts| Vec::from_iter(hosts.iter().cloned()).join("\n"),
             |_| None,
         ),
@@ -252,12 +252,12 @@ pub fn targets() -> Vec<Target> {
                 r#"{"force":true,"quota_configs":[{"role":"eng","guarantees":{"cpus":{"value":2}},"limits":{"cpus":{"value":8},"mem":{"value":1024}}},{"role":"ads"}]}"#,
                 r#"{"role":"eng","force":false,"guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":2}}]}"#,
             ],
-            |text: &str| master::http::role_json::quotas(text.as_bytes()),
+            |text: &str| master::api::v0::role_json::quotas(text.as_bytes()),
         ),
         read_only(
             "weights body",
             &[r#"[{"role":"eng","weight":2.5},{"role":"ads/web","weight":1}]"#],
-            |text: &str| master::http::role_json::weights(text.as_bytes()),
+            |text: &str| master::api::v0::role_json::weights(text.as_bytes()),
         ),
         read_only(
             "credentials",

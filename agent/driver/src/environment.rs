@@ -125,7 +125,7 @@ impl Environment {
         let duration = |name: &'static str, default| match value(name) {
             None => Ok(default),
             Some(text) => {
-                protocol::duration::parse(&text).map_err(|error| EnvironmentError::Invalid {
+                protocol::text::duration::parse(&text).map_err(|error| EnvironmentError::Invalid {
                     name,
                     problem: error.to_string(),
                 })

@@ -1,6 +1,6 @@
 //! Reading: serves files of a sandbox to operators over a link, for `meros logs`.
 //!
-//! The subject is the name in the operator's certificate; [`crate::visibility`] authorizes it.
+//! The subject is the name in the operator's certificate; [`crate::api::visibility`] authorizes it.
 //! Requests within this node are trusted.
 
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use runtime::prelude::*;
 use runtime::{Instant, Sender};
 
 use super::Agent;
+use crate::api::visibility;
 use crate::container::events::TakeSurvey;
 use crate::sandbox::{self, LATEST, ReadError};
-use crate::visibility;
 
 /// How long to wait for the containerizer.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -5,8 +5,8 @@
 //! decisions at recovery in [`crate::ledger::plan`]. Never reads the disk.
 
 use protocol::{AgentInfo, ContainerId, FrameworkId, TaskId, Uuid};
-use runtime::codec::Garbled;
 use runtime::prelude::*;
+use runtime::wire::codec::Garbled;
 
 use super::executor_spec::ExecutorSpec;
 use super::machine::{Container, Phase};

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use executor_driver::environment as variable;
-use protocol::{AgentId, AgentInfo, ContainerId, duration};
+use protocol::text::duration;
+use protocol::{AgentId, AgentInfo, ContainerId};
 
 use super::executor_spec::ExecutorSpec;
 use super::machine::Container;
@@ -171,7 +172,7 @@ fn allocation_role(container: &Container) -> Option<String> {
 mod tests {
     use super::*;
     use crate::config::Settings;
-    use crate::detect::Host;
+    use crate::host::detect::Host;
     use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkId, FrameworkInfo};
     use resources::{Resources, Role};
 

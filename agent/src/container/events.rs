@@ -20,11 +20,11 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::machine::{Container, Phase, Task};
-use super::unplaced::placeholder;
 use super::{Containerizer, forget};
-use crate::disk::DiskWatch;
+use crate::container::launches::unplaced::placeholder;
 use crate::launcher::LauncherEvent;
 use crate::metrics::Counts;
+use crate::sandbox::disk::DiskWatch;
 
 /// The agent's current id and master.
 #[derive(Message, Clone, Debug)]

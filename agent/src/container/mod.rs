@@ -8,7 +8,6 @@
 
 mod changed;
 pub mod checkpointing;
-pub mod deadlines;
 mod ended;
 mod environment;
 pub mod events;
@@ -20,7 +19,6 @@ pub mod launches;
 pub mod machine;
 pub mod stream;
 pub mod table;
-mod unplaced;
 pub mod volumes;
 
 use std::collections::BTreeMap;
@@ -39,20 +37,20 @@ use runtime::NodeId;
 use runtime::prelude::*;
 
 use self::checkpointing::Checkpointing;
-use self::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use self::ended::EndedTasks;
 use self::executor_spec::ExecutorSpec;
 use self::history::History;
 use self::launches::LaunchQueue;
 use self::machine::{Container, Effect};
 use self::table::ContainerTable;
-use self::unplaced::UnplacedTasks;
 use crate::config::Config;
-use crate::disk::{DiskWatch, RunEnded, WriteFailed};
+use crate::container::launches::unplaced::UnplacedTasks;
+use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;
 use crate::metrics::Counts;
 use crate::sandbox;
-use crate::sandboxes::Sandboxes;
+use crate::sandbox::disk::{DiskWatch, RunEnded, WriteFailed};
+use crate::sandbox::kept::Sandboxes;
 use crate::status::{ForgetFramework, ForgetTask, Forward, StatusUpdates};
 
 /// Sandboxes created in one blocking job.

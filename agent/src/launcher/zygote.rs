@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{self, MsgFlags, UnixCredentials, getsockopt, sockopt::PeerCredentials};
 
 use super::ZygoteError;
-use crate::sys::ProcessHandle;
+use crate::host::sys::ProcessHandle;
 use crate::zygote::wire::{self, FORM, LeftContainer, Report, Request, SOCKET};
 
 /// How long a zygote may take to be ready; it may have to kill leftovers first.

@@ -9,6 +9,7 @@
 pub mod plan;
 pub mod reconfiguration;
 pub mod record;
+pub mod recovery;
 pub mod store;
 #[cfg(test)]
 mod tests;

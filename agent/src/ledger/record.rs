@@ -10,7 +10,7 @@ use protocol::{
     AgentInfo, ContainerId, ExecutorInfo, FrameworkInfo, StatusUpdate, TaskId, TaskInfo, TaskState,
     Uuid,
 };
-use runtime::codec::{self, Garbled};
+use runtime::wire::codec::{self, Garbled};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

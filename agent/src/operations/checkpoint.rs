@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use protocol::OperationUpdate;
 use resources::{Conversion, Resources};
-use runtime::codec;
+use runtime::wire::codec;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::sled_store::SledStore;

@@ -10,7 +10,7 @@ use runtime::testing::simulate;
 use storage::simulated::{Failure, SimulatedDisk};
 
 use super::*;
-use crate::detect::Host;
+use crate::host::detect::Host;
 use crate::launcher::{Events, LaunchError, LaunchRequest};
 use crate::sandbox::ReadError;
 use crate::status::StatusUpdates;

@@ -33,15 +33,18 @@ use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use protocol::{ContainerId, Termination, duration};
+use protocol::text::duration;
+use protocol::{ContainerId, Termination};
 use runtime::{Clock, Instant};
 
 use self::connection::AgentConnection;
 use self::process_table::{Child, ProcessTable};
 use self::wire::{ExecutorProgram, FORM, LaunchRequest, LeftContainer, Report, Request};
-use crate::accounts::OwnUser;
-use crate::sys::{self, Forked, Program};
-use crate::{command, procfs, sandbox};
+use crate::host::accounts::OwnUser;
+use crate::host::procfs;
+use crate::host::sys::{self, Forked, Program};
+use crate::launcher::command;
+use crate::sandbox;
 
 /// Milliseconds between sweeps while strays do not die.
 const SWEEP_INTERVAL: u8 = 20;

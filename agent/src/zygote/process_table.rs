@@ -10,7 +10,7 @@ use std::time::Duration;
 use protocol::{ContainerId, Termination};
 
 use super::wire::Report;
-use crate::procfs::{self, Process};
+use crate::host::procfs::{self, Process};
 
 /// Sweeps after which a report no longer waits for strays that do not die.
 pub const SWEEPS_MAX: u32 = 500;

@@ -4,7 +4,7 @@
 //! The encodings are private to this crate. Pure, except for a store in memory.
 
 use bytes::Bytes;
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store};
 

@@ -28,10 +28,10 @@ pub struct Entry {
     /// Its kind.
     pub kind: EntryKind,
     /// The encoded operation.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub data: Vec<u8>,
     /// The proposer's context, by which it recognizes the entry.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub context: Vec<u8>,
 }
 

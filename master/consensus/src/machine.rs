@@ -1,7 +1,7 @@
 //! The replicated state machine: all members apply the same operations.
 
 use bytes::{Bytes, BytesMut};
-use runtime::codec::{self, Garbled};
+use runtime::wire::codec::{self, Garbled};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

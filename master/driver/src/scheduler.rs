@@ -91,7 +91,7 @@ pub trait Scheduler: Send + Unpin + 'static {
     /// revocations: a task without a new one, before its deadline, may stay.
     ///
     /// The framework's guarantees and the label `meros.priority` determine which of its tasks are
-    /// revoked last (see [`protocol::reserved_labels`]).
+    /// revoked last (see [`protocol::text::reserved_labels`]).
     fn revoked(&mut self, _driver: &mut Calls, _revoked: &TasksRevoked) {}
 
     /// An operation with an id from an [accept](Calls::accept) has a new state. Each update is

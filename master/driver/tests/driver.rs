@@ -14,8 +14,8 @@ use protocol::message::scheduler::*;
 use protocol::*;
 use resources::Resources;
 use runtime::delivery::{DedupReceiver, Sequenced, take as take_numbered};
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
 use runtime::{Instant, Timestamp};
 use scheduler_driver::{

@@ -7,7 +7,7 @@ use consensus::member::Settings;
 use consensus::store::StoredLog;
 use protocol::AgentInfo;
 use protocol::discovery::{SPREAD_MAX, find_leader};
-use runtime::memory::Network;
+use runtime::testing::memory::Network;
 use runtime::testing::{inject_panic, simulate_network};
 use storage::simulated::SimulatedDisk;
 

@@ -11,7 +11,7 @@ use module_api::allocator::{Begin, WhitelistChanged};
 use runtime::prelude::*;
 
 use super::{Master, Phase};
-use crate::effects::ToAllocator;
+use crate::state::effects::ToAllocator;
 
 /// Pause before the master contacts an allocator that crashed or whose mailbox was full.
 const ALLOCATOR_RETRY: Duration = Duration::from_millis(200);

@@ -14,10 +14,10 @@ use resources::Invalid;
 use runtime::prelude::*;
 
 use super::{Master, Phase, REGISTRY_RETRY};
-use crate::accept::UnsentTasks;
-use crate::commit_barrier::CommitBarrier;
-use crate::effects::{Effect, Effects, ToAgent};
+use crate::offers::accept::UnsentTasks;
+use crate::operations::commit_barrier::CommitBarrier;
 use crate::registry::{Applied, RegistryError, RegistryOperation};
+use crate::state::effects::{Effect, Effects, ToAgent};
 
 /// Maximum operations in one change of the registry. Even with the largest records the change stays
 /// within the limit of the log.

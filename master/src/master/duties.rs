@@ -1,5 +1,5 @@
 //! Changes that the registry must record before they are published. The schedule of pings is in
-//! [`super::pings`].
+//! [`crate::master::agents::pings`].
 //!
 //! An operation that the registry refuses for now is retried every second; nothing is published
 //! until it succeeds.
@@ -9,7 +9,7 @@ use runtime::Timestamp;
 use runtime::prelude::*;
 
 use super::{Master, REGISTRY_RETRY};
-use crate::admission::Removal;
+use crate::agents::admission::Removal;
 use crate::registry::{RegistryError, RegistryOperation};
 
 impl Master {

@@ -9,7 +9,7 @@ use std::future::ready;
 use runtime::prelude::*;
 
 use super::{Master, Phase};
-use crate::effects::Effect;
+use crate::state::effects::Effect;
 
 /// Maximum capacity, in effects, that is kept for the next turn.
 const SPARE_MAX: usize = 1024;

@@ -12,8 +12,8 @@ use runtime::prelude::*;
 use runtime::{Exit, Patience};
 
 use super::Master;
-use crate::accept::UnsentTasks;
-use crate::effects::{Effect, Effects};
+use crate::offers::accept::UnsentTasks;
+use crate::state::effects::{Effect, Effects};
 
 /// Launches without a confirmation.
 #[derive(Default)]

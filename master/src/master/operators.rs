@@ -4,11 +4,11 @@
 //! in its certificate; a local one is an HTTP handler that has already authorized its own caller.
 
 use authority::{Action, Forbidden};
-use protocol::explain::OffersExplained;
 use protocol::message::operator::{
     ExplainError, ExplainOffers, KillByOperator, Operate, OperationRefused, OperatorError,
     OverRateLimit, UpdateQuotas, UpdateRefused, UpdateWeights, ViewCluster, ViewRoles,
 };
+use protocol::view::explain::OffersExplained;
 use protocol::view::{ClusterView, RoleView};
 use protocol::{AgentId, FrameworkId, Quota};
 use resources::Conversion;
@@ -17,11 +17,12 @@ use runtime::prelude::*;
 
 use super::Master;
 use super::verbs::InTurn;
-use crate::permission::Caller;
+use crate::api::permission::Caller;
+use crate::api::view;
+use crate::api::visibility::Visibility;
 use crate::registry::{Applied, RegistryError, RegistryOperation};
+use crate::roles::weights;
 use crate::state::MasterState;
-use crate::visibility::Visibility;
-use crate::{view, weights};
 
 /// Maximum operators that wait for the end of one framework.
 const WAITING_MAX: usize = 1000;

@@ -13,8 +13,8 @@ use protocol::{FrameworkId, OfferId};
 use runtime::prelude::*;
 
 use super::{Master, Phase};
-use crate::effects::{Due, Effect, Effects, ToAgent, ToScheduler};
-use crate::framework_counters::FrameworkCounter;
+use crate::frameworks::counters::FrameworkCounter;
+use crate::state::effects::{Due, Effect, Effects, ToAgent, ToScheduler};
 
 /// Maximum capacity, in effects, that is kept for the next decision.
 const SPARE_MAX: usize = 64;

@@ -2,12 +2,11 @@
 //!
 //! Uses the queue of HTTP calls, under the name in the certificate: a command waits, or is refused
 //! if too many wait. Requests from this node come from pages, which have had their turn. The
-//! commands are handled in [`operators`](super::operators), [`draining`](super::draining) and
-//! [`maintenance`](super::maintenance).
+//! commands are handled in [`operators`](super::operators), [`draining`](crate::master::agents::draining) and
+//! [`maintenance`](crate::master::agents::maintenance).
 
 use authority::{RateDecision, TOO_MANY_COMMANDS};
 use protocol::FrameworkId;
-use protocol::explain::OffersExplained;
 use protocol::maintenance::{MaintenanceStatus, Window};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, ExplainError, ExplainOffers, KillByOperator,
@@ -15,6 +14,7 @@ use protocol::message::operator::{
     StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule, UpdateQuotas, UpdateRefused,
     UpdateWeights, ViewCluster, ViewMaintenanceSchedule, ViewMaintenanceStatus, ViewRoles,
 };
+use protocol::view::explain::OffersExplained;
 use protocol::view::{ClusterView, RoleView};
 use resources::Invalid;
 use runtime::prelude::*;

@@ -18,11 +18,11 @@ use resources::{Conversion, ConversionError, Converted, Invalid};
 
 use super::pending::ON_AGENT_MAX;
 use crate::agents::Standing;
-use crate::commit_barrier::Release;
-use crate::effects::{Effect, Effects, SendEffects, ToAgent};
+use crate::operations::commit_barrier::Release;
 use crate::registry::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, check_accepted};
-use crate::size::wire_bytes;
 use crate::state::MasterState;
+use crate::state::effects::{Effect, Effects, SendEffects, ToAgent};
+use crate::state::size::wire_bytes;
 
 /// Maximum bytes of an agent's resources after an operation.
 pub(super) const RESOURCES_BYTES_MAX: usize = 1 << 20;

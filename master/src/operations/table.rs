@@ -9,7 +9,7 @@ use std::sync::Arc;
 use protocol::{AgentId, FrameworkId, OperationId, OperationState, OperationStatus};
 use resources::Conversion;
 
-use crate::size::wire_bytes;
+use crate::state::size::wire_bytes;
 
 /// Maximum operations of a framework that are under way or unacknowledged.
 pub const OPERATIONS_MAX: usize = 10_000;

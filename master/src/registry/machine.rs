@@ -11,9 +11,10 @@
 use bytes::{BufMut, BytesMut};
 use consensus::machine::{CannotRestore, StateMachine};
 use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
-use runtime::codec::Garbled;
-use runtime::message::id_of;
-use runtime::{Pid, Timestamp, codec};
+use runtime::wire::codec;
+use runtime::wire::codec::Garbled;
+use runtime::wire::message::id_of;
+use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::accepted::AcceptedRecord;

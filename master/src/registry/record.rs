@@ -8,8 +8,9 @@
 
 use protocol::message::state::{self, StateValue};
 use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, MachineId, Quota};
-use runtime::message::id_of;
-use runtime::{Pid, Timestamp, codec};
+use runtime::wire::codec;
+use runtime::wire::message::id_of;
+use runtime::{Pid, Timestamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use storage::{Changes, Record, Store, VALUE_BYTES_MAX};

@@ -1,6 +1,6 @@
 //! Operators' settings of roles in the registry: quotas and weights, and their bounds.
 //!
-//! Pure. Only storage bounds are checked; the caller validates quotas, in [`crate::quota`].
+//! Pure. Only storage bounds are checked; the caller validates quotas, in [`crate::roles::quota`].
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! Filters tasks and executors for a viewer that may not see all of them.
 //!
-//! Plain data: visibility is decided in [`crate::visibility`]. Held resources stay, since they
+//! Plain data: visibility is decided in [`crate::api::visibility`]. Held resources stay, since they
 //! belong to the sums of the agents.
 
 use std::sync::Arc;

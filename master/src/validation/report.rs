@@ -11,7 +11,7 @@ use protocol::{FrameworkId, FrameworkInfo};
 use resources::Invalid;
 
 use super::roles;
-use crate::comparison::{Arrival, Scope};
+use crate::agents::comparison::{Arrival, Scope};
 
 /// Checks an agent's report.
 pub fn check_report(arrival: &Arrival) -> Result<(), Invalid> {

@@ -461,9 +461,9 @@ fn the_regular_expressions_of_all_roles_count_together() {
     info.roles = ["a", "b"].map(str::to_owned).into();
     info.capabilities.insert(Capability::MultiRole);
     let wants = |in_each: usize| {
-        let matches = |n| protocol::wants::Constraint {
-            selector: protocol::wants::Selector::Hostname,
-            predicate: protocol::wants::Predicate::TextMatches(format!("node-{n}-[0-9]")),
+        let matches = |n| protocol::offers::wants::Constraint {
+            selector: protocol::offers::wants::Selector::Hostname,
+            predicate: protocol::offers::wants::Predicate::TextMatches(format!("node-{n}-[0-9]")),
         };
         let demand = protocol::Demand {
             agents: (0..in_each).map(|n| vec![matches(n)]).collect(),

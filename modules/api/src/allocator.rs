@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use protocol::explain::Explanation;
+use protocol::view::explain::Explanation;
 use protocol::{
     AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId, Unavailability, Wants,
 };

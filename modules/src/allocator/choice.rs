@@ -5,7 +5,7 @@
 
 use module_api::demand::{AgentProperties, AgentTest};
 use protocol::Demand;
-use protocol::explain::UnmetConstraint;
+use protocol::view::explain::UnmetConstraint;
 use resources::Role;
 
 /// The constraints of one client on agents.

@@ -11,7 +11,6 @@
 //!
 //! An explanation ([`Survey`]) is computed in parts, with other messages handled in between.
 
-mod agent_filters;
 mod bits;
 mod by_client;
 mod charges;
@@ -21,17 +20,15 @@ mod cutting;
 mod explain;
 mod filter;
 mod metrics;
-mod revoker;
 mod revoking;
 mod state;
-mod victims;
 
-pub use agent_filters::AgentFilters;
 pub use by_client::ByClient;
 pub use clients::{ClientRecord, Clients};
 pub use explain::{Shares, Survey};
 pub use filter::Filters;
-pub use revoker::Revocation;
+pub use filter::agent_filters::AgentFilters;
+pub use revoking::revoker::Revocation;
 pub use state::{Agent, AllocatorState, BookingResult, Case, PendingSlate, PoolBalance, Refusal};
 
 use std::collections::BTreeSet;
@@ -45,7 +42,7 @@ use module_api::allocator::{
 };
 use module_api::sorter::{Advice, Client, Pool, Stage};
 use module_api::{Fault, ModuleError, SorterRef};
-use protocol::explain::Explanation;
+use protocol::view::explain::Explanation;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use resources::Quantities;
@@ -53,7 +50,7 @@ use runtime::Instant;
 use runtime::prelude::*;
 
 use metrics::Runs;
-use revoker::Revoker;
+use revoking::revoker::Revoker;
 
 /// Shortest time between two runs outside of batches; events within it share one run.
 const RUN_GAP: Duration = Duration::from_millis(2);

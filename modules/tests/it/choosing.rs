@@ -3,7 +3,7 @@
 use module_api::allocator::{AgentAdded, AgentRemoved, WhitelistChanged};
 use protocol::Capability;
 use protocol::agent::Domain;
-use protocol::wants::{Constraint, Demand, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Demand, Predicate, Selector};
 use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, added, agent, lines};

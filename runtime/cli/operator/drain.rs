@@ -19,8 +19,8 @@ use protocol::{AgentOrders, FrameworkId, TaskId, TaskState};
 use runtime::{Clock, Instant};
 
 use super::{ClusterFlags, Operator};
-use crate::error::{CliError, Outcome};
-use crate::print;
+use crate::output::error::{CliError, Outcome};
+use crate::output::print;
 
 /// The interval of checks for ended tasks, and of retries.
 const CHECK: Duration = Duration::from_secs(1);

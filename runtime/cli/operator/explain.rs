@@ -2,15 +2,15 @@
 //!
 //! Asks the leader, whose allocator knows the reasons, and prints the answer as text or JSON.
 
-use ::master::http::explain::value;
+use ::master::api::v0::explain::value;
 use clap::Args;
-use protocol::explain::{OffersExplained, ReasonCount, RoleExplanation};
 use protocol::message::operator::{ExplainError, ExplainOffers};
+use protocol::view::explain::{OffersExplained, ReasonCount, RoleExplanation};
 
 use super::list::print_json;
 use super::{ClusterFlags, Operator};
-use crate::error::{CliError, Outcome};
 use crate::out;
+use crate::output::error::{CliError, Outcome};
 
 const HELP: &str = "\
 Examples:

@@ -137,7 +137,7 @@ mod tests {
         let labels = [
             ("tier", "web"),
             (
-                protocol::reserved_labels::DISCOVERY,
+                protocol::text::reserved_labels::DISCOVERY,
                 r#"{"visibility":"CLUSTER","name":"db"}"#,
             ),
         ];

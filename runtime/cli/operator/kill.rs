@@ -5,8 +5,8 @@ use protocol::message::operator::KillByOperator;
 use protocol::{FrameworkId, TaskId};
 
 use super::{ClusterFlags, Operator};
-use crate::error::{CliError, Outcome};
 use crate::out;
+use crate::output::error::{CliError, Outcome};
 
 /// Kill a task
 #[derive(Args, Debug)]

@@ -6,8 +6,9 @@ use protocol::view::{AgentView, ClusterView, FrameworkView, TaskView};
 use serde_json::Value;
 
 use super::{ListArgs, Operator, json};
-use crate::error::{CliError, Outcome};
-use crate::{out, print, table};
+use crate::out;
+use crate::output::error::{CliError, Outcome};
+use crate::output::{print, table};
 
 async fn view(args: &ListArgs) -> Outcome<ClusterView> {
     let operator = Operator::connect(&args.cluster).await?;

@@ -12,9 +12,9 @@ use super::list::all_tasks;
 use super::tail::Tail;
 use super::terminal::TerminalFilter;
 use super::{ClusterFlags, Operator};
-use crate::error::{CliError, Outcome};
-use crate::print;
-use crate::signals::Signals;
+use crate::output::error::{CliError, Outcome};
+use crate::output::print;
+use crate::service::signals::Signals;
 
 /// The interval at which a followed file is read.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);

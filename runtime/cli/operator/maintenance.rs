@@ -9,13 +9,13 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use protocol::duration;
 use protocol::maintenance::{InverseAnswer, Window};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, MarkAgentGone, ReactivateAgent, StartMaintenance,
     StopMaintenance, UpdateMaintenanceSchedule, UpdateRefused, ViewMaintenanceSchedule,
     ViewMaintenanceStatus,
 };
+use protocol::text::duration;
 use protocol::{AgentId, MachineId, Unavailability};
 use runtime::prelude::Message;
 use runtime::{Remote, Timestamp};
@@ -24,7 +24,7 @@ use v1::convert::maintenance::schedule as as_mesos;
 
 use super::list::{print, print_json};
 use super::{ClusterFlags, ListArgs, Operator};
-use crate::error::{CliError, Outcome};
+use crate::output::error::{CliError, Outcome};
 use crate::{flags, out};
 
 const HELP: &str = "\

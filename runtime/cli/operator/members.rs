@@ -14,7 +14,7 @@ use runtime::{AskError, Clock, Node, Pid, Remote};
 use transport::Endpoint;
 
 use super::{ANSWER_TIMEOUT, ClusterFlags, no_answer, open};
-use crate::error::{CliError, Outcome};
+use crate::output::error::{CliError, Outcome};
 
 /// The maximum of queried addresses.
 const ADDRESSES_MAX: usize = 256;
@@ -107,7 +107,7 @@ impl Members {
 
     async fn find(&self, address: &str, timeout: Duration) -> Result<Pid, String> {
         let linked = self.node.connect(address).await;
-        linked.map_err(|error| crate::error::chain(&error))?;
+        linked.map_err(|error| crate::output::error::chain(&error))?;
         let found = self.node.find(address, NAME, timeout).await;
         found.map_err(|error| match error {
             AskError::Gone => {

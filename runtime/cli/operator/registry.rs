@@ -22,9 +22,9 @@ use storage::sled_store::SledStore;
 use super::ClusterFlags;
 use super::masters::in_order;
 use super::members::Members;
-use crate::error::{CliError, Outcome};
-use crate::master::{LOG, STANDALONE, is_nonempty};
 use crate::out;
+use crate::output::error::{CliError, Outcome};
+use crate::service::master::{LOG, STANDALONE, is_nonempty};
 
 /// The number of a restored master.
 const RESTORED_ID: u64 = 1;

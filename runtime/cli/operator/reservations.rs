@@ -13,7 +13,7 @@ use resources::{
 };
 
 use super::{ClusterFlags, Operator};
-use crate::error::{CliError, Outcome};
+use crate::output::error::{CliError, Outcome};
 use crate::{flags, out};
 
 const RESERVE_HELP: &str = "\

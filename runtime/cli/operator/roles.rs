@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use ::master::Config;
-use ::master::http::role_json;
+use ::master::api::v0::role_json;
 use clap::{Args, Subcommand};
 use protocol::Quota;
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, UpdateWeights, ViewRoles};
@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 
 use super::list::{amounts, plain, print, print_json};
 use super::{ClusterFlags, ListArgs, Operator};
-use crate::error::{CliError, Outcome};
 use crate::flags::Text;
 use crate::out;
+use crate::output::error::{CliError, Outcome};
 
 const QUOTA_HELP: &str = "\
 Examples:

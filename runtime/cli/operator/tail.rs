@@ -7,7 +7,7 @@ use protocol::{ExecutorId, FrameworkId};
 use runtime::Pid;
 
 use super::{ANSWER_TIMEOUT, Operator};
-use crate::error::{CliError, Outcome};
+use crate::output::error::{CliError, Outcome};
 
 /// The largest chunk, in bytes.
 const PIECE_MAX: u32 = 1 << 20;

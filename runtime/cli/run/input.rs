@@ -11,7 +11,7 @@ use nix::sys::socket::{MsgFlags, recv};
 use nix::sys::stat::{SFlag, fstat};
 use nix::unistd::{Whence, lseek};
 
-use crate::error::{CliError, Outcome};
+use crate::output::error::{CliError, Outcome};
 
 /// Fails if standard input has unread bytes.
 pub fn refuse() -> Outcome {

@@ -13,10 +13,10 @@ use runtime::Pid;
 use tokio::sync::{Semaphore, watch};
 
 use super::progress::Progress;
-use crate::error::{CliError, Outcome};
 use crate::operator::Operator;
 use crate::operator::tail::Tail;
-use crate::print;
+use crate::output::error::{CliError, Outcome};
+use crate::output::print;
 
 /// The number of tasks read at once.
 const READERS_MAX: usize = 32;

@@ -6,7 +6,7 @@ use std::io::{IsTerminal, stderr};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::print;
+use crate::output::print;
 
 /// The counts, and the bar.
 pub struct Progress {

@@ -18,9 +18,9 @@ use v1::schema::DurationInfo;
 
 use crate::api::Refusal;
 use crate::build;
-use crate::help::{self, Help, HelpQuery};
-use crate::metrics::{CountersSource, collect, flat_json, prometheus_text};
-use crate::query::MesosQuery;
+use crate::request::query::MesosQuery;
+use crate::system::help::{self, Help, HelpQuery};
+use crate::system::metrics::{CountersSource, collect, flat_json, prometheus_text};
 
 /// Default of `?timeout=` on metrics pages.
 const COUNTERS_PATIENCE: Duration = Duration::from_secs(5);
@@ -137,7 +137,7 @@ async fn toggle(
     MesosQuery(query): MesosQuery<ToggleQuery>,
 ) -> Result<Response, Refusal> {
     let (level, duration) = match (&query.level, &query.duration) {
-        (None, None) => return Ok(format!("{}\n", crate::logging::level()).into_response()),
+        (None, None) => return Ok(format!("{}\n", crate::system::logging::level()).into_response()),
         (Some(level), Some(duration)) => (level, duration),
         _ => {
             let expected = "level and duration: expected both, as in `?level=1&duration=10mins`";
@@ -151,7 +151,7 @@ async fn toggle(
     let Some(Ok(nanoseconds)) = nanoseconds else {
         return Err(wrong("duration", duration, "a time, as in `10mins`"));
     };
-    crate::logging::change(&about.node, number, &DurationInfo { nanoseconds })?;
+    crate::system::logging::change(&about.node, number, &DurationInfo { nanoseconds })?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -181,7 +181,7 @@ fn parse_timeout(text: &str) -> Result<Duration, Invalid> {
 }
 
 async fn processes(State(about): State<ServiceInfo>, headers: HeaderMap) -> Response {
-    crate::processes::processes(&about.node, about.service, &headers)
+    crate::system::processes::processes(&about.node, about.service, &headers)
 }
 
 async fn not_found(uri: Uri) -> Response {

@@ -14,9 +14,9 @@ use runtime::Node;
 use v1::Invalid;
 
 use crate::api::Refusal;
-use crate::browsers::jsonp_is_off;
-use crate::query::values;
-use crate::shared_body::SharedBody;
+use crate::body::shared::SharedBody;
+use crate::request::browsers::jsonp_is_off;
+use crate::request::query::values;
 
 /// Bodies up to this size are not compressed: it would save less than a packet.
 const GZIP_MIN: u64 = 1024;

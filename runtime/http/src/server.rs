@@ -15,9 +15,9 @@ use tokio::net::TcpListener;
 use transport::tls::Tls;
 
 use crate::admission::{Admission, admit};
-use crate::browsers::{AllowedHosts, refuse_other_sites};
 use crate::connections::{Acceptor, ConnectionMetrics, ConnectionTimeouts};
 use crate::postprocess::{Postprocess, postprocess};
+use crate::request::browsers::{AllowedHosts, refuse_other_sites};
 
 /// Bounds of one listener.
 #[derive(Clone, Debug)]

@@ -27,9 +27,9 @@ pub const REFUSAL_MAX: usize = 5 << 10;
 /// Sends a request to these routes. The body is not read yet, since it may be a stream.
 pub async fn send(routes: &Router, mut request: Request) -> Response {
     let method = request.method().clone();
-    crate::path::normalize(&mut request);
+    crate::request::path::normalize(&mut request);
     match TowerToHyperService::new(routes.clone()).call(request).await {
-        Ok(response) => crate::methods::explain(&method, response),
+        Ok(response) => crate::request::methods::explain(&method, response),
         Err(never) => match never {},
     }
 }

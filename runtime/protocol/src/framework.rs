@@ -32,7 +32,7 @@ pub struct FrameworkInfo {
     pub webui_url: Option<String>,
     /// Optional features that it supports.
     pub capabilities: BTreeSet<Capability>,
-    /// Labels; may contain [reserved ones](crate::reserved_labels).
+    /// Labels; may contain [reserved ones](crate::text::reserved_labels).
     pub labels: Labels,
 }
 

@@ -10,22 +10,18 @@
 pub mod agent;
 pub mod digest;
 pub mod discovery;
-pub mod duration;
-pub mod explain;
 pub mod fence;
 pub mod framework;
 pub mod id;
 pub mod maintenance;
 pub mod message;
-pub mod offer;
+pub mod offers;
 pub mod operation;
 pub mod quota;
-pub mod reserved_labels;
-pub mod status;
 pub mod task;
+pub mod text;
 pub mod usage;
 pub mod view;
-pub mod wants;
 
 pub use agent::{AgentInfo, AgentOrders, Drain, MasterInfo};
 pub use fence::Fence;
@@ -35,12 +31,12 @@ pub use id::{
     OperationId, TaskId, Uuid,
 };
 pub use maintenance::{InverseOffer, MachineId, Unavailability};
-pub use offer::{Filters, Offer};
+pub use offers::offer::{Filters, Offer};
+pub use offers::wants::{Demand, Wants};
 pub use operation::{
     AgentResources, AgentResourcesV1, Operation, OperationState, OperationStatus, OperationUpdate,
 };
 pub use quota::Quota;
-pub use status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
+pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};
-pub use wants::{Demand, Wants};

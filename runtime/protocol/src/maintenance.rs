@@ -198,13 +198,13 @@ mod tests {
     #[test]
     fn decoded_machine_ids_are_normalized_or_invalid() {
         let read = |hostname: &str, ip: &str| {
-            let bytes = runtime::codec::encode(&(hostname, ip)).unwrap();
-            runtime::codec::decode::<MachineId>(&bytes)
+            let bytes = runtime::wire::codec::encode(&(hostname, ip)).unwrap();
+            runtime::wire::codec::decode::<MachineId>(&bytes)
         };
         let sound = machine("host-1", "10.0.0.7");
         assert_eq!(read("HOST-1", "::ffff:10.0.0.7").unwrap(), sound);
-        let bytes = runtime::codec::encode(&sound).unwrap();
-        let plain = runtime::codec::encode(&("host-1", "10.0.0.7")).unwrap();
+        let bytes = runtime::wire::codec::encode(&sound).unwrap();
+        let plain = runtime::wire::codec::encode(&("host-1", "10.0.0.7")).unwrap();
         assert_eq!(bytes, plain, "the form on a wire is that of two texts");
         for (hostname, ip) in [("", ""), ("host", "10.0.0"), ("a\nb", "")] {
             assert!(read(hostname, ip).is_err(), "{hostname:?} {ip:?}");

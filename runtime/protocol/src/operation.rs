@@ -7,7 +7,7 @@ use resources::{Conversion, Resources};
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, FrameworkId, OperationId, Uuid};
-use crate::status::named;
+use crate::task::status::named;
 use crate::task::{ExecutorInfo, TaskInfo};
 
 /// One step of an accept. Steps run in order, each on the result of the previous one.

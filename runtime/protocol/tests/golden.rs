@@ -26,7 +26,8 @@ use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::*;
 use resources::{Conversion, Quantities, Reservation, Resources, Revocable};
-use runtime::{NodeId, Pid, Remote, Timestamp, codec};
+use runtime::wire::codec;
+use runtime::{NodeId, Pid, Remote, Timestamp};
 use samples::*;
 use serde::Serialize;
 

@@ -9,10 +9,10 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::error::{Invalid, ParseError};
-use crate::name::check_name;
-use crate::ranges::Ranges;
-use crate::set::Set;
-use crate::text::{At, Parsed, parse_value, split_pair, tokens};
+use crate::value::name::check_name;
+use crate::value::ranges::Ranges;
+use crate::value::set::Set;
+use crate::value::text::{At, Parsed, parse_value, split_pair, tokens};
 
 /// A finite number, kept unchanged.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Serialize)]

@@ -41,40 +41,29 @@
 //! Entries are sorted by annotations and then by name, so that a change of a large collection is a
 //! search, not a scan, and two plain ones are compared without following a pointer.
 
-mod allocation;
-mod annotation;
 mod attributes;
-mod conversion;
-mod disk;
 mod error;
-mod find;
 pub mod json;
-mod name;
-mod quantities;
-mod ranges;
 mod resource;
 mod resources;
 mod role;
-mod scalar;
-mod set;
-mod symbol;
-mod text;
 mod value;
-mod views;
 mod wire;
 
-pub use allocation::Allocation;
-pub use annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
 pub use attributes::{Attribute, AttributeValue, Attributes, Number};
-pub use conversion::{Conversion, ConversionError, Converted};
-pub use disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 pub use error::{Invalid, ParseError, Shortage, excerpt, shortened};
-pub use name::{Name, OtherName};
-pub use quantities::Quantities;
-pub use ranges::{Range, Ranges};
 pub use resource::Resource;
+pub use resource::allocation::Allocation;
+pub use resource::annotation::{
+    Annotations, Label, Labels, Reservation, ReservationKind, Revocable,
+};
+pub use resource::disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 pub use resources::Resources;
+pub use resources::conversion::{Conversion, ConversionError, Converted};
+pub use resources::quantities::Quantities;
 pub use role::Role;
-pub use scalar::Scalar;
-pub use set::Set;
 pub use value::Value;
+pub use value::name::{Name, OtherName};
+pub use value::ranges::{Range, Ranges};
+pub use value::scalar::Scalar;
+pub use value::set::Set;

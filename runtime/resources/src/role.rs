@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::{Invalid, excerpt};
-use crate::symbol::Symbol;
+use crate::value::symbol::Symbol;
 
 /// Maximum length of a role, in bytes.
 const ROLE_BYTES_MAX: usize = 1024;

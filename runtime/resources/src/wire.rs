@@ -8,12 +8,12 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::annotation::Annotations;
 use crate::error::Invalid;
-use crate::name::Name;
 use crate::resource::Resource;
+use crate::resource::annotation::Annotations;
 use crate::resources::{Items, Resources};
 use crate::value::Value;
+use crate::value::name::Name;
 
 /// Capacity reserved before the first entry is read: a peer's length is not trusted.
 const CAPACITY_MAX: usize = 64;

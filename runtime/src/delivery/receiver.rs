@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use super::dedup_receiver::Stream;
 use super::{DedupReceiver, EncodedMessage, NotAcknowledged, SequenceAck, Sequenced};
-use crate::context::Context;
+use crate::actor::context::Context;
+use crate::actor::process::{HandlerTable, Process};
 use crate::link::Sender;
-use crate::process::{HandlerTable, Process};
 
 /// Passes the new messages of `numbered` to the actor's own handlers, and returns the
 /// acknowledgement.

@@ -20,17 +20,17 @@ use tokio::sync::{Notify, oneshot};
 
 use super::send_window::{Ends, Envelope, Mark, Repeat, SendWindow};
 use super::{Bounds, DeliveryError, EncodedMessage, NotAcknowledged, SequenceAck, Sequenced};
-use crate::ask::AskError;
+use crate::actor::ask::AskError;
+use crate::actor::context::Context;
+use crate::actor::handle::Handle;
+use crate::actor::pending::TimerHandle;
+use crate::actor::process::Process;
+use crate::actor::supervise::Supervision;
 use crate::clock::Instant;
-use crate::context::Context;
-use crate::handle::Handle;
 use crate::identity::Pid;
 use crate::lock;
-use crate::message::Remote;
 use crate::node::{Node, SpawnError};
-use crate::pending::TimerHandle;
-use crate::process::Process;
-use crate::supervise::Supervision;
+use crate::wire::message::Remote;
 
 /// How long the receiver may take to handle an envelope before it is resent.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(5);

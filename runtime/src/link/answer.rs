@@ -15,12 +15,12 @@ use futures_util::stream::FuturesUnordered;
 use serde::Serialize;
 use tokio::sync::oneshot;
 
-use crate::ask::AskError;
+use crate::actor::ask::AskError;
+use crate::actor::supervise::panic_message;
 use crate::identity::Pid;
 use crate::link::{ASKS_MAX, Connection, Sender};
-use crate::message::Lane;
-use crate::supervise::panic_message;
-use crate::tap::wire::ReplyRoute;
+use crate::observe::tap::wire::ReplyRoute;
+use crate::wire::message::Lane;
 use crate::{clock, lock};
 
 /// The right to answer one ask of the peer.

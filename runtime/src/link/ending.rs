@@ -9,9 +9,10 @@ use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, MutexGuard, TryLockError};
 
 use super::Connection;
-use crate::inbox::Inbox;
-use crate::message::Lane;
-use crate::{lock, send_buffer};
+use crate::link::inbox::Inbox;
+use crate::link::send_buffer;
+use crate::lock;
+use crate::wire::message::Lane;
 
 impl Connection {
     /// Closes and drops unsent frames; every watcher and caller is notified once.

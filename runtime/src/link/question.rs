@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use super::{ASKS_MAX, Connection};
-use crate::ask::{AskError, Asking, Patience, TellError};
-use crate::codec::{self, Garbled};
-use crate::frame::Frame;
+use crate::actor::ask::{AskError, Asking, Patience, TellError};
 use crate::identity::Pid;
 use crate::lock;
-use crate::message::Remote;
 use crate::node::Node;
+use crate::wire::codec::{self, Garbled};
+use crate::wire::frame::Frame;
+use crate::wire::message::Remote;
 
 /// The outcome of an ask.
 pub(crate) enum ReplyOutcome<'a> {

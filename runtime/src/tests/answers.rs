@@ -3,7 +3,7 @@
 use serde::{Deserializer, Serializer};
 
 use super::*;
-use crate::memory::Network;
+use crate::testing::memory::Network;
 use crate::testing::simulate_network;
 
 /// Returns this number later.

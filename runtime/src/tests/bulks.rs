@@ -13,11 +13,11 @@ use serde::de::Error;
 use super::hostile::{hello, note, peer, plain, reason, victim};
 use super::*;
 use crate::Dialled;
-use crate::codec::BODY_MAX;
-use crate::frame::{Frame, MessageFrame, Origin, Target, write_message};
-use crate::memory::Network;
+use crate::testing::memory::Network;
 use crate::testing::run_simulated;
 use crate::testing::simulate_network;
+use crate::wire::codec::BODY_MAX;
+use crate::wire::frame::{Frame, MessageFrame, Origin, Target, write_message};
 
 /// How long a node takes to decode a bulk.
 const DECODING: Duration = Duration::from_secs(4);

@@ -4,8 +4,8 @@ use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
 
 use super::*;
-use crate::frame::{Frame, MessageFrame, Origin, Target, write_message, write_plain};
 use crate::testing::{node as rehearsed, run_simulated};
+use crate::wire::frame::{Frame, MessageFrame, Origin, Target, write_message, write_plain};
 use crate::{AttachError, Dialled, Garbled, Hello, Link, NodeId, Outgoing};
 
 pub(super) fn peer(name: &str, epoch: u64) -> Peer {
@@ -539,9 +539,9 @@ fn crossing_dials_keep_one_link_silently() {
 #[test]
 fn hellos_of_another_form_or_size_are_refused() {
     let good = hello(&peer("them", 1));
-    let bytes = crate::codec::encode(&good).unwrap();
+    let bytes = crate::wire::codec::encode(&good).unwrap();
     assert_eq!(Hello::decode(&bytes), Ok(good.clone()));
-    let newer = crate::codec::encode(&Hello { frames: 3, ..good }).unwrap();
+    let newer = crate::wire::codec::encode(&Hello { frames: 3, ..good }).unwrap();
     assert!(
         Hello::decode(&newer)
             .unwrap_err()

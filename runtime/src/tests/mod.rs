@@ -9,12 +9,7 @@ use crate::prelude::*;
 
 mod answers;
 mod bulks;
-mod contract_delivery;
-mod contract_futures;
-mod contract_life;
-mod contract_link_laws;
-mod contract_links;
-mod contract_time;
+pub(crate) mod contract;
 mod hostile;
 mod lanes;
 mod lives;

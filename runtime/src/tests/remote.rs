@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ConnectError;
-use crate::memory::Network;
+use crate::testing::memory::Network;
 use crate::testing::simulate_network;
 
 /// A master and an agent, linked; and a diarist on the agent, its diary and its pid.

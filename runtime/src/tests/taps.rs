@@ -1,7 +1,7 @@
 //! Taps: visible messages, and the fates of those held back.
 
 use super::*;
-use crate::tap::{Fate, Kind, Passing, Probe, Tap, Way};
+use crate::observe::tap::{Fate, Kind, Passing, Probe, Tap, Way};
 use crate::testing::{simulate, simulate_network};
 
 /// Local only: it cannot be encoded.

@@ -4,10 +4,10 @@ use bytes::BytesMut;
 
 use super::*;
 use crate::delivery::{self, Bounds, DedupReceiver, Sequenced};
-use crate::elision::{READS_SHORT_ID, Reading};
-use crate::memory::Network;
-use crate::tap::Probe;
+use crate::observe::tap::Probe;
+use crate::testing::memory::Network;
 use crate::testing::{self, run_simulated, simulate_network};
+use crate::wire::elision::{READS_SHORT_ID, Reading};
 use crate::{Dialled, Hello};
 
 /// Records this; the first version.
@@ -184,7 +184,7 @@ fn older_receivers_get_the_older_version() {
 fn newest_accepted_version_is_sent() {
     let mut buffer = bytes::BytesMut::new();
     Line("four".to_owned()).encode_as(1, &mut buffer).unwrap();
-    assert_eq!(crate::codec::decode(&buffer), Ok(LineV1(4)));
+    assert_eq!(crate::wire::codec::decode(&buffer), Ok(LineV1(4)));
     assert_eq!((Line::OLDEST, LineV2::OLDEST, LineV1::OLDEST), (1, 1, 1));
     assert_eq!((Line::VERSION, LineV2::VERSION), (3, 2));
 }

@@ -1,7 +1,7 @@
 //! Floods of acknowledged delivery: a courier without a receiver, before one that hears nothing, and a receiver of very many couriers.
 
-use runtime::codec;
 use runtime::delivery::{self, Bounds, DedupReceiver, DeliveryError, ReliableSender, Sequenced};
+use runtime::wire::codec;
 
 use super::*;
 

@@ -204,7 +204,7 @@ async fn stalled(node: &Node) -> Handle<Stalled> {
 }
 
 /// A node on the network whose link holds little before it refuses.
-fn sender(network: &runtime::memory::Network) -> Node {
+fn sender(network: &runtime::testing::memory::Network) -> Node {
     let node = runtime::testing::node("far").role(Role::Agent);
     let node = node.accepts(&[Role::Master]).outgoing_max(MIB).build();
     network.join(&node, "far");

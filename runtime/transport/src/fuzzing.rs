@@ -4,7 +4,7 @@
 
 use bytes::BytesMut;
 
-use crate::quic::address::Address;
+use crate::quic::socket::address::Address;
 use crate::unix::chunk::{Kind, take};
 use crate::unix::session::Bulks;
 

@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use chance::{Chance, fill};
 use checks::{check, check_type};
 use meros_v1::message::{Enum, Message};
-use meros_v1::schema::quota::QuotaConfig;
+use meros_v1::schema::allocator::quota::QuotaConfig;
 use meros_v1::schema::scheduler::OfferConstraints;
 use meros_v1::schema::{self, scheduler};
 use meros_v1::{Invalid, Limits, convert, json};

@@ -12,10 +12,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use meros::error::{Outcome, USAGE};
+use meros::flags;
 use meros::heap::Heap;
-use meros::signals::{Hangup, Signals};
-use meros::{flags, logging, print};
+use meros::output::error::{Outcome, USAGE};
+use meros::output::{logging, print};
+use meros::service::signals::{Hangup, Signals};
 
 #[global_allocator]
 static HEAP: Heap = Heap;

@@ -11,14 +11,15 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use protocol::duration;
+use protocol::text::duration;
 use runtime::{Clock, Instant};
 use serde_json::{Value, json};
 use simulator::report::{self, NO_FAULT};
-use simulator::shrink::shrink;
-use simulator::{Fault, Profile, Run, Scenario, Tally, Violation, Wiring, checkers, faults};
+use simulator::scenario::faults;
+use simulator::scenario::shrink::shrink;
+use simulator::{Fault, Profile, Run, Scenario, Tally, Violation, Wiring, checkers};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::{flags, out};
 
 use crate::huge;
@@ -326,7 +327,7 @@ fn explain(args: &SimulateArgs, scenario: &Scenario, failed: Run) -> CliError {
         Some(violation) => format!("seed {}: {violation}", scenario.seed),
         None => String::new(),
     };
-    meros::print::error_line(format_args!(
+    meros::output::print::error_line(format_args!(
         "{what}\nlooking for a shorter history with at most {} more runs",
         args.shrink_runs
     ));

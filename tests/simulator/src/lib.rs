@@ -24,34 +24,20 @@
 //! the network and the machines.
 
 pub mod bug;
-pub mod checker;
 pub mod checkers;
-pub mod command;
-mod describe;
-mod disk;
 pub mod event;
-pub mod executor;
-pub mod faults;
-mod hash;
-pub mod history;
 pub mod linear;
 pub mod load;
-mod machine;
-mod network;
 pub mod report;
 mod run;
 pub mod scenario;
-pub mod shrink;
-mod sim_env;
-mod sorter;
 pub mod synthetic_agents;
-pub mod tally;
 mod watch;
-mod world;
+pub mod world;
 
 pub use bug::{Bug, Forged, Tampering};
-pub use checker::{Checker, Violation};
+pub use checkers::checker::{Checker, Violation};
 pub use event::{Event, EventKind, SeenMessage};
+pub use report::tally::Tally;
 pub use run::{RECOVERY, RECOVERY_CALM, RECOVERY_LEAST, Run, run};
 pub use scenario::{Fault, FaultKind, Profile, Scenario, Wiring};
-pub use tally::Tally;

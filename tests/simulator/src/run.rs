@@ -9,18 +9,18 @@ use runtime::Clock;
 use runtime::testing::run_simulated_without_io;
 
 use crate::bug::Bug;
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
 use crate::event::EventKind;
-use crate::faults;
-use crate::hash::derived;
-use crate::network::SharedNetwork;
-use crate::network::memory::Memory;
-use crate::network::quic::Quic;
+use crate::report::hash::derived;
+use crate::report::tally::Tally;
+use crate::scenario::faults;
 use crate::scenario::{Fault, Scenario, Wiring};
-use crate::sim_env::SimEnv;
-use crate::tally::Tally;
 use crate::watch::Watch;
 use crate::world::World;
+use crate::world::network::SharedNetwork;
+use crate::world::network::memory::Memory;
+use crate::world::network::quic::Quic;
+use crate::world::sim_env::SimEnv;
 
 /// Maximum recovery time after the last fault: longer than every timeout and period of masters,
 /// agents and drivers (the longest is the drivers' reconciliation, 15 minutes).

@@ -11,16 +11,16 @@ use std::time::Duration;
 use bytes::BytesMut;
 use consensus::member::PacketSent;
 use runtime::delivery::{NotAcknowledged, SequenceAck, Sequenced};
-use runtime::tap::{Fate, Kind, Passing, Tap, Way};
+use runtime::observe::tap::{Fate, Kind, Passing, Tap, Way};
 use runtime::{Clock, Exit, Exited, Instant, Node, NodeId, Pid};
 use tokio::sync::Notify;
 
 use crate::bug::{Bug, Forged, Tampering};
-use crate::checker::{Checker, Violation};
-use crate::describe;
+use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind, SeenMessage};
-use crate::hash::RunHash;
-use crate::tally::Tally;
+use crate::report::describe;
+use crate::report::hash::RunHash;
+use crate::report::tally::Tally;
 
 /// Maximum events kept for a failure report.
 const RECENT_MAX: usize = 60;

@@ -6,7 +6,8 @@
 
 use std::time::Duration;
 
-use protocol::{Capability, Reason, TaskState, duration};
+use protocol::text::duration;
+use protocol::{Capability, Reason, TaskState};
 
 use super::{Container, Effect, Phase};
 

@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use protocol::{Capability, Reason, TaskId, TaskInfo, TaskState, duration};
+use protocol::text::duration;
+use protocol::{Capability, Reason, TaskId, TaskInfo, TaskState};
 
 use super::{Container, Effect, Phase, Task};
 use crate::ledger::plan::EndCause;

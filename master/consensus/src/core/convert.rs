@@ -35,12 +35,12 @@ impl Change {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         match bytes {
             [] => Some(Self::default()),
-            bytes => runtime::codec::decode(bytes).ok(),
+            bytes => runtime::wire::codec::decode(bytes).ok(),
         }
     }
 
     pub fn encode(&self) -> Vec<u8> {
-        runtime::codec::encode(self).unwrap_or_default()
+        runtime::wire::codec::encode(self).unwrap_or_default()
     }
 
     /// The change as raft applies it. Several steps form a joint configuration that ends by itself.

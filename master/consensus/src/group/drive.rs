@@ -9,8 +9,8 @@ impl Group {
                 return;
             }
             // Round trip through the codec: an unencodable packet would not survive a real wire.
-            let bytes = runtime::codec::encode(&packet).unwrap();
-            let packet: Packet = runtime::codec::decode(&bytes).unwrap();
+            let bytes = runtime::wire::codec::encode(&packet).unwrap();
+            let packet: Packet = runtime::wire::codec::decode(&bytes).unwrap();
             let copies = 1 + u32::from(self.rng.random_range(0..100) < self.faults.twice);
             for _ in 0..copies {
                 if self.cut.contains(&(from, to))

@@ -2,7 +2,7 @@
 //! encodes a value differently, so that it can play any version.
 
 use bytes::BytesMut;
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 
 use crate::machine::{CannotRestore, FIRST_FORMAT, StateMachine, Untranslatable};
 
@@ -50,14 +50,14 @@ impl StateMachine for Ledger {
         format: u16,
     ) -> Result<Vec<u8>, Untranslatable> {
         assert!(format <= self.newest_format);
-        let encoded = runtime::codec::encode(&(value.rotate_left(turn(format)), filler));
+        let encoded = runtime::wire::codec::encode(&(value.rotate_left(turn(format)), filler));
         encoded.map_err(|error| Untranslatable::new(format, error))
     }
 
     fn decode(&self, bytes: &[u8], format: u16) -> Result<Self::Operation, Untranslatable> {
         assert!(format <= self.newest_format);
-        let (value, filler): Self::Operation =
-            runtime::codec::decode(bytes).map_err(|error| Untranslatable::new(format, error))?;
+        let (value, filler): Self::Operation = runtime::wire::codec::decode(bytes)
+            .map_err(|error| Untranslatable::new(format, error))?;
         Ok((value.rotate_right(turn(format)), filler))
     }
 

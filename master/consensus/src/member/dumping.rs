@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use rand::Rng;
-use runtime::codec::Garbled;
 use runtime::prelude::*;
 use runtime::remote;
+use runtime::wire::codec::Garbled;
 use serde::{Deserialize, Serialize};
 
 use super::address_book::AddressBook;
@@ -67,7 +67,7 @@ pub struct ReadDump {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DumpPiece {
     /// At most [`PIECE_BYTES`]; empty at the end.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub data: Vec<u8>,
 }
 

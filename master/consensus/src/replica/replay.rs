@@ -3,7 +3,7 @@
 //! Pure. Applies operations exactly as a [`Replica`](super::Replica); ignores changes of members.
 
 use bytes::Bytes;
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 
 use super::seen::{self, Seen};
 use super::stamp::{self, Stamp};
@@ -65,11 +65,11 @@ mod tests {
         }
 
         fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
-            runtime::codec::encode_into(&self.0, into)
+            runtime::wire::codec::encode_into(&self.0, into)
         }
 
         fn restore(&mut self, bytes: &[u8]) -> Result<(), CannotRestore> {
-            let decoded = runtime::codec::decode(bytes);
+            let decoded = runtime::wire::codec::decode(bytes);
             self.0 = decoded.map_err(|error| CannotRestore {
                 reason: error.to_string(),
             })?;
@@ -102,7 +102,7 @@ mod tests {
             data: content(&Applied(vec![10])).unwrap(),
             ..Snapshot::default()
         };
-        let operation = |value: u64| runtime::codec::encode(&value).unwrap();
+        let operation = |value: u64| runtime::wire::codec::encode(&value).unwrap();
         let entries = [
             entry(4, EntryKind::Operation, Vec::new(), None),
             entry(5, EntryKind::Operation, operation(11), Some(1)),

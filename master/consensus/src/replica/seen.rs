@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use bytes::{Bytes, BytesMut};
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 use serde::{Deserialize, Serialize};
 
 /// The number of remembered proposals. Constant, because it must be the same on all members.
@@ -70,7 +70,7 @@ pub(crate) fn pack(
     seen: &Seen,
     machine: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
 ) -> Result<Bytes, Garbled> {
-    let list = runtime::codec::encode(&seen.list())?;
+    let list = runtime::wire::codec::encode(&seen.list())?;
     let mut packed = BytesMut::from(&MARK[..]);
     packed.extend_from_slice(&(list.len() as u64).to_be_bytes());
     packed.extend_from_slice(&list);
@@ -90,7 +90,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
     let (list, machine) = rest
         .split_at_checked(length)
         .ok_or("it ends within the recent proposals")?;
-    let list = runtime::codec::decode(list).map_err(|error| error.to_string())?;
+    let list = runtime::wire::codec::decode(list).map_err(|error| error.to_string())?;
     Ok((Seen::from_list(list), machine))
 }
 

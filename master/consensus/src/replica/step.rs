@@ -1,6 +1,6 @@
 //! The output of a replica for its driver: work, results of proposals, and fatal errors.
 
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 
 use super::Ticket;
 use crate::core::{ReadId, Rejected, RoleNow};

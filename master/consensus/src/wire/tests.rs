@@ -69,8 +69,11 @@ fn valid_packets_survive_the_wire() {
         Packet::Received(received),
     ] {
         packet.check(2, 1).unwrap();
-        let bytes = runtime::codec::encode(&packet).unwrap();
-        assert_eq!(runtime::codec::decode::<Packet>(&bytes).unwrap(), packet);
+        let bytes = runtime::wire::codec::encode(&packet).unwrap();
+        assert_eq!(
+            runtime::wire::codec::decode::<Packet>(&bytes).unwrap(),
+            packet
+        );
         assert!(bytes.len() <= packet.size() + 64);
     }
 }

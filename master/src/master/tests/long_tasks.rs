@@ -1,7 +1,7 @@
 //! The bound on long tasks, and unlabeled tasks that run long (S121).
 
 use super::*;
-use protocol::reserved_labels::{DURATION, long_left};
+use protocol::text::reserved_labels::{DURATION, long_left};
 
 const GRACE: u64 = 30;
 const SHORT_MAX: u64 = 100;

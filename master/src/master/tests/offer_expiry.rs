@@ -1,7 +1,7 @@
 //! Unanswered offers: hold times, budgets and expiry (W8, S129).
 
 use super::*;
-use crate::offer_expiry::OfferBudget;
+use crate::offers::expiry::OfferBudget;
 
 /// S129: without a filter its holder would get it again before all others.
 #[test]
@@ -152,7 +152,7 @@ fn metrics_show_hold_times_overall_and_per_framework() {
         let (quick, q) = world.framework("quick", |_| ()).await;
         let metrics = async || {
             let now = world.node.clock().wall();
-            crate::http::metrics(&*world.state().await, now)
+            crate::api::metrics(&*world.state().await, now)
         };
         let before = metrics().await;
         assert_eq!(before["master/offer_held_secs/oldest"], 0.0);

@@ -243,7 +243,7 @@ fn crashed_allocator_gets_the_whole_state_again() {
         scheduler.received();
         world.allocator();
         let hosts = Some(["foobar".to_owned()].into());
-        let admit = crate::whitelist::AdmitHosts(hosts);
+        let admit = crate::agents::whitelist::AdmitHosts(hosts);
         world.master.tell(admit).unwrap();
         world.settle().await;
         assert_eq!(world.allocator(), ["hosts foobar"]);

@@ -1,7 +1,7 @@
 //! Tasks revoked for a role's guarantee (S122, S123).
 
 use super::*;
-use protocol::reserved_labels::PRIORITY;
+use protocol::text::reserved_labels::PRIORITY;
 
 const GRACE: u64 = 30;
 

@@ -5,6 +5,7 @@ use authority::{Acls, RateLimits, Throttle};
 use protocol::message::operator::{CancelDrain, UpdateWeights, ViewCluster};
 use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 
+use super::frameworks::standbys;
 use super::*;
 
 /// A scheduler that counts its messages.

@@ -13,7 +13,7 @@ use protocol::{
 use resources::{Resources, Revocable};
 
 use super::{End, TOTAL, World};
-use crate::comparison::Arrival;
+use crate::agents::comparison::Arrival;
 
 impl World {
     pub fn register(&mut self, a: usize, with: usize) {

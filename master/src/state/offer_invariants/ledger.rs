@@ -7,7 +7,7 @@ use module_api::allocator::Grant;
 use protocol::{AgentId, FrameworkId};
 use resources::{Resources, Role};
 
-use crate::effects::ToAllocator;
+use crate::state::effects::ToAllocator;
 use crate::state::sum;
 
 #[derive(Default)]

@@ -2,8 +2,8 @@
 //!
 //! Uses the same tests as [`AgentTest::passes`]. For display only.
 
-use protocol::explain::UnmetConstraint;
-use protocol::wants::Selector;
+use protocol::offers::wants::Selector;
+use protocol::view::explain::UnmetConstraint;
 
 use super::{AgentProperties, AgentTest, Condition, Test, Value};
 
@@ -83,7 +83,7 @@ fn unmet(constraint: &str, has: Option<&str>) -> UnmetConstraint {
 mod tests {
     use super::*;
     use protocol::Demand;
-    use protocol::wants::{Constraint, Predicate};
+    use protocol::offers::wants::{Constraint, Predicate};
     use resources::Attributes;
 
     fn constraint(selector: Selector, predicate: Predicate) -> Constraint {

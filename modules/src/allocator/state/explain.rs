@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use module_api::sorter::{Budget, Budgets, Client, Pool, Shape, Stage, is_allocatable};
-use protocol::explain::{NoOfferReason, ResourceHolder};
+use protocol::view::explain::{NoOfferReason, ResourceHolder};
 use protocol::{AgentId, Capability};
 use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;

@@ -8,7 +8,7 @@ use module_api::allocator::{
     FrameworkActivity, FrameworkAdded, FrameworkRemoved, OfferBudgetSpent, Revived, Suppressed,
 };
 use module_api::sorter::{Client, Shape};
-use protocol::explain::OfferBlocker;
+use protocol::view::explain::OfferBlocker;
 use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 

@@ -15,7 +15,7 @@ use super::booking::Recipient;
 use super::quota::room;
 use super::{Agent, AllocatorState};
 use crate::allocator::clients::pool_index;
-use crate::allocator::victims::{
+use crate::allocator::revoking::victims::{
     CandidateAgent, CandidateTask, Guards, Need, choose, unhelped, use_free,
 };
 

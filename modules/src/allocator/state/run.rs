@@ -10,10 +10,10 @@ use resources::Quantities;
 use runtime::Instant;
 
 use super::AllocatorState;
-use super::exclusions::Exclusions;
-use super::filter_check::FilterCheck;
 use super::quota::room;
 use crate::allocator::clients::pool_index;
+use crate::allocator::state::filters::check::FilterCheck;
+use crate::allocator::state::filters::exclusions::Exclusions;
 
 /// A slate that was sent to the sorter, as the allocator remembers it.
 #[derive(Clone, Debug)]

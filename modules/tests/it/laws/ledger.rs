@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use module_api::allocator::Grant;
-use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Predicate, Selector};
 use protocol::{AgentId, Capability, Demand, FrameworkId, Quota, Unavailability};
 use resources::{Name, Quantities, Resource, Resources, Role};
 use runtime::Instant;

@@ -4,7 +4,7 @@ use module_api::allocator::FrameworkAdded;
 use proptest::prelude::*;
 use protocol::Demand;
 use protocol::agent::Domain;
-use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Predicate, Selector};
 use resources::{
     Annotations, Attributes, DiskInfo, DiskSource, Label, Labels, Name, Quantities, Resource,
     SourceKind,

@@ -6,7 +6,7 @@ use consensus::member::operator::{ChangeMasters, LogStatus, MasterEntry, MasterS
 use super::super::members::Answers;
 use super::change::{Change, Goal, MasterRef, Next};
 use super::view::{Group, HEADINGS, cells};
-use crate::table;
+use crate::output::table;
 
 const GROUP: u64 = 0xabc;
 

@@ -1,7 +1,7 @@
 //! A received call and its answer.
 //!
 //! Decoding is bounded in size, time and memory. It ends in a call or in a [`Refusal`] with the
-//! field, its value and the expected value. [`Large`](crate::large_calls) calls and page bodies
+//! field, its value and the expected value. [`Large`](crate::body::large_calls) calls and page bodies
 //! ([`PageBody`]) are decoded a few at a time.
 
 use std::fmt::Display;
@@ -21,9 +21,9 @@ use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
 use super::refusal::Refusal;
+use crate::body::large_calls::{DecodePermit, DecodeQueue};
 use crate::connections::Source;
-use crate::large_calls::{DecodePermit, DecodeQueue};
-use crate::methods;
+use crate::request::methods;
 
 /// Maximum bytes of a call.
 pub const CALL_MAX: usize = 16 << 20;

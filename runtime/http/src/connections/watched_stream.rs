@@ -315,7 +315,7 @@ mod tests {
     use v1::body_parts::{BodyPart, BodyParts};
 
     use super::*;
-    use crate::shared_body::SharedBody;
+    use crate::body::shared::SharedBody;
 
     const PARTS: [&str; 4] = ["ab", "", "cde", "f"];
 

@@ -20,7 +20,7 @@ use super::{
     DirectoryEntry, FileError, FilePart, Finder, OpenFile, RootedPath, browse, open, read,
 };
 use crate::api::Refusal;
-use crate::query::MesosQuery;
+use crate::request::query::MesosQuery;
 
 /// Bytes of one read of a download.
 const STEP: u64 = 256 << 10;

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use resources::{
     Annotations, DiskInfo, DiskSource, Name, Persistence, Resource, Revocable, Scalar, SourceKind,
 };
-use runtime::codec;
+use runtime::wire::codec;
 
 use super::*;
 use crate::framework::FrameworkInfo;

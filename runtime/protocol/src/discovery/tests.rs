@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::sync::{Arc, Mutex};
 
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
 use runtime::{Promise, Reply, Role, promise};
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::agent::AgentInfo;
 use crate::framework::FrameworkInfo;
 use crate::id::{ContainerId, ExecutorId, FrameworkId, TaskId, Uuid};
-use crate::status::TaskStatus;
+use crate::task::status::TaskStatus;
 use crate::task::{ExecutorInfo, KillPolicy, TaskInfo};
 
 /// Subscribes an executor at its agent.

@@ -7,10 +7,10 @@ use resources::{Conversion, Invalid, Resources};
 use runtime::remote;
 use serde::{Deserialize, Serialize};
 
-use crate::explain::OffersExplained;
 use crate::id::{AgentId, ExecutorId, FrameworkId, TaskId};
 use crate::maintenance::{MachineId, MaintenanceStatus, Window};
 use crate::quota::Quota;
+use crate::view::explain::OffersExplained;
 use crate::view::{ClusterView, RoleView};
 
 /// Requests a snapshot of the cluster.
@@ -222,7 +222,7 @@ pub struct ReadSandbox {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileChunk {
     /// The bytes; empty at the end of the file.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub data: Vec<u8>,
     /// Size of the file at the time of reading.
     pub size: u64,

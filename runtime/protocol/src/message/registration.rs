@@ -13,7 +13,7 @@ use crate::digest::{DigestKey, DigestSummary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
 use crate::operation::{AgentResources, AgentResourcesV1};
-use crate::status::TaskState;
+use crate::task::status::TaskState;
 use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
 

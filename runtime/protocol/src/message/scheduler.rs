@@ -10,11 +10,11 @@ use crate::agent::MasterInfo;
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, FrameworkId, OfferId, OperationId, TaskId, Uuid};
 use crate::maintenance::InverseOffer;
-use crate::offer::{Filters, Offer};
+use crate::offers::offer::{Filters, Offer};
+use crate::offers::wants::Wants;
 use crate::operation::{Operation, OperationStatus};
-use crate::status::{TaskStatus, Termination};
 use crate::task::KillPolicy;
-use crate::wants::Wants;
+use crate::task::status::{TaskStatus, Termination};
 
 /// Subscribes a framework. With an id it replaces the framework's earlier scheduler: the newest
 /// wins.
@@ -239,7 +239,7 @@ pub struct FrameworkMessage {
     /// The executor, receiver or sender.
     pub executor_id: ExecutorId,
     /// The data.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub data: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use super::scheduler::{Subscribed, SubscriptionRefused};
 use crate::agent::MasterInfo;
 use crate::framework::FrameworkInfo;
 use crate::id::FrameworkId;
-use crate::wants::Wants;
+use crate::offers::wants::Wants;
 
 /// Subscribes this scheduler to lead its framework, or to be a standby.
 ///

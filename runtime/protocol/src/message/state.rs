@@ -45,7 +45,7 @@ pub struct StateValue {
     /// Version, set by the registry on each write; never 0.
     pub version: u64,
     /// The bytes.
-    #[serde(with = "runtime::codec::octets")]
+    #[serde(with = "runtime::wire::codec::octets")]
     pub value: Vec<u8>,
 }
 

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, FrameworkId};
-use crate::status::{StatusUpdate, Termination};
 use crate::task::TaskInfo;
+use crate::task::status::{StatusUpdate, Termination};
 
 /// Runs validated tasks. Their resources are already allocated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

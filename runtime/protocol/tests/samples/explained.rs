@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use meros_protocol as protocol;
 use protocol::Capability;
-use protocol::explain::{
+use protocol::view::explain::{
     Example, Explanation, NoOfferReason, OfferBlocker, OffersExplained, ReasonCount,
     ResourceHolder, RoleExplanation, UnmetConstraint,
 };

@@ -2,18 +2,20 @@
 
 use serde_json::Value as Json;
 
-use crate::annotation::{Annotations, Label, Labels, Reservation, ReservationKind, Revocable};
-use crate::disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
 use crate::error::{Invalid, excerpt};
-use crate::name::Name;
-use crate::quantities::Quantities;
-use crate::ranges::{Range, Ranges};
 use crate::resource::Resource;
+use crate::resource::annotation::{
+    Annotations, Label, Labels, Reservation, ReservationKind, Revocable,
+};
+use crate::resource::disk::{DiskInfo, DiskSource, Persistence, SourceKind, Volume, VolumeMode};
+use crate::resources::quantities::Quantities;
 use crate::role::Role;
-use crate::scalar::Scalar;
-use crate::set::Set;
-use crate::text::{Parsed, parse_value};
 use crate::value::Value;
+use crate::value::name::Name;
+use crate::value::ranges::{Range, Ranges};
+use crate::value::scalar::Scalar;
+use crate::value::set::Set;
+use crate::value::text::{Parsed, parse_value};
 
 /// A JSON value and its path.
 pub(super) struct At<'a> {

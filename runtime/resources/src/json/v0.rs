@@ -7,11 +7,11 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::attributes::{AttributeValue, Attributes};
-use crate::name::Name;
 use crate::resource::Resource;
 use crate::resources::Resources;
-use crate::scalar::Scalar;
 use crate::value::Value;
+use crate::value::name::Name;
+use crate::value::scalar::Scalar;
 
 /// Names that are always present, with 0 if there are none.
 const ALWAYS: [Name; 4] = [Name::Cpus, Name::Gpus, Name::Mem, Name::Disk];

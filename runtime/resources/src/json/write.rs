@@ -3,9 +3,9 @@
 
 use serde::Serialize;
 
-use crate::annotation::{Labels, Reservation, ReservationKind, Revocable};
-use crate::disk::{DiskInfo, DiskSource, SourceKind, VolumeMode};
 use crate::resource::Resource;
+use crate::resource::annotation::{Labels, Reservation, ReservationKind, Revocable};
+use crate::resource::disk::{DiskInfo, DiskSource, SourceKind, VolumeMode};
 use crate::value::Value;
 
 #[derive(Serialize)]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::delivery::{DedupReceiver, Sequenced, take};
-use crate::memory::Network;
 use crate::prelude::*;
+use crate::testing::memory::Network;
 
 /// Records this.
 #[derive(Serialize, Deserialize)]

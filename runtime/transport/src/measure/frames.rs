@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use runtime::frames::{Count, Counting, Pen};
 use runtime::prelude::*;
+use runtime::testing::frames::{Count, Counting, Pen};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;

@@ -13,11 +13,11 @@ use futures_util::{FutureExt, select_biased};
 use quinn::{Connecting, Connection, ConnectionError};
 use runtime::{AttachError, ConnectError, Dialled, Peer, Role};
 
-use super::address::Address;
 use super::handshake::{self, Failure};
 use super::session::Session;
 use super::{Closing, Shared, canonical};
 use crate::certificates::{Subject, server_name};
+use crate::quic::socket::address::Address;
 
 /// A further attempt begins beside the earlier ones after this silence. QUIC repeats a first packet
 /// after 1, 2, 4 and 8 s; with a new attempt every 2 s a starting host gets one packet per second.

@@ -17,7 +17,7 @@ use futures_util::{FutureExt, select_biased};
 use quinn::{
     Connection, ConnectionError, ReadError, ReadExactError, RecvStream, SendStream, WriteError,
 };
-use runtime::codec::BODY_MAX;
+use runtime::wire::codec::BODY_MAX;
 use runtime::{Lane, Link, Outgoing};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;

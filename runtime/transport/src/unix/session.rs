@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::{Either, join, select};
-use runtime::codec::BODY_MAX;
+use runtime::wire::codec::BODY_MAX;
 use runtime::{Lane, Link, Node, Outgoing, Peer};
 use tokio::sync::Semaphore;
 

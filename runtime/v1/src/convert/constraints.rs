@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use protocol::Demand;
-use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Predicate, Selector};
 use resources::{Invalid, Quantities};
 
 use super::resource::{read_amounts, write_amounts};
 use super::{At, each, write};
 use crate::limits::place_of;
-use crate::schema::quota::QuotaConfig;
+use crate::schema::allocator::quota::QuotaConfig;
 use crate::schema::scheduler::{
     AttributeConstraint, AttributeConstraintPredicate, AttributeConstraintPredicateExists,
     AttributeConstraintPredicateNotExists, AttributeConstraintPredicateTextEquals,

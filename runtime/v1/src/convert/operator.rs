@@ -13,14 +13,14 @@ use protocol::message::scheduler::TearDown;
 use resources::{Conversion, Invalid};
 
 use super::maintenance::{machines, windows};
-use super::reserving;
 use super::resource::read_resources;
 use super::{At, need};
+use crate::convert::operation::reserving;
+use crate::schema::allocator::quota::QuotaRequest;
 use crate::schema::master::{
     Call, CallDrainAgent, CallReserveResources, CallType, CallUpdateQuota, CallUpdateWeights,
     EventLast, EventType,
 };
-use crate::schema::quota::QuotaRequest;
 use crate::schema::scheduler::EventError;
 use crate::schema::{AgentID, Duration, Resource};
 

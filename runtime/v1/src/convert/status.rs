@@ -2,17 +2,17 @@
 
 use std::net::IpAddr;
 
-use protocol::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
+use protocol::text::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, LIMITATION};
 use protocol::{Source, TaskStatus as Status};
 use resources::Invalid;
 use runtime::Timestamp;
 
 use super::ids::uuid;
-use super::label_messages::{
-    self, check_status, keep_message, limitation, other_labels_of_status, reserved_keys_of_status,
-};
 use super::labels::read_with;
 use super::{At, read_seconds, some};
+use crate::convert::labels::messages::{
+    self, check_status, keep_message, limitation, other_labels_of_status, reserved_keys_of_status,
+};
 use crate::describe::{Describe, Each, Fields, IntoField, ListPosition, Output, build};
 use crate::message::FieldInfo;
 use crate::schema;
@@ -140,7 +140,7 @@ pub fn container_status(status: &Status) -> Option<ContainerDescription<'_>> {
         id: status.container_id.as_ref(),
         address: status.address,
     };
-    let Some(mut reported) = label_messages::container(&status.labels) else {
+    let Some(mut reported) = messages::container(&status.labels) else {
         return (!own.is_unknown()).then_some(ContainerDescription::Default(own));
     };
     let own = schema::ContainerStatus::from(own);

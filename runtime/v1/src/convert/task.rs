@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use protocol::reserved_labels::DISCOVERY;
+use protocol::text::reserved_labels::DISCOVERY;
 use resources::Invalid;
 
-use super::label_messages::{discovery, keep_message, other_labels, reserved_keys};
 use super::labels::read_with;
 use super::resource::{read_resources, write_resources};
 use super::{At, each, need, refuse, some};
+use crate::convert::labels::messages::{discovery, keep_message, other_labels, reserved_keys};
 use crate::schema::{
     CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DiscoveryInfo,
     DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo,

@@ -4,11 +4,12 @@
 use bytes::Bytes;
 
 use crate::message::{enums, messages};
+use crate::schema::allocator::quota;
 use crate::schema::{
     AgentID, AgentInfo, AgentInfoCapability, DrainInfo, Duration, DurationInfo, ExecutorInfo,
     FileInfo, Flag, FrameworkID, FrameworkInfo, InverseOffer, MachineID, MasterInfo, Metric, Offer,
     Operation, Resource, ResourceProviderInfo, Role, Task, TaskState, TaskStatus, TimeInfo,
-    ValueScalar, VersionInfo, WeightInfo, maintenance, quota, scheduler,
+    ValueScalar, VersionInfo, WeightInfo, maintenance, scheduler,
 };
 
 messages! {

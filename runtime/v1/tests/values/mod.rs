@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use protocol::agent::{Domain, HttpEndpoint};
-use protocol::wants::{Constraint, Predicate, Selector};
+use protocol::offers::wants::{Constraint, Predicate, Selector};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,

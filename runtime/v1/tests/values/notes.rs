@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::reserved_labels;
+use protocol::text::reserved_labels;
 
 use crate::chance::Chance;
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use master::measure::SyntheticAgents;
+use master::state::measure::SyntheticAgents;
 use protocol::message::registration::RegisterAgent;
 use runtime::prelude::*;
 use runtime::{Clock, NodeId};
@@ -24,12 +24,12 @@ use transport::{Authority, Endpoint, Options};
 use super::of_crowd;
 use super::part::input;
 use meros::certs::CertsFlag;
-use meros::error::{CliError, Outcome};
 use meros::flags::master_address;
 use meros::out;
-use meros::print::error_line;
+use meros::output::error::{CliError, Outcome};
+use meros::output::print::error_line;
 use meros::service::raise_open_files;
-use meros::signals::Signals;
+use meros::service::signals::Signals;
 
 /// Interval of progress messages.
 const SAY: Duration = Duration::from_secs(5);

@@ -9,7 +9,7 @@ use serde_json::json;
 use transport::measure::{self, Cost, FrameLoad, Sized};
 
 use super::{Figure, OutputFlags, report, rounded};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Payload sizes, with the names of their figures without actors and with them.
 const SIZES: [(usize, &str, &str); 5] = [

@@ -14,13 +14,13 @@ use transport::Authority;
 use super::part::Part;
 use super::process::{Process, Usage};
 use super::{Figure, OutputFlags, report};
-use meros::agent::own_program;
 use meros::certs::save_client_identities;
-use meros::error::{CliError, Outcome};
 use meros::operator::Operator;
-use meros::print;
+use meros::output::error::{CliError, Outcome};
+use meros::output::print;
+use meros::service::agent::own_program;
 use meros::service::free_port;
-use meros::signals::Signals;
+use meros::service::signals::Signals;
 
 /// Timeout for the start of processes and for registrations.
 const UP_PATIENCE: Duration = Duration::from_secs(120);

@@ -20,12 +20,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::process::bare_launches;
 use super::{Figure, OutputFlags, report};
-use meros::agent::own_program;
-use meros::error::{CliError, Outcome};
 use meros::flags::{Threads, ThreadsFlag};
-use meros::local::{LocalCluster, Options};
-use meros::signals::Signals;
-use meros::{print, service};
+use meros::output::error::{CliError, Outcome};
+use meros::output::print;
+use meros::service;
+use meros::service::agent::own_program;
+use meros::service::local::{LocalCluster, Options};
+use meros::service::signals::Signals;
 
 /// Without any event for this long, the measurement fails.
 const STALLED: Duration = Duration::from_secs(60);

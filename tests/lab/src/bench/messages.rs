@@ -15,8 +15,8 @@ use serde_json::json;
 use transport::measure::{self, Delay, Load};
 
 use super::{Figure, OutputFlags, frames, report, rounded};
-use meros::error::{CliError, Outcome};
 use meros::on_this_thread;
+use meros::output::error::{CliError, Outcome};
 
 /// Messages sent before the actor runs.
 const BURST: u64 = 1000;

@@ -14,8 +14,8 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::process::{Usage, usage};
-use meros::agent::own_program;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
+use meros::service::agent::own_program;
 
 /// Timeout of a reply.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runtime::Clock;
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Usage of a process and all its descendants.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,14 +25,14 @@ pub struct Usage {
 
 /// Present usage of process `pid` and its descendants.
 pub fn usage(pid: u32) -> Outcome<Usage> {
-    let processes = agent::procfs::processes()
+    let processes = agent::host::procfs::processes()
         .map_err(|error| CliError::because("cannot read /proc", &error))?;
     let root = i32::try_from(pid).map_err(|error| CliError::because("not a process", &error))?;
-    let mut family = agent::procfs::descendants(&processes, &[root]);
+    let mut family = agent::host::procfs::descendants(&processes, &[root]);
     family.insert(root);
     let (page, tick) = (
-        agent::procfs::page_size() as f64,
-        agent::procfs::ticks_per_second(),
+        agent::host::procfs::page_size() as f64,
+        agent::host::procfs::ticks_per_second(),
     );
     let members = processes
         .iter()

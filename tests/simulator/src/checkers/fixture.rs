@@ -26,7 +26,7 @@ use protocol::{
 use resources::{Resources, Revocable, Role as Tenant};
 use runtime::{NodeId, Pid, Remote, Role, Timestamp};
 
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind, RegistryCaller, SeenMessage};
 use crate::linear::{RegistryAnswer, RegistryRequest};
 

@@ -14,9 +14,9 @@ use protocol::message::task::RunTasks;
 use protocol::{AgentId, MachineId};
 
 use super::broken;
-use super::membership::Registrations;
-use super::records::{Learned, Records};
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
+use crate::checkers::masters::membership::Registrations;
+use crate::checkers::masters::records::{Learned, Records};
 use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "maintenance";

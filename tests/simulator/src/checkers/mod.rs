@@ -38,63 +38,47 @@
 //! resources that a master reclaims because of a broken link are reported to no party. There a
 //! checker waits for the master to show that the link held, or does not judge.
 
-mod agent_resources;
-mod allocations;
-mod corrections;
-mod deposed;
-mod entitlement;
-mod executors;
+pub mod checker;
 #[cfg(test)]
 mod fixture;
-mod group;
-mod launches;
 mod maintenance;
-mod membership;
+pub(crate) mod masters;
 mod no_panics;
-mod offers;
-mod operations;
-mod per_term;
 mod process_exits;
-mod quotas;
-mod records;
 mod recovery;
-mod registry;
-mod revocations;
-mod standbys;
-mod states;
-mod status_origin;
+pub(crate) mod resources;
 mod subscriptions;
-mod updates;
+pub(crate) mod tasks;
 
-pub use agent_resources::AgentResourcesChecker;
-pub use allocations::Allocations;
-pub use corrections::Corrections;
-pub use deposed::Deposed;
-pub use entitlement::Entitlement;
-pub use executors::Executors;
-pub use group::Group;
-pub use launches::Launches;
 pub use maintenance::Maintenance;
+pub use masters::deposed::Deposed;
+pub use masters::group::Group;
+pub use masters::per_term::PerTerm;
+pub use masters::registry::Registry;
+pub use masters::standbys::Standbys;
 pub use no_panics::{NoPanics, WANTED};
-pub use offers::Offers;
-pub use operations::Operations;
-pub use per_term::PerTerm;
 pub use process_exits::ProcessExits;
-pub use quotas::Quotas;
 pub use recovery::{RECOVERY, Recovery};
-pub use registry::Registry;
-pub use revocations::Revocations;
-pub use standbys::Standbys;
-pub use states::States;
+pub use resources::agent_resources::AgentResourcesChecker;
+pub use resources::allocations::Allocations;
+pub use resources::entitlement::Entitlement;
+pub use resources::offers::Offers;
+pub use resources::operations::Operations;
+pub use resources::quotas::Quotas;
 pub use subscriptions::Subscriptions;
-pub use updates::Updates;
+pub use tasks::corrections::Corrections;
+pub use tasks::executors::Executors;
+pub use tasks::launches::Launches;
+pub use tasks::revocations::Revocations;
+pub use tasks::states::States;
+pub use tasks::updates::Updates;
 
 use std::time::Duration;
 
 use master::registry::RegistryOperation;
 use protocol::AgentId;
 
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
 use crate::linear::RegistryRequest;
 
 /// New instances of all checkers.

@@ -4,7 +4,7 @@
 //! [`WANTED`] in its message: a fault's, and a sorter's. One judgement for each started node.
 
 use super::broken;
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind};
 
 /// Part of the message of every injected panic.

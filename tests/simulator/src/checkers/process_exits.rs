@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use runtime::Role;
 
 use super::broken;
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind};
 use crate::scenario::FaultKind;
 

@@ -26,9 +26,9 @@ use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, TaskId, TaskState};
 use runtime::Role;
 
-use super::membership::{Frameworks, Nodes, Subscription};
 use super::{UNDER_WAY, broken};
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
+use crate::checkers::masters::membership::{Frameworks, Nodes, Subscription};
 use crate::event::{Event, EventKind, SeenMessage};
 use crate::world::STANDBY;
 

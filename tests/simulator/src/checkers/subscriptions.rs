@@ -14,8 +14,8 @@ use protocol::message::task::RunTasks;
 use protocol::{FrameworkId, Operation, TaskId};
 
 use super::broken;
-use super::membership::{Frameworks, is_for_scheduler};
-use crate::checker::{Checker, Violation};
+use crate::checkers::checker::{Checker, Violation};
+use crate::checkers::masters::membership::{Frameworks, is_for_scheduler};
 use crate::event::{Event, EventKind, SeenMessage};
 
 const NAME: &str = "subscriptions";

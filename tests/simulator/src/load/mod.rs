@@ -33,10 +33,12 @@
 //! **The master** rescinds an unanswered offer after [`OFFER_TIMEOUT`]. Its allocator revokes tasks
 //! for guarantees after [`REVOKE_AFTER`], with [`REVOCATION_GRACE`].
 
+pub mod command;
 pub mod quota_changes;
 pub mod record;
 pub mod reservations;
 pub mod scheduler;
+pub(crate) mod sorter;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -46,8 +48,8 @@ use protocol::{Capability, FrameworkInfo, TaskInfo};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use crate::command::{Command, Ending};
-use crate::hash::derived;
+use crate::load::command::{Command, Ending};
+use crate::report::hash::derived;
 use crate::scenario::{FaultKind, Scenario};
 
 /// Minimum interval between two rounds of launches of a framework.
@@ -338,7 +340,7 @@ mod tests {
         assert_eq!(leased(Some("1secs+1secs pause leader")), 0);
         let seeds = (0..400).map(|seed| scenario(seed, None));
         for leased in seeds.filter(reads_from_leases) {
-            let plan = crate::faults::plan(&leased);
+            let plan = crate::scenario::faults::plan(&leased);
             assert!(plan.iter().all(|fault| fault.kind.name() != "pause"));
         }
     }

@@ -4,13 +4,13 @@
 //! No network is used, but every message is encoded, sent and decoded.
 
 use ::master::Started;
-use ::master::measure::SyntheticAgents;
 use ::master::registry::MemoryRegistry;
+use ::master::state::measure::SyntheticAgents;
 use protocol::FrameworkInfo;
 use protocol::message::registration::RegisterAgent;
 use runtime::Placement;
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use tokio::sync::watch;
 
 use super::{BenchError, MasterCounts, SyntheticAgent, lead, register};

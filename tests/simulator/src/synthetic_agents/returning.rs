@@ -8,17 +8,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use master::measure::SyntheticAgents;
 use master::registry::{MemoryRegistry, Registry, RegistryOperation};
 use master::state::MasterState;
+use master::state::measure::SyntheticAgents;
 use master::{Started, TakeSnapshot};
 use module_api::AllocatorRef;
 use protocol::message::registration::{
     PingAgent, Pong, RegisterAgent, RegistrationRefused, ReregisterAgent, Reregistered,
 };
 use runtime::Placement;
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use tokio::sync::watch;
 
 use super::{BenchError, allocator};

@@ -13,8 +13,8 @@ use super::roles::Present;
 use super::{Kind, World};
 use crate::checkers::WANTED;
 use crate::event::EventKind;
-use crate::network::faults::PacketFaults;
 use crate::scenario::{Fault, FaultKind, Step};
+use crate::world::network::faults::PacketFaults;
 
 /// A process that receives nothing more has handled everything after this time.
 const SETTLED_AFTER: Duration = Duration::from_millis(1);

@@ -14,13 +14,18 @@
 //! service that ends by itself is restarted after [`RESTART_AFTER`], as by an operator's
 //! supervisor.
 
+pub(crate) mod disk;
+pub mod executor;
 pub mod inject;
+pub(crate) mod machine;
+pub(crate) mod network;
 mod observer;
 mod operator;
 mod probe;
 pub mod process;
 pub mod roles;
 pub mod services;
+pub(crate) mod sim_env;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,15 +39,15 @@ use tokio::sync::oneshot;
 
 use self::process::Process;
 use self::services::{AgentParts, FrameworkParts, MasterParts, Service};
-use crate::disk::Disk;
 use crate::event::EventKind;
-use crate::hash::derived;
 use crate::load::scheduler::SharedRecord;
+use crate::load::sorter::SorterFaults;
 use crate::load::{self, Manner};
-use crate::machine::Machine;
+use crate::report::hash::derived;
 use crate::scenario::Scenario;
-use crate::sim_env::SimEnv;
-use crate::sorter::SorterFaults;
+use crate::world::disk::Disk;
+use crate::world::machine::Machine;
+use crate::world::sim_env::SimEnv;
 
 /// A service that ended by itself is restarted after this time.
 pub const RESTART_AFTER: Duration = Duration::from_secs(5);

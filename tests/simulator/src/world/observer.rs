@@ -20,8 +20,8 @@ use protocol::message::state::StateValue;
 use runtime::Clock;
 
 use crate::event::{EventKind, RegistryCaller};
-use crate::hash::RunHash;
 use crate::linear::{RegistryAnswer, RegistryRequest};
+use crate::report::hash::RunHash;
 use crate::watch::Watch;
 
 /// Interval at which a member's state is read.

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::agent::detect::Host;
+use ::agent::host::detect::Host;
 use ::agent::{Launcher, Modules, Settings, WorkDir};
 use ::master::registry::{Registry, RegistryMachine, ReplicatedRegistry};
 use ::master::{Config, LocalRegistry, leadership};
@@ -26,13 +26,13 @@ use tokio::sync::oneshot;
 
 use super::observer::{WatchedLog, WatchedRegistry, look, watch_elections};
 use super::probe::probe;
-use crate::disk::Disk;
-use crate::hash::derived;
 use crate::load::scheduler::{Life, LoadScheduler, SharedRecord, kill_some, revive};
+use crate::load::sorter::{self, SorterFaults};
 use crate::load::{self, Equipment, Manner};
-use crate::machine::Machine;
-use crate::sim_env::SimEnv;
-use crate::sorter::{self, SorterFaults};
+use crate::report::hash::derived;
+use crate::world::disk::Disk;
+use crate::world::machine::Machine;
+use crate::world::sim_env::SimEnv;
 
 /// Maximum time in which an agent ends its tasks and shuts down, as in the real service.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(15);

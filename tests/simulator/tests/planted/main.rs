@@ -580,7 +580,7 @@ fn shrunk_history_has_only_the_needed_fault() {
     let failed = broken(&scenario);
     assert!(failed.violation.is_some(), "the bug is not found");
     let mut again = broken;
-    let shrunk = simulator::shrink::shrink(&scenario, failed, 60, &mut again).unwrap();
+    let shrunk = simulator::scenario::shrink::shrink(&scenario, failed, 60, &mut again).unwrap();
     assert_eq!(shrunk.scenario.faults, Some(vec![faults[2].clone()]));
     assert_eq!((shrunk.scenario.agents, shrunk.scenario.frameworks), (2, 1));
     assert!(!shrunk.exhausted);

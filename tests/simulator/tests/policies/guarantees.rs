@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use protocol::message::scheduler::TasksRevoked;
-use protocol::reserved_labels::PRIORITY;
+use protocol::text::reserved_labels::PRIORITY;
 use protocol::{Demand, Offer, Reason, TaskId, TaskState, TaskStatus};
 use resources::Quantities;
 use runtime::testing::simulate_network;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use master::Config;
-use master::offer_expiry::OfferBudget;
+use master::offers::expiry::OfferBudget;
 use protocol::message::scheduler::Subscribed;
 use protocol::{Filters, Offer, TaskStatus};
 use runtime::testing::simulate_network;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use protocol::message::scheduler::TasksRevoked;
-use protocol::reserved_labels::{self, DURATION};
+use protocol::text::reserved_labels::{self, DURATION};
 use protocol::{Filters, Offer, Operation, TaskState, TaskStatus};
 use resources::Quantities;
 use runtime::testing::simulate_network;

@@ -17,8 +17,8 @@ use protocol::{
     Source, StatusUpdate, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::{Attributes, Quantities, Resources};
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver};
 
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -14,8 +14,8 @@ use module_api::sorter::{Advice, Slate};
 use modules::allocator::Allocator;
 use modules::sorter::{Drf, SortPolicy};
 use proptest::prelude::*;
+use runtime::observe::tap::{Fate, Passing};
 use runtime::prelude::*;
-use runtime::tap::{Fate, Passing};
 
 use crate::world::Fall;
 

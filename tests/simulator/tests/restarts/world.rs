@@ -26,8 +26,8 @@ use protocol::{
     Offer, Quota, Uuid,
 };
 use resources::{Attributes, Quantities, Resources};
-use runtime::memory::Network;
 use runtime::prelude::*;
+use runtime::testing::memory::Network;
 
 use crate::crash_schedule::{Counts, CrashSchedule, CrashingPolicy, schedule_crashes};
 

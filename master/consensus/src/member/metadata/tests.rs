@@ -74,7 +74,7 @@ fn first_format_has_no_format_number() {
     let clear = GroupOperation::Address(AddressChange::Clear { id: 3 });
     for operation in [operation, clear, GroupOperation::Format(FIRST_FORMAT)] {
         let bytes = group.encode(&operation, FIRST_FORMAT).unwrap();
-        assert_eq!(bytes, runtime::codec::encode(&operation).unwrap());
+        assert_eq!(bytes, runtime::wire::codec::encode(&operation).unwrap());
         assert_eq!(group.decode(&bytes, FIRST_FORMAT).unwrap(), operation);
     }
     assert!(group.snapshot().unwrap().starts_with(b"meros g1"));

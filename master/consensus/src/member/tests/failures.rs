@@ -2,7 +2,7 @@
 //! notified.
 
 use bytes::BytesMut;
-use runtime::codec::Garbled;
+use runtime::wire::codec::Garbled;
 use storage::simulated::Failure;
 
 use super::*;

@@ -7,7 +7,7 @@ impl Scenario {
     async fn counted(&self) -> Vec<String> {
         let state = self.world.state().await;
         let now = self.world.node.clock().wall();
-        let metrics = crate::http::metrics(&state, now);
+        let metrics = crate::api::metrics(&state, now);
         let told = metrics.into_iter().filter_map(|(name, value)| {
             let name = name.strip_prefix("master/operations/")?;
             (value > 0.0).then(|| format!("{name} {value}"))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use consensus::member::PacketSent;
 use protocol::{AgentId, Drain};
 use runtime::Timestamp;
-use runtime::tap::{Fate, Passing, Way};
+use runtime::observe::tap::{Fate, Passing, Way};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;

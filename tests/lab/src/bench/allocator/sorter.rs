@@ -18,8 +18,8 @@ use transport::{Authority, Endpoint, Options};
 
 use super::super::Figure;
 use super::SEED;
-use meros::error::{CliError, Outcome};
 use meros::on_this_thread;
+use meros::output::error::{CliError, Outcome};
 use meros::service::{RunningService, ServiceThread};
 
 /// Name of the sorter at the other node.

@@ -13,10 +13,10 @@ use transport::connections::{self, Host, PeerFleet, Pingers, ReconnectReport, ba
 
 use super::super::part::input;
 use meros::certs::CertsFlag;
-use meros::error::{CliError, Outcome};
 use meros::out;
+use meros::output::error::{CliError, Outcome};
 use meros::service::raise_open_files;
-use meros::signals::Signals;
+use meros::service::signals::Signals;
 
 /// The kinds of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

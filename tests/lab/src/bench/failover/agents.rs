@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::agent::agent::AgentState;
-use ::agent::detect::Host;
+use ::agent::host::detect::Host;
 use ::agent::{Modules, Settings, Started, WorkDir};
 use futures_util::future::join_all;
 use module_api::Parameters;
@@ -20,7 +20,7 @@ use transport::{Endpoint, Identity, Options, unix};
 
 use super::group::Group;
 use super::machine::{Machine, NoSandboxes, Record};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::{RunningService, ServiceThread};
 
 /// Resources of each agent.

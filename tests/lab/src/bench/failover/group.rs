@@ -11,8 +11,8 @@ use transport::{Authority, Identity};
 
 use super::super::process::Process;
 use super::page;
-use meros::agent::own_program;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
+use meros::service::agent::own_program;
 use meros::service::free_port;
 
 /// Number of masters.

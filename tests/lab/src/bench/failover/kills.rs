@@ -17,7 +17,7 @@ use super::ledger::{Ledger, Verdict};
 use super::load::Load;
 use super::probe::Probe;
 use super::{FailoverArgs, say};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Timeout of each recovery.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -17,7 +17,7 @@ use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver, Undelivered
 use super::super::launch::user;
 use super::group::Group;
 use super::ledger::Ledger;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::machine_name;
 
 /// Resources and command of one task.

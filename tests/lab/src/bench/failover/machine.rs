@@ -145,7 +145,11 @@ async fn live(
         .build();
     let dialling = Dialling::install(&node);
     let own = matches!(request.program, ExecutorProgram::Custom(_));
-    let life = std::pin::pin!(simulator::executor::live(node.clone(), environment, own));
+    let life = std::pin::pin!(simulator::world::executor::live(
+        node.clone(),
+        environment,
+        own
+    ));
     let termination = match select(life, killed).await {
         Either::Left((termination, _)) => termination,
         Either::Right(_) => Termination::Signaled(KILLED),

@@ -15,7 +15,7 @@ use transport::{Endpoint, Options};
 
 use super::super::launch::user;
 use super::group::Group;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Timeout for finding a master.
 const FIND_PATIENCE: Duration = Duration::from_millis(500);

@@ -13,7 +13,7 @@ use super::super::part::Part;
 use super::super::{Figure, of_crowd, rounded};
 use super::group::Group;
 use super::{FailoverArgs, say};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Rounds within the process; the median counts.
 const ROUNDS: usize = 3;

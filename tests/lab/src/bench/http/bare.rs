@@ -16,8 +16,8 @@ use runtime::Clock;
 use serde_json::Value;
 
 use super::client::Connection;
-use meros::error::{CliError, Outcome};
 use meros::on_this_thread;
+use meros::output::error::{CliError, Outcome};
 
 /// Number of times that a document is written.
 const WRITTEN: usize = 5;

@@ -19,7 +19,7 @@ use v1::media::STREAM_ID;
 use v1::recordio::Decoder;
 use v1::{Form, Limits, Message};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Bytes of the largest event.
 const EVENT_MAX: usize = 64 << 20;

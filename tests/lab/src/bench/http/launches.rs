@@ -14,9 +14,9 @@ use super::super::Figure;
 use super::super::launch::{self, Event, Launches, NO_FILTER};
 use super::HttpArgs;
 use super::scheduler::HttpScheduler;
-use meros::error::{CliError, Outcome};
 use meros::flags::Threads;
-use meros::local::LocalCluster;
+use meros::output::error::{CliError, Outcome};
+use meros::service::local::LocalCluster;
 
 /// Number of concurrent tasks.
 pub const WIDTH: u32 = 256;

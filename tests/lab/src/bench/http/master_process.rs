@@ -11,8 +11,8 @@ use transport::Authority;
 
 use super::super::process::Process;
 use super::client::Connection;
-use meros::agent::own_program;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
+use meros::service::agent::own_program;
 use meros::service::free_port;
 
 /// Timeout of the start.

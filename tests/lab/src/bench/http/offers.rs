@@ -13,7 +13,7 @@ use super::super::{Figure, of_crowd};
 use super::HttpArgs;
 use super::scheduler::HttpScheduler;
 use super::state::serve;
-use meros::error::Outcome;
+use meros::output::error::Outcome;
 
 /// Every agent is offered once to every framework, first over HTTP and then by the driver.
 pub async fn beside_native(args: &HttpArgs) -> Outcome<Figure> {

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use master::measure::SyntheticAgents;
+use master::state::measure::SyntheticAgents;
 use protocol::FrameworkInfo;
 use protocol::message::registration::RegisterAgent;
 use resources::{Resources, Role as ResourceRole};
@@ -34,9 +34,9 @@ use super::client::Connection;
 use super::launches::{WIDTH, native};
 use super::readers::PollResults;
 use super::state::{DecliningScheduler, FINISHED, all_are, end_half, owners};
-use meros::error::{CliError, Outcome};
 use meros::flags::Threads;
-use meros::local::LocalCluster;
+use meros::output::error::{CliError, Outcome};
+use meros::service::local::LocalCluster;
 
 /// Duration of a slice; short, so that other work on the machine affects both kinds equally.
 const SLICE: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use v1::media::STREAM_ID;
 use v1::{Form, Message};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Receive buffer in bytes; the kernel doubles it.
 const ROOM: u32 = 4096;

@@ -22,10 +22,10 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 
 use super::super::part::input;
-use meros::error::{CliError, Outcome};
 use meros::out;
+use meros::output::error::{CliError, Outcome};
 use meros::service::raise_open_files;
-use meros::signals::Signals;
+use meros::service::signals::Signals;
 
 /// Largest head of a reply, in bytes.
 const HEAD_MAX: usize = 16 << 10;

@@ -9,7 +9,7 @@ use v1::schema::scheduler::{
 use v1::schema::{FrameworkID, TaskStatus};
 
 use super::client::{Calls, Connection, Subscription};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 const PATH: &str = "/api/v1/scheduler";
 

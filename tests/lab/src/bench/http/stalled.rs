@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures_util::future::{Either, join_all, select};
 use http::api::Bounds;
-use master::http::stream::BOUNDS;
+use master::api::stream::BOUNDS;
 use protocol::{FrameworkId, FrameworkInfo, TaskId};
 use runtime::Clock;
 use serde_json::json;
@@ -25,7 +25,7 @@ use super::client::Calls;
 use super::master_process::MasterProcess;
 use super::raw::Raw;
 use super::scheduler::HttpScheduler;
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::raise_open_files;
 
 const SCHEDULER: &str = "/api/v1/scheduler";

@@ -24,7 +24,7 @@ use super::super::{Figure, of_crowd};
 use super::bare;
 use super::client::Connection;
 use super::{FASTER, HttpArgs, MESOS_JSON, MESOS_PROTOBUF};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::{self, Pages};
 
 /// Number of requests of each kind.
@@ -118,11 +118,11 @@ pub async fn serve(cluster: &Embedded) -> Outcome<(Pages, String)> {
     let front = master::leadership::LocalLeader::of(&cluster.master.master);
     let streams = http::api::EventStreams::new(node);
     let config = master::Config::default();
-    let events = master::http::stream::open(node, &front, &config, &streams)
+    let events = master::api::stream::open(node, &front, &config, &streams)
         .map_err(|error| CliError::because("cannot serve events", &error))?;
     // Metrics are not requested.
     let counters = http::CountersSource::default();
-    let routes = master::http::routes(&front, node, &config, counters, &events, &streams);
+    let routes = master::api::routes(&front, node, &config, counters, &events, &streams);
     let pages = service::serve(
         node,
         listener,

@@ -17,7 +17,7 @@ use super::HttpArgs;
 use super::client::Connection;
 use super::master_process::MasterProcess;
 use super::scheduler::HttpScheduler;
-use meros::error::Outcome;
+use meros::output::error::Outcome;
 use meros::service::raise_open_files;
 
 /// Time for memory to settle.

@@ -14,7 +14,7 @@ use runtime::Clock;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// The actors, each on its own thread.
 const ACTORS: usize = 4;

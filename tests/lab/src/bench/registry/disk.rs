@@ -9,7 +9,7 @@ use std::path::Path;
 
 use runtime::{Clock, Statistics};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Writes before any counts.
 const WARM_UP: u64 = 100;

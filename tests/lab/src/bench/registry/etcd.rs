@@ -16,7 +16,7 @@ use runtime::Clock;
 
 use super::grpc::{Connection, field, put_bytes};
 use super::load::{Commits, Load, drive};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::free_port;
 
 /// The program's name.

@@ -18,7 +18,7 @@ use protocol::message::state::{STATE_KEYS_MAX, STATE_VALUE_BYTES_MAX};
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo};
 use runtime::{Clock, Instant};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Agents in the registry.
 const AGENTS: u64 = 10_000;

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use h2::client::SendRequest;
 use tokio::net::TcpStream;
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Largest accepted reply, in bytes.
 const ANSWER_MAX: usize = 1 << 20;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use runtime::{Clock, Statistics};
 
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 
 /// Largest number of kept times.
 const TIMES_MAX: usize = 1 << 20;

@@ -13,12 +13,13 @@ use bytes::BytesMut;
 use consensus::machine::{CannotRestore, StateMachine};
 use consensus::member::{self, MemberHandle, Settings};
 use consensus::store::StoredLog;
-use runtime::codec::Garbled;
-use runtime::{Clock, Node, Role, codec};
+use runtime::wire::codec;
+use runtime::wire::codec::Garbled;
+use runtime::{Clock, Node, Role};
 use transport::{Authority, Identity};
 
 use super::load::{self, Commits, Load};
-use meros::error::{CliError, Outcome};
+use meros::output::error::{CliError, Outcome};
 use meros::service::{RunningService, ServiceThread, Sockets, free_port, open};
 
 /// Number of members.

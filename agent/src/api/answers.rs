@@ -1,0 +1,290 @@
+//! Answers of the agent's operator API.
+//!
+//! Pure: functions of the agent's state, its containers, their usage and its operations.
+//! Acknowledged ends are in the lists of completed items.
+
+use authority::Approver;
+use protocol::usage::{ResourceStatistics, ResourceUsage};
+use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
+use v1::convert::{HostContainer, discovery, known_operation, other_labels, write_resources};
+use v1::schema::agent::{
+    ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
+    ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
+    ResponseGetOperations, ResponseGetState, ResponseGetTasks,
+};
+use v1::schema::{self, ContainerStatus, DrainConfig, Task, TaskStatus};
+
+use crate::agent::AgentState;
+use crate::api::visibility;
+use crate::container::events::{ContainerView, Draining, Survey};
+use crate::container::machine::Phase;
+use crate::operations::KnownOperation;
+
+/// The agent's description, with the resources of visible `roles`, and its drain.
+pub(super) fn agent(
+    state: &AgentState,
+    drain: Option<Draining>,
+    roles: &Approver,
+) -> ResponseGetAgent {
+    let mut info = state.info.clone();
+    info.resources = visibility::visible_resources(&info.resources, roles);
+    ResponseGetAgent {
+        agent_info: Some(Box::new((&info).into())),
+        // Only the master knows whether it is marked gone afterwards.
+        drain_config: drain.map(|drain| DrainConfig {
+            max_grace_period: drain.max_grace_period.map(Into::into),
+            mark_gone: None,
+        }),
+        estimated_drain_start_time: drain.map(|drain| drain.since.into()),
+    }
+}
+
+/// Tasks, executors and frameworks.
+pub(super) fn state(survey: &Survey) -> ResponseGetState {
+    ResponseGetState {
+        get_tasks: Some(Box::new(tasks(survey))),
+        get_executors: Some(all_executors(survey)),
+        get_frameworks: Some(frameworks(survey)),
+    }
+}
+
+/// Present and completed frameworks.
+pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
+    let one = |info| ResponseGetFrameworksFramework {
+        framework_info: schema::FrameworkInfo::from(info),
+    };
+    ResponseGetFrameworks {
+        frameworks: survey.frameworks.iter().map(one).collect(),
+        completed_frameworks: survey.completed_frameworks.iter().map(one).collect(),
+    }
+}
+
+/// Live and ended executors: completed ones first, then those with unacknowledged tasks.
+pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&ContainerView>) {
+    let all = survey.containers.iter();
+    let (over, living): (Vec<_>, Vec<_>) = all.partition(|container| is_over(container));
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    (living, remembered.chain(over).collect())
+}
+
+/// Likewise, as a v1 message.
+pub(super) fn all_executors(survey: &Survey) -> ResponseGetExecutors {
+    let (living, completed) = executors(survey);
+    ResponseGetExecutors {
+        executors: living.into_iter().map(executor).collect(),
+        completed_executors: completed.into_iter().map(executor).collect(),
+    }
+}
+
+fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
+    let mut executor_info = schema::ExecutorInfo::from(&container.executor);
+    executor_info.framework_id = Some((&container.framework_id).into());
+    if container.is_command {
+        // The agent's own command executor has no declared type. The other fields come from its
+        // task, or are the fixed overhead.
+        executor_info.r#type = None;
+        executor_info.command = Some(Box::new(command_executor(&container.executor.command)));
+        executor_info.resources = write_resources(&container.executor_overhead());
+        executor_info.source = Some(container.executor.executor_id.to_string());
+        executor_info.labels = other_labels(executor_labels(container)).message();
+        executor_info.discovery = discovery(executor_labels(container)).map(Box::new);
+    }
+    ResponseGetExecutorsExecutor { executor_info }
+}
+
+/// A command executor's command as Mesos shows it: the program, with the environment and user of
+/// the task's command.
+fn command_executor(command: &CommandInfo) -> schema::CommandInfo {
+    let name = "mesos-executor".to_owned();
+    schema::CommandInfo {
+        shell: Some(false),
+        value: Some(name.clone()),
+        arguments: vec![name],
+        ..schema::CommandInfo::from(command)
+    }
+}
+
+/// The tasks. None is pending: each is in a container as soon as it arrives.
+pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
+    let mut all = ResponseGetTasks::default();
+    for container in &survey.containers {
+        for (info, state) in &container.tasks {
+            let list = match state {
+                state if state.is_terminal() => &mut all.terminated_tasks,
+                TaskState::Staging if !has_subscribed(container) => &mut all.queued_tasks,
+                _ => &mut all.launched_tasks,
+            };
+            list.push(task(container, info, *state));
+        }
+    }
+    let remembered = survey.completed.iter().map(AsRef::as_ref);
+    for container in remembered.chain(&survey.containers) {
+        let completed = container.completed.iter();
+        let completed = completed.map(|(info, state)| task(container, info, *state));
+        all.completed_tasks.extend(completed);
+    }
+    all
+}
+
+fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
+    let statuses = container.statuses.get(&info.task_id).into_iter().flatten();
+    let newest = statuses.clone().next_back();
+    Task {
+        name: info.name.clone(),
+        task_id: (&info.task_id).into(),
+        framework_id: (&container.framework_id).into(),
+        // A command executor's tasks have no executor id, as in Mesos.
+        executor_id: (!container.is_command).then(|| (&container.executor.executor_id).into()),
+        agent_id: (&info.agent_id).into(),
+        state: state.into(),
+        resources: write_resources(&info.resources),
+        statuses: statuses
+            .map(|statuses| status(container, info, statuses))
+            .collect(),
+        status_update_state: newest.map(|newest| newest.state.into()),
+        status_update_uuid: newest
+            .and_then(|newest| newest.uuid)
+            .map(|uuid| uuid.0.to_vec().into()),
+        labels: other_labels(&info.labels).message(),
+        discovery: discovery(&info.labels).map(Box::new),
+        user: user_of(info).cloned(),
+        kill_policy: info.kill_policy.as_ref().map(Into::into),
+        ..Task::default()
+    }
+}
+
+/// A status, with missing fields filled in from its container.
+pub(super) fn status(
+    container: &ContainerView,
+    info: &TaskInfo,
+    statuses: &protocol::TaskStatus,
+) -> TaskStatus {
+    let mut status = TaskStatus::from(statuses);
+    status.agent_id = Some((&info.agent_id).into());
+    status.executor_id = Some((&container.executor.executor_id).into());
+    let own = container_status(container);
+    let shown = status.container_status.get_or_insert_default();
+    shown.container_id = shown.container_id.take().or(own.container_id);
+    if shown.network_infos.is_empty() {
+        shown.network_infos = own.network_infos;
+    }
+    shown.executor_pid = shown.executor_pid.or(own.executor_pid);
+    status
+}
+
+/// The user that a task names, if any.
+pub(super) fn user_of(info: &TaskInfo) -> Option<&String> {
+    let own = info.executor.as_ref().map(|executor| &executor.command);
+    let command = info.command.as_ref().or(own);
+    command.and_then(|command| command.user.as_ref())
+}
+
+/// A container's status. Without cgroup information: no network class is set.
+pub(super) fn container_status(container: &ContainerView) -> ContainerStatus {
+    let contained = HostContainer {
+        id: Some(&container.id),
+        address: container.address,
+    };
+    ContainerStatus {
+        executor_pid: container.leader.and_then(|leader| leader.try_into().ok()),
+        ..contained.into()
+    }
+}
+
+/// The operations.
+pub(super) fn operations(known: &[KnownOperation]) -> ResponseGetOperations {
+    let one = |one: &KnownOperation| {
+        let OperationUpdate {
+            framework_id,
+            status,
+        } = &one.update;
+        known_operation(framework_id, one.conversion.as_ref(), status)
+    };
+    ResponseGetOperations {
+        operations: known.iter().map(one).collect(),
+    }
+}
+
+/// The live containers with their latest statistics.
+pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetContainers {
+    let living = survey.containers.iter();
+    let living = living.filter(|container| !is_over(container));
+    let one = |container: &ContainerView| ResponseGetContainersContainer {
+        framework_id: Some((&container.framework_id).into()),
+        executor_id: Some((&container.executor.executor_id).into()),
+        executor_name: Some(container.executor.name.clone()),
+        container_id: (&container.id).into(),
+        container_status: Some(Box::new(container_status(container))),
+        resource_statistics: measured(container, usage)
+            .map(|one| Box::new(statistics(container, one))),
+    };
+    ResponseGetContainers {
+        containers: living.map(one).collect(),
+    }
+}
+
+/// The statistics of a container.
+pub(super) fn measured<'a>(
+    container: &ContainerView,
+    usage: &'a ResourceUsage,
+) -> Option<&'a ResourceStatistics> {
+    let mut executors = usage.executors.iter();
+    let own = executors.find(|executor| executor.container_id == container.id)?;
+    own.statistics.as_ref()
+}
+
+/// An executor's labels; for a command executor those of its task.
+pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Labels {
+    let task = container.command_task();
+    task.map_or(&container.executor.labels, |task| &task.labels)
+}
+
+/// The limits in statistics: a container's resources with the command executor's overhead.
+pub(super) struct Limits {
+    pub cpus: f64,
+    pub mem_bytes: u64,
+}
+
+impl Limits {
+    pub fn of(container: &ContainerView, measured: &ResourceStatistics) -> Self {
+        let own = container.executor_overhead();
+        let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
+        Self {
+            cpus: measured.cpus_limit + own.cpus().as_f64(),
+            mem_bytes: measured.mem_limit_bytes + own_mem,
+        }
+    }
+}
+
+fn statistics(
+    container: &ContainerView,
+    measured: &ResourceStatistics,
+) -> schema::ResourceStatistics {
+    let limits = Limits::of(container, measured);
+    schema::ResourceStatistics {
+        timestamp: measured.timestamp.as_secs_f64(),
+        processes: Some(measured.processes),
+        threads: Some(measured.threads),
+        cpus_user_time_secs: Some(measured.cpus_user_time_secs),
+        cpus_system_time_secs: Some(measured.cpus_system_time_secs),
+        cpus_limit: Some(limits.cpus),
+        cpus_soft_limit: Some(limits.cpus),
+        mem_rss_bytes: Some(measured.mem_rss_bytes),
+        mem_limit_bytes: Some(limits.mem_bytes),
+        mem_soft_limit_bytes: Some(limits.mem_bytes),
+        ..schema::ResourceStatistics::default()
+    }
+}
+
+/// Whether a container's processes are gone.
+pub(super) fn is_over(container: &ContainerView) -> bool {
+    container.phase == Phase::Terminated
+}
+
+/// Whether a container's executor has subscribed.
+pub(super) fn has_subscribed(container: &ContainerView) -> bool {
+    !matches!(
+        container.phase,
+        Phase::Preparing | Phase::Launching | Phase::Registering
+    )
+}

@@ -1,0 +1,578 @@
+//! The state machine of one container: its executor process, its actor, and its tasks until the
+//! last acknowledgement.
+//!
+//! Pure: each event returns its effects in order. Knows no processes and no clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use protocol::message::executor::ExecutorRefused;
+use protocol::text::duration;
+use protocol::{
+    Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
+    TaskState, TaskStatus, Termination, Uuid,
+};
+use resources::Resources;
+use runtime::Pid;
+
+use self::disconnected::Disconnections;
+use super::history::without_data;
+use crate::launcher::command::outcome::GRACE_DEFAULT;
+
+/// The phase of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Its sandbox is being created.
+    Preparing,
+    /// Its executor is being started.
+    Launching,
+    /// Its executor runs but has not subscribed.
+    Registering,
+    /// Its executor has outlived an earlier agent process and has not subscribed again.
+    Recovering,
+    /// Its executor has subscribed.
+    Running,
+    /// It is being ended.
+    Terminating,
+    /// Its processes are gone; tasks may wait for acknowledgement.
+    Terminated,
+}
+
+/// An action that a container requests.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Start the executor.
+    Launch,
+    /// Set the deadline for the first subscription.
+    AwaitSubscription,
+    /// Send this task to the executor.
+    Run(Box<TaskInfo>),
+    /// Send a kill of this task to the executor.
+    End(TaskId, Option<KillPolicy>),
+    /// Send a shutdown to the executor, and kill the container after this time.
+    ShutDown(Duration),
+    /// Kill the container after this time unless it ends by itself.
+    DestroyAfter(Duration),
+    /// Set the deadline for subscribing again.
+    AwaitReturn,
+    /// Kill all its processes.
+    Destroy,
+    /// Report a terminal state on the agent's behalf.
+    Report(TerminalStatus),
+    /// The executor has ended; its id may be used again.
+    Ended(Option<Termination>),
+}
+
+/// A task's state as decided by the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TerminalStatus {
+    /// The task.
+    pub task_id: TaskId,
+    /// Always terminal.
+    pub state: TaskState,
+    /// The reason.
+    pub reason: Reason,
+    /// A text for people.
+    pub message: String,
+}
+
+/// How to handle a status from the executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpdateOutcome {
+    /// Forward it.
+    New,
+    /// The task has ended already: only confirm it.
+    Late,
+    /// There is no such task.
+    Unknown,
+}
+
+/// Acknowledged tasks shown per executor, as in Mesos.
+const COMPLETED_MAX: usize = 200;
+
+/// Statuses shown per task.
+const STATUSES_MAX: usize = 10;
+
+/// A task in a container.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// Its description.
+    pub info: TaskInfo,
+    /// Its newest state.
+    pub state: TaskState,
+    /// Whether the master has disowned it: its updates are dropped.
+    pub disowned: bool,
+    /// The kill request, if there was one.
+    kill_request: Option<KillRequest>,
+    /// UUIDs of the newest updates received, to detect repeated ones.
+    received: VecDeque<Uuid>,
+    /// The newest statuses since this process started, one per change of state, without their data.
+    /// For pages.
+    pub statuses: VecDeque<Arc<TaskStatus>>,
+}
+
+impl Task {
+    fn new(info: TaskInfo) -> Self {
+        Self {
+            info,
+            state: TaskState::Staging,
+            disowned: false,
+            kill_request: None,
+            received: VecDeque::new(),
+            statuses: VecDeque::new(),
+        }
+    }
+
+    /// Stores a status for pages, without its data, which only the framework reads. Replaces the
+    /// previous one if the state is the same.
+    pub fn record_status(&mut self, status: &mut TaskStatus) {
+        if self
+            .statuses
+            .back()
+            .is_some_and(|last| last.state == status.state)
+        {
+            self.statuses.pop_back();
+        }
+        let data = std::mem::take(&mut status.data);
+        self.statuses.push_back(Arc::new(status.clone()));
+        status.data = data;
+        if self.statuses.len() > STATUSES_MAX {
+            self.statuses.pop_front();
+        }
+    }
+}
+
+/// A kill request with the framework's policy, if it gave one.
+#[derive(Clone, Copy, Debug)]
+struct KillRequest(Option<KillPolicy>);
+
+/// One run of one executor.
+#[derive(Debug)]
+pub struct Container {
+    /// Its id.
+    pub id: ContainerId,
+    /// Its framework.
+    pub framework: FrameworkInfo,
+    /// Its executor.
+    pub executor: ExecutorInfo,
+    /// Whether it runs the command executor.
+    pub is_command: bool,
+    /// The secret with which the executor subscribes.
+    pub token: String,
+    /// Receives messages for the executor, once subscribed.
+    pub actor: Option<Pid>,
+    /// The session leader, once started.
+    pub leader: Option<i32>,
+    /// Its phase.
+    pub phase: Phase,
+    /// Set once its executor has subscribed over HTTP.
+    uses_http: bool,
+    disconnections: Disconnections,
+    /// Whether it outlives the agent.
+    checkpointed: bool,
+    tasks: BTreeMap<TaskId, Task>,
+    /// The newest acknowledged tasks, oldest first. For pages.
+    completed: VecDeque<Task>,
+    /// Tasks not yet sent to the executor.
+    queue: VecDeque<TaskId>,
+    /// Queued tasks that are not yet checkpointed.
+    unrecorded: BTreeSet<TaskId>,
+    /// Whether the executor was ever sent a task, also by an earlier agent process.
+    has_run_tasks: bool,
+    /// Overrides the status of live tasks when the container ends. The default is failed.
+    end_status: Option<(TaskState, Reason, String)>,
+}
+
+impl Container {
+    /// A container whose sandbox is about to be created.
+    pub fn new(
+        id: ContainerId,
+        framework: FrameworkInfo,
+        executor: ExecutorInfo,
+        is_command: bool,
+        token: String,
+    ) -> Self {
+        Self {
+            id,
+            framework,
+            executor,
+            is_command,
+            token,
+            actor: None,
+            leader: None,
+            phase: Phase::Preparing,
+            uses_http: false,
+            disconnections: Disconnections::default(),
+            checkpointed: false,
+            tasks: BTreeMap::new(),
+            completed: VecDeque::new(),
+            queue: VecDeque::new(),
+            unrecorded: BTreeSet::new(),
+            has_run_tasks: false,
+            end_status: None,
+        }
+    }
+
+    /// Its tasks, including ended ones until acknowledged.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task> {
+        self.tasks.values()
+    }
+
+    /// The newest acknowledged tasks, oldest first.
+    pub fn completed(&self) -> impl Iterator<Item = &Task> {
+        self.completed.iter()
+    }
+
+    /// Stores a status of one of its tasks for pages.
+    pub fn record_status(&mut self, status: &mut TaskStatus) {
+        if let Some(task) = self.tasks.get_mut(&status.task_id) {
+            task.record_status(status);
+        }
+    }
+
+    /// One of its tasks.
+    pub fn task(&self, id: &TaskId) -> Option<&Task> {
+        self.tasks.get(id)
+    }
+
+    /// Whether some task has not ended.
+    pub fn has_live_tasks(&self) -> bool {
+        self.tasks.values().any(|task| !task.state.is_terminal())
+    }
+
+    /// Resources of the executor and its live tasks.
+    pub fn allocated(&self) -> Resources {
+        let mut sum = self.executor.resources.clone();
+        for task in self.tasks.values().filter(|task| !task.state.is_terminal()) {
+            sum += &task.info.resources;
+        }
+        sum
+    }
+
+    /// Whether it accepts further tasks.
+    pub fn takes_tasks(&self) -> bool {
+        !matches!(self.phase, Phase::Terminating | Phase::Terminated)
+    }
+
+    /// Whether its executor can receive messages.
+    fn is_connected(&self) -> bool {
+        self.phase == Phase::Running && self.actor.is_some()
+    }
+
+    /// Adds a task.
+    pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
+        let id = info.task_id.clone();
+        let at_once = self.is_connected() && !self.checkpointed;
+        let run = at_once.then(|| Effect::Run(Box::new(info.clone())));
+        self.has_run_tasks |= at_once;
+        if run.is_none() {
+            self.queue.push_back(id.clone());
+        }
+        if self.checkpointed {
+            self.unrecorded.insert(id.clone());
+        }
+        self.tasks.insert(id, Task::new(info));
+        run.into_iter().collect()
+    }
+
+    /// The sandbox was created, or failed.
+    pub fn prepared(&mut self, sandbox: Result<(), String>) -> Vec<Effect> {
+        match (self.phase, sandbox) {
+            (Phase::Preparing, Ok(())) => {
+                self.phase = Phase::Launching;
+                vec![Effect::Launch]
+            }
+            (_, Err(problem)) => self.launch_failed(&problem),
+            // All tasks were killed meanwhile; nothing was started.
+            (_, Ok(())) => self.end(None, "the executor was not started"),
+        }
+    }
+
+    /// A queued launch has its turn. No effect if it is no longer wanted.
+    pub fn launch(&mut self) -> Vec<Effect> {
+        let wanted = self.phase == Phase::Launching;
+        wanted.then_some(Effect::Launch).into_iter().collect()
+    }
+
+    /// The executor could not be started.
+    pub fn launch_failed(&mut self, problem: &str) -> Vec<Effect> {
+        let end_status = (
+            TaskState::Failed,
+            Reason::ContainerLaunchFailed,
+            format!("Failed to launch container: {problem}"),
+        );
+        self.end_status.get_or_insert(end_status);
+        self.end(None, problem)
+    }
+
+    /// The executor's process has started.
+    pub fn started(&mut self, leader: i32) -> Vec<Effect> {
+        self.leader = Some(leader);
+        match self.phase {
+            Phase::Launching => {
+                self.phase = Phase::Registering;
+                vec![Effect::AwaitSubscription]
+            }
+            Phase::Terminating => vec![Effect::Destroy],
+            // It subscribed before its start was reported.
+            _ => Vec::new(),
+        }
+    }
+
+    /// The executor subscribes from `actor`.
+    pub fn subscribe(&mut self, token: &str, actor: Pid) -> Result<Vec<Effect>, ExecutorRefused> {
+        let refused = |reason: &str| {
+            Err(ExecutorRefused {
+                reason: reason.to_owned(),
+            })
+        };
+        if !self.token_matches(token) {
+            return refused("the token is wrong");
+        }
+        match self.phase {
+            Phase::Launching | Phase::Registering | Phase::Recovering => {}
+            // A retry: the answer was late, or the link broke.
+            Phase::Running
+                if !self.uses_http() && self.actor.as_ref().is_none_or(|is| *is == actor) => {}
+            Phase::Running => return refused("it has subscribed already"),
+            _ => return refused("its container is being ended"),
+        }
+        self.phase = Phase::Running;
+        self.actor = Some(actor);
+        // A native executor ignores tasks that it already has.
+        Ok(self.resend_lost(&BTreeSet::new()))
+    }
+
+    /// Handles a task state from the executor.
+    pub fn on_update(&mut self, task_id: &TaskId, state: TaskState) -> UpdateOutcome {
+        match self.tasks.get_mut(task_id) {
+            None => UpdateOutcome::Unknown,
+            Some(task) if task.state.is_terminal() => UpdateOutcome::Late,
+            Some(task) => {
+                task.state = state;
+                UpdateOutcome::New
+            }
+        }
+    }
+
+    /// Kills a task.
+    pub fn kill(&mut self, task_id: &TaskId, policy: Option<KillPolicy>) -> Vec<Effect> {
+        let Some(task) = self
+            .tasks
+            .get_mut(task_id)
+            .filter(|task| !task.state.is_terminal())
+        else {
+            return Vec::new();
+        };
+        let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
+            // The executor has it. An ending executor ends it anyway; a disconnected one gets the
+            // kill when it is back.
+            task.kill_request = Some(KillRequest(policy));
+            let end = || Effect::End(task.info.task_id.clone(), policy.or(task.info.kill_policy));
+            return (self.phase == Phase::Running)
+                .then(end)
+                .into_iter()
+                .collect();
+        };
+        self.queue.remove(at);
+        self.unrecorded.remove(task_id);
+        let message = "Killed before delivery to the executor".to_owned();
+        let mut effects = Vec::from_iter(self.report_end(
+            task_id,
+            TaskState::Killed,
+            Reason::TaskKilledDuringLaunch,
+            message,
+        ));
+        // An executor that has run tasks waits for the next one; an ending one keeps its grace
+        // period.
+        if !self.has_run_tasks && self.takes_tasks() && !self.has_live_tasks() {
+            effects.extend(self.destroy());
+        }
+        effects
+    }
+
+    /// Kills all tasks, each within its own grace period or `max`, whichever is shorter.
+    pub fn drain(&mut self, max: Option<Duration>) -> Vec<Effect> {
+        let live = self.tasks.values().filter(|task| !task.state.is_terminal());
+        let policy = |task: &Task| {
+            let own = task
+                .info
+                .kill_policy
+                .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+            max.map(|max| KillPolicy {
+                grace_period: own.min(max),
+            })
+        };
+        let kills: Vec<_> = live
+            .map(|task| (task.info.task_id.clone(), policy(task)))
+            .collect();
+        let kills = kills.into_iter();
+        kills
+            .flat_map(|(id, policy)| self.kill(&id, policy))
+            .collect()
+    }
+
+    /// Drops further updates of a task.
+    pub fn disown(&mut self, task_id: &TaskId) {
+        if let Some(task) = self.tasks.get_mut(task_id) {
+            task.disowned = true;
+        }
+    }
+
+    /// Shuts the executor down; it is killed after `grace`.
+    pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
+        match self.phase {
+            Phase::Running if self.actor.is_some() => {
+                self.phase = Phase::Terminating;
+                vec![Effect::ShutDown(grace)]
+            }
+            // Disconnected: gets the shutdown when it subscribes again, and is killed after `grace`
+            // otherwise.
+            Phase::Running if self.uses_http() => {
+                self.phase = Phase::Terminating;
+                vec![Effect::DestroyAfter(grace)]
+            }
+            // Already ending: a second order does not change its deadline.
+            Phase::Terminating => Vec::new(),
+            _ => self.destroy(),
+        }
+    }
+
+    /// Kills the container for the QoS controller. One that ended while the agent was down was not
+    /// preempted: its exit is being reported.
+    pub fn preempt(&mut self) -> Vec<Effect> {
+        let is_over = self.phase == Phase::Recovering && self.leader.is_none();
+        if self.phase == Phase::Terminated || is_over {
+            return Vec::new();
+        }
+        let aware = self.framework.can(Capability::PartitionAware);
+        let message = "Container preempted by QoS correction".to_owned();
+        self.end_status = Some((
+            TaskState::Gone.for_framework(aware),
+            Reason::ContainerPreempted,
+            message,
+        ));
+        self.destroy()
+    }
+
+    /// The executor did not subscribe within `patience`.
+    pub fn subscription_overdue(&mut self, patience: Duration) -> Vec<Effect> {
+        if !matches!(self.phase, Phase::Launching | Phase::Registering) {
+            return Vec::new();
+        }
+        let patience = duration::format(patience);
+        let message = format!("Executor did not register within {patience}");
+        self.end_status = Some((
+            TaskState::Failed,
+            Reason::ExecutorRegistrationTimeout,
+            message,
+        ));
+        self.destroy()
+    }
+
+    /// The grace period has passed.
+    pub fn grace_over(&mut self, _: Duration) -> Vec<Effect> {
+        self.destroy()
+    }
+
+    /// Kills all processes; their exit ends the container.
+    pub fn destroy(&mut self) -> Vec<Effect> {
+        match self.phase {
+            Phase::Terminated => Vec::new(),
+            // Nothing runs yet; the pending sandbox result ends it.
+            Phase::Preparing => {
+                self.phase = Phase::Terminating;
+                Vec::new()
+            }
+            _ => {
+                self.phase = Phase::Terminating;
+                vec![Effect::Destroy]
+            }
+        }
+    }
+
+    /// The executor's processes have ended.
+    pub fn exited(&mut self, termination: Option<Termination>) -> Vec<Effect> {
+        let how = match termination {
+            Some(termination) => format!("Executor terminated; {termination}"),
+            None => "Executor terminated".to_owned(),
+        };
+        self.end(termination, &how)
+    }
+
+    /// A terminal update was acknowledged. `true` if the container can be removed.
+    pub fn closed(&mut self, task_id: &TaskId) -> bool {
+        if self
+            .tasks
+            .get(task_id)
+            .is_some_and(|task| task.state.is_terminal())
+            && let Some(mut task) = self.tasks.remove(task_id)
+        {
+            without_data(&mut task.info);
+            self.completed.push_back(task);
+            if self.completed.len() > COMPLETED_MAX {
+                self.completed.pop_front();
+            }
+        }
+        self.is_over()
+    }
+
+    /// Whether nothing of it is left to do.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Terminated && self.tasks.values().all(|task| task.disowned)
+    }
+
+    fn end(&mut self, termination: Option<Termination>, how: &str) -> Vec<Effect> {
+        if self.phase == Phase::Terminated {
+            return Vec::new();
+        }
+        self.phase = Phase::Terminated;
+        self.actor = None;
+        self.leader = None;
+        self.queue.clear();
+        self.unrecorded.clear();
+        let end_status = self.end_status.clone();
+        let (state, reason, message) = end_status.unwrap_or_else(|| {
+            (
+                TaskState::Failed,
+                Reason::ExecutorTerminated,
+                how.to_owned(),
+            )
+        });
+        let live = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| !task.state.is_terminal());
+        let live: Vec<TaskId> = live.map(|(id, _)| id.clone()).collect();
+        let mut effects: Vec<Effect> = live
+            .iter()
+            .filter_map(|id| self.report_end(id, state, reason, message.clone()))
+            .collect();
+        effects.push(Effect::Ended(termination));
+        effects
+    }
+
+    fn report_end(
+        &mut self,
+        task_id: &TaskId,
+        state: TaskState,
+        reason: Reason,
+        message: String,
+    ) -> Option<Effect> {
+        self.tasks.get_mut(task_id)?.state = state;
+        Some(Effect::Report(TerminalStatus {
+            task_id: task_id.clone(),
+            state,
+            reason,
+            message,
+        }))
+    }
+}
+
+pub mod deadlines;
+mod disconnected;
+mod http_stream;
+mod recovered;
+#[cfg(test)]
+mod tests;

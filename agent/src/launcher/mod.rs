@@ -1,0 +1,366 @@
+//! Launcher: starts executors, reports their exits, kills containers.
+//!
+//! [`Launcher`] separates the agent's actors from the host; tests substitute their own.
+//! [`ZygoteLauncher`] talks to a zygote process and starts another if it dies. The zygote of an
+//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox.
+
+pub mod command;
+mod zygote;
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use protocol::{ContainerId, Termination};
+use runtime::prelude::*;
+use serde::Serialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+use self::zygote::{Zygote, ZygoteCommand};
+use crate::zygote::wire::{self, Report, Request};
+pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest, LeftContainer};
+
+/// Maximum queued requests; further launches fail.
+const REQUESTS_MAX: usize = 65_536;
+
+/// A change of a container's processes.
+#[derive(Message, Clone, Debug, PartialEq, Eq)]
+#[rtype(result = "()")]
+pub enum LauncherEvent {
+    /// The executor was started; this process leads its session.
+    Started {
+        /// Its container.
+        container_id: ContainerId,
+        /// The process.
+        pid: i32,
+    },
+    /// The executor could not be started.
+    Failed {
+        /// Its container.
+        container_id: ContainerId,
+        /// The failed step and the system error.
+        reason: String,
+    },
+    /// The executor and all processes it started have ended.
+    Exited {
+        /// Its container.
+        container_id: ContainerId,
+        /// Its exit status or signal.
+        termination: Termination,
+    },
+    /// The launcher has ended, and every executor with it.
+    Lost {
+        /// The reason, as far as known.
+        reason: String,
+    },
+}
+
+/// Receives launcher events.
+pub type Events = Arc<dyn Fn(LauncherEvent) + Send + Sync>;
+
+/// A launch request that was not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct LaunchError {
+    /// Why.
+    pub reason: String,
+}
+
+/// Starts and kills executors. Its functions must not block.
+pub trait Launcher: Send + 'static {
+    /// Takes the checkpointed containers of an earlier agent. Called once, before all other
+    /// functions.
+    fn left(&mut self) -> Vec<LeftContainer> {
+        Vec::new()
+    }
+    /// Sets the receiver of events. Called once, on the calling actor's thread.
+    fn attach(&mut self, events: Events);
+    /// Starts an executor. `Started` or `Failed` follows, and after `Started` an `Exited`.
+    fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
+    /// Kills all processes of a container. `Exited` follows if it was started.
+    fn kill(&mut self, container_id: &ContainerId);
+    /// Treats no executor as checkpointed any more.
+    fn discard_checkpoints(&mut self) {}
+}
+
+/// Why there is no zygote.
+#[derive(Debug, thiserror::Error)]
+pub enum ZygoteError {
+    /// Its program cannot be started.
+    #[error("`{program}` cannot be started: {source}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The system error.
+        source: io::Error,
+    },
+    /// It ended or sent nothing before it was ready.
+    #[error("the executor launcher is not ready: {0}")]
+    Silent(io::Error),
+    /// It reported that it cannot work.
+    #[error("the executor launcher cannot work: {0}")]
+    Unable(String),
+    /// The zygote of an earlier agent cannot be resumed.
+    #[error(
+        "the executor launcher of an earlier agent in `{work_dir}` cannot be resumed: {problem}; start that version of the agent again, or kill its executors with --recover=cleanup"
+    )]
+    Foreign {
+        /// The work directory.
+        work_dir: String,
+        /// The problem.
+        problem: String,
+    },
+}
+
+/// The real launcher: a zygote process.
+pub struct ZygoteLauncher {
+    command: ZygoteCommand,
+    fresh: Option<Zygote>,
+    queue: Arc<RequestQueue>,
+}
+
+/// Queue to the running zygote; `None` while there is none.
+type RequestQueue = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
+
+impl ZygoteLauncher {
+    /// Resumes the zygote in `work_dir`, or starts one by executing `program` with `arguments`,
+    /// which must call [`crate::zygote::main`]. Checkpointed executors may run without an agent for
+    /// `patience`. Blocks until the zygote is ready; a new one first kills all leftovers of an
+    /// earlier agent.
+    pub fn start(
+        program: &Path,
+        arguments: &[&str],
+        work_dir: &Path,
+        patience: Duration,
+    ) -> Result<Self, ZygoteError> {
+        let command = ZygoteCommand {
+            program: program.to_owned(),
+            arguments: arguments
+                .iter()
+                .map(|&argument| argument.to_owned())
+                .collect(),
+            work_dir: work_dir.to_owned(),
+            patience,
+        };
+        let fresh = match command.resume()? {
+            Some(left) => left,
+            None => command.start()?,
+        };
+        Ok(Self {
+            command,
+            fresh: Some(fresh),
+            queue: Arc::default(),
+        })
+    }
+
+    fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
+        let failed = |reason: String| LaunchError { reason };
+        let bytes = wire::encode(request).map_err(|error| failed(error.to_string()))?;
+        let requests = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let requests = requests
+            .as_ref()
+            .ok_or_else(|| failed("the executor launcher is not running".into()))?;
+        requests
+            .try_send(bytes)
+            .map_err(|_| failed("the executor launcher is overloaded or gone".into()))
+    }
+}
+
+impl Launcher for ZygoteLauncher {
+    fn left(&mut self) -> Vec<LeftContainer> {
+        let fresh = self.fresh.as_mut();
+        fresh
+            .map(|zygote| std::mem::take(&mut zygote.left))
+            .unwrap_or_default()
+    }
+
+    fn attach(&mut self, events: Events) {
+        let Some(zygote) = self.fresh.take() else {
+            return;
+        };
+        let queue = Arc::downgrade(&self.queue);
+        tokio::task::spawn_local(keep_alive(
+            self.command.clone(),
+            zygote,
+            open(&self.queue),
+            queue,
+            events,
+        ));
+    }
+
+    fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError> {
+        self.send(&Request::Launch(Box::new(request)))
+    }
+
+    fn kill(&mut self, container_id: &ContainerId) {
+        if let Err(error) = self.send(&Request::Kill {
+            container_id: container_id.clone(),
+        }) {
+            // Without a zygote there is nothing to kill.
+            tracing::warn!(%container_id, %error, "kill request not sent");
+        }
+    }
+
+    fn discard_checkpoints(&mut self) {
+        if let Err(error) = self.send(&Request::KeepNothing) {
+            tracing::debug!(%error, "discarding checkpointed executors failed");
+        }
+    }
+}
+
+/// Connects a new zygote's request queue; returns its receiver.
+fn open(queue: &RequestQueue) -> mpsc::Receiver<Vec<u8>> {
+    let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
+    *queue.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    receiver
+}
+
+/// Transfers requests and reports until the launcher is dropped. Restarts a zygote that died after
+/// it had worked.
+async fn keep_alive(
+    command: ZygoteCommand,
+    zygote: Zygote,
+    requests: mpsc::Receiver<Vec<u8>>,
+    queue: Weak<RequestQueue>,
+    events: Events,
+) {
+    let (mut next, mut requests) = (Some(zygote), requests);
+    while let Some(mut zygote) = next.take() {
+        let received = std::mem::take(&mut zygote.received);
+        let end = transfer(zygote.socket, received, requests, &events).await;
+        let Some(shut) = queue.upgrade() else { break };
+        shut.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reason = match &end.failure {
+            Some(failure) => failure.to_string(),
+            None => "the executor launcher ended".to_owned(),
+        };
+        tracing::error!(reason, "executor launcher lost with all executors");
+        let (command, mut process) = (command.clone(), zygote.process);
+        let restarted = tokio::task::spawn_blocking(move || {
+            // Two zygotes must not coexist, and a closed socket does not prove that this one ended.
+            // Its process is pinned (a child or a pidfd), so no other process can be killed.
+            process.end();
+            command.start()
+        });
+        events(LauncherEvent::Lost { reason });
+        if end.reports == 0 {
+            tracing::error!("executor launcher never worked; not restarting it");
+            break;
+        }
+        match restarted.await {
+            Ok(Ok(fresh)) => {
+                requests = open(&shut);
+                next = Some(fresh);
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "cannot restart the executor launcher");
+                break;
+            }
+            Err(_) => break,
+        }
+    }
+}
+
+/// How a zygote's connection ended.
+struct ConnectionEnd {
+    reports: u64,
+    failure: Option<io::Error>,
+}
+
+async fn transfer(
+    socket: UnixStream,
+    mut received: Vec<u8>,
+    requests: mpsc::Receiver<Vec<u8>>,
+    events: &Events,
+) -> ConnectionEnd {
+    let mut end = ConnectionEnd {
+        reports: 0,
+        failure: None,
+    };
+    let connected = socket
+        .set_nonblocking(true)
+        .and_then(|()| tokio::net::UnixStream::from_std(socket));
+    let (mut reports, commands) = match connected {
+        Ok(connected) => connected.into_split(),
+        Err(error) => {
+            return ConnectionEnd {
+                failure: Some(error),
+                ..end
+            };
+        }
+    };
+    let writer = tokio::task::spawn_local(write(commands, requests));
+    end.failure = loop {
+        match deliver_reports(&mut received, events) {
+            Ok(count) => end.reports += count,
+            Err(error) => break Some(error),
+        }
+        let mut buffer = [0; 16 * 1024];
+        match reports.read(&mut buffer).await {
+            Ok(0) => break None,
+            Ok(count) => received.extend_from_slice(&buffer[..count]),
+            Err(error) => break Some(error),
+        }
+    };
+    writer.abort();
+    end
+}
+
+/// Writes requests in batches until the queue is closed, then closes the zygote's input.
+async fn write(
+    mut commands: tokio::net::unix::OwnedWriteHalf,
+    mut requests: mpsc::Receiver<Vec<u8>>,
+) {
+    while let Some(mut bytes) = requests.recv().await {
+        while bytes.len() < 64 * 1024
+            && let Ok(more) = requests.try_recv()
+        {
+            bytes.extend_from_slice(&more);
+        }
+        if commands.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+    let _ = commands.shutdown().await;
+}
+
+fn deliver_reports(received: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
+    let mut count = 0;
+    while let Some(report) = wire::decode::<Report>(received).map_err(io::Error::other)? {
+        count += 1;
+        events(match report {
+            Report::Started { container_id, pid } => LauncherEvent::Started { container_id, pid },
+            Report::Failed {
+                container_id,
+                reason,
+            } => LauncherEvent::Failed {
+                container_id,
+                reason,
+            },
+            Report::Exited {
+                container_id,
+                termination,
+            } => LauncherEvent::Exited {
+                container_id,
+                termination,
+            },
+            Report::Ready | Report::Resumed { .. } | Report::Unable { .. } => continue,
+        });
+    }
+    Ok(count)
+}
+
+/// Kills all leftovers of an earlier agent in `work_dir` and returns the number of containers.
+/// `program` and `arguments` as for [`ZygoteLauncher::start`]. Blocks until done.
+pub fn clean_up(program: &Path, arguments: &[&str], work_dir: &Path) -> Result<usize, ZygoteError> {
+    let command = ZygoteCommand {
+        program: program.to_owned(),
+        arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+        work_dir: work_dir.to_owned(),
+        patience: Duration::ZERO,
+    };
+    command.clean_up()
+}

@@ -1,0 +1,179 @@
+//! The oversubscription loop: gets estimates and sends the agent the total of oversubscribed
+//! resources.
+//!
+//! Handles only its timers and answers; has no state. An estimator that never answers blocks only
+//! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
+//! master.
+
+pub mod monitor;
+pub mod qos;
+
+use std::time::Duration;
+
+use module_api::error::{Fault, ModuleError};
+use module_api::resource_estimator::ResourceEstimatorRef;
+use protocol::ResourceUsage;
+use resources::Resources;
+use runtime::prelude::*;
+
+use crate::agent::Agent;
+use crate::container::Containerizer;
+use crate::container::events::{ListLiveContainers, LiveContainer};
+
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The oversubscribed resources, allocated and available together.
+#[derive(Message, Clone, Debug)]
+#[rtype(result = "()")]
+pub struct Estimated(pub Resources);
+
+/// An estimate was invalid.
+#[derive(Message, Clone, Copy, Debug)]
+#[rtype(result = "()")]
+pub struct EstimateRejected;
+
+/// Allocated revocable resources plus the estimate.
+pub fn total(live: Vec<LiveContainer>, estimate: &Resources) -> Resources {
+    let executors = live
+        .into_iter()
+        .map(|live_container| live_container.usage)
+        .collect();
+    ResourceUsage {
+        total: Resources::new(),
+        executors,
+    }
+    .allocated_revocable()
+        + estimate
+}
+
+/// Whether to continue: a full mailbox is tried again at the next round, only an ended agent stops
+/// the loop.
+fn should_continue(told: &Result<(), TellError>) -> bool {
+    *told != Err(TellError::Gone)
+}
+
+/// The oversubscription actor.
+pub struct Oversubscription {
+    estimator: ResourceEstimatorRef,
+    monitor: ActorRef,
+    containerizer: Handle<Containerizer>,
+    agent: Handle<Agent>,
+    interval: Duration,
+}
+
+impl Oversubscription {
+    /// Asks `estimator` again `interval` after each answer.
+    pub fn new(
+        estimator: ResourceEstimatorRef,
+        monitor: ActorRef,
+        containerizer: Handle<Containerizer>,
+        agent: Handle<Agent>,
+        interval: Duration,
+    ) -> Self {
+        Self {
+            estimator,
+            monitor,
+            containerizer,
+            agent,
+            interval,
+        }
+    }
+
+    fn ask(&mut self, ctx: &mut Context<Self>) {
+        let estimator = self.estimator.clone();
+        let (containerizer, monitor) = (self.containerizer.clone(), self.monitor.clone());
+        let asking = async move {
+            let mut answer = estimator.oversubscribable().await;
+            if let Err(ModuleError::Fault {
+                fault: Fault::NotInitialized,
+                ..
+            }) = answer
+            {
+                // New, or restarted.
+                estimator.initialize(monitor).await?;
+                answer = estimator.oversubscribable().await;
+            }
+            let estimate = answer?;
+            let kind = module_api::error::ModuleKind::ResourceEstimator;
+            let live = containerizer.ask(ListLiveContainers, PATIENCE).await;
+            let live = live.map_err(|error| ModuleError::of_ask(kind, error))?;
+            Ok::<_, ModuleError>(total(live, &estimate))
+        };
+        ctx.then(asking, |this, answer, ctx| {
+            let told = match answer {
+                Ok(total) => {
+                    tracing::debug!(total = %total.brief(), "oversubscribed resources estimated");
+                    this.agent.tell(Estimated(total))
+                }
+                // All actors end together, in any order.
+                Err(_) if ctx.node().is_shutting_down() => return,
+                Err(error) => {
+                    tracing::warn!(%error, "no resource estimate; retrying at the next interval");
+                    match error {
+                        ModuleError::Unusable { .. } => this.agent.tell(EstimateRejected),
+                        _ => Ok(()),
+                    }
+                }
+            };
+            if should_continue(&told) {
+                ctx.after(this.interval, Self::ask);
+            }
+        });
+    }
+}
+
+impl Actor for Oversubscription {
+    type Context = Context<Self>;
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.ask(ctx);
+    }
+}
+
+impl Process for Oversubscription {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::usage::ExecutorUsage;
+    use protocol::{ContainerId, ExecutorId, FrameworkId};
+    use resources::{Revocable, Role};
+
+    /// S6.
+    #[test]
+    fn estimation_continues_while_the_agent_is_busy() {
+        let told = [Ok(()), Err(TellError::Full), Err(TellError::Gone)];
+        assert_eq!(told.map(|told| should_continue(&told)), [true, true, false]);
+    }
+
+    /// S21, SPEC 5.7: with the `fixed` estimator, which returns the unallocated rest, the total
+    /// stays constant.
+    #[test]
+    fn total_is_allocated_plus_estimate() {
+        let revocable = |text: &str| {
+            Resources::parse(text)
+                .unwrap()
+                .to_revocable(Revocable::Throttleable)
+                .unwrap()
+        };
+        let lent = revocable("cpus:4").allocate(&Role::new("ads").unwrap());
+        let live_container = LiveContainer {
+            usage: ExecutorUsage {
+                framework_id: FrameworkId::new("f").unwrap(),
+                executor_id: ExecutorId::new("e").unwrap(),
+                container_id: ContainerId::new("c").unwrap(),
+                allocated: lent + &Resources::parse("cpus:1;mem:32").unwrap(),
+                tasks: Vec::new(),
+                statistics: None,
+            },
+            leader: None,
+        };
+        assert_eq!(
+            total(vec![live_container], &revocable("cpus:10")),
+            revocable("cpus:14")
+        );
+        assert_eq!(
+            total(Vec::new(), &revocable("cpus:14")),
+            revocable("cpus:14")
+        );
+    }
+}

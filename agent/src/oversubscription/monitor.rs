@@ -1,0 +1,244 @@
+//! The usage monitor: measures the resource usage of containers on request.
+//!
+//! Handles [`CurrentUsage`] from modules and from pages. Its only state is the waiting requests:
+//! those that arrive during a measurement share its result.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use module_api::usage::{CurrentUsage, UsageUnavailable};
+use protocol::{ResourceStatistics, ResourceUsage};
+use resources::Resources;
+use runtime::Timestamp;
+use runtime::prelude::*;
+
+use crate::container::Containerizer;
+use crate::container::events::{ListLiveContainers, LiveContainer};
+use crate::host::procfs::{self, Process};
+
+/// How long the containerizer may take to list the containers.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum requests waiting for one measurement.
+const WAITING_MAX: usize = 1024;
+
+/// Finds the processes of these leaders. Tests substitute their own.
+pub type Sampler =
+    Arc<dyn Fn(&[i32]) -> std::io::Result<BTreeMap<i32, Vec<Process>>> + Send + Sync>;
+
+/// Reads /proc.
+pub fn proc_sampler() -> Sampler {
+    Arc::new(|leaders| Ok(procfs::by_leader(&procfs::processes()?, leaders)))
+}
+
+type Answer = Result<ResourceUsage, UsageUnavailable>;
+
+/// The monitor actor.
+pub struct Monitor {
+    total: Resources,
+    containerizer: Handle<Containerizer>,
+    sampler: Sampler,
+    waiting: Vec<Promise<Answer>>,
+}
+
+impl Monitor {
+    /// Measures the containers of this containerizer, on an agent with these resources.
+    pub fn new(total: Resources, containerizer: Handle<Containerizer>, sampler: Sampler) -> Self {
+        Self {
+            total,
+            containerizer,
+            sampler,
+            waiting: Vec::new(),
+        }
+    }
+
+    fn measure(&mut self, ctx: &mut Context<Self>) {
+        let (node, sampler) = (ctx.node().clone(), self.sampler.clone());
+        let (total, asked) = (
+            self.total.clone(),
+            self.containerizer.ask(ListLiveContainers, PATIENCE),
+        );
+        let measuring = async move {
+            let failed = |reason: String| UsageUnavailable { reason };
+            let live = asked
+                .await
+                .map_err(|error| failed(format!("cannot list the containers: {error}")))?;
+            let leaders: Vec<i32> = live
+                .iter()
+                .filter_map(|live_container| live_container.leader)
+                .collect();
+            let sampled = node.blocking(move || sampler(&leaders)).await;
+            let sampled = sampled.map_err(|error| failed(error.to_string()))?;
+            let sampled = sampled.map_err(|error| failed(format!("/proc: {error}")))?;
+            Ok(usage(
+                total,
+                live,
+                &sampled,
+                node.clock().wall(),
+                Units::of_host(),
+            ))
+        };
+        ctx.then(measuring, |this, answer: Answer, _| {
+            if let Ok(usage) = &answer {
+                tracing::debug!(executors = usage.executors.len(), "usage measured");
+            }
+            for waiting in this.waiting.drain(..) {
+                waiting.answer(answer.clone());
+            }
+        });
+    }
+}
+
+/// The host's clock tick and page size.
+#[derive(Clone, Copy, Debug)]
+struct Units {
+    ticks_per_second: f64,
+    page: u64,
+}
+
+impl Units {
+    fn of_host() -> Self {
+        Self {
+            ticks_per_second: procfs::ticks_per_second(),
+            page: procfs::page_size(),
+        }
+    }
+}
+
+fn usage(
+    total: Resources,
+    live: Vec<LiveContainer>,
+    sampled: &BTreeMap<i32, Vec<Process>>,
+    now: Timestamp,
+    units: Units,
+) -> ResourceUsage {
+    let measured = |live_container: LiveContainer| {
+        let mut usage = live_container.usage;
+        let processes = live_container
+            .leader
+            .and_then(|leader| sampled.get(&leader))
+            .filter(|found| !found.is_empty());
+        usage.statistics =
+            processes.map(|processes| statistics(processes, &usage.allocated, now, units));
+        usage
+    };
+    ResourceUsage {
+        total,
+        executors: live.into_iter().map(measured).collect(),
+    }
+}
+
+fn statistics(
+    processes: &[Process],
+    allocated: &Resources,
+    now: Timestamp,
+    units: Units,
+) -> ResourceStatistics {
+    let seconds = |ticks: u64| ticks as f64 / units.ticks_per_second;
+    ResourceStatistics {
+        timestamp: now,
+        processes: u32::try_from(processes.len()).unwrap_or(u32::MAX),
+        threads: processes.iter().map(|process| process.threads).sum(),
+        cpus_user_time_secs: seconds(processes.iter().map(|process| process.user_ticks).sum()),
+        cpus_system_time_secs: seconds(processes.iter().map(|process| process.system_ticks).sum()),
+        cpus_limit: allocated.cpus().as_f64(),
+        mem_rss_bytes: processes
+            .iter()
+            .map(|process| process.resident_pages * units.page)
+            .sum(),
+        mem_limit_bytes: (allocated.mem().as_f64() * 1024.0 * 1024.0) as u64,
+    }
+}
+
+impl Actor for Monitor {
+    type Context = Context<Self>;
+}
+
+impl runtime::Process for Monitor {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<CurrentUsage>(&[Role::Module]);
+    }
+}
+
+impl Handler<CurrentUsage> for Monitor {
+    type Result = Reply<Answer>;
+    fn handle(&mut self, _: CurrentUsage, ctx: &mut Context<Self>) -> Reply<Answer> {
+        let (promise, reply) = promise();
+        if self.waiting.len() >= WAITING_MAX {
+            promise.answer(Err(UsageUnavailable {
+                reason: "too many concurrent requests".into(),
+            }));
+            return reply;
+        }
+        self.waiting.push(promise);
+        if self.waiting.len() == 1 {
+            self.measure(ctx);
+        }
+        reply
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::usage::ExecutorUsage;
+    use protocol::{ContainerId, ExecutorId, FrameworkId};
+
+    fn process(pid: i32, ticks: u64, pages: u64) -> Process {
+        Process {
+            pid,
+            parent: 1,
+            group: pid,
+            session: 10,
+            zombie: false,
+            user_ticks: ticks,
+            system_ticks: ticks * 2,
+            threads: 3,
+            resident_pages: pages,
+        }
+    }
+
+    /// S4.
+    #[test]
+    fn usage_sums_processes_and_skips_ended_containers() {
+        let live_container = |leader| LiveContainer {
+            usage: ExecutorUsage {
+                framework_id: FrameworkId::new("f").unwrap(),
+                executor_id: ExecutorId::new("e").unwrap(),
+                container_id: ContainerId::new("c").unwrap(),
+                allocated: Resources::parse("cpus:1.5;mem:32").unwrap(),
+                tasks: Vec::new(),
+                statistics: None,
+            },
+            leader: Some(leader),
+        };
+        let sampled = BTreeMap::from([
+            (10, vec![process(10, 100, 5), process(11, 50, 7)]),
+            (20, Vec::new()),
+        ]);
+        let units = Units {
+            ticks_per_second: 100.0,
+            page: 4096,
+        };
+        let now = Timestamp::from_nanos(5);
+        let usage = usage(
+            Resources::new(),
+            vec![live_container(10), live_container(20)],
+            &sampled,
+            now,
+            units,
+        );
+        let measured = usage.executors[0].statistics.clone().unwrap();
+        assert_eq!((measured.processes, measured.threads), (2, 6));
+        assert_eq!(
+            (measured.cpus_user_time_secs, measured.cpus_system_time_secs),
+            (1.5, 3.0)
+        );
+        assert_eq!(
+            (measured.mem_rss_bytes, measured.mem_limit_bytes),
+            (12 * 4096, 32 << 20)
+        );
+        assert_eq!(measured.cpus_limit, 1.5);
+        assert_eq!(usage.executors[1].statistics, None);
+    }
+}

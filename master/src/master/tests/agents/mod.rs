@@ -1,0 +1,543 @@
+//! Agents that register, are lost, return and leave.
+
+pub(in crate::master::tests) mod comparison;
+pub(in crate::master::tests) mod draining;
+pub(in crate::master::tests) mod maintenance;
+
+use super::*;
+
+/// A cluster with one agent and a framework that runs task `t` there.
+async fn one_task(
+    network: Network,
+    change: impl FnOnce(&mut FrameworkInfo),
+) -> (World, (Member, AgentId), (Member, FrameworkId)) {
+    let world = World::new(network, Config::default()).await;
+    let (agent, a) = world.agent("agent-1").await;
+    let (scheduler, f) = world.framework("web", change).await;
+    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+    world.settle().await;
+    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+    world.settle().await;
+    world.allocator();
+    agent.received();
+    scheduler.received();
+    (world, (agent, a), (scheduler, f))
+}
+
+/// SPEC 3.2: 15 s x 5, and not a second sooner.
+#[test]
+fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        // The ping of the fifteenth second is the first that goes unanswered.
+        world.pass(14).await;
+        world.pass(75).await;
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        world.pass(1).await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        assert_eq!(world.allocator(), ["no agent S0"]);
+        assert!(world.faults.state().unreachable.contains_key(&a));
+        let state = world.state().await;
+        assert_eq!(
+            state.tasks.of_framework(&f).unwrap().unreachable().count(),
+            1
+        );
+
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(
+            agent.received(),
+            ["register again"],
+            "whoever still speaks is asked to come back"
+        );
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+    });
+}
+
+/// SPEC 3.2: 15 s x 5, also for many agents whose pings are due at one instant.
+#[test]
+fn simultaneous_agents_are_pinged_on_time() {
+    simulate_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let mut agents = Vec::new();
+        for number in 0..300 {
+            let (agent, _) = world.agent(&format!("agent-{number}")).await;
+            agents.push(agent);
+        }
+        world.settle().await;
+        for agent in &agents {
+            agent.answers.store(false, Ordering::Relaxed);
+        }
+        world.pass(14).await;
+        world.pass(75).await;
+        assert_eq!(world.faults.state().unreachable.len(), 0);
+        world.pass(1).await;
+        assert_eq!(world.faults.state().unreachable.len(), agents.len());
+    });
+}
+
+#[test]
+fn partition_aware_framework_gets_unreachable_then_running() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_UNREACHABLE REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        let told = scheduler.statuses().pop().unwrap();
+        assert!(told.unreachable_since.is_some() && told.uuid.is_none());
+
+        agent.answers.store(true, Ordering::Relaxed);
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        assert_eq!(
+            register(&agent, Some(a.clone()), tasks)
+                .await
+                .unwrap()
+                .agent_id,
+            a
+        );
+        world.settle().await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_RUNNING REASON_SLAVE_REREGISTERED"]
+        );
+        let heard = world.allocator();
+        assert_eq!(heard.last().unwrap(), "agent S0 used [0000=cpus:1]");
+        assert!(world.faults.state().unreachable.is_empty());
+        world.pass(300).await;
+        assert_eq!(
+            scheduler.received(),
+            Vec::<String>::new(),
+            "it is pinged and answers"
+        );
+    });
+}
+
+#[test]
+fn broken_link_rescinds_offers_and_keeps_tasks() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        world.offer(&scheduler, &f, &a, "cpus:2").await;
+        scheduler.received();
+        world.network.sever("master", "agent-1");
+        world.settle().await;
+        assert_eq!(scheduler.received(), ["rescind O1"]);
+        assert_eq!(
+            world.allocator(),
+            ["agent S0 active false", "recovered 0000 cpus:2"]
+        );
+        world.grant(vec![grant(&f, &a, "cpus:2")]).await;
+        assert_eq!(
+            world.allocator(),
+            ["recovered 0000 cpus:2"],
+            "no offer while it is away"
+        );
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
+            kill_policy: None,
+        };
+        scheduler.tell(kill);
+        world.settle().await;
+
+        world.network.heal("master", "agent-1");
+        agent.node.connect("master").await.unwrap();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        assert_eq!(agent.received(), ["kill t"], "the kill has waited for it");
+        assert_eq!(
+            scheduler.received(),
+            Vec::<String>::new(),
+            "the task never stopped, so nobody is told anything"
+        );
+        world.pass(300).await;
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+    });
+}
+
+/// W17.
+#[test]
+fn kill_lost_with_its_link_is_repeated_until_it_works() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        agent.received();
+        let kill = KillTask {
+            framework_id: f.clone(),
+            task_id: TaskId::new("t").unwrap(),
+            agent_id: None,
+            kill_policy: None,
+        };
+        scheduler.tell(kill);
+        world.settle().await;
+        let come_back = async |state| {
+            world.network.sever("master", "agent-1");
+            world.settle().await;
+            world.network.heal("master", "agent-1");
+            agent.node.connect("master").await.unwrap();
+            let tasks = vec![running(&f, task("t", &a, "cpus:1"), state)];
+            register(&agent, Some(a.clone()), tasks).await.unwrap();
+            world.settle().await;
+            agent.received()
+        };
+        assert_eq!(agent.received(), ["kill t"]);
+        assert_eq!(come_back(TaskState::Running).await, ["kill t"]);
+        assert_eq!(come_back(TaskState::Killed).await, Vec::<String>::new());
+    });
+}
+
+/// An unreceived launch is answered when the agent's process ends; a received one is reported by
+/// the returning agent.
+#[test]
+fn unconfirmed_launch_of_an_ended_agent_is_dropped() {
+    for (ended, told) in [
+        (true, vec!["late TASK_DROPPED REASON_SLAVE_DISCONNECTED"]),
+        (false, vec![]),
+    ] {
+        simulate_network(|network| async move {
+            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+            let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+            world.allocator();
+            agent.handle.tell(Hang).unwrap();
+            scheduler.tell(accept(&f, &[&offer], vec![task("late", &a, "cpus:1")]));
+            world.settle().await;
+            scheduler.received();
+            match ended {
+                true => world.network.end_process("agent-1"),
+                false => world.network.leave("agent-1"),
+            }
+            world.settle().await;
+            assert_eq!(scheduler.received(), told);
+            let freed: &[&str] = if ended {
+                &["recovered 0000 cpus:1"]
+            } else {
+                &[]
+            };
+            let heard = world.allocator();
+            assert_eq!(heard[0], "agent S0 active false");
+            assert_eq!(heard[1..], *freed);
+        });
+    }
+}
+
+#[test]
+fn killed_agent_is_unreachable_after_missed_pings() {
+    simulate_network(|network| async move {
+        let (world, (_agent, _), (scheduler, _)) = one_task(network, |_| ()).await;
+        world.network.leave("agent-1");
+        world.pass(60).await;
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        world.pass(30).await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+    });
+}
+
+/// SPEC 3.2, Re-register.
+#[test]
+fn missing_tasks_are_over_and_ended_ones_disowned() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
+        world.settle().await;
+        scheduler.received();
+        agent.received();
+        world.allocator();
+
+        let gone = FrameworkId::new("never-heard-of").unwrap();
+        let tasks = vec![running(&gone, task("x", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            scheduler.received(),
+            [
+                "t TASK_DROPPED REASON_RECONCILIATION",
+                "young TASK_DROPPED REASON_RECONCILIATION"
+            ]
+        );
+        assert_eq!(agent.received(), ["shut down of", "disown t young"]);
+        assert_eq!(world.allocator(), ["agent S0 used []"]);
+
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(
+            agent.received(),
+            ["disown t"],
+            "what is over never lives again"
+        );
+        // Sent before the agent was notified.
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        assert_eq!(agent.received(), ["acknowledge t"]);
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+    });
+}
+
+/// DESIGN 6: a grant made before the allocator saw a registration is free after it.
+#[test]
+fn grant_before_reregistration_is_no_offer() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+        let mut late = grant(&f, &a, "cpus:4");
+        late.session = world.state().await.agents.get(&a).unwrap().session;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(world.allocator(), ["agent S0 used [0000=cpus:1]"]);
+        let granted = Granted { grants: vec![late] };
+        world.node.tell(&world.master.pid(), granted).unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.received(), Vec::<String>::new(), "no offer");
+        assert_eq!(world.allocator(), Vec::<String>::new(), "nor anything free");
+        world.offer(&scheduler, &f, &a, "cpus:4").await;
+    });
+}
+
+/// SPEC 3.2: an agent speaks for its own tasks only.
+#[test]
+fn agent_cannot_affect_another_agents_task() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let (thief, b) = world.agent("agent-2").await;
+        let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
+        thief.tell(stolen);
+        world.settle().await;
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        assert_eq!(
+            thief.received(),
+            ["acknowledge t"],
+            "so that it is not said again"
+        );
+
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        scheduler.received();
+        let tasks = vec![running(&f, task("t", &b, "cpus:1"), TaskState::Running)];
+        register(&thief, Some(b.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(thief.received(), ["disown t"]);
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        let state = world.state().await;
+        let of = state.tasks.of_framework(&f).unwrap();
+        let unreachable: Vec<_> = of.unreachable().map(|task| task.agent_id.clone()).collect();
+        assert_eq!(unreachable, [a]);
+    });
+}
+
+/// SPEC 5.3: the agent reports the end itself, after earlier updates: no framework sees an ended
+/// task as running.
+#[test]
+fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        agent.answers.store(false, Ordering::Relaxed);
+        world.pass(100).await;
+        scheduler.received();
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        world.settle().await;
+        assert_eq!(scheduler.received(), Vec::<String>::new());
+        let last = world.allocator().pop();
+        assert_eq!(
+            last.unwrap(),
+            "agent S0 used []",
+            "it holds nothing any more"
+        );
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        world.settle().await;
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        let state = world.state().await;
+        let of = state.tasks.of_framework(&f).unwrap();
+        assert_eq!((of.active().count(), of.completed().count()), (0, 1));
+        assert_eq!(state.tasks.unacknowledged(&f), 0);
+    });
+}
+
+/// SPEC 2.2 ACKNOWLEDGE: an agent with a wrong acknowledgement resends the end.
+#[test]
+fn acknowledgement_naming_another_agent_completes_nothing() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        let (_other, b) = world.agent("agent-2").await;
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        world.settle().await;
+        let right = acknowledgement(&f, &end);
+        let mut wrong = right.clone();
+        wrong.agent_id = b;
+        for (said, completed) in [(wrong, 0), (right, 1)] {
+            scheduler.tell(said);
+            world.settle().await;
+            let state = world.state().await;
+            let of = state.tasks.of_framework(&f).unwrap();
+            let counts = (of.active().count(), of.completed().count());
+            assert_eq!(counts, (1 - completed, completed));
+        }
+    });
+}
+
+/// SPEC 2.2: a reconciliation never overtakes an agent's updates.
+#[test]
+fn reported_ended_task_stays_until_acknowledged() {
+    simulate_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (scheduler, f) = world.framework("web", aware).await;
+        let (agent, a) = world.agent("agent-1").await;
+        let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
+        register(&agent, Some(a.clone()), tasks).await.unwrap();
+        let asked = |tasks| ReconcileTasks {
+            framework_id: f.clone(),
+            tasks,
+        };
+        let named = vec![(TaskId::new("t").unwrap(), Some(a.clone()))];
+        scheduler.tell(asked(named.clone()));
+        world.settle().await;
+        assert!(scheduler.received().is_empty(), "its agent will tell");
+        let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
+        agent.tell(end.clone());
+        scheduler.tell(acknowledgement(&f, &end));
+        world.settle().await;
+        assert_eq!(scheduler.received(), ["t TASK_FINISHED"]);
+        scheduler.tell(asked(named));
+        world.settle().await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_FINISHED REASON_RECONCILIATION"]
+        );
+    });
+}
+
+#[test]
+fn repeated_registration_gets_one_id_and_restart_keeps_it() {
+    simulate_network(|network| async move {
+        let world = World::new(network, Config::default()).await;
+        let (agent, a) = world.agent("agent-1").await;
+        assert_eq!(
+            register(&agent, None, vec![]).await.unwrap().agent_id,
+            a,
+            "the answer was lost"
+        );
+        let restarted = runtime::testing::node("agent-1").seed(8);
+        let restarted = restarted.role(Role::Agent).accepts(&[Role::Master]).build();
+        world.network.join(&restarted, "agent-1");
+        let again = world.member_on(restarted, "agent").await;
+        assert_ne!(
+            again.pid.node(),
+            agent.pid.node(),
+            "a restarted node is another node"
+        );
+        assert_eq!(
+            register(&again, Some(a.clone()), vec![])
+                .await
+                .unwrap()
+                .agent_id,
+            a
+        );
+        let thief = world.member("thief", "agent", Role::Agent).await;
+        let refused = register(&thief, Some(a.clone()), vec![]).await.unwrap_err();
+        assert!(
+            matches!(&refused, RegistrationRefused::NotNow { reason } if reason.contains("agent.id")),
+            "{refused}"
+        );
+        agent.tell(UnregisterAgent {
+            agent_id: a.clone(),
+        });
+        world.settle().await;
+        assert_eq!(
+            world.state().await.agents.iter().count(),
+            1,
+            "the old process speaks for nobody"
+        );
+        world.network.sever("agent-1", "master");
+        world.settle().await;
+        let refused = register(&thief, Some(a), vec![]).await;
+        assert!(refused.is_err(), "an absent agent's id is not free either");
+    });
+}
+
+#[test]
+fn restarted_agent_ends_its_earlier_incarnation() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+        let name = agent.pid.node().name().to_owned();
+        let anew = runtime::testing::node(&name).seed(8);
+        let anew = anew.role(Role::Agent).accepts(&[Role::Master]).build();
+        world.network.join(&anew, &name);
+        let anew = world.member_on(anew, "agent").await;
+        let b = register(&anew, None, vec![]).await.unwrap().agent_id;
+        assert_ne!(a, b, "it has forgotten its id");
+        world.settle().await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        let agents: Vec<_> = world.faults.state().agents.into_keys().collect();
+        assert_eq!(agents, [b], "the registry has forgotten the earlier one");
+        let removed = "master/slave_removals/reason_registered";
+        assert_eq!(world.state().await.counters.get(removed), 1);
+    });
+}
+
+#[test]
+fn leaving_agent_takes_its_tasks_with_it() {
+    simulate_network(|network| async move {
+        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+        agent.tell(UnregisterAgent {
+            agent_id: a.clone(),
+        });
+        world.settle().await;
+        assert_eq!(
+            scheduler.received(),
+            ["t TASK_LOST REASON_SLAVE_REMOVED", "lost S0"]
+        );
+        assert_eq!(world.allocator(), ["no agent S0"]);
+        assert!(world.faults.state().agents.is_empty());
+    });
+}
+
+/// An agent that may return reports everything in order; for one that has gone, its newest report
+/// counts.
+#[test]
+fn end_known_only_to_the_master_is_sent_when_agent_leaves() {
+    for leaves in [true, false] {
+        simulate_network(|network| async move {
+            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+            let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
+            late.update.latest_state = TaskState::Finished;
+            agent.tell(late);
+            world.settle().await;
+            assert_eq!(scheduler.received(), ["t TASK_RUNNING"]);
+            if leaves {
+                let agent_id = a.clone();
+                agent.tell(UnregisterAgent { agent_id });
+                world.settle().await;
+            } else {
+                agent.answers.store(false, Ordering::Relaxed);
+                world.pass(100).await;
+            }
+            let (expected, over) = match leaves {
+                true => ("t TASK_FINISHED REASON_SLAVE_REMOVED", (1, 0)),
+                false => ("t TASK_UNREACHABLE REASON_SLAVE_REMOVED", (0, 1)),
+            };
+            assert_eq!(scheduler.received(), [expected, "lost S0"]);
+            let state = world.state().await;
+            let of = state.tasks.of_framework(&f).unwrap();
+            assert_eq!((of.completed().count(), of.unreachable().count()), over);
+        });
+    }
+}

@@ -1,0 +1,4 @@
+//! Roles: quota and weights.
+
+pub mod quota;
+pub mod weights;

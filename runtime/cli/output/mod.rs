@@ -1,0 +1,6 @@
+//! Output: logs, lines and tables for people, and errors.
+
+pub mod error;
+pub mod logging;
+pub mod print;
+pub mod table;

@@ -1,0 +1,141 @@
+//! Tasks, commands and executors.
+
+pub mod status;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use resources::Resources;
+use serde::{Deserialize, Serialize};
+
+use crate::framework::FrameworkInfo;
+use crate::id::{AgentId, ExecutorId, TaskId};
+
+/// Labels: keys with values.
+pub type Labels = BTreeMap<String, String>;
+
+/// Estimated overhead of a label, variable or argument, in bytes, so that many empty ones still
+/// count.
+const ENTRY_BYTES: usize = 64;
+
+/// Size of labels or variables, in bytes.
+pub fn labels_bytes(labels: &Labels) -> usize {
+    let bytes = |(key, value): (&String, &String)| key.len() + value.len() + ENTRY_BYTES;
+    labels.iter().map(bytes).sum()
+}
+
+/// A task for one agent, with either a `command` or an `executor`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TaskInfo {
+    /// Name for display.
+    pub name: String,
+    /// Unique among the framework's tasks.
+    pub task_id: TaskId,
+    /// Agent of the offers.
+    pub agent_id: AgentId,
+    /// Resources, taken from the offers.
+    pub resources: Resources,
+    /// Command, run by the agent's command executor.
+    pub command: Option<CommandInfo>,
+    /// The framework's own executor.
+    pub executor: Option<ExecutorInfo>,
+    /// Data for the executor.
+    pub data: Vec<u8>,
+    /// How to kill the task; `None` leaves it to the executor.
+    pub kill_policy: Option<KillPolicy>,
+    /// Labels; may contain [reserved ones](crate::text::reserved_labels).
+    pub labels: Labels,
+}
+
+impl TaskInfo {
+    /// The task's user: from its command or its executor's command, otherwise the framework's.
+    pub fn user_in<'a>(&'a self, framework: &'a FrameworkInfo) -> &'a str {
+        let own = self.command.as_ref();
+        let own = own.or(self.executor.as_ref().map(|executor| &executor.command));
+        let named = own.and_then(|command| command.user.as_deref());
+        named.unwrap_or(&framework.user)
+    }
+}
+
+/// A command and its environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandInfo {
+    /// With a shell, the line for `/bin/sh -c`; without, the file to execute.
+    pub value: String,
+    /// Whether to run it in a shell.
+    pub shell: bool,
+    /// `argv` with the program name; unused with a shell.
+    pub arguments: Vec<String>,
+    /// Environment variables, added to the agent's.
+    pub environment: BTreeMap<String, String>,
+    /// User; `None` means the framework's.
+    pub user: Option<String>,
+}
+
+impl CommandInfo {
+    /// A command line for `/bin/sh -c`.
+    pub fn shell(line: impl Into<String>) -> Self {
+        Self {
+            value: line.into(),
+            shell: true,
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            user: None,
+        }
+    }
+
+    /// A program with arguments. The program name is prepended to them.
+    pub fn program(file: impl Into<String>, arguments: impl IntoIterator<Item = String>) -> Self {
+        let value = file.into();
+        let arguments = std::iter::once(value.clone()).chain(arguments).collect();
+        Self {
+            value,
+            shell: false,
+            arguments,
+            environment: BTreeMap::new(),
+            user: None,
+        }
+    }
+
+    /// Size of all texts, in bytes.
+    pub fn text_bytes(&self) -> usize {
+        let arguments = self.arguments.iter();
+        let arguments: usize = arguments.map(|text| text.len() + ENTRY_BYTES).sum();
+        let user = self.user.as_ref().map_or(0, String::len);
+        self.value.len() + arguments + labels_bytes(&self.environment) + user
+    }
+}
+
+/// A framework's own executor: a program that runs its tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExecutorInfo {
+    /// Unique among the framework's executors on an agent. The same id must always have the same
+    /// info.
+    pub executor_id: ExecutorId,
+    /// Name for display.
+    pub name: String,
+    /// Command that starts the executor.
+    pub command: CommandInfo,
+    /// Resources of the executor itself, without its tasks.
+    pub resources: Resources,
+    /// Data, returned to the executor when it subscribes.
+    pub data: Vec<u8>,
+    /// Time to stop before it is killed; `None` uses the agent's default.
+    pub shutdown_grace_period: Option<Duration>,
+    /// Labels; may contain [reserved ones](crate::text::reserved_labels).
+    pub labels: Labels,
+}
+
+impl ExecutorInfo {
+    /// Size of all texts without `data`, in bytes.
+    pub fn text_bytes(&self) -> usize {
+        self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels)
+    }
+}
+
+/// How to kill a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KillPolicy {
+    /// Time between SIGTERM and SIGKILL.
+    pub grace_period: Duration,
+}
