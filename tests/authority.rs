@@ -34,6 +34,7 @@ fn page(port: u16, path: &str, header: &str) -> Value {
 }
 
 /// SPEC 3.7.
+// Covers 2.1 401, 403.
 #[test]
 fn each_realm_asks_for_a_principal_and_its_secret_and_health_answers_everybody() {
     let flags = [
@@ -93,6 +94,7 @@ fn each_realm_asks_for_a_principal_and_its_secret_and_health_answers_everybody()
 }
 
 /// SPEC 3.7.
+// Covers 2.1 401, 403.
 #[test]
 fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running() {
     let acls = r#"{
@@ -201,6 +203,7 @@ fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running()
 }
 
 /// W32: whatever `permissive` in the file says.
+// Covers W32; 2.1 401, 403.
 #[test]
 fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_else() {
     let acls = r#"{
@@ -268,6 +271,7 @@ fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_els
 }
 
 /// SPEC 3.3, W29.
+// Covers W29; 2.3 ERROR.
 #[test]
 fn over_its_capacity_a_principal_is_refused_and_others_are_not() {
     let limits = r#"{"limits":[{"principal":"guest","qps":0.001,"capacity":0}]}"#;

@@ -65,6 +65,7 @@ fn steps(printed: &str) -> Vec<&str> {
 }
 
 /// SPEC 2.2, 2.3, 2.5: subscribe, launch, reconcile, kill, decline, suppress and revive, a custom executor, teardown.
+// Covers 2.2 TEARDOWN; 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn a_scheduler_and_an_executor_of_pymesos_run_unchanged() {
     let Some(python) = python() else { return };

@@ -127,6 +127,7 @@ fn flags(directory: &Path) -> Vec<String> {
 }
 
 /// SPEC 3.7, W32.
+// Covers W32; 6.3 AuthN/Z.
 #[test]
 fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
     let directory = tempfile::tempdir().expect("a temporary directory");
@@ -298,6 +299,7 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
 }
 
 /// W29: an agent's pages and calls as those of a master.
+// Covers W29.
 #[test]
 fn whoever_asks_an_agent_too_often_waits_or_is_told_when() {
     let limits = r#"{"aggregate_default_qps":0.001,"aggregate_default_capacity":0}"#;

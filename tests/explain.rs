@@ -34,6 +34,7 @@ fn page(cluster: &Cluster, query: &str) -> Value {
 }
 
 /// W26.
+// Covers W26.
 #[test]
 fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     let cluster = Cluster::start(1, "cpus:4;mem:512;disk:0;ports:[]");
@@ -50,7 +51,7 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     let first = hoarding.lines().next().expect("a line");
     assert!(first.ends_with("unanswered offers 1"), "{hoarding}");
     assert!(
-        hoarding.contains("1 agent: the framework has it"),
+        hoarding.contains("1 agent: already offered to the framework"),
         "{hoarding}"
     );
     let decline = picky.driver.decline(vec![offer.id], AN_HOUR);

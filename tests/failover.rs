@@ -26,6 +26,7 @@ fn id_file(directory: &Path) -> PathBuf {
     directory.join("keeper.id")
 }
 
+// Covers S133.
 #[test]
 fn a_killed_framework_that_comes_back_in_time_has_its_tasks_still() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -70,6 +71,7 @@ fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
 }
 
 /// S133: the framework is told of the task and of the agent, and decides what follows.
+// Covers S133.
 #[test]
 fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone() {
     let cluster = Cluster::with(0, &[]);
@@ -105,6 +107,7 @@ fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone
 }
 
 /// S131: agents and schedulers find the master again and fill its state.
+// Covers S131.
 #[test]
 fn a_killed_master_that_is_started_again_finds_everybody_and_every_task() {
     let mut cluster = Cluster::master_alone(|_, _| {});

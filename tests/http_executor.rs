@@ -19,6 +19,7 @@ const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
 /// Writes its environment into the sandbox, in one step, and lives until it is killed.
 pub const SLEEPER: &str = "env > unfinished; mv unfinished environment; exec sleep 86413";
 
+// Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
 fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
     let cluster = Cluster::start(1, RESOURCES);
@@ -55,6 +56,7 @@ fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
 }
 
 /// SPEC 2.5, W32.
+// Covers W32.
 #[test]
 fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
     let cluster = Cluster::master_alone(|_, _| ());
@@ -94,6 +96,7 @@ fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
 }
 
 /// SPEC 2.1, 2.5, 3.7.
+// Covers 2.5 SUBSCRIBE; 2.1 401, 403.
 #[test]
 fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_words() {
     let flags = ["--resources", RESOURCES, "--authenticate_http_executors"];
@@ -196,6 +199,7 @@ fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_wor
 }
 
 /// SPEC 2.5, 5.3, 5.4.
+// Covers 2.5 SUBSCRIBE.
 #[test]
 fn after_a_broken_stream_the_executor_subscribes_again_and_nothing_is_doubled() {
     let cluster = Cluster::start(1, RESOURCES);

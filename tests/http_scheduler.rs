@@ -159,6 +159,7 @@ fn user() -> String {
 }
 
 /// SPEC 2.2, 2.3 and 3.13: the flow of a launch, in either form.
+// Covers 2.3 OFFERS, RESCIND; 2.3 UPDATE, UPDATE_OPERATION_STATUS; 3.13 Launch.
 #[test]
 fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -186,6 +187,7 @@ fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
 }
 
 /// SPEC 2.2 KILL and RECONCILE: each task by its name, all at once, and one that nobody knows.
+// Covers 2.2 KILL; 2.2 RECONCILE.
 #[test]
 fn a_task_is_killed_and_asked_about() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -214,6 +216,7 @@ fn a_task_is_killed_and_asked_about() {
 }
 
 /// SPEC 2.2 DECLINE, SUPPRESS and REVIVE: a year's refusal and a suppression end with the next REVIVE.
+// Covers 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn what_is_declined_comes_again_when_it_is_revived() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -234,6 +237,7 @@ fn what_is_declined_comes_again_when_it_is_revived() {
 }
 
 /// SPEC 2.2 SUBSCRIBE, 3.13: the newest subscription counts, and the tasks know nothing of it.
+// Covers 2.2 SUBSCRIBE; 3.13 Scheduler failover.
 #[test]
 fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -269,6 +273,7 @@ fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
 }
 
 /// SPEC 2.2 ACCEPT: operations in order, with feedback; what has no meaning here is an error of its own, and the rest goes on.
+// Covers 2.2 ACCEPT; 2.3 UPDATE, UPDATE_OPERATION_STATUS.
 #[test]
 fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -353,6 +358,7 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
 }
 
 /// SPEC 2.2 MESSAGE and SHUTDOWN: an executor of the framework's own, which would wait for more tasks, echoes and ends.
+// Covers 2.2 SHUTDOWN; 2.2 MESSAGE; 2.3 MESSAGE, FAILURE.
 #[test]
 fn an_executor_is_shut_down() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -390,6 +396,7 @@ fn an_executor_is_shut_down() {
 }
 
 /// Any bytes: an answer that says what is wrong, and nobody else is disturbed.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn whatever_is_said_is_answered_and_disturbs_nobody() {
     let cluster = Cluster::start(0, "cpus:1");
@@ -471,6 +478,7 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
 }
 
 /// SPEC 2.1, 3.13: a follower sends to the leader, and its tasks outlive a leader's end.
+// Covers 3.13 Master failover.
 #[test]
 fn a_framework_finds_the_next_leader_and_its_tasks() {
     let mut group = Group::start();

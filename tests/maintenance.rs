@@ -56,6 +56,7 @@ fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
 }
 
 /// W30.
+// Covers W30 in part: without automatic windows.
 #[test]
 fn an_agent_is_drained_task_by_task_where_that_is_asked() {
     let cluster = Cluster::master_alone(|_, _| ());
@@ -83,6 +84,7 @@ fn an_agent_is_drained_task_by_task_where_that_is_asked() {
 }
 
 /// W30: of two tasks the first is told to end, and does not until it is let; whoever changes his mind meanwhile keeps the second.
+// Covers W30 in part: without automatic windows.
 #[test]
 fn a_drain_is_given_up_while_it_goes_task_by_task_and_cancelled_while_all_end() {
     let cluster = Cluster::master_alone(|_, _| ());

@@ -53,6 +53,7 @@ impl Group {
 }
 
 /// S131, W3: agent and scheduler are told of the next leader, the agent keeps its id and its task, and what comes next is launched.
+// Covers P7; W6; 3.13 Master failover.
 #[test]
 fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
     let mut group = Group::start();
@@ -101,6 +102,7 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
 }
 
 /// S131: it believes that it leads until it is told; agent and scheduler know better.
+// Covers S131.
 #[test]
 fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     let mut group = Group::start();
@@ -160,6 +162,7 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
 }
 
 /// A majority decides: one master of three alone takes nothing in.
+// Covers 2.1 307, 503.
 #[test]
 fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
     let mut group = Group::start();
@@ -189,6 +192,7 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
 }
 
 /// An operator of Mesos is told what takes the place of a flag, also of one that is in the environment.
+// Covers W6.
 #[test]
 fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
     let initial = "--initial_masters";

@@ -17,6 +17,7 @@ fn given(module: &str, parameters: &[(&str, &str)]) -> String {
 }
 
 /// SPEC 4.1, S97.
+// Covers S97.
 #[test]
 fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
     let modules = given(
@@ -48,6 +49,7 @@ fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
     assert_eq!(text(&puppet.offer()), "cpus:1;mem:1;disk:64");
 }
 
+// Covers S97.
 #[test]
 fn a_wrong_parameter_is_named_with_its_module_and_nothing_starts() {
     let refused = |verb: &str, modules: &str, flags: &[&str]| {
@@ -96,6 +98,7 @@ fn a_wrong_parameter_is_named_with_its_module_and_nothing_starts() {
 }
 
 /// S122, S123: a real agent ends an executor that does nothing when it is told to kill, and with it the task that had to go.
+// Covers S122.
 #[test]
 fn an_executor_that_does_not_react_to_the_kill_of_a_revoked_task_ends_with_it() {
     let modules = given(

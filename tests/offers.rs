@@ -14,6 +14,7 @@ const NO_FILTER: Filters = Filters {
 };
 
 /// S111, step by step: the agent reports, framework 1 is offered all of it and launches two tasks, and framework 2 is offered the rest.
+// Covers S111.
 #[test]
 fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
     let cluster = Cluster::start(1, "cpus:4;mem:4096;disk:0;ports:[]");
@@ -60,6 +61,7 @@ fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
 }
 
 /// S94, S96: what the documented flag says of an agent comes to frameworks as it was said.
+// Covers S94; S96.
 #[test]
 fn an_offer_has_the_attributes_of_its_agent_as_they_were_given() {
     let cluster = Cluster::master_alone(|_, _| {});
@@ -77,6 +79,7 @@ fn an_offer_has_the_attributes_of_its_agent_as_they_were_given() {
 }
 
 /// S77, over the wire: weights dev=2, qa=1, prod=3 share 60 equal slots as 20, 10 and 30, when everybody takes all it can, slot by slot.
+// Covers S77.
 #[test]
 fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
     let flags = ["--resources", "cpus:60;mem:60;disk:0;ports:[]"];
@@ -117,6 +120,7 @@ fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
 
 /// S113, over the wire: what one role leaves is offered to it again and again, and to a lower one only when the higher wants no more. Fair
 /// sharing would offer it to the lower one at once, which holds nothing.
+// Covers S113.
 #[test]
 fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
     let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[]"];
@@ -150,6 +154,7 @@ fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
 
 /// W9, over the wire: who says how much it can use is offered no more of an agent, and others get the rest at the same time; what it says
 /// counts from its next offer on.
+// Covers W9 in part: without moving what runs.
 #[test]
 fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
     let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[31000-31009]"];
@@ -199,6 +204,7 @@ fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
 }
 
 /// SPEC 3.8, 4.5: `--whitelist`, read again at SIGHUP.
+// Covers S99.
 #[test]
 fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told() {
     let mut file = std::path::PathBuf::new();
@@ -224,7 +230,7 @@ fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told(
     cluster.process.signal("HUP");
     assert_eq!(text(&puppet.offer()), "cpus:1;mem:64");
     let told = explained();
-    assert!(told.contains("1 agent: the framework has it"), "{told}");
+    assert!(told.contains("1 agent: already offered to the framework"), "{told}");
 }
 
 fn amount(offer: &Offer) -> f64 {

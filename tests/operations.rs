@@ -76,6 +76,7 @@ fn has(offer: &Offer) -> Resources {
 }
 
 /// S91, S92, with the seed's numbers: the operation changes the next offer, to everybody.
+// Covers S91; S92.
 #[test]
 fn the_offer_after_a_reservation_is_exactly_the_seeds() {
     let cluster = Cluster::start(1, "cpus:32;mem:65536;disk:0;ports:[]");
@@ -103,6 +104,7 @@ fn the_offer_after_a_reservation_is_exactly_the_seeds() {
 }
 
 /// S90, as the seed writes it on a command line: each role is offered what is its own and what is nobody's.
+// Covers S90.
 #[test]
 fn what_is_reserved_statically_is_offered_to_its_role_alone_and_exactly_the_seeds() {
     let seed = "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096";

@@ -84,6 +84,7 @@ fn a_tool_hears_how_all_is_and_then_what_becomes_of_a_task() {
 }
 
 /// SPEC 2.6, 3.5.
+// Covers 2.1 409.
 #[test]
 fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -114,6 +115,7 @@ fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
 }
 
 /// Whatever the bytes are, they are answered, and nothing else is disturbed.
+// Covers 2.1 405.
 #[test]
 fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
@@ -182,6 +184,7 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
 }
 
 /// W4: those who do not read cost others nothing, and are counted.
+// Covers W4.
 #[test]
 fn subscribers_who_never_read_delay_nobody() {
     const STALLED: usize = 200;
@@ -222,6 +225,7 @@ fn subscribers_who_never_read_delay_nobody() {
 }
 
 /// SPEC 2.1, 3.9: reads are answered by any master; what only the leader can do is sent to it.
+// Covers 2.1 307, 503.
 #[test]
 fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
     let (cluster, _others) = Cluster::of_three_masters();
@@ -262,6 +266,7 @@ fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
 }
 
 /// SPEC 3.9, 3.12: as tools poll them, with and without the prefix.
+// Covers 3.9 Pages of masters.
 #[test]
 fn the_pages_of_mesos_are_served_with_and_without_the_prefix() {
     let cluster = Cluster::with(1, &["--resources", "cpus:2;mem:256", "--jsonp"]);

@@ -27,6 +27,7 @@ fn two_agents(group: &Group) -> [Running; 2] {
 }
 
 /// S131, S132: as many tasks as the load launches end once, whatever dies in between.
+// Covers S131; P7; S132.
 #[test]
 fn the_leader_is_killed_under_a_load_of_launches_and_no_task_is_lost_or_doubled() {
     leaders_are_killed(Group::start(), kills());
@@ -130,6 +131,7 @@ fn a_rolling_restart_of_all_masters_under_load_loses_nothing() {
 }
 
 /// W6: agent, scheduler and verbs each know one master, which does not lead, and the one that does dies.
+// Covers W6.
 #[test]
 fn whoever_is_given_only_a_master_that_does_not_lead_finds_the_one_that_does() {
     let mut group = Group::start();

@@ -140,6 +140,7 @@ fn is_revocable(offer: &Offer) -> bool {
 }
 
 /// S7, S11, S17, S37: the documented flags lend exactly 14 revocable cpus, and only to those who ask for such.
+// Covers S7; S11; S17; S37 in part: read and estimated, not offered.
 #[test]
 fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_to_nobody_else() {
     let lending = Lending::start(&["--modules", FIXED]);
@@ -174,6 +175,9 @@ fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_
 }
 
 /// S1, S3, S4, S6, S8, S10, S29, S33, S35, S36: measure, estimate, report, mark, launch, correct, in this order.
+// Covers S1; S3; S4 in part: what is measured; S6; S8; S10.
+// Covers S16 in part: killing for the machine's load, in two halves; S29 in part: what it advises.
+// Covers S33; S35; S36; 3.13 Oversubscribe in part: not with these amounts in one run.
 #[test]
 fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
     let load = "org_apache_mesos_LoadQoSController";

@@ -36,6 +36,7 @@ fn amounts(flat: &Value) -> Value {
 }
 
 /// S92 by an operator's hand, and S93: 8 cpus and 4096 MB of 32 and 65536.
+// Covers S40 in part: statically and over HTTP; S93.
 #[test]
 fn an_operator_reserves_and_unreserves_over_http() {
     let cluster = Cluster::start(1, "cpus:32;mem:65536;disk:0;ports:[]");
@@ -91,6 +92,7 @@ fn an_operator_reserves_and_unreserves_over_http() {
 }
 
 /// S91: an operator's reservation and volume, made and ended by verbs.
+// Covers S91.
 #[test]
 fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
     let cluster = Cluster::start(1, "cpus:4;mem:512;disk:2048;ports:[]");
@@ -172,6 +174,7 @@ fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
 }
 
 /// S95, as the seed writes it on a command line.
+// Covers S95.
 #[test]
 fn the_documented_agent_shows_three_amounts_one_range_and_one_set() {
     let resources = "cpus:30;mem:122880;disk:921600;ports:[21000-29000];bugs:{a,b,c}";

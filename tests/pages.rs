@@ -97,6 +97,7 @@ fn the_snapshot_bears_mesos_names_with_true_values() {
 }
 
 /// SPEC 3.12.
+// Covers 3.12 Pages of masters.
 #[test]
 fn the_state_has_the_keys_that_tools_rely_on() {
     let cluster = Cluster::start(2, "cpus:2;mem:256;ports:[31000-31009]");

@@ -203,6 +203,7 @@ fn without_checkpoint_a_task_ends_with_its_agent() {
 }
 
 /// SPEC 2.5, 5.3.
+// Covers 2.5 SUBSCRIBE.
 #[test]
 fn an_executor_over_http_subscribes_at_the_next_process_of_its_agent_and_nothing_is_doubled() {
     let mut story = Story::begin(true);

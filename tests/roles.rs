@@ -46,6 +46,7 @@ fn answered(port: u16, method: &str, path: &str, body: &str, code: &str) -> Stri
 }
 
 /// SPEC 2.6, 3.4 and 3.9.
+// Covers 2.1 409.
 #[test]
 fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
     let cluster = Cluster::start(1, "cpus:4;mem:512");

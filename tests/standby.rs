@@ -31,6 +31,7 @@ fn finishes(scheduler: &mut Running, tasks: usize) {
 }
 
 /// The silence of a process that was killed is noticed after the transport's idle timeout of 30 seconds: then the other leads.
+// Covers S134.
 #[test]
 fn two_schedulers_that_are_killed_in_turn_lose_no_task_and_double_none() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");

@@ -430,6 +430,7 @@ mod tests {
     }
 
     /// SPEC 5.1.
+    // Covers S76 in part: the ranges and the default; S89.
     #[test]
     fn given_resources_are_kept_and_the_rest_is_detected() {
         let mut settings = settings();
@@ -444,6 +445,7 @@ mod tests {
         assert_eq!(config.info().hostname, "h");
     }
 
+    // Covers S32 in part: that none is refused.
     #[test]
     fn invalid_settings_name_flag_and_value() {
         assert!(error(|s| s.masters.clear()).starts_with("--master is ``"));

@@ -193,6 +193,7 @@ mod tests {
     use super::*;
 
     /// SPEC 5.11.
+    // Covers 5.11 Metrics of agents.
     #[test]
     fn names_are_those_of_mesos() {
         let mut survey = Survey::default();

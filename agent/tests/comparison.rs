@@ -139,6 +139,7 @@ fn task_that_ends_during_comparison_is_reported() {
 
 /// SPEC 2.2, RECONCILE; 5.3: a master that does not know the task would report it as gone. Its end
 /// comes first.
+// Covers 2.2 RECONCILE.
 #[test]
 fn unplaced_task_is_reported_until_acknowledged() {
     let options = FixtureOptions {

@@ -96,6 +96,7 @@ fn events(stream: &mut BodyDataStream) -> Vec<Value> {
 }
 
 /// SPEC 2.5, 2.8: all event fields that Mesos executors read.
+// Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
 fn events_contain_all_fields_of_the_schema() {
     world(FixtureOptions::default(), |world| async move {
@@ -152,6 +153,7 @@ fn events_contain_all_fields_of_the_schema() {
 }
 
 /// SPEC 2.5: the executor must be able to drop it.
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
 #[test]
 fn status_of_an_unknown_task_is_acknowledged_and_dropped() {
     world(FixtureOptions::default(), |world| async move {
@@ -177,6 +179,7 @@ fn status_of_an_unknown_task_is_acknowledged_and_dropped() {
 }
 
 /// SPEC 2.1, 2.5: each by its invalid field.
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
 #[test]
 fn invalid_fields_are_named_without_effect() {
     world(FixtureOptions::default(), |world| async move {
@@ -356,6 +359,7 @@ fn status_fields_are_forwarded_unchanged() {
 }
 
 /// SPEC 2.1, 2.5: arbitrary bytes, also with a valid token, including lists of a million entries.
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
 #[test]
 fn garbage_is_rejected_even_with_a_token() {
     world(FixtureOptions::default(), |world| async move {
@@ -381,6 +385,7 @@ fn garbage_is_rejected_even_with_a_token() {
 }
 
 /// SPEC 2.1: a million valid entries, or as many as a call may have.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn huge_calls_are_accepted_or_rejected_with_a_reason() {
     world(FixtureOptions::default(), |world| async move {
@@ -440,6 +445,7 @@ fn huge_calls_are_accepted_or_rejected_with_a_reason() {
 }
 
 /// SPEC 2.1, 2.5: identity, headers and state.
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT; 2.1 400, 406, 413, 415.
 #[test]
 fn rejected_calls_state_the_expectation() {
     world(FixtureOptions::default(), |world| async move {

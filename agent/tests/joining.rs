@@ -56,6 +56,7 @@ fn registration_is_retried_with_backoff() {
 }
 
 /// SPEC 5.2.
+// Covers S131.
 #[test]
 fn agent_reregisters_after_lost_link_and_silence() {
     world(FixtureOptions::default(), |world| async move {
@@ -98,6 +99,7 @@ fn agent_reregisters_after_lost_link_and_silence() {
 }
 
 /// A failover without handshakes.
+// Covers P7.
 #[test]
 fn agent_keeps_links_to_all_masters() {
     let standbys = vec!["standby"];
@@ -146,6 +148,7 @@ fn former_leader_gets_a_message_to_detect_dead_link() {
 }
 
 /// A lost link is dialled again within three seconds, unless its master is unreachable.
+// Covers P7.
 #[test]
 fn restarted_master_is_linked_before_it_leads() {
     let options = FixtureOptions {
@@ -249,6 +252,7 @@ impl Handler<AwaitLeader> for DiscoveryActor {
 
 /// The configured list is unchanged: a learned master is tried first after a lost link, then the
 /// configured ones.
+// Covers W6.
 #[test]
 fn follower_redirects_agent_to_the_leader() {
     let options = FixtureOptions {
@@ -327,6 +331,7 @@ fn launched(world: &World) -> usize {
 }
 
 /// S131: any late message of a deposed leader.
+// Covers S131.
 #[test]
 fn deposed_master_is_refused_and_informed() {
     world(first_of_term_five(), |world| async move {

@@ -23,6 +23,7 @@ use runtime::prelude::*;
 use runtime::testing::inject_panic;
 
 /// SPEC 5.3.
+// Covers S132; 2.2 ACKNOWLEDGE.
 #[test]
 fn update_is_resent_until_acknowledged() {
     let behavior = MasterBehavior {
@@ -341,6 +342,7 @@ fn disowned_task_is_killed_without_updates() {
 }
 
 /// S6, S7.
+// Covers S6; S7.
 #[test]
 fn oversubscribed_resources_are_sent_only_on_change() {
     let same = revocable("cpus:14");
@@ -378,6 +380,8 @@ fn oversubscribed_resources_are_sent_only_on_change() {
 }
 
 /// S20, S23.
+// Covers S2 in part: estimator, controller and allocator, each replaced; S18 in part: at the agent.
+// Covers S20 in part: all but that it is the default; S23.
 #[test]
 fn invalid_and_missing_estimates_lend_nothing() {
     world(FixtureOptions::default(), |world| async move {
@@ -409,6 +413,9 @@ fn invalid_and_missing_estimates_lend_nothing() {
 }
 
 /// S26, S27, SPEC 5.7.
+// Covers S15 in part: the judgement and a container of one task.
+// Covers S16 in part: killing for the machine's load, in two halves.
+// Covers S26 in part: an executor and its kill; S27 in part: framework and executor.
 #[test]
 fn kill_correction_ends_the_container() {
     let kill = |executor: &str| QosCorrection::Kill {
@@ -446,6 +453,7 @@ fn kill_correction_ends_the_container() {
 }
 
 /// S25.
+// Covers S2 in part: estimator, controller and allocator, each replaced; S25.
 #[test]
 fn a_silent_controller_costs_nothing() {
     world(FixtureOptions::default(), |world| async move {
@@ -458,6 +466,7 @@ fn a_silent_controller_costs_nothing() {
     });
 }
 
+// Covers 6.1 spawn.
 #[test]
 fn stateless_actors_are_restarted_after_a_panic() {
     let estimates = ["cpus:14", "cpus:15", "cpus:16"].map(|lent| Ok(revocable(lent)));
@@ -495,6 +504,7 @@ fn stateless_actors_are_restarted_after_a_panic() {
 
 /// A launch must not be lost between master and agent: the link is closed, the agent reregisters,
 /// and both compare their state.
+// Covers W4.
 #[test]
 fn flooded_agent_reregisters() {
     world(FixtureOptions::default(), |world| async move {

@@ -272,6 +272,7 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> Acls {
 }
 
 /// SPEC 3.7.
+// Covers 3.9 `/files/*` of agents.
 #[test]
 fn each_call_checks_its_own_acl() {
     world(FixtureOptions::default(), |world| async move {
@@ -359,6 +360,7 @@ fn each_page_checks_the_acls_of_mesos() {
 }
 
 /// SPEC 3.9: Mesos serves every page below the name of its process.
+// Covers 5.11 Endpoints of agents.
 #[test]
 fn pages_are_also_served_under_slave_1() {
     world(FixtureOptions::default(), |world| async move {
@@ -398,6 +400,7 @@ fn pages_are_also_served_under_slave_1() {
 }
 
 /// SPEC 3.9.
+// Covers 3.9 `/__processes__`, `/system/stats.json`, `/help`, `/logging/toggle`.
 #[test]
 fn help_lists_existing_pages() {
     world(FixtureOptions::default(), |world| async move {
@@ -479,6 +482,7 @@ fn state_shows_the_drain_until_empty() {
 
 /// SPEC 2.7, 3.12: an acknowledged executor, its framework and its sandbox remain visible to their
 /// owner.
+// Covers 3.12 `/state` of agents.
 #[test]
 fn completed_runs_are_shown_with_sandboxes() {
     world(FixtureOptions::default(), |world| async move {

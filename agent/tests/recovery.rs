@@ -91,6 +91,7 @@ fn executor_resubscribes_after_an_agent_restart() {
 }
 
 /// SPEC 3.2: applies to running containers, and survives a restart.
+// Covers 3.2 Framework info updates.
 #[test]
 fn changed_framework_is_checkpointed() {
     world(silent(), |world| async move {
@@ -154,6 +155,7 @@ fn agent_learns_its_id_from_a_launch() {
 }
 
 /// SPEC 2.5, 5.3: the agent is the same process and knows the updates received before.
+// Covers 2.5 What an executor must do.
 #[test]
 fn broken_executor_link_loses_and_doubles_nothing() {
     world(FixtureOptions::default(), |world| async move {
@@ -196,6 +198,7 @@ fn broken_executor_link_loses_and_doubles_nothing() {
     });
 }
 
+// Covers 2.5 What an executor must do.
 #[test]
 fn missing_executor_is_killed_before_registration() {
     world(FixtureOptions::default(), |world| async move {
@@ -232,6 +235,7 @@ fn missing_executor_is_killed_before_registration() {
 
 /// S131: its id is in the registry, so a deposed master could admit it without a write and end
 /// unknown tasks.
+// Covers S131.
 #[test]
 fn recovered_agent_requires_a_confirmed_leader() {
     let options = FixtureOptions {
@@ -389,6 +393,7 @@ fn stopped_agent_returns_for_unacknowledged_ends() {
 
 /// SPEC 5.3: these actors share state that none of them could rebuild alone, and later changes
 /// might not be checkpointed.
+// Covers 6.1 spawn.
 #[test]
 fn panic_of_a_stateful_actor_restarts_the_agent() {
     for part in [

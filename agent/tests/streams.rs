@@ -134,6 +134,8 @@ async fn give(world: &World, status: TaskStatus) -> Result<(), CallRejected> {
     say(world, ExecutorCall::Update(Box::new(status))).await
 }
 
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
+// Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
 fn http_executor_receives_events_and_sends_calls() {
     world(FixtureOptions::default(), |world| async move {
@@ -173,6 +175,7 @@ fn http_executor_receives_events_and_sends_calls() {
 }
 
 /// W4: even if nothing more is written to it.
+// Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
 fn slow_executor_stream_is_disconnected() {
     world(FixtureOptions::default(), |world| async move {
@@ -220,6 +223,7 @@ fn stream_lag_is_checked_when_others_lag() {
 }
 
 /// SPEC 2.5: repeated shutdown orders do not change the grace period.
+// Covers 2.5 What an executor must do.
 #[test]
 fn http_executor_is_killed_after_its_grace_period() {
     world(FixtureOptions::default(), |world| async move {
@@ -245,6 +249,7 @@ fn http_executor_is_killed_after_its_grace_period() {
 }
 
 /// SPEC 2.5: its stream may have broken just before or after the SHUTDOWN event.
+// Covers 2.5 What an executor must do.
 #[test]
 fn resubscription_during_shutdown_keeps_the_deadline() {
     for is_away in [false, true] {
@@ -279,6 +284,7 @@ fn resubscription_during_shutdown_keeps_the_deadline() {
 }
 
 /// SPEC 2.5: an executor without checkpoint is expected to end with its connection.
+// Covers 2.5 What an executor must do.
 #[test]
 fn executor_without_checkpoint_has_its_grace_period_to_return() {
     world(FixtureOptions::default(), |world| async move {
@@ -306,6 +312,7 @@ fn executor_without_checkpoint_has_its_grace_period_to_return() {
 }
 
 /// SPEC 2.5, 5.3.
+// Covers 2.5 What an executor must do.
 #[test]
 fn checkpointed_executor_reconnects_within_recovery_timeout() {
     world(FixtureOptions::default(), |world| async move {
@@ -360,6 +367,7 @@ fn checkpointed_executor_reconnects_within_recovery_timeout() {
 }
 
 /// SPEC 2.5, 5.11: a repetition of an unacknowledged update is not an error.
+// Covers 5.11 Metrics of agents.
 #[test]
 fn repeated_status_counts_as_valid() {
     world(FixtureOptions::default(), |world| async move {

@@ -247,6 +247,7 @@ mod tests {
     use super::*;
 
     /// S77.
+    // Covers S88 in part: all but weights that are not whole.
     #[test]
     fn the_seeds_roles_and_weights_are_understood() {
         let weights = Config::parse_weights("dev=2,qa=1,prod=3").unwrap();

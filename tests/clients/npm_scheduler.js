@@ -4,7 +4,7 @@
 
 const { Scheduler, Mesos } = require("mesos-framework");
 
-const PATIENCE = 60_000;
+const TIMEOUT = 60_000;
 const [host, port, logs] = process.argv.slice(2);
 const mesos = Mesos.getMesos();
 const done = (step) => console.log("ok " + step);
@@ -19,7 +19,7 @@ const scheduler = new Scheduler({
     masterUrl: host,
     port: Number(port),
     frameworkName: "npm framework",
-    // It takes a silence of that many seconds for a loss of the master.
+    // A silence of this many seconds counts as a loss of the master.
     masterConnectionTimeout: 60,
     logging: { path: logs, fileName: "scheduler.log", level: "error" },
     tasks: {
@@ -29,9 +29,11 @@ const scheduler = new Scheduler({
 });
 
 const states = new Set();
-setTimeout(() => fail("not done in time"), PATIENCE).unref();
+setTimeout(() => fail("not done in time"), TIMEOUT).unref();
 scheduler.on("ready", () => scheduler.subscribe());
-scheduler.on("error", (error) => fail(error.message || error));
+// The master ends the event stream at a teardown, before or after the answer to the call arrives.
+let leaving = false;
+scheduler.on("error", (error) => leaving || fail(error.message || error));
 scheduler.once("subscribed", ({ frameworkId, mesosStreamId }) => {
     if (!frameworkId || !mesosStreamId) fail("no framework id or stream");
     done("subscribe");
@@ -46,6 +48,7 @@ scheduler.on("update", ({ status }) => {
             done("teardown");
             process.exit(0);
         });
+        leaving = true;
         scheduler.teardown();
     } else if (states.has("quick TASK_FINISHED") && states.has("long TASK_RUNNING") && !states.has("killed")) {
         done("launch");

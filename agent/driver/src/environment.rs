@@ -167,6 +167,7 @@ mod tests {
     }
 
     /// SPEC 2.5.
+    // Covers 2.5 Environment.
     #[test]
     fn environment_of_an_agent_is_read() {
         let environment = Environment::from(value).unwrap();

@@ -120,6 +120,7 @@ mod tests {
     use super::*;
 
     /// SPEC 3.9.
+    // Covers 3.9 `/files/*` of agents.
     #[test]
     fn volume_files_resolve_by_container_path() {
         let mount = |container_path: &str, volume: &str| Mount {
@@ -155,6 +156,7 @@ mod tests {
         }
     }
 
+    // Covers 3.9 `/files/*` of agents.
     #[test]
     fn sandbox_has_three_names_and_no_others() {
         let frameworks = Path::new("/w/slaves/s/frameworks");

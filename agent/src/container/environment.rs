@@ -217,6 +217,7 @@ mod tests {
     }
 
     /// SPEC 2.5, 5.3.
+    // Covers 2.5 Environment.
     #[test]
     fn executor_gets_the_variables_of_mesos() {
         let of_two = environment(true, false);
@@ -293,6 +294,7 @@ mod tests {
     }
 
     /// SPEC 2.5: the host name may resolve to another machine, or not at all.
+    // Covers 2.5 Environment.
     #[test]
     fn executor_endpoint_is_an_address_unless_https_only() {
         let of = |hostname: &str, address: Option<&str>, https_only| {
@@ -315,6 +317,7 @@ mod tests {
         assert_eq!(of("::1", Some("10.0.0.7"), true), "[::1]:5051");
     }
 
+    // Covers 2.5 Environment.
     #[test]
     fn http_executor_is_told_the_scheme() {
         let scheme = |environment: BTreeMap<String, String>| {

@@ -509,6 +509,7 @@ mod tests {
     }
 
     /// SPEC 2.5.
+    // Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
     #[test]
     fn invalid_status_is_rejected_by_field() {
         let executor = ExecutorId::new("e").unwrap();

@@ -139,6 +139,7 @@ mod tests {
     use resources::{Revocable, Role};
 
     /// S6.
+    // Covers S6.
     #[test]
     fn estimation_continues_while_the_agent_is_busy() {
         let told = [Ok(()), Err(TellError::Full), Err(TellError::Gone)];
@@ -147,6 +148,7 @@ mod tests {
 
     /// S21, SPEC 5.7: with the `fixed` estimator, which returns the unallocated rest, the total
     /// stays constant.
+    // Covers S21.
     #[test]
     fn total_is_allocated_plus_estimate() {
         let revocable = |text: &str| {

@@ -310,6 +310,7 @@ mod tests {
         assert_eq!(sent, [10, 30, 70, 150, 310, 630, 1230, 1830, 2430]);
     }
 
+    // Covers S132.
     #[test]
     fn new_master_or_scheduler_gets_updates_at_once() {
         let mut streams = Streams::default();

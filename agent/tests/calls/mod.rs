@@ -7,6 +7,7 @@ use super::*;
 
 /// SPEC 2.7: each call of the schema is listed here as served or not; those not served are rejected
 /// by name.
+// Covers 2.6, 2.7 Calls that are not served.
 #[test]
 fn every_call_of_an_agent_is_tested() {
     world(FixtureOptions::default(), |world| async move {

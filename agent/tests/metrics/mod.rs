@@ -29,6 +29,7 @@ fn names() -> Vec<String> {
 }
 
 /// SPEC 5.11.
+// Covers 5.11 Metrics of agents.
 #[test]
 fn metrics_have_mesos_names_and_skip_ended_executors() {
     let behavior = MasterBehavior {

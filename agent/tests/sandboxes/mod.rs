@@ -9,6 +9,7 @@ use super::*;
 
 /// SPEC 3.9: served paths, and the status of each invalid request, with and without the agent's
 /// name as prefix.
+// Covers 3.9 `/files/*` of agents.
 #[test]
 fn sandbox_files_are_served_by_each_name() {
     world(FixtureOptions::default(), |world| async move {
@@ -72,6 +73,7 @@ fn sandbox_files_are_served_by_each_name() {
 }
 
 /// SPEC 2.1, 3.9: an impossible file name is the client's error, on pages and in calls.
+// Covers 3.9 `/files/*` of agents.
 #[test]
 fn malicious_file_requests_are_rejected() {
     world(FixtureOptions::default(), |world| async move {
@@ -190,6 +192,7 @@ async fn volume(world: &World) -> Resources {
 }
 
 /// SPEC 3.9: links from a sandbox to its volumes are served; no other links are followed.
+// Covers 3.9 `/files/*` of agents.
 #[test]
 fn volume_files_are_served_below_their_container_path() {
     world(FixtureOptions::default(), |world| async move {

@@ -344,6 +344,7 @@ fn early_events_follow_the_subscription() {
 }
 
 /// SPEC 2.2, A7, W17.
+// Covers S131; W17.
 #[test]
 fn lost_link_leads_to_resubscription_and_resends() {
     simulate_network(|network| async move {
@@ -390,6 +391,7 @@ fn lost_link_leads_to_resubscription_and_resends() {
 }
 
 /// SPEC 2.2 (retry discipline), W17.
+// Covers W17; 2.2 Retry discipline.
 #[test]
 fn reconciliation_backs_off_and_repeats_every_15_minutes() {
     simulate_network(|network| async move {
@@ -414,6 +416,7 @@ fn reconciliation_backs_off_and_repeats_every_15_minutes() {
 }
 
 /// SPEC 2.2, A7.
+// Covers W17.
 #[test]
 fn duplicate_update_is_delivered_once_acknowledged_twice() {
     simulate_network(|network| async move {
@@ -491,6 +494,7 @@ fn permanent_refusal_ends_the_driver() {
 }
 
 /// SPEC 2.2 (retry discipline).
+// Covers 2.2 Retry discipline.
 #[test]
 fn temporary_refusal_is_retried_with_backoff() {
     simulate_network(|network| async move {
@@ -516,6 +520,7 @@ fn temporary_refusal_is_retried_with_backoff() {
     });
 }
 
+// Covers W6.
 #[test]
 fn absent_master_is_skipped_at_once() {
     simulate_network(|network| async move {

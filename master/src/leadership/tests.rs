@@ -204,6 +204,7 @@ fn ended_master_is_replaced_while_its_member_leads() {
 
 /// W3: only the master panics. Its member still leads, so there is no election, and the known
 /// leader stays the same.
+// Covers W3 in part: panics in the runtime and bad input at the master.
 #[test]
 fn panicked_master_is_replaced_in_the_same_term() {
     simulate_network(|network| async move {
@@ -269,6 +270,7 @@ fn outdated_caller_is_answered_at_once() {
 }
 
 /// W6: a caller that knows one master needs no other.
+// Covers W6.
 #[test]
 fn caller_is_led_to_the_leader_or_waits_for_one() {
     simulate_network(|network| async move {
@@ -364,6 +366,7 @@ fn registered_agents_are_notified_of_each_leader() {
     assert_eq!(told, [leads]);
 }
 
+// Covers P7.
 #[test]
 fn unreached_agent_is_notified_again_a_bounded_number_of_times() {
     for seconds in [1, 4] {

@@ -258,6 +258,7 @@ mod tests {
     }
 
     /// W8.
+    // Covers W8.
     #[test]
     fn hold_times_are_accurate_to_a_sixteenth() {
         assert_eq!(held(&[5]).statistics(), None);
@@ -282,6 +283,7 @@ mod tests {
     }
 
     /// W8.
+    // Covers W8.
     #[test]
     fn offer_budgets_are_counts_or_percentages_above_zero() {
         for (text, agents, most) in [
@@ -304,6 +306,7 @@ mod tests {
     }
 
     /// S129.
+    // Covers S129.
     #[test]
     fn next_expiry_check_is_when_the_oldest_offer_expires() {
         let at = |secs: u64| Timestamp::from_nanos(secs * 1_000_000_000);

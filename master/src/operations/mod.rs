@@ -632,6 +632,7 @@ mod tests {
     use super::*;
 
     /// SPEC 2.2, RECONCILE_OPERATIONS. Operations on registered agents are tested with the actor.
+    // Covers 2.2 RECONCILE_OPERATIONS.
     #[test]
     fn unknown_operation_state_follows_its_agent() {
         let since = Timestamp::from_nanos(1);

@@ -171,6 +171,7 @@ mod tests {
     use super::*;
 
     /// SPEC 2.2, RECONCILE.
+    // Covers 2.2 RECONCILE.
     #[test]
     fn unknown_task_state_follows_its_agent() {
         let since = Timestamp::from_nanos(1);

@@ -490,6 +490,7 @@ fn text() -> impl Strategy<Value = String> {
 }
 
 proptest! {
+    // Covers W3 in part: panics in the runtime and bad input at the master.
     #[test]
     fn garbage_is_taken_or_refused_but_never_panics(
         texts in prop::collection::vec(text(), 8),

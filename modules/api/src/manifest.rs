@@ -369,6 +369,8 @@ mod tests {
         registry
     }
 
+    // Covers S37 in part: read and estimated, not offered.
+    // Covers S38 in part: what is read and advised, not the 20 seconds.
     #[test]
     fn single_objects_are_accepted_for_lists() {
         let fixed = Manifest::parse(FIXED).unwrap();

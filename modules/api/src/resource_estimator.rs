@@ -93,6 +93,7 @@ mod tests {
     use resources::Revocable;
 
     /// S23.
+    // Covers S23.
     #[test]
     fn an_estimate_that_is_not_revocable_throughout_is_refused() {
         let regular = Resources::parse("cpus:1").unwrap();

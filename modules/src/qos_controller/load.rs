@@ -119,6 +119,7 @@ mod tests {
     }
 
     /// S30, S31: the whole matrix.
+    // Covers S30; S31.
     #[test]
     fn only_a_load_strictly_above_either_threshold_is_too_high() {
         let both = policy(Some(6.0), Some(4.0));
@@ -140,6 +141,8 @@ mod tests {
     }
 
     /// S15, S29, S31: one kill for each executor that has anything revocable, and for no other.
+    // Covers S15 in part: the judgement and a container of one task; S24.
+    // Covers S29 in part: what it advises; S31.
     #[test]
     fn exactly_the_revocable_executors_yield() {
         let usage = usage("web:cpus:2 mixed:cpus:1;mem*:32 batch:cpus*:4");
@@ -148,6 +151,7 @@ mod tests {
     }
 
     /// S31.
+    // Covers S31; S38 in part: what is read and advised, not the 20 seconds.
     #[test]
     fn at_least_one_valid_threshold_is_required() {
         let make = |given: Parameters| LoadPolicy::from_parameters(&given, Box::new(|| None));

@@ -202,6 +202,7 @@ mod tests {
     }
 
     /// S24.
+    // Covers S24.
     #[test]
     fn a_controller_is_initialized_before_its_use_and_only_once() {
         simulate(|node| async move {
@@ -226,6 +227,9 @@ mod tests {
     }
 
     /// S25, S29, S38: the answer comes once there is something to correct, and not before.
+    // Covers S16 in part: killing for the machine's load, in two halves.
+    // Covers S29 in part: what it advises.
+    // Covers S38 in part: what is read and advised, not the 20 seconds.
     #[test]
     fn corrections_wait_for_high_load() {
         simulate(|node| async move {
@@ -285,6 +289,7 @@ mod tests {
     }
 
     /// S25: neither the controller's mailbox nor the asker is blocked.
+    // Covers S25.
     #[test]
     fn broken_monitor_does_not_block_the_controller() {
         simulate(|node| async move {
@@ -305,6 +310,7 @@ mod tests {
     }
 
     /// S28.
+    // Covers S28.
     #[test]
     fn the_noop_controller_never_answers() {
         simulate(|node| async move {

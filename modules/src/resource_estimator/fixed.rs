@@ -51,6 +51,7 @@ mod tests {
     use super::*;
 
     /// S21: missing or unreadable `resources` fail the module's creation.
+    // Covers S21.
     #[test]
     fn fixed_estimator_requires_valid_resources() {
         for text in ["", "cpus", "cpus:-1", "cpus(ads):4"] {

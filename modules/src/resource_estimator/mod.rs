@@ -123,6 +123,7 @@ mod tests {
     }
 
     /// S22.
+    // Covers S22.
     #[test]
     fn an_estimator_is_initialized_before_its_use_and_only_once() {
         simulate(|node| async move {
@@ -147,6 +148,7 @@ mod tests {
     }
 
     /// S21, S23, S37: every call is answered; with the lent resources, the total is constant.
+    // Covers S21; S23; S37 in part: read and estimated, not offered.
     #[test]
     fn fixed_estimator_returns_the_part_not_yet_lent() {
         simulate(|node| async move {
@@ -166,6 +168,7 @@ mod tests {
     }
 
     /// S20: the agent's request stays pending without harm.
+    // Covers S20 in part: all but that it is the default.
     #[test]
     fn noop_estimator_never_replies() {
         simulate(|node| async move {

@@ -476,6 +476,7 @@ mod tests {
     }
 
     /// W24: a granted reservation counts once, within the same slate as well.
+    // Covers W24.
     #[test]
     fn granted_idle_reservation_counts_once() {
         for (idle, expected) in [(true, [(0, 0), (1, 0)]), (false, [(0, 0), (1, 1)])] {

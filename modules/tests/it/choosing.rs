@@ -27,6 +27,7 @@ fn rack_is(expression: &str) -> Demand {
 
 /// SPEC 2.4: an agent that fails a framework's constraints goes to others, even if it is the only
 /// one.
+// Covers 2.4 Offer constraints.
 #[test]
 fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
     simulate(|node| async move {
@@ -48,6 +49,7 @@ fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
 
 /// SPEC 2.3: new constraints apply from the next offer on; an agent that returns with other
 /// attributes is checked again.
+// Covers 2.4 Offer constraints.
 #[test]
 fn verdicts_follow_demands_and_agents() {
     simulate(|node| async move {
@@ -76,6 +78,7 @@ fn verdicts_follow_demands_and_agents() {
 }
 
 /// S126: only nodes of a list.
+// Covers S126.
 #[test]
 fn a_list_of_nodes_is_a_demand() {
     simulate(|node| async move {
@@ -113,6 +116,7 @@ fn remote_agents_require_region_aware() {
 
 /// SPEC 4.5, 4.10 (Whitelist), S99: only listed hosts are offered, an empty list means none; a
 /// change applies at once.
+// Covers S99.
 #[test]
 fn only_whitelisted_hosts_are_offered() {
     simulate(|node| async move {

@@ -71,6 +71,7 @@ impl Cluster {
     }
 }
 
+// Covers S57.
 #[test]
 fn each_holder_gets_one_inverse_offer() {
     simulate(|node| async move {

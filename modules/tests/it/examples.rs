@@ -75,6 +75,7 @@ const F1: User = User {
 };
 
 /// S79-S86: 9 CPU and 18 GB, F1 needs <1, 4>, F2 <3, 1>, F1 starting.
+// Covers S78; S79; S80; S83; S84 in part: all but the shares of each kind; S85; S86.
 #[test]
 fn the_example_of_9_cpus_and_18_gb_starting_with_f1() {
     let f2 = User {
@@ -96,6 +97,7 @@ fn the_example_of_9_cpus_and_18_gb_starting_with_f1() {
 }
 
 /// S83: the same starting with F2 gives another order and the same end.
+// Covers S79; S83.
 #[test]
 fn the_example_of_9_cpus_and_18_gb_starting_with_f2() {
     let f2 = User {
@@ -117,6 +119,7 @@ fn the_example_of_9_cpus_and_18_gb_starting_with_f2() {
 }
 
 /// S82: F2 restated as <3, 2>: the same counts and orders, 16 of 18 GB given.
+// Covers S82.
 #[test]
 fn the_second_demand_vector_gives_the_same_order_from_either_start() {
     let f2 = User {
@@ -135,6 +138,7 @@ fn the_second_demand_vector_gives_the_same_order_from_either_start() {
 
 /// S80, S81: nothing more fits; if F1 wants only two tasks, the rest fits no further task of F2 but
 /// is available to others.
+// Covers S81 in part: that the rest stays free for them.
 #[test]
 fn unwanted_resources_go_to_others() {
     let mut tree = Tree::default();
@@ -160,6 +164,7 @@ fn unwanted_resources_go_to_others() {
 
 /// S117: 100 CPU and 100 GB, <4, 1> and <1, 8>: 20 and 10 tasks, both shares 80 %, all memory used,
 /// from either start.
+// Covers S117.
 #[test]
 fn the_example_of_100_cpus_and_100_gb_from_either_start() {
     let (f1, f2) = (
@@ -191,6 +196,7 @@ fn the_example_of_100_cpus_and_100_gb_from_either_start() {
 }
 
 /// S118, S119: the lines and totals that the Go program prints.
+// Covers S118; S119.
 #[test]
 fn the_go_programs_lines_and_totals() {
     let users = [

@@ -184,6 +184,7 @@ fn explanation_names_the_frameworks_own_state() {
 }
 
 /// W8, W26: filters stay, and resources that were not refused are offered again.
+// Covers W8.
 #[test]
 fn explanation_names_the_offer_limit() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:1;mem:64")]);
@@ -427,6 +428,7 @@ fn explanation_names_room_kept_for_a_child() {
     );
 }
 
+// Covers W26.
 #[test]
 fn explanation_is_bounded_and_counts_the_rest() {
     let mut scene = Scene::default();

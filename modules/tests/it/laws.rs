@@ -31,6 +31,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
     /// S47, S50: regular and revocable resources are accounted separately.
+    // Covers S47; S50; S53 in part: that shares and books agree after it; W16; W24.
     #[test]
     fn no_history_and_no_sorter_over_commits_an_agent(
         steps in steps(),
@@ -51,6 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(100) })]
 
     /// S113: the properties hold for any order.
+    // Covers S113.
     #[test]
     fn strict_priority_over_commits_no_agent(steps in steps()) {
         play_in(World::ordered_by(|| Priority), steps);

@@ -427,12 +427,14 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(600) })]
 
     /// SPEC 4.5, all stages, with quotas and reservations.
+    // Covers S46; S52; W11.
     #[test]
     fn runs_match_the_written_algorithm_with_quota(steps in proptest::collection::vec(step(), 8..60)) {
         play(false, steps);
     }
 
     /// SPEC 4.6, with filters and without quota.
+    // Covers S52.
     #[test]
     fn runs_match_the_written_algorithm_with_filters(steps in proptest::collection::vec(step(), 8..60)) {
         play(true, steps);
@@ -470,6 +472,7 @@ fn oracle_applies_guarantees_shares_and_limits() {
 
 /// The same for oversubscribed resources: only for frameworks with the capability, by separate
 /// shares.
+// Covers S52.
 #[test]
 fn oracle_shares_revocable_resources_separately() {
     let everybody = || Step::Run(vec![0, 1, 2, 3]);

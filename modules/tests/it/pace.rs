@@ -19,6 +19,7 @@ use crate::cluster::{Cluster, framework, subscribed};
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
 
 /// S130: as far as pauses allow; `meros-lab bench offers` measures real time.
+// Covers S130; W16.
 #[test]
 fn immediate_declines_allow_tens_of_thousands_of_offers() {
     simulate(|node| async move {
@@ -95,6 +96,7 @@ async fn runs(cluster: &Cluster) -> f64 {
 }
 
 /// W16: a change starts a run at once, and simultaneous changes share it.
+// Covers W16.
 #[test]
 fn simultaneous_changes_share_one_run() {
     simulate(|node| async move {
@@ -156,6 +158,7 @@ async fn begin_no_runs(cluster: &Cluster, facts: &[&dyn Fn()]) {
     assert!(after <= before + 1.0, "{} runs", after - before);
 }
 
+// Covers W16.
 #[test]
 fn repeated_revives_start_no_runs() {
     simulate(|node| async move {
@@ -182,6 +185,7 @@ fn activity(name: &str, active: bool) -> FrameworkActivity {
 
 /// A scheduler that crashes and returns in a loop causes no runs, whether the master noticed the
 /// disconnection or not.
+// Covers W16.
 #[test]
 fn repeated_resubscriptions_start_no_runs() {
     simulate(|node| async move {
@@ -321,6 +325,7 @@ fn changed_demand_rescans_all_agents() {
 
 /// All agents are rescanned at once only a single time between two batches; further changes wait
 /// for the batch.
+// Covers W16.
 #[test]
 fn changed_demands_rescan_once_per_batch() {
     let mut all = Workload::of(&Shape::of(3_000, 2), 7);

@@ -46,6 +46,7 @@ fn unknown_sorter_error_lists_known_ones() {
 }
 
 /// S97: the default allocator has two names; an additional one is started by its own.
+// Covers S97.
 #[test]
 fn allocator_is_chosen_by_name() {
     let started = Arc::new(AtomicUsize::new(0));
@@ -125,6 +126,7 @@ fn gpu_filter_restricts_agents_with_gpus() {
 
 /// SPEC 4.8, 4.9.4, W24: with charged reservations, a role's idle reservations count towards its
 /// share; in use they count no more than that, and they vanish with their agent.
+// Covers W24.
 #[test]
 fn charged_idle_reservations_count_for_the_share() {
     for (charged, expected) in [
@@ -229,6 +231,7 @@ fn excluded_resources_do_not_count_for_shares() {
 
 /// S113: strict priorities; the higher role is offered everything that it does not refuse, and
 /// equal ones share.
+// Covers S113.
 #[test]
 fn strict_priority_leaves_the_rest_to_lower_roles() {
     simulate(|node| async move {
@@ -276,6 +279,7 @@ fn winners(seed: &'static str) -> Vec<String> {
 
 /// SPEC 4.8, the random sorter: by weight, within four standard deviations; reproducible by its
 /// seed.
+// Covers S87.
 #[test]
 fn lottery_follows_weights_and_seed() {
     let won = |winners: &[String]| winners.iter().filter(|one| *one == "prod").count();

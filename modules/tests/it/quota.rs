@@ -44,6 +44,7 @@ fn resources_beyond_a_limit_go_to_others() {
 }
 
 /// SPEC 4.10, NestedRoleQuota: a child role is bounded by the limit above it.
+// Covers W11.
 #[test]
 fn role_is_bounded_by_its_parents_limit() {
     simulate(|node| async move {

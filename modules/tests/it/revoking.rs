@@ -67,6 +67,7 @@ impl Cluster {
 }
 
 /// S123, S124: an unused guarantee is lent, and recovered from roles above their own guarantees.
+// Covers S115.
 #[test]
 fn unused_guarantee_is_lent_and_recovered() {
     simulate(|node| async move {
@@ -175,6 +176,7 @@ fn least(text: &str) -> Demand {
 
 /// W9: a framework that needs four cpus at once gets them after the end of the last revoked task,
 /// and no other framework gets them in between.
+// Covers S115.
 #[test]
 fn freed_resources_are_kept_until_complete() {
     simulate(|node| async move {
@@ -425,6 +427,7 @@ fn no_revocation_on_refused_agents() {
 }
 
 /// S124: suppress and revive tell whether a framework is interested.
+// Covers S124.
 #[test]
 fn no_revocation_for_a_suppressed_role() {
     simulate(|node| async move {
@@ -489,6 +492,7 @@ fn a_grace_without_revocation_is_refused() {
 }
 
 /// S121: the allocation module bounds the resources of long tasks.
+// Covers S121.
 #[test]
 fn long_task_bound_is_sent_before_grants() {
     simulate(|node| async move {

@@ -28,6 +28,7 @@ fn shaped(least: &str, most: &str) -> Demand {
 }
 
 /// W9.
+// Covers W9 in part: without moving what runs.
 #[test]
 fn others_get_the_rest_of_a_shaped_offer() {
     simulate(|node| async move {
@@ -67,6 +68,7 @@ fn small_shape_gets_one_offer_per_run() {
 
 /// SPEC 4.10 (MinAllocatable, per-framework min): a framework's minimum replaces the common one,
 /// whether larger or smaller.
+// Covers S126.
 #[test]
 fn own_minimum_replaces_the_common_one() {
     simulate(|node| async move {
@@ -119,6 +121,7 @@ fn refused_part_stays_hidden() {
 }
 
 /// W9: the agents with the tightest fit come first, so that whole ones stay free.
+// Covers W9 in part: without moving what runs.
 #[test]
 fn the_tightest_agents_that_fit_are_granted_first() {
     let order = |value: &'static str| {
@@ -390,6 +393,7 @@ proptest! {
 
     /// W9: frameworks with shapes do not starve others: a framework without a shape gets all the
     /// rest in the same run.
+    // Covers W9 in part: without moving what runs.
     #[test]
     fn rest_of_shaped_offers_goes_to_others(
         steps in proptest::collection::vec(step(false), 1..80),

@@ -39,6 +39,7 @@ impl SortPolicy for Hostile {
     }
 }
 
+// Covers S87.
 #[test]
 fn hostile_sorter_never_over_commits() {
     simulate(|node| async move {

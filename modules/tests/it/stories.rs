@@ -16,6 +16,7 @@ use crate::cluster::{Cluster, MOMENT, added, agent, counts, framework, lent, lin
 const SECOND: Duration = Duration::from_secs(1);
 
 /// S77, S88: of 60 equal slots, dev (weight 2), qa (1) and prod (3) get exactly 20, 10 and 30.
+// Covers S77; S87; S88 in part: all but weights that are not whole; S113.
 #[test]
 fn sixty_equal_slots_go_by_weight() {
     simulate(|node| async move {
@@ -70,6 +71,7 @@ fn changed_weight_applies_at_once() {
 }
 
 /// SPEC 4.10, UnreservedDRF, each agent offered as soon as it is added.
+// Covers S86.
 #[test]
 fn agents_go_to_the_smallest_share() {
     simulate(|node| async move {
@@ -103,6 +105,7 @@ fn agents_go_to_the_smallest_share() {
 }
 
 /// SPEC 4.10, ReservedDRF and OfferAncestorReservationsToDescendantChild; S89.
+// Covers S40 in part: statically and over HTTP; S89.
 #[test]
 fn reserved_resources_go_to_their_role_or_below() {
     simulate(|node| async move {
@@ -126,6 +129,7 @@ fn reserved_resources_go_to_their_role_or_below() {
 }
 
 /// S128: outstanding offers count, so holding offers back gives no advantage.
+// Covers S128.
 #[test]
 fn outstanding_offers_count_for_the_share() {
     simulate(|node| async move {
@@ -146,6 +150,7 @@ fn outstanding_offers_count_for_the_share() {
 
 /// S8, S11, S17, S46, S61: revocable resources go only to frameworks with the capability, in
 /// separate grants, by separate shares.
+// Covers S8; S11; S17; S46; S52; S61 in part: regular apart from revocable.
 #[test]
 fn revocable_resources_require_the_capability() {
     simulate(|node| async move {
@@ -183,6 +188,8 @@ fn revocable_resources_require_the_capability() {
 
 /// SPEC 4.10, UpdateSlave oversubscription: 10, then 2 more, then none until less is allocated than
 /// oversubscribed.
+// Covers S51 in part: the oversubscribed ones; S52.
+// Covers S56 in part: for usage slack, and without lowering its books; S57.
 #[test]
 fn reduced_oversubscription_is_withdrawn() {
     simulate(|node| async move {
@@ -222,6 +229,7 @@ fn reduced_oversubscription_is_withdrawn() {
 }
 
 /// Freed resources are offered at once and not after the interval (better than SPEC 4.4).
+// Covers W16.
 #[test]
 fn freed_resources_do_not_wait_for_the_batch() {
     simulate(|node| async move {
@@ -239,6 +247,7 @@ fn freed_resources_do_not_wait_for_the_batch() {
 
 /// SPEC 4.6, S127: a filter hides offers for its duration, at least an interval, and larger offers
 /// pass.
+// Covers S127.
 #[test]
 fn filter_lasts_as_requested() {
     for (refuse, hidden) in [(5_000, 5_000), (1_000, 1_000), (100, 1_000), (2_500, 2_500)] {
@@ -268,6 +277,7 @@ fn filter_lasts_as_requested() {
     }
 }
 
+// Covers 2.2 Filters.
 #[test]
 fn larger_offer_passes_a_filter() {
     simulate(|node| async move {
@@ -285,6 +295,7 @@ fn larger_offer_passes_a_filter() {
 
 /// Declined resources are offered to the next framework at once, and to the first one only after
 /// its filter.
+// Covers S112; W16.
 #[test]
 fn declined_offer_goes_to_the_next_framework() {
     simulate(|node| async move {
@@ -332,6 +343,7 @@ fn zero_filter_reoffers_once_per_batch() {
 }
 
 /// SPEC 4.4, 4.6, S124: suppress, revive, deactivate.
+// Covers S124; W8; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn suppressed_framework_gets_no_offers_until_revive() {
     simulate(|node| async move {

@@ -96,6 +96,7 @@ fn reserved_resources_count_for_their_role_alone() {
 
 /// SPEC 4.10, SmallOfferFilterTimeout: a filter shorter than the interval hides offers of the next
 /// batch, but not of the one after it.
+// Covers 2.2 Filters.
 #[test]
 fn a_filter_shorter_than_the_interval_outlasts_the_next_batch() {
     story(|cluster| async move {
@@ -378,6 +379,7 @@ fn parent_reservation_counts_for_its_user() {
 
 /// SPEC 4.10, QuotaWithNestedRoleReservation: a child's reservation counts for the parent, used or
 /// not.
+// Covers W11.
 #[test]
 fn child_reservation_counts_for_the_parent_quota() {
     story(|cluster| async move {
@@ -391,6 +393,7 @@ fn child_reservation_counts_for_the_parent_quota() {
 }
 
 /// SPEC 4.10, QuotaWithNestedRoleAllocation: a child's allocation counts for the parent.
+// Covers W11.
 #[test]
 fn child_allocation_counts_for_the_parent_quota() {
     story(|cluster| async move {
@@ -411,6 +414,7 @@ fn child_allocation_counts_for_the_parent_quota() {
 
 /// SPEC 4.10, NestedRoleQuotaAllocateToParent: a parent and its child share the parent's guarantee,
 /// except for the child's own.
+// Covers W11.
 #[test]
 fn parent_uses_the_guarantee_left_by_children() {
     story(|cluster| async move {
@@ -430,6 +434,7 @@ fn parent_uses_the_guarantee_left_by_children() {
 
 /// SPEC 4.10, NestedQuotaAccounting: a child role is bounded by its own limit and its parent's,
 /// whichever is tighter.
+// Covers W11.
 #[test]
 fn roles_below_are_capped_together_by_the_one_above() {
     story(|cluster| async move {
@@ -476,6 +481,7 @@ fn sibling_leaves_room_for_a_guarantee() {
 }
 
 /// A guarantee beyond the limit above it keeps nothing free.
+// Covers W11.
 #[test]
 fn guarantee_beyond_a_parent_limit_is_not_kept() {
     story(|cluster| async move {

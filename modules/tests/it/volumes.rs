@@ -71,6 +71,7 @@ fn shaped(volumes: &'static [u32], plain: u32, disk: u32) -> [(Vec<i64>, i64); 2
     })
 }
 
+// Covers W9 in part: without moving what runs.
 #[test]
 fn shaped_offer_never_splits_a_volume() {
     let volumes = |sizes: &[i64], plain| (sizes.to_vec(), plain);
@@ -148,6 +149,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(150) })]
 
     /// Under any demands, limits, guarantees and returned grants.
+    // Covers W9 in part: without moving what runs.
     #[test]
     fn granted_volumes_are_whole_and_exclusive(case in case()) {
         let mut total = Resources::parse("cpus:8;mem:800").unwrap();

@@ -343,6 +343,7 @@ mod tests {
     }
 
     /// W29: the shared limit does not apply to commands, each of which has another name.
+    // Covers W29.
     #[test]
     fn commands_use_and_count_the_limit_of_their_name() {
         let throttle = throttle(
@@ -439,6 +440,7 @@ mod tests {
     proptest! {
         /// W29: in no time is more handled than the rate allows, beside what one second saves up;
         /// and no message waits longer than those before it need.
+        // Covers W29.
         #[test]
         fn admitted_messages_never_exceed_the_rate(
             qps in 0.1f64..50.0,

@@ -445,6 +445,7 @@ mod tests {
     }
 
     /// W6: migration from Mesos.
+    // Covers W6.
     #[test]
     fn zookeeper_address_gives_advice() {
         for given in [

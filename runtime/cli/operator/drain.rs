@@ -263,6 +263,7 @@ mod tests {
     }
 
     /// W30.
+    // Covers W30 in part: without automatic windows.
     #[test]
     fn tasks_are_killed_gradually_per_framework() {
         let all = ["a/1", "a/2", "a/3", "b/1"];

@@ -198,6 +198,8 @@ mod tests {
     use super::*;
 
     /// SPEC 3.9.
+    // Covers 6.3 introspection.
+    // Covers 3.9 `/__processes__`, `/system/stats.json`, `/help`, `/logging/toggle`.
     #[test]
     fn changing_the_log_needs_level_and_duration() {
         runtime::testing::run_simulated(async {
@@ -234,6 +236,7 @@ mod tests {
     }
 
     /// SPEC 3.9: whatever the method, and however the query is written, as by Mesos.
+    // Covers 3.9 Whatever stands behind a path.
     #[test]
     fn pages_answer_every_method_and_every_query() {
         runtime::testing::run_simulated(async {
@@ -292,6 +295,7 @@ mod tests {
         });
     }
 
+    // Covers 6.3 Metrics.
     #[test]
     fn timeouts_are_parsed_as_by_mesos() {
         for (text, timeout) in [

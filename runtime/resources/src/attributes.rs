@@ -216,6 +216,7 @@ mod tests {
     use super::*;
 
     /// S96, the seed's exact text.
+    // Covers S96.
     #[test]
     fn rack_datacenter_and_os_are_texts() {
         let text = "rack:rack-2;datacenter:europe;os:ubuntuv14.4";

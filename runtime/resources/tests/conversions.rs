@@ -175,6 +175,7 @@ fn static_reservations_cannot_be_converted() {
     assert!(Conversion::Unreserve { resources }.step().is_err());
 }
 
+// Covers S12.
 #[test] // S12
 fn what_is_revocable_cannot_be_reserved() {
     let slack = parse("cpus:2")
@@ -202,6 +203,7 @@ fn what_is_revocable_cannot_be_reserved() {
     assert_eq!(pool, slack);
 }
 
+// Covers S13.
 #[test] // S13
 fn no_volume_on_revocable_disk() {
     let mut pool = parse("disk(ads):100")

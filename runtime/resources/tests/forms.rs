@@ -57,6 +57,7 @@ fn wire_copies_are_bounded() {
 }
 
 /// S19: the resources of the golden offer.
+// Covers S19 in part: its resources.
 #[test]
 fn golden_offer_resources_round_trip() {
     let golden = json!([
@@ -71,6 +72,7 @@ fn golden_offer_resources_round_trip() {
 }
 
 /// S45: `throttle_info` makes the difference between the two kinds of revocable.
+// Covers S45 in part: the two kinds.
 #[test]
 fn throttle_info_is_read_and_written() {
     for (revocable, kind) in [
@@ -101,6 +103,7 @@ fn old_form_of_a_dynamic_reservation_is_read() {
 }
 
 /// S93: the seed's body is no JSON; the answer shows what one looks like.
+// Covers S93.
 #[test]
 fn malformed_body_error_shows_an_example() {
     let text = "{\n  { \"name\": \"cpus\" },\n  { \"name\": \"mem\" },\n}";

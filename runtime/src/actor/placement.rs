@@ -233,6 +233,7 @@ mod tests {
         assert_eq!(threads, [Some("http"), None, None]);
     }
 
+    // Covers W5; 6.1 Scheduling.
     #[test]
     fn services_have_own_threads_and_agent_actors_share_home() {
         let table = Placement::services();

@@ -279,6 +279,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     /// S132, W17.
+    // Covers S132; 6.1 Delivery.
     #[test]
     fn messages_are_handled_once_in_order_or_reported(fates in fates()) {
         let mut world = World::new();
@@ -392,6 +393,7 @@ fn crowd(
 }
 
 /// S132.
+// Covers 6.1 Delivery.
 #[test]
 fn a_nodes_new_streams_replace_only_its_own() {
     let mut incoming = DedupReceiver::default();
@@ -409,6 +411,7 @@ fn a_nodes_new_streams_replace_only_its_own() {
 
 /// S132. Many schedulers come and go: those that say nothing any more give way to new ones long
 /// before they would be forgotten.
+// Covers 6.1 Delivery.
 #[test]
 fn idle_streams_are_replaced_after_ten_minutes() {
     let mut incoming = DedupReceiver::default();

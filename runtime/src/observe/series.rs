@@ -216,6 +216,7 @@ mod tests {
         Instant::default() + Duration::from_secs(secs)
     }
 
+    // Covers 6.3 Metrics.
     #[test]
     fn percentiles_lie_between_their_neighbours_and_need_two_values() {
         assert_eq!(Statistics::of([1.0]), None);
@@ -229,6 +230,7 @@ mod tests {
         assert_eq!(names[8], "allocator/run_ms/p9999");
     }
 
+    // Covers 6.3 TimeSeries.
     #[test]
     fn long_series_thins_out_older_values() {
         let mut series = TimeSeries::new(WINDOW, 100);
@@ -256,6 +258,7 @@ mod tests {
     }
 
     proptest! {
+        // Covers 6.3 TimeSeries.
         #[test]
         fn series_is_bounded_ordered_and_complete_in_newer_half(
             capacity in 4..50_usize,

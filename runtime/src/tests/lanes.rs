@@ -154,6 +154,7 @@ fn ping_overtakes_a_hundred_thousand_messages() {
     });
 }
 
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
 #[test]
 fn urgent_ask_bypasses_a_full_mailbox() {
     simulate(|node| async move {
@@ -289,6 +290,7 @@ fn however_many_pings_come_the_mailbox_has_its_turn() {
     });
 }
 
+// Covers 6.1 terminate.
 #[test]
 fn stop_now_precedes_the_next_message() {
     simulate_network(|network| async move {
@@ -377,6 +379,7 @@ fn ping_fails_when_its_actor_panics() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn an_exit_never_overtakes_what_its_actor_sent_before() {
     simulate(|node| async move {

@@ -20,6 +20,7 @@ async fn watcher(node: &Node, diary: &Diary, watched: &[&Pid]) -> Handle<Diarist
     handle
 }
 
+// Covers W3 in part: panics in the runtime and bad input at the master.
 #[test]
 fn panic_reaches_others_once_as_exited() {
     simulate(|node| async move {
@@ -39,6 +40,7 @@ fn panic_reaches_others_once_as_exited() {
     });
 }
 
+// Covers 6.1 defer.
 #[test]
 fn timer_and_future_panics_end_their_actor() {
     struct Fragile(bool);
@@ -129,6 +131,7 @@ fn lookup_address_watches_the_current_owner() {
     });
 }
 
+// Covers 6.1 terminate.
 #[test]
 fn stop_handles_the_queue_first_and_takes_nothing_more() {
     simulate(|node| async move {
@@ -145,6 +148,7 @@ fn stop_handles_the_queue_first_and_takes_nothing_more() {
     });
 }
 
+// Covers 6.1 terminate.
 #[test]
 fn stop_now_fails_queued_asks() {
     simulate(|node| async move {
@@ -174,6 +178,7 @@ fn open_ask_fails_when_its_actor_panics() {
     });
 }
 
+// Covers W3 in part: panics in the runtime and bad input at the master.
 #[test]
 fn supervised_actor_restarts_after_its_delay() {
     simulate(|node| async move {
@@ -210,6 +215,7 @@ fn supervised_actor_restarts_after_its_delay() {
     });
 }
 
+// Covers 6.1 spawn.
 #[test]
 fn delays_grow_and_a_healthy_incarnation_resets_them() {
     simulate(|node| async move {
@@ -268,6 +274,7 @@ fn stop_during_the_restart_delay_is_final() {
     });
 }
 
+// Covers 6.1 spawn.
 #[test]
 fn end_process_policy_ends_the_process() {
     run_simulated(async {

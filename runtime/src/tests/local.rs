@@ -26,6 +26,7 @@ fn numbers(range: std::ops::RangeInclusive<u32>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
+// Covers 6.1 Process.
 #[test]
 fn tells_and_asks_of_one_sender_keep_order() {
     simulate(|node| async move {
@@ -80,6 +81,7 @@ fn tell_always_exceeds_the_bound_in_order() {
     });
 }
 
+// Covers 6.2 States, discard.
 #[test]
 fn an_asker_waits_its_patience_and_no_longer() {
     simulate(|node| async move {
@@ -91,6 +93,7 @@ fn an_asker_waits_its_patience_and_no_longer() {
     });
 }
 
+// Covers 6.2 States, discard.
 #[test]
 fn ask_is_handled_without_a_waiting_caller() {
     simulate(|node| async move {
@@ -103,6 +106,7 @@ fn ask_is_handled_without_a_waiting_caller() {
     });
 }
 
+// Covers 6.2 abandoned.
 #[test]
 fn promise_answers_later_or_fails_when_dropped() {
     simulate(|node| async move {
@@ -117,6 +121,7 @@ fn promise_answers_later_or_fails_when_dropped() {
     });
 }
 
+// Covers 6.2 Promise.set.
 #[test]
 fn promise_may_be_answered_before_the_handler_returns() {
     struct Prompt;
@@ -138,6 +143,7 @@ fn promise_may_be_answered_before_the_handler_returns() {
     });
 }
 
+// Covers 6.1 delay.
 #[test]
 fn timers_fire_in_order_until_cancelled() {
     simulate(|node| async move {
@@ -257,6 +263,7 @@ fn timers_follow_a_drifting_clock() {
     });
 }
 
+// Covers 6.1 Identity.
 #[test]
 fn name_is_reusable_after_its_actor_ended() {
     simulate(|node| async move {
@@ -363,6 +370,7 @@ fn reserved_message_id_is_refused() {
     });
 }
 
+// Covers 6.1 send, install, delegate.
 #[test]
 fn a_message_not_heard_is_refused_by_pid() {
     simulate(|node| async move {
@@ -454,6 +462,7 @@ fn slow_blocking_work_takes_virtual_time() {
     });
 }
 
+// Covers 6.1 async, subprocess, io.
 #[test]
 fn blocking_work_returns_and_its_panic_is_an_error() {
     simulate(|node| async move {

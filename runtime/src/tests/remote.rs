@@ -116,6 +116,7 @@ fn receiver_sees_the_sending_actor_and_peer() {
     });
 }
 
+// Covers 6.1 send, install, delegate.
 #[test]
 fn unaccepted_roles_are_refused_and_counted() {
     simulate_network(|network| async move {

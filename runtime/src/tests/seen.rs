@@ -322,6 +322,7 @@ async fn until(look: impl Fn() -> bool) {
     }
 }
 
+// Covers W5; 6.1 Scheduling.
 #[test]
 fn blocking_actor_is_reported_with_its_message_type() {
     let runtime = actix_rt::Runtime::new().unwrap();

@@ -41,6 +41,7 @@ fn spawn(node: &Node, name: &str) -> (Handle<Diarist>, Diary) {
     (node.spawn(name, Diarist::new(&diary)).unwrap(), diary)
 }
 
+// Covers 6.3 Test tools.
 #[test]
 fn tap_sees_local_messages_until_cleared() {
     simulate(|node| async move {
@@ -146,6 +147,7 @@ fn tap_may_ignore_local_messages() {
     });
 }
 
+// Covers 6.3 Test tools.
 #[test]
 fn rules_apply_only_to_matching_messages() {
     simulate(|node| async move {
@@ -172,6 +174,7 @@ fn rules_apply_only_to_matching_messages() {
     });
 }
 
+// Covers 6.3 Test tools.
 #[test]
 fn rules_apply_to_both_sides_of_a_link() {
     for tapped in [Way::Outgoing, Way::Incoming] {

@@ -90,6 +90,7 @@ fn a_courier_without_a_receiver_is_flooded_and_says_so() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn a_courier_is_flooded_before_a_receiver_that_hears_nothing_and_sends_again_all_the_while() {
     let _alone = alone();

@@ -53,6 +53,7 @@ impl Apart {
     }
 }
 
+// Covers W4.
 #[test]
 fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
     let _alone = alone();
@@ -79,6 +80,7 @@ fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
     });
 }
 
+// Covers W4.
 #[test]
 fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
     let _alone = alone();
@@ -209,6 +211,7 @@ impl Handler<Load> for Strict {
     }
 }
 
+// Covers W4.
 #[test]
 fn who_floods_an_actor_that_says_so_loses_its_link() {
     let _alone = alone();

@@ -216,6 +216,7 @@ fn refused(node: &Node) -> (u64, u64) {
     (info.depth, info.refused)
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
     let _alone = alone();
@@ -241,6 +242,7 @@ fn a_mailbox_is_flooded_by_tells_and_asks_of_its_own_node() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn futures_that_handlers_return_are_flooded_and_then_the_mailbox_behind_them() {
     let _alone = alone();
@@ -264,6 +266,7 @@ fn futures_that_handlers_return_are_flooded_and_then_the_mailbox_behind_them() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
     let _alone = alone();
@@ -298,6 +301,7 @@ fn a_mailbox_is_flooded_over_a_link_by_runs_and_by_questions() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
     let _alone = alone();
@@ -344,6 +348,7 @@ fn a_mailbox_is_flooded_with_large_messages_long_before_it_is_full_of_them() {
     }
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn the_lane_of_pings_is_flooded() {
     let _alone = alone();
@@ -425,6 +430,7 @@ impl Handler<Heard> for Sampler {
     }
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn an_actor_that_wants_the_newest_is_flooded_and_loses_the_oldest_but_no_question() {
     let _alone = alone();
@@ -491,6 +497,7 @@ impl Handler<Load> for Winder {
     }
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn timers_are_flooded_and_the_actor_hears_nothing_more_until_one_is_over() {
     let _alone = alone();

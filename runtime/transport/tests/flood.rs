@@ -217,6 +217,7 @@ async fn outrun_an_actor(near: &Node, far: &Node, address: &str) {
     assert!(sent > 20_000, "{sent} were sent");
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn flooded_actor_is_bounded_over_a_unix_socket() {
     run_in_real_time(async {
@@ -233,6 +234,7 @@ fn flooded_actor_is_bounded_over_a_unix_socket() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn flooded_actor_is_bounded_over_quic() {
     run_in_real_time(async {
@@ -252,6 +254,7 @@ fn flooded_actor_is_bounded_over_quic() {
     });
 }
 
+// Covers 6.1 Mailbox.
 #[test]
 fn flooded_silent_unix_peer_is_bounded() {
     run_in_real_time(async {

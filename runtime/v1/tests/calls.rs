@@ -324,6 +324,7 @@ fn an_invalid_framework_update_is_refused_as_by_mesos() {
 }
 
 /// SPEC 2.2, SUBSCRIBE.
+// Covers 2.2 SUBSCRIBE.
 #[test]
 fn resubscribing_requires_the_framework_id_twice() {
     let subscribe = |outer: &str, inner: &str| {
@@ -353,6 +354,7 @@ fn resubscribing_requires_the_framework_id_twice() {
 }
 
 /// SPEC 2.2, ACCEPT: an invalid task is answered, the others proceed.
+// Covers 2.2 ACCEPT.
 #[test]
 fn only_invalid_parts_of_an_accept_are_rejected() {
     let task = |id: &str, more: &str| {

@@ -79,6 +79,7 @@ fn labels_keep_order_and_duplicates() {
 }
 
 /// SPEC 2.8, DiscoveryInfo: kept among the labels, and restored.
+// Covers 3.12 Pages of masters.
 #[test]
 fn discovery_info_survives_and_is_not_a_label() {
     let found = r#"{"visibility":"EXTERNAL","name":"web","environment":"prod","ports":{"ports":[{"number":80,"protocol":"tcp","labels":{"labels":[{"key":"k","value":"v"}]}}]}}"#;
@@ -104,6 +105,7 @@ fn discovery_info_survives_and_is_not_a_label() {
 }
 
 /// SPEC 3.12, `container_status`: as in Mesos without network isolation.
+// Covers 3.12 Pages of masters.
 #[test]
 fn a_container_has_the_address_of_its_agent() {
     let of = |address: &str| {

@@ -220,6 +220,7 @@ fn an_empty_container_info_means_no_container() {
 }
 
 /// SPEC 2.4: empty groups and constraints are invalid.
+// Covers 2.4 Offer constraints.
 #[test]
 fn empty_constraints_are_refused() {
     for (text, words) in [
@@ -345,6 +346,7 @@ fn reservations_have_both_forms() {
 }
 
 /// SPEC 2.8: a framework without support for stacks finds role and reservation in the older fields.
+// Covers 2.3 OFFERS, RESCIND.
 #[test]
 fn older_frameworks_get_the_older_form() {
     let old = protocol::FrameworkInfo::new("u", "n");
@@ -375,6 +377,7 @@ fn older_frameworks_get_the_older_form() {
 }
 
 /// SPEC 2.8.
+// Covers 2.3 SUBSCRIBED, HEARTBEAT.
 #[test]
 fn master_info_has_all_address_forms_and_capabilities() {
     let master = protocol::MasterInfo {

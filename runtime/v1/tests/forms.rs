@@ -144,6 +144,7 @@ fn errors_have_the_path_of_the_field() {
 
 /// One of the two would be lost silently. Unknown fields may repeat, and for map keys the last
 /// value counts.
+// Covers 2.1 400.
 #[test]
 fn a_duplicate_field_is_refused_with_its_path() {
     for (text, path) in [
@@ -172,6 +173,7 @@ fn a_duplicate_field_is_refused_with_its_path() {
 }
 
 /// SPEC 2.1: clients choose the keys of maps and their length.
+// Covers 2.1 400.
 #[test]
 fn errors_below_long_keys_quote_an_excerpt() {
     let long = "\\u0001".repeat(1 << 20);

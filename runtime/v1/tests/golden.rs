@@ -41,6 +41,7 @@ fn check<M: Message + Default + PartialEq>(name: &str, hex: &str, text: &str) {
 }
 
 /// SPEC 2.1-2.7.
+// Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
 fn calls_and_events_match_the_golden_file() {
     let (mut names, mut types) = (BTreeSet::new(), BTreeSet::new());

@@ -458,6 +458,7 @@ impl Checker for LeaderCounter {
 
 /// W3: a panic ends one master only. Its member leads on, the next master starts there in the same
 /// term, and all recorded operations stay, which the checkers verify.
+// Covers W3 in part: panics in the runtime and bad input at the master.
 #[test]
 fn repeated_master_panics_lose_nothing_acknowledged() {
     let faults = ["30secs+60secs panic leader", "120secs+40secs panic leader"];

@@ -346,6 +346,7 @@ fn answers_follow_the_v1_schema() {
 }
 
 /// SPEC 3.12: the keys of an agent's state, verbatim.
+// Covers 3.12 `/state` of agents.
 #[test]
 fn state_has_the_keys_of_mesos() {
     let json = whole(&roles("{}"));
@@ -486,6 +487,7 @@ fn state_has_the_keys_of_mesos() {
 }
 
 /// SPEC 3.12: unknown values have no key, as in Mesos.
+// Covers 3.12 `/state` of agents.
 #[test]
 fn unknown_values_are_absent_not_null() {
     let shown = |agent: &AgentState, survey: &Survey| {
@@ -512,6 +514,7 @@ fn unknown_values_are_absent_not_null() {
 }
 
 /// SPEC 3.12: the drain, while there is one.
+// Covers 3.12 `/state` of agents.
 #[test]
 fn draining_agent_shows_policy_and_start() {
     let shown = |drain| {
@@ -537,6 +540,7 @@ fn draining_agent_shows_policy_and_start() {
 }
 
 /// SPEC 5.7, 5.11.
+// Covers 5.11 Endpoints of agents.
 #[test]
 fn containers_and_usage_have_mesos_names() {
     let has_keys = |object: &Value, keys: &str| {
@@ -574,6 +578,7 @@ fn containers_and_usage_have_mesos_names() {
 
 /// SPEC 3.7: `view_frameworks`, `view_executors`, `view_containers`, `view_tasks`,
 /// `access_sandboxes`.
+// Covers 5.11 Endpoints of agents.
 #[test]
 fn acls_filter_every_answer() {
     let bob = Subject::named("bob");

@@ -263,6 +263,7 @@ mod tests {
     }
 
     /// SPEC 2.5, 5.3: like an HTTP executor whose stream breaks.
+    // Covers 2.5 What an executor must do.
     #[test]
     fn native_executor_with_live_tasks_may_reconnect() {
         let grace = std::time::Duration::from_secs(5);

@@ -129,6 +129,7 @@ fn wrong_token_does_not_subscribe() {
 }
 
 /// SPEC 5.2.
+// Covers 2.2 KILL; 3.13 Kill.
 #[test]
 fn task_killed_before_delivery_never_starts() {
     let killed = (id("a"), TaskState::Killed, Reason::TaskKilledDuringLaunch);
@@ -219,6 +220,7 @@ fn idle_executor_survives_kill_of_a_queued_task() {
     assert_eq!(effects.last(), Some(&Effect::Destroy));
 }
 
+// Covers 2.2 KILL.
 #[test]
 fn kill_policy_of_the_call_overrides_the_tasks() {
     let own = KillPolicy {
@@ -294,6 +296,7 @@ fn launch_failure_and_registration_timeout_have_distinct_reasons() {
 }
 
 /// S27, SPEC 5.7.
+// Covers 3.13 Oversubscribe in part: not with these amounts in one run.
 #[test]
 fn preempted_task_is_gone_if_partition_aware_else_lost() {
     for (capable, state) in [(true, TaskState::Gone), (false, TaskState::Lost)] {
@@ -323,6 +326,7 @@ fn executor_that_ended_before_recovery_is_not_preempted() {
     assert_eq!(terminals(&effects), [end]);
 }
 
+// Covers 2.2 SHUTDOWN.
 #[test]
 fn leaving_executor_with_live_tasks_is_killed() {
     let grace = GRACE;
@@ -348,6 +352,7 @@ fn knowing(ids: &[&str]) -> BTreeSet<TaskId> {
 }
 
 /// SPEC 2.5, 5.4.
+// Covers 2.5 SUBSCRIBE.
 #[test]
 fn new_stream_repeats_what_the_broken_one_may_have_lost() {
     let mut container = http_container();
@@ -372,6 +377,7 @@ fn new_stream_repeats_what_the_broken_one_may_have_lost() {
 }
 
 /// SPEC 2.7, 3.12: statuses are for pages, a few per task, without the data.
+// Covers 3.12 `/state` of agents.
 #[test]
 fn newest_statuses_are_kept_without_data() {
     let mut container = running();
@@ -401,6 +407,7 @@ fn newest_statuses_are_kept_without_data() {
 }
 
 /// SPEC 2.5: executors repeat unacknowledged updates.
+// Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
 #[test]
 fn repeated_status_is_recognized() {
     let mut container = http_container();
@@ -436,6 +443,7 @@ fn disconnected_executor_is_killed_unless_it_returns() {
     assert_eq!(back.phase, Phase::Running);
 }
 
+// Covers 2.5 What an executor must do.
 #[test]
 fn disconnected_executor_keeps_its_shutdown_grace_period() {
     let mut container = http_container();
@@ -458,6 +466,7 @@ fn disconnected_executor_keeps_its_shutdown_grace_period() {
 
 /// SPEC 2.5: any repeated order, for example by a master that is asked about its statuses, keeps
 /// the grace period.
+// Covers 2.5 What an executor must do.
 #[test]
 fn second_shutdown_does_not_change_the_grace_period() {
     let mut stopping = running();

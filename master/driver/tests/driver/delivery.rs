@@ -40,6 +40,7 @@ fn named(id: &str) -> TaskId {
 }
 
 /// W4: offers, ends and losses are sent once, so none may be missing among the delivered ones.
+// Covers W4.
 #[test]
 fn slow_scheduler_resubscribes() {
     simulate_network(|network| async move {
@@ -76,6 +77,7 @@ fn slow_scheduler_resubscribes() {
 }
 
 /// S132, W17.
+// Covers S132.
 #[test]
 fn queued_calls_reach_the_next_master_in_order() {
     simulate_network(|network| async move {
@@ -111,6 +113,7 @@ fn queued_calls_reach_the_next_master_in_order() {
 }
 
 /// S132, W17.
+// Covers S132; W17.
 #[test]
 fn handled_call_is_not_handled_again() {
     simulate_network(|network| async move {
@@ -181,6 +184,7 @@ fn accept_in_flight_reaches_the_next_master() {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn tear_down_reaches_the_next_master() {
     simulate_network(|network| async move {
@@ -217,6 +221,7 @@ fn tear_down_without_master_is_unconfirmed() {
 }
 
 /// S132: failing loudly.
+// Covers W17.
 #[test]
 fn kills_over_the_bounds_are_undelivered() {
     simulate_network(|network| async move {

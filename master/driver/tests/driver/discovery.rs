@@ -27,6 +27,7 @@ fn fixture(network: Network) -> Fixture {
     fixture
 }
 
+// Covers W6.
 #[test]
 fn dead_master_costs_half_a_second() {
     simulate_network(|network| async move {
@@ -78,6 +79,7 @@ fn dead_announced_leader_does_not_block() {
 }
 
 /// The configured addresses stay; an announced leader's address is only the current one.
+// Covers W6.
 #[test]
 fn one_follower_address_finds_every_leader() {
     simulate_network(|network| async move {

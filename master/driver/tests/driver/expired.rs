@@ -3,6 +3,7 @@
 use super::*;
 
 /// W14.
+// Covers W14.
 #[test]
 fn expired_framework_fails_or_subscribes_as_new() {
     simulate_network(|network| async move {

@@ -105,6 +105,7 @@ pub fn subscriptions(log: &Log) -> usize {
 }
 
 /// S131.
+// Covers S131.
 #[test]
 fn deposed_master_is_ignored_and_informed() {
     simulate_network(|network| async move {
@@ -145,6 +146,7 @@ fn deposed_master_is_ignored_and_informed() {
 
 /// S132: the deposed master may not have passed on an acknowledged kill, so it is repeated to the
 /// next.
+// Covers S132.
 #[test]
 fn kill_taken_by_a_deposed_master_is_resent() {
     simulate_network(|network| async move {

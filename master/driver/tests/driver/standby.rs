@@ -233,6 +233,7 @@ impl StandbyFixture {
 }
 
 /// S134.
+// Covers S134.
 #[test]
 fn standby_waits_until_elected() {
     simulate_network(|network| async move {
@@ -284,6 +285,7 @@ fn standby_waits_until_elected() {
 }
 
 /// S134: calls of a previous leadership are dropped after a replacement.
+// Covers S134.
 #[test]
 fn replaced_leader_starts_anew_as_standby() {
     simulate_network(|network| async move {
@@ -329,6 +331,7 @@ fn replaced_leader_starts_anew_as_standby() {
 /// S134: suppressions belong to the previous leadership. Otherwise a framework could stay without
 /// offers for ever (seed 1 of 100 agents in 20 minutes, default faults): its elected scheduler did
 /// not know that it had suppressed them long ago.
+// Covers S134.
 #[test]
 fn reelected_scheduler_restores_initial_suppression() {
     simulate_network(|network| async move {

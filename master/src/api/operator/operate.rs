@@ -178,6 +178,7 @@ mod tests {
     }
 
     /// S93: the seed's body is no JSON array, whatever the shell made of its quotes.
+    // Covers S93.
     #[test]
     fn json_array_is_read_and_the_seeds_body_gets_an_example() {
         let example = |text: &str, field: &str| {

@@ -336,6 +336,7 @@ fn agent_orders_have_mesos_status_codes() {
 }
 
 /// SPEC 2.1: each call that is not served, by its name.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn unsupported_and_invalid_calls_are_refused_with_reasons() {
     simulate(|node| async move {
@@ -444,6 +445,7 @@ proptest! {
 }
 
 /// A new call in the schema must be classified here as served or not.
+// Covers 2.6, 2.7 Calls that are not served.
 #[test]
 fn no_call_is_forgotten() {
     simulate(|node| async move {

@@ -303,6 +303,7 @@ mod tests {
     }
 
     /// SPEC 3.3, 3.7.
+    // Covers 2.1 401, 403.
     #[test]
     fn framework_subscribes_only_under_its_callers_principal() {
         let framework = |principal: Option<&str>| FrameworkInfo {
@@ -458,6 +459,7 @@ mod tests {
     }
 
     /// SPEC 2.1: temporary: 503; permanent: an ERROR event.
+    // Covers 2.3 ERROR.
     #[test]
     fn temporary_refusal_is_503_and_permanent_an_error_event() {
         let reason = || "why".to_owned();
@@ -468,6 +470,7 @@ mod tests {
     }
 
     /// SPEC 2.1, 2.2 UPDATE_FRAMEWORK.
+    // Covers 2.2 UPDATE_FRAMEWORK.
     #[test]
     fn update_refusals_have_specific_status_codes() {
         for (refused, status) in [

@@ -56,6 +56,7 @@ fn requests() -> Vec<(&'static str, String, String)> {
 }
 
 /// SPEC 2.1: in the header and in words.
+// Covers 2.1 307, 503.
 #[test]
 fn endpoints_redirect_to_the_leader_or_report_none() {
     simulate(|node| async move {

@@ -43,6 +43,7 @@ fn is_pid(text: &str) -> bool {
 }
 
 /// SPEC 3.12; Mesos-DNS reads every `pid` of `/state`, and fails at all of it where one is none.
+// Covers 3.12 `pid`, `leader`.
 #[test]
 fn pids_in_pages_are_name_address_and_port() {
     let mut state = state();
@@ -88,6 +89,7 @@ fn pids_in_pages_are_name_address_and_port() {
 }
 
 /// SPEC 3.12: `resources` without the reserved ones.
+// Covers 3.12 `unreserved_resources`.
 #[test]
 fn revocable_resources_are_part_of_unreserved_ones() {
     let mut state = state();
@@ -116,6 +118,7 @@ fn revocable_resources_are_part_of_unreserved_ones() {
 }
 
 /// SPEC 3.12: `framework_ids` name frameworks of the same page.
+// Covers 3.12 `/state-summary`.
 #[test]
 fn summary_omits_tasks_of_ended_frameworks() {
     let mut state = state();
@@ -140,6 +143,7 @@ fn summary_omits_tasks_of_ended_frameworks() {
 }
 
 /// SPEC 3.12, keys verbatim: optional keys of agents, frameworks and executors.
+// Covers 3.12 Pages of masters.
 #[test]
 fn optional_entries_have_all_keys() {
     let mut state = state();
@@ -192,6 +196,7 @@ fn optional_entries_have_all_keys() {
 }
 
 /// SPEC 3.12: unknown values have no key, as in Mesos; known ones have.
+// Covers 3.12 Pages of masters.
 #[test]
 fn unknown_values_are_absent_and_never_null() {
     simulate(|node| async move {

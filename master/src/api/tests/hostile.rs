@@ -29,6 +29,7 @@ async fn shown_of(master: &Handle<Master>) -> Value {
 }
 
 /// SPEC 2.1.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn hostile_requests_are_refused_and_change_nothing() {
     simulate(|node| async move {
@@ -74,6 +75,7 @@ fn hostile_requests_are_refused_and_change_nothing() {
 }
 
 /// SPEC 2.1: a million entries, or as many as a body may have, of which each could be meant.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn huge_valid_entries_do_not_block_others() {
     simulate(|node| async move {
@@ -138,6 +140,7 @@ async fn asked(node: &Node, master: &Handle<Master>, routes: &Router, asked: Req
 
 /// SPEC 2.1, 3.9: the same of forms, of which each entry is a resource of its own that the agent
 /// does not have.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn huge_valid_forms_do_not_block_others() {
     simulate(|node| async move {
@@ -176,6 +179,7 @@ fn huge_valid_forms_do_not_block_others() {
 }
 
 /// SPEC 2.1, 3.9: every body has the same bound, regardless of its content.
+// Covers 2.1 400, 406, 413, 415.
 #[test]
 fn too_long_bodies_are_refused_with_the_bound() {
     simulate(|node| async move {
@@ -254,6 +258,7 @@ fn pages_refuse_no_query_and_no_method() {
 }
 
 /// SPEC 2.1, 3.9: in our own words, not in those of the query or form parser.
+// Covers 3.9 Whatever stands behind a path.
 #[test]
 fn invalid_query_or_form_is_refused_with_the_expectation() {
     simulate(|node| async move {
@@ -335,6 +340,7 @@ fn malformed_call_is_refused_with_its_field() {
 }
 
 /// SPEC 3.9: the rest of a path may be anything too.
+// Covers 3.9 Whatever stands behind a path.
 #[test]
 fn every_page_request_gets_an_answer_or_a_reason() {
     simulate(|node| async move {
@@ -374,6 +380,7 @@ fn every_page_request_gets_an_answer_or_a_reason() {
 }
 
 /// SPEC 2.1, 3.9: invalid text and contradictory fields are not treated as absent.
+// Covers 2.1 400; 3.9 Whatever stands behind a path.
 #[test]
 fn malformed_and_repeated_fields_are_refused_without_effect() {
     simulate(|node| async move {
@@ -453,6 +460,7 @@ fn malformed_and_repeated_fields_are_refused_without_effect() {
 }
 
 /// SPEC 2.1, 2.2: answers about unbounded names are short.
+// Covers 2.1 400.
 #[test]
 fn subscription_with_huge_names_is_answered_briefly() {
     simulate(|node| async move {

@@ -223,6 +223,7 @@ pub(crate) fn everything(state: &MasterState, published: &PublishedFlags) -> Val
 
 /// SPEC 3.12, keys verbatim. Keys that exist only with a flag (`domain`, `cluster`) or never
 /// (`log_dir`, `drain_info`) are left out, as in Mesos.
+// Covers S94; 3.12 Pages of masters.
 #[test]
 fn the_pages_have_the_keys_that_tools_read() {
     simulate(|node| async move {
@@ -335,6 +336,7 @@ fn has_keys(object: &Value, keys: &str) {
 }
 
 /// SPEC 3.12: a task, an offer and an executor, with all that they can have.
+// Covers 3.12 Pages of masters.
 #[test]
 fn task_offer_and_executor_entries_have_all_keys() {
     let crowd = crate::state::measure::SyntheticAgents::new(1, 1).unwrap();
@@ -408,6 +410,7 @@ fn task_offer_and_executor_entries_have_all_keys() {
 }
 
 /// SPEC 3.10.
+// Covers 3.10 `http_cache_hits`.
 #[test]
 fn metrics_have_the_names_used_by_alerts() {
     simulate(|node| async move {
@@ -467,6 +470,7 @@ fn metrics_have_the_names_used_by_alerts() {
 }
 
 /// SPEC 3.9.
+// Covers 3.9 Pages of masters.
 #[test]
 fn endpoints_in_the_help_exist() {
     simulate(|node| async move {
@@ -531,6 +535,7 @@ fn ended_master_gives_a_page_error() {
 
 /// W15: pages have their own queue, and do not wait for the master's mailbox. They include
 /// everything answered before.
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
 #[test]
 fn pages_are_answered_while_the_mailbox_is_full() {
     simulate(|node| async move {

@@ -153,6 +153,7 @@ fn volume(size: f64) -> (f64, Option<String>) {
 }
 
 /// S93; SPEC 3.9: 202, 400, 409.
+// Covers S93.
 #[test]
 fn volumes_are_created_and_destroyed_by_curl_forms() {
     simulate(|node| async move {

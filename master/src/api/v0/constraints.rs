@@ -237,6 +237,7 @@ mod tests {
     }
 
     /// SPEC 2.4.
+    // Covers 2.4 Offer constraints.
     #[test]
     fn excluded_agents_are_listed_by_framework_and_role() {
         simulate(|node| async move {
@@ -288,6 +289,7 @@ mod tests {
     }
 
     /// SPEC 2.4: bounded, with omissions counted.
+    // Covers 2.4 Offer constraints.
     #[test]
     fn answer_lists_bounded_agents_and_counts_the_rest() {
         simulate(|node| async move {

@@ -343,6 +343,7 @@ mod tests {
     use crate::api::tests::{all_routes, master, pages};
 
     /// SPEC 3.9: Mesos' tools ask for one object by id, and use the first in the list.
+    // Covers 3.9 `/slaves`, `/frameworks`.
     #[test]
     fn single_agent_or_framework_is_shown_by_id() {
         simulate(|node| async move {

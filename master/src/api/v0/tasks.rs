@@ -77,6 +77,7 @@ mod tests {
     }
 
     /// SPEC 3.9: `limit=100`, `offset`, `order`, `framework_id`, `task_id`.
+    // Covers 3.9 `/tasks`.
     #[test]
     fn task_query_is_parsed_as_in_mesos() {
         let none = TaskQuery {

@@ -73,6 +73,7 @@ async fn come_back(agent: &mut Member, id: &AgentId, tasks: Vec<RunningTask>) {
 }
 
 /// S132, W17.
+// Covers S132.
 #[test]
 fn kill_without_a_master_is_applied_once_by_the_next() {
     simulate_network(|network| async move {
@@ -169,6 +170,7 @@ fn unreceived_accept_is_lost_at_the_next_master() {
 }
 
 /// S132: the failed master may have carried out an accept without an answer.
+// Covers S132.
 #[test]
 fn old_offers_accept_is_rejected_but_running_task_kept() {
     simulate_network(|network| async move {

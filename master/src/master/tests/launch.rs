@@ -3,6 +3,7 @@
 use super::*;
 
 /// SPEC 3.13, Launch.
+// Covers 2.2 ACKNOWLEDGE; 3.13 Launch.
 #[test]
 fn task_runs_from_offer_to_acknowledged_end() {
     simulate_network(|network| async move {
@@ -75,6 +76,7 @@ fn task_runs_from_offer_to_acknowledged_end() {
 }
 
 /// SPEC 5.3: the newest state frees resources before the older updates are acknowledged.
+// Covers 3.13 Launch.
 #[test]
 fn resources_are_free_once_the_agent_reports_the_end() {
     simulate_network(|network| async move {
@@ -134,6 +136,7 @@ fn freed_resources_join_an_unanswered_offer() {
 }
 
 /// SPEC 2.2, ACCEPT: several offers of one agent and role, also of regular and revocable resources.
+// Covers 2.2 ACCEPT.
 #[test]
 fn several_offers_of_one_agent_are_taken_together() {
     simulate_network(|network| async move {
@@ -209,6 +212,7 @@ fn five_thousand_tasks_of_one_accept_are_sent() {
 }
 
 /// SPEC 2.2 KILL, 3.13.
+// Covers 2.2 KILL; 3.13 Kill.
 #[test]
 fn kills_reach_the_agent_or_are_answered() {
     simulate_network(|network| async move {
@@ -281,6 +285,7 @@ fn operator_kills_a_task_by_unique_name() {
 }
 
 /// S127, SPEC 4.6.
+// Covers S127; 2.2 DECLINE; 2.2 Filters; 3.13 Launch.
 #[test]
 fn declined_resources_are_recovered_with_their_filter() {
     simulate_network(|network| async move {
@@ -315,6 +320,7 @@ fn declined_resources_are_recovered_with_their_filter() {
 }
 
 /// SPEC 3.3, `--offer_timeout`; S58, S129: a launch on an offer that was rescinded is lost.
+// Covers S58; S129; 2.3 OFFERS, RESCIND.
 #[test]
 fn unanswered_offer_is_rescinded_after_the_timeout() {
     simulate_network(|network| async move {
@@ -344,6 +350,8 @@ fn unanswered_offer_is_rescinded_after_the_timeout() {
 }
 
 /// SPEC 5.7, S55.
+// Covers S11; S55 in part: for usage slack; S61 in part: regular apart from revocable.
+// Covers 3.13 Oversubscribe in part: not with these amounts in one run.
 #[test]
 fn new_oversubscribed_total_rescinds_only_revocable_offers() {
     simulate_network(|network| async move {
@@ -402,6 +410,7 @@ fn new_oversubscribed_total_rescinds_only_revocable_offers() {
 }
 
 /// S56, S61: not throttleable first, regular last, and no more than needed.
+// Covers S56 in part: for usage slack, and without lowering its books.
 #[test]
 fn withdrawal_rescinds_as_few_offers_as_possible() {
     simulate_network(|network| async move {
@@ -426,6 +435,7 @@ fn withdrawal_rescinds_as_few_offers_as_possible() {
     });
 }
 
+// Covers S133; 2.2 MESSAGE; 2.3 MESSAGE, FAILURE.
 #[test]
 fn messages_and_executor_ends_are_forwarded() {
     simulate_network(|network| async move {
@@ -486,6 +496,7 @@ fn messages_and_executor_ends_are_forwarded() {
 }
 
 /// SPEC 2.2, RECONCILE: an ended task has its last sent status.
+// Covers 2.2 RECONCILE.
 #[test]
 fn refused_task_is_reconciled_as_refused() {
     simulate_network(|network| async move {

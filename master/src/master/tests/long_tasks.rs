@@ -29,6 +29,7 @@ impl World {
     }
 }
 
+// Covers S121.
 #[test]
 fn long_task_bound_is_offered_and_enforced() {
     simulate_network(|network| async move {
@@ -70,6 +71,7 @@ fn long_task_bound_is_offered_and_enforced() {
 }
 
 /// S121: an executor is as long as the longest of its tasks.
+// Covers S121.
 #[test]
 fn executor_counts_once_for_its_long_tasks() {
     simulate_network(|network| async move {
@@ -111,6 +113,7 @@ fn executor_counts_once_for_its_long_tasks() {
     });
 }
 
+// Covers S121.
 #[test]
 fn unlabeled_task_is_revoked_after_its_maximum_run_time() {
     simulate_network(|network| async move {

@@ -4,6 +4,7 @@ use super::*;
 use crate::offers::expiry::OfferBudget;
 
 /// S129: without a filter its holder would get it again before all others.
+// Covers S129.
 #[test]
 fn expired_offers_filter_their_holder_for_a_bounded_time() {
     for (timeout, hidden) in [(30, "30s"), (600, "60s")] {
@@ -43,6 +44,7 @@ fn expired_offers_filter_their_holder_for_a_bounded_time() {
 }
 
 /// W8: ten minutes unless configured.
+// Covers W8.
 #[test]
 fn offers_expire_by_default_unless_disabled() {
     for (offer_timeout, expired) in [(Config::default().offer_timeout, true), (None, false)] {
@@ -67,6 +69,7 @@ fn offers_expire_by_default_unless_disabled() {
 
 /// S129: offers of before the clock was set back are taken back with the next look, and later ones
 /// in time.
+// Covers S129.
 #[test]
 fn clock_set_back_does_not_extend_offers() {
     simulate_network(|network| async move {
@@ -88,6 +91,7 @@ fn clock_set_back_does_not_extend_offers() {
 }
 
 /// W8.
+// Covers W8.
 #[test]
 fn offer_budget_is_renewed_when_half_is_answered() {
     simulate_network(|network| async move {
@@ -127,6 +131,7 @@ fn offer_budget_is_renewed_when_half_is_answered() {
 }
 
 /// W8: the opposite.
+// Covers W8.
 #[test]
 fn framework_without_budget_holds_any_number_of_offers() {
     simulate_network(|network| async move {
@@ -143,6 +148,7 @@ fn framework_without_budget_holds_any_number_of_offers() {
 }
 
 /// W8.
+// Covers W8.
 #[test]
 fn metrics_show_hold_times_overall_and_per_framework() {
     simulate_network(|network| async move {

@@ -52,6 +52,7 @@ fn drive(
 }
 
 /// W14: also by a master that has it from the registry alone.
+// Covers W14.
 #[test]
 fn driver_of_an_expired_framework_recovers() {
     simulate_network(|network| async move {

@@ -139,6 +139,7 @@ fn master_that_lost_leadership_ends_visibly() {
 }
 
 /// SPEC 3.2 and 3.13, Master failover.
+// Covers S131; 3.13 Master failover.
 #[test]
 fn new_master_awaits_the_registrys_agents() {
     simulate_network(|network| async move {
@@ -201,6 +202,7 @@ fn new_master_awaits_the_registrys_agents() {
 }
 
 /// W14.
+// Covers W14; 2.2 Failover.
 #[test]
 fn failover_timeout_continues_at_the_next_master() {
     simulate_network(|network| async move {
@@ -231,6 +233,7 @@ fn failover_timeout_continues_at_the_next_master() {
     });
 }
 
+// Covers S2 in part: estimator, controller and allocator, each replaced; S98.
 #[test]
 fn crashed_allocator_gets_the_whole_state_again() {
     simulate_network(|network| async move {
@@ -265,6 +268,7 @@ fn crashed_allocator_gets_the_whole_state_again() {
 
 /// DESIGN 6: answers of an earlier allocator state are ignored. Their grants are free in the new
 /// one.
+// Covers S98.
 #[test]
 fn grant_from_an_earlier_allocator_state_is_no_offer() {
     simulate_network(|network| async move {
@@ -296,6 +300,7 @@ fn grant_from_an_earlier_allocator_state_is_no_offer() {
 }
 
 /// A missed fact would be missing for ever; and a restarted allocator knows no offers.
+// Covers S98.
 #[test]
 fn allocator_that_missed_a_fact_starts_over() {
     simulate_network(|network| async move {
@@ -341,6 +346,7 @@ fn allocator_that_missed_a_fact_starts_over() {
 
 /// S98: agents, frameworks and tasks continue without their allocator, which gets the state when it
 /// returns.
+// Covers S98.
 #[test]
 fn idle_allocator_delays_nothing() {
     simulate_network(|network| async move {

@@ -105,6 +105,7 @@ async fn running_tasks(
 }
 
 /// S122: a warning, then the kill, then the executor with all its tasks.
+// Covers S122.
 #[test]
 fn revocation_warns_then_kills_then_ends_the_executor() {
     simulate_network(|network| async move {
@@ -370,6 +371,7 @@ fn disconnected_framework_learns_why_its_task_was_killed() {
 }
 
 /// S122.
+// Covers S122.
 #[test]
 fn returning_agent_catches_up_with_revocation_deadlines() {
     simulate_network(|network| async move {

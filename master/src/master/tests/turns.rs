@@ -47,6 +47,7 @@ fn kill(driver: &DriverRef, count: usize) {
 }
 
 /// W29.
+// Covers W29.
 #[test]
 fn noisy_framework_is_limited_without_delaying_others() {
     simulate_network(|network| async move {
@@ -152,6 +153,7 @@ fn unnumbered_calls_beyond_the_rate_are_ignored() {
 }
 
 /// W29: also for operators' commands over a link; a caller keeps its identity while it waits.
+// Covers W29.
 #[test]
 fn commands_wait_for_turns_and_are_bounded() {
     simulate_network(|network| async move {

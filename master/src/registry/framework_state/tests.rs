@@ -70,6 +70,7 @@ fn wishes() -> impl Strategy<Value = Vec<Wish>> {
 
 proptest! {
     /// A client that writes back a read value never loses another's write, in any order.
+    // Covers S134.
     #[test]
     fn no_increment_is_lost_in_any_order(steps in steps()) {
         let mut state = admitted(&["f1"]);
@@ -103,6 +104,7 @@ proptest! {
     }
 
     /// A model with one map per framework agrees, and so does a store.
+    // Covers S134.
     #[test]
     fn framework_state_behaves_like_a_map_in_every_store(wishes in wishes()) {
         let names = ["f1", "f2"];

@@ -329,6 +329,7 @@ mod tests {
         granted(&["eng: cpus:10 |"], &["eng/web: cpus:10 |"]);
     }
 
+    // Covers W11.
     #[test]
     fn no_role_exceeds_an_ancestors_limit() {
         granted(&["eng: | cpus:6"], &["eng/x/web: | cpus:6;mem:9"]);

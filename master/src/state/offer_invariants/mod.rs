@@ -423,6 +423,7 @@ fn play(steps: Vec<Step>) -> World {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(400) })]
 
+    // Covers S128.
     #[test]
     fn offers_end_once_and_resources_are_never_shared_or_lost(
         steps in proptest::collection::vec(step(), 10..120),

@@ -32,6 +32,7 @@ fn told(out: &Effects) -> Vec<TaskState> {
 
 /// SPEC 3.12, `container_status.network_infos`: containers use their agent's host network, and no
 /// link carries its address.
+// Covers 3.12 Pages of masters.
 #[test]
 fn container_status_always_has_its_agents_address() {
     let mut state = state();
@@ -124,6 +125,7 @@ fn reconciliation_includes_container_and_check_status() {
 
 /// SPEC 2.5, what an executor must do: exactly one end. The master's end of a task missing at its
 /// agent is final; the same end may be repeated.
+// Covers 2.5 What an executor must do, one end.
 #[test]
 fn end_sent_by_a_master_is_final() {
     for (task_state, passes) in [

@@ -252,6 +252,7 @@ mod tests {
     }
 
     /// SPEC 2.4: every predicate against a text, against a value of another type, and against none.
+    // Covers 2.4 Offer constraints.
     #[test]
     fn predicates_match_the_table() {
         use Predicate::*;
@@ -278,6 +279,7 @@ mod tests {
     }
 
     /// SPEC 2.4: any group, with all its constraints; the three values that are no attributes.
+    // Covers 2.4 Offer constraints.
     #[test]
     fn any_group_suffices_with_all_its_constraints() {
         use Predicate::{Exists, TextEquals};
@@ -299,6 +301,7 @@ mod tests {
     }
 
     /// SPEC 2.4: host names, regions and zones are texts; without a domain the latter are missing.
+    // Covers 2.4 Offer constraints.
     #[test]
     fn predicates_apply_to_hosts_regions_and_zones() {
         use Predicate::*;
@@ -368,6 +371,7 @@ mod tests {
     }
 
     /// S126, the node list.
+    // Covers S126.
     #[test]
     fn a_list_of_nodes_admits_those_nodes() {
         let list = (0..9).map(|n| format!("node-{n}.example"));

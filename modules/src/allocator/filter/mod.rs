@@ -112,6 +112,7 @@ mod tests {
     }
 
     /// SPEC 4.6.
+    // Covers 2.2 Filters.
     #[test]
     fn filter_hides_contained_offers_until_its_end() {
         let mut filters = Filters::default();

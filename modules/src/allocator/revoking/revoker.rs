@@ -228,6 +228,7 @@ mod tests {
     }
 
     /// S115: tasks are revoked only if waiting for others to end was not fast enough.
+    // Covers S115.
     #[test]
     fn request_waits_for_continuous_shortage() {
         let mut revoker = revoker();

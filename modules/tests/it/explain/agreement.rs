@@ -90,6 +90,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// The same predicates as in a run: no reason exactly where a run would grant something.
+    // Covers W26.
     #[test]
     fn an_explanation_agrees_with_what_a_run_would_grant(steps in proptest::collection::vec(step(), 0..30)) {
         let mut scene = Scene::in_region("home");

@@ -3,6 +3,7 @@
 use super::*;
 
 /// W26: an answer describes the moment of its request, whatever happens before it is complete.
+// Covers W26.
 #[test]
 fn explanation_in_parts_describes_one_moment() {
     let mut scene = Scene::agents(&[("a1", "cpus:1;mem:64"), ("a2", "cpus:2;mem:64")]);
@@ -37,6 +38,7 @@ fn explanation_in_parts_describes_one_moment() {
 }
 
 /// The same through the mailbox: facts after the request are handled between its parts.
+// Covers W26.
 #[test]
 fn explanation_includes_agents_removed_meanwhile() {
     simulate(|node| async move {

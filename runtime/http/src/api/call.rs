@@ -458,6 +458,7 @@ mod tests {
 
     /// SPEC 2.1: a header that is not text, or occurs twice, is neither ignored nor reduced to its
     /// first value.
+    // Covers 2.1 400.
     #[test]
     fn invalid_and_duplicate_headers_are_refused_by_name() {
         run_simulated(async {

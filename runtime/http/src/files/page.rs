@@ -292,6 +292,7 @@ mod tests {
     }
 
     /// SPEC 2.1, 3.9.
+    // Covers 3.9 `/files/*` of agents.
     #[test]
     fn unavailable_files_are_refused_with_status_and_reason() {
         let directory = tempfile::tempdir().unwrap();

@@ -100,6 +100,7 @@ fn changing_the_log_needs_both_permissions() {
 }
 
 /// SPEC 3.7: whatever is wrong, the answer is the same.
+// Covers 2.1 401, 403.
 #[test]
 fn unauthenticated_callers_get_the_realm() {
     run_simulated(async {
@@ -159,6 +160,7 @@ fn unauthenticated_callers_get_the_realm() {
 }
 
 /// SPEC 3.7, W32: a certificate names the caller, unless HTTP Basic credentials are sent.
+// Covers W32.
 #[test]
 fn a_certificate_authenticates_without_other_credentials() {
     run_simulated(async {
@@ -227,6 +229,7 @@ fn a_certificate_authenticates_without_other_credentials() {
 }
 
 /// SPEC 3.3, W29: reads as well as changes, of masters as of agents, but never health checks.
+// Covers W29; 6.3 AuthN/Z.
 #[test]
 fn all_but_open_pages_are_rate_limited() {
     run_simulated(async {
@@ -286,6 +289,7 @@ fn refused_requests_consume_the_rate() {
 }
 
 /// SPEC 3.3, W29.
+// Covers W29.
 #[test]
 fn calls_beyond_the_rate_wait_and_beyond_the_capacity_fail() {
     run_simulated(async {

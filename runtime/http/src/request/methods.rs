@@ -43,6 +43,7 @@ mod tests {
     use axum::body::to_bytes;
     use axum::routing::{any, get, post};
 
+    // Covers 2.1 405.
     #[tokio::test]
     async fn an_unsupported_method_gets_the_message_of_mesos() {
         let own = async || {

@@ -163,6 +163,7 @@ mod tests {
         }
     }
 
+    // Covers 3.9 Paths.
     #[test]
     fn paths_with_extra_slashes_and_encoded_parentheses_are_normalized() {
         for (written, meant) in [

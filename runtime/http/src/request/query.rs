@@ -130,6 +130,7 @@ mod tests {
     }
 
     /// SPEC 2.1, 3.9.
+    // Covers 3.9 Whatever stands behind a path.
     #[test]
     fn invalid_and_duplicate_form_values_are_refused() {
         for (text, words) in [

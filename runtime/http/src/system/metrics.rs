@@ -129,6 +129,7 @@ mod tests {
         ])
     }
 
+    // Covers 6.3 Metrics.
     #[test]
     fn the_snapshot_is_flat_and_keeps_mesos_names() {
         assert_eq!(
@@ -138,6 +139,7 @@ mod tests {
     }
 
     /// SPEC 6.3: a slow gauge is left out after the requested timeout; the others are unaffected.
+    // Covers 6.3 Metrics.
     #[test]
     fn late_metrics_are_omitted() {
         simulate(|node| async move {
@@ -168,6 +170,7 @@ mod tests {
         });
     }
 
+    // Covers 6.3 Metrics.
     #[test]
     fn prometheus_names_are_valid() {
         assert_eq!(

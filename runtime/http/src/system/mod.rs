@@ -48,6 +48,7 @@ mod tests {
     use super::*;
 
     /// SPEC 3.9, 5.11.
+    // Covers 3.9 `/__processes__`, `/system/stats.json`, `/help`, `/logging/toggle`.
     #[test]
     fn machine_metrics_have_the_names_of_mesos() {
         let (counters, stats) = (counters(), stats());

@@ -411,6 +411,8 @@ mod tests {
             .collect()
     }
 
+    // Covers 6.3 introspection.
+    // Covers 3.9 `/__processes__`, `/system/stats.json`, `/help`, `/logging/toggle`.
     #[test]
     fn the_json_has_the_documented_fields() {
         let documented = {
@@ -535,6 +537,7 @@ mod tests {
         });
     }
 
+    // Covers 6.3 introspection.
     #[test]
     fn browsers_get_html_and_programs_json() {
         run_simulated(async {

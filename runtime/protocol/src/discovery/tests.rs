@@ -213,6 +213,7 @@ fn named_leader_may_start_later() {
     });
 }
 
+// Covers W6.
 #[test]
 fn mutual_referrals_end_by_timeout() {
     fixture(|fixture| async move {
@@ -226,6 +227,7 @@ fn mutual_referrals_end_by_timeout() {
     });
 }
 
+// Covers W6.
 #[test]
 fn false_referrals_are_bounded_and_reach_only_masters() {
     fixture(|fixture| async move {

@@ -78,6 +78,7 @@ mod tests {
     use super::*;
 
     /// S127, SPEC 4.6.
+    // Covers S127; 2.2 Filters.
     #[test]
     fn filters_are_clamped() {
         for (seconds, expected) in [

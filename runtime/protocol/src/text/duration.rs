@@ -65,6 +65,7 @@ mod tests {
     use super::*;
 
     /// S39.
+    // Covers S39 in part: the durations.
     #[test]
     fn durations_of_mesos_parse() {
         for (text, nanoseconds) in [

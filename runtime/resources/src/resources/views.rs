@@ -265,6 +265,7 @@ mod tests {
     }
 
     /// S44, S45: the two kinds of revocable are told apart, and the lender is hidden from tenants.
+    // Covers S45 in part: the two kinds; S41 in part: the arithmetic; S44 in part: told apart.
     #[test]
     fn revocable_kinds_are_separate() {
         let slack = parse("cpus:2")

@@ -383,6 +383,7 @@ mod tests {
 
     proptest! {
         /// Short with long and long with long are different code paths; both must be set algebra.
+        // Covers S76 in part: the ranges and the default.
         #[test]
         fn ranges_are_sets_of_numbers(a in any_ranges(80), b in any_ranges(40), c in any_ranges(3)) {
             for (a, b) in [(&a, &b), (&b, &a), (&a, &c), (&c, &a)] {

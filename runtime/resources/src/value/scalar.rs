@@ -163,6 +163,7 @@ mod tests {
     use super::*;
 
     /// SPEC 2.8, resource arithmetic.
+    // Covers S73 in part: the fractions.
     #[test]
     fn amounts_are_rounded_to_thousandths_once() {
         let thousandths = |units: f64| Scalar::new(units).unwrap().thousandths();

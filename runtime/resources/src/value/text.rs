@@ -385,6 +385,7 @@ mod tests {
     }
 
     /// S90, the seed's exact text.
+    // Covers S90.
     #[test]
     fn text_reserves_for_roles_in_parentheses() {
         let text = "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096";
@@ -403,6 +404,7 @@ mod tests {
     }
 
     /// S95, the seed's exact text.
+    // Covers S95.
     #[test]
     fn text_has_amounts_ranges_and_sets() {
         let text = "cpus:30;mem:122880;disk:921600;ports:[21000-29000];bugs:{a,b,c}";

@@ -70,6 +70,7 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn messages_sent_while_disconnected_arrive_once_in_order() {
     simulate_network(|network| async move {
@@ -119,6 +120,7 @@ fn unacknowledged_messages_are_resent_but_handled_once() {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn unacknowledged_messages_reach_the_next_receiver() {
     simulate_network(|network| async move {
@@ -154,6 +156,7 @@ fn unacknowledged_messages_reach_the_next_receiver() {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn messages_after_a_panic_reach_the_next_incarnation() {
     simulate_network(|network| async move {
@@ -328,6 +331,7 @@ fn send_once_keeps_order_and_never_repeats() {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn memory_bound_fails_and_accepted_messages_are_delivered() {
     simulate_network(|network| async move {
@@ -361,6 +365,7 @@ fn memory_bound_fails_and_accepted_messages_are_delivered() {
 }
 
 /// S132.
+// Covers S132.
 #[test]
 fn expired_messages_fail_and_younger_are_delivered() {
     simulate_network(|network| async move {

@@ -92,6 +92,7 @@ fn say(steps: &[Step], route: Route, tapped: bool) -> (Vec<String>, Vec<String>)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
+    // Covers 6.1 Delivery.
     #[test]
     fn one_senders_messages_arrive_once_in_order(
         steps in steps(),
@@ -194,6 +195,7 @@ async fn speak(network: &Network, events: &[Event]) -> (Vec<u32>, Vec<Vec<u32>>)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // Covers 6.1 Delivery.
     #[test]
     fn broken_links_deliver_at_most_once_and_report_losses(events in events()) {
         let (heard, said) = simulate_network(|network| async move { speak(&network, &events).await });
@@ -268,6 +270,7 @@ impl Handler<Sum> for Adder {
     }
 }
 
+// Covers 6.1 send, install, delegate.
 #[test]
 fn older_versions_are_accepted_and_newer_ones_refused() {
     simulate_network(|network| async move {

@@ -191,6 +191,7 @@ fn outcomes(end: End, remotely: bool) -> Vec<Result<u32, AskError>> {
     })
 }
 
+// Covers 6.1 dispatch.
 #[test]
 fn any_actor_end_fails_its_open_asks() {
     let ends = [
@@ -280,6 +281,7 @@ impl Handler<Plain> for LateFall {
     }
 }
 
+// Covers 6.1 defer.
 #[test]
 fn mailbox_stays_open_while_a_handler_waits() {
     simulate_network(|network| async move {
@@ -309,6 +311,7 @@ fn ask_that_stops_the_actor_is_answered() {
     });
 }
 
+// Covers 6.2 abandoned.
 #[test]
 fn dropped_promise_fails_with_gone_at_once() {
     simulate_network(|network| async move {
@@ -326,6 +329,7 @@ fn dropped_promise_fails_with_gone_at_once() {
     });
 }
 
+// Covers 6.2 States, discard.
 #[test]
 fn promise_detects_that_its_caller_left() {
     simulate_network(|network| async move {

@@ -99,6 +99,7 @@ fn met(end: impl FnOnce(&Node, &Handle<Life>)) -> Vec<String> {
     })
 }
 
+// Covers 6.1 Process.
 #[test]
 fn started_and_stopped_enclose_all_messages() {
     let after_the_queue = ["started", "note", "stopping", "stopped", "dropped"];
@@ -178,6 +179,7 @@ fn panic_in_drop_is_a_panic_of_the_actor() {
     });
 }
 
+// Covers 6.1 Identity.
 #[test]
 fn unnamed_actor_gets_the_first_free_number() {
     simulate(|node| async move {
@@ -190,6 +192,7 @@ fn unnamed_actor_gets_the_first_free_number() {
     });
 }
 
+// Covers 6.1 Identity.
 #[test]
 fn pids_and_epochs_are_unique() {
     simulate(|node| async move {
@@ -209,6 +212,7 @@ fn pids_and_epochs_are_unique() {
     });
 }
 
+// Covers 6.1 wait.
 #[test]
 fn every_waiter_sees_the_end() {
     simulate(|node| async move {
@@ -233,6 +237,7 @@ fn every_waiter_sees_the_end() {
     });
 }
 
+// Covers 6.1 spawn.
 #[test]
 fn restart_begins_with_fresh_state() {
     simulate(|node| async move {
@@ -263,6 +268,7 @@ fn restart_begins_with_fresh_state() {
     });
 }
 
+// Covers 6.1 spawn.
 #[test]
 fn restart_limit_ends_the_actor_for_good() {
     simulate(|node| async move {

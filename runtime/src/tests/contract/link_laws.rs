@@ -195,6 +195,7 @@ async fn links(network: &Network, steps: &[Step]) -> Vec<String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // Covers 6.1 link.
     #[test]
     fn every_link_is_notified_exactly_once(steps in steps()) {
         let diary = simulate_network(|network| async move { links(&network, &steps).await });

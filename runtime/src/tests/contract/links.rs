@@ -83,6 +83,7 @@ async fn heard(network: &Network, end: End, remotely: bool) -> Vec<String> {
     read(&diary)
 }
 
+// Covers 6.1 link.
 #[test]
 fn any_end_is_notified_exactly_once() {
     for (end, told, everywhere) in [
@@ -110,6 +111,7 @@ fn any_end_is_notified_exactly_once() {
     }
 }
 
+// Covers 6.1 link.
 #[test]
 fn restarted_node_is_independent_of_the_old_one() {
     simulate_network(|network| async move {

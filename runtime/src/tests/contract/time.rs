@@ -46,6 +46,7 @@ fn fired(millis: Vec<u64>) -> Vec<(usize, Duration)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
+    // Covers 6.3 Timers.
     #[test]
     fn timers_fire_in_order_of_expiry(
         millis in prop::collection::vec(0..2_000_u64, 0..60),
@@ -56,6 +57,7 @@ proptest! {
     }
 }
 
+// Covers 6.3 Clock.
 #[test]
 fn time_advances_only_when_idle() {
     simulate(|node| async move {
@@ -75,6 +77,7 @@ fn time_advances_only_when_idle() {
     });
 }
 
+// Covers 6.3 Clock.
 #[test]
 fn advance_completes_each_timer_before_the_next() {
     simulate(|node| async move {
@@ -112,6 +115,7 @@ impl Actor for Timers {
 
 impl Process for Timers {}
 
+// Covers 6.1 delay.
 #[test]
 fn cancelled_timer_never_fires() {
     struct Canceller(Diary);

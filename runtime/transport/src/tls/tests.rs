@@ -100,6 +100,7 @@ fn settings(of: &(String, String), clients: Option<String>, required: bool) -> T
     }
 }
 
+// Covers W32.
 #[test]
 fn client_principal_comes_from_its_certificate() {
     run_in_real_time(async {

@@ -163,6 +163,7 @@ fn operation_with_two_results_is_found() {
 
 /// The first leader's operations to agents are lost before it crashes, and all later ones are sent
 /// twice.
+// Covers S132.
 #[test]
 fn next_leader_executes_pending_operations_once() {
     let scenario = Scenario {

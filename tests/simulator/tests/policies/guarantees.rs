@@ -125,6 +125,7 @@ const PARAMETERS: [(&str, &str); 2] = [
     ("revocation_grace_period", "20secs"),
 ];
 
+// Covers S123; W10.
 #[test]
 fn guarantee_is_met_by_revoking_the_least_important() {
     simulate_network(|network| async move {
@@ -168,6 +169,7 @@ fn guarantee_is_met_by_revoking_the_least_important() {
     });
 }
 
+// Covers S122.
 #[test]
 fn heeded_warning_prevents_revocation() {
     simulate_network(|network| async move {
@@ -204,6 +206,7 @@ fn heeded_warning_prevents_revocation() {
 
 /// S122: a task that ends by itself before the deadline makes the room for which another was
 /// warned.
+// Covers S122.
 #[test]
 fn warned_task_stays_if_room_appears() {
     simulate_network(|network| async move {
@@ -231,6 +234,7 @@ fn warned_task_stays_if_room_appears() {
 }
 
 /// W9: room for one big piece is made of small ones, which end one after the other.
+// Covers S115.
 #[test]
 fn large_demand_is_met_despite_small_launches() {
     simulate_network(|network| async move {
@@ -272,6 +276,7 @@ fn large_demand_is_met_despite_small_launches() {
 }
 
 /// S123: the module must be able to honour all guarantees at once.
+// Covers S123.
 #[test]
 fn excessive_guarantees_are_refused() {
     simulate_network(|network| async move {

@@ -90,6 +90,7 @@ fn waited(offer_timeout: Option<u64>, budget: Option<&str>, agents: usize) -> Op
 }
 
 /// W8, S129: the hoarder comes first in each tie, and has no offers right after their timeout.
+// Covers S129; W8.
 #[test]
 fn hoarder_starves_others_until_the_timeout_only() {
     let default = Config::default().offer_timeout.unwrap().as_secs();
@@ -105,6 +106,7 @@ fn hoarder_starves_others_until_the_timeout_only() {
 
 /// W8: the worker has a budget too, so that it is offered the rest in two or three parts, a second
 /// apart.
+// Covers W8.
 #[test]
 fn offer_budget_limits_a_hoarder() {
     for (budget, left, parts) in [("3", 5, 2), ("25%", 6, 3)] {

@@ -126,6 +126,7 @@ fn locality(wait: Duration) -> (f64, u64) {
     })
 }
 
+// Covers S112; P4.
 #[test]
 fn delay_scheduling_gives_locality() {
     let waits = [0, 1, 5].map(|seconds| locality(Duration::from_secs(seconds)));

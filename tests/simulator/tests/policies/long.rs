@@ -116,6 +116,7 @@ const PARAMETERS: [(&str, &str); 3] = [
 ];
 
 /// S120: a node with four cores runs MPI on two of them and MapReduce on the rest.
+// Covers S120.
 #[test]
 fn two_of_four_cores_stay_for_short_tasks() {
     simulate_network(|network| async move {
@@ -137,6 +138,7 @@ fn two_of_four_cores_stay_for_short_tasks() {
 }
 
 /// S121: long tasks have a bounded share, and a long task without the mark is revoked in the end.
+// Covers S121.
 #[test]
 fn long_tasks_beyond_their_share_are_refused() {
     simulate_network(|network| async move {

@@ -110,6 +110,7 @@ fn waited(mean: u64) -> u64 {
     })
 }
 
+// Covers S114.
 #[test]
 fn late_framework_gets_its_share_quickly() {
     for mean in [40, 200] {

@@ -67,6 +67,7 @@ impl Scheduler for Version {
     }
 }
 
+// Covers S104.
 #[test]
 fn two_framework_versions_share_agents() {
     simulate_network(|network| async move {

@@ -70,6 +70,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(6) })]
 
     /// Each message of a history in turn.
+    // Covers S98.
     #[test]
     fn panic_at_every_message_keeps_state_equal(steps in proptest::collection::vec(step(), 4..8)) {
         fall_everywhere(&steps);
@@ -77,6 +78,7 @@ proptest! {
 }
 
 /// The same for a history in which every party sends and receives. Returns the counts.
+// Covers S98.
 #[test]
 fn panic_is_survived_at_every_message() {
     let steps = [

@@ -80,6 +80,7 @@ impl Fixture {
 
 /// SPEC 2.2 RECONCILE without tasks. All answers in one turn would overflow the subscriber's
 /// mailbox of 65,536 messages, and they exceed the 32 MiB of unread bytes at which it pauses.
+// Covers W4; 2.2 RECONCILE.
 #[test]
 fn huge_reconciliation_follows_the_readers_pace() {
     simulate(|node| async move {
@@ -106,6 +107,7 @@ fn huge_reconciliation_follows_the_readers_pace() {
 }
 
 /// SPEC 2.2 DECLINE, ACCEPT.
+// Covers 2.2 DECLINE.
 #[test]
 fn many_offers_are_declined_in_parts() {
     simulate(|node| async move {

@@ -217,6 +217,7 @@ fn told(event: &Event) -> String {
 }
 
 /// SPEC 2.2 SUBSCRIBE, 2.3.
+// Covers 2.2 SUBSCRIBE; 2.3 SUBSCRIBED, HEARTBEAT.
 #[test]
 fn stream_begins_with_subscribed_and_sends_heartbeats() {
     simulate(|node| async move {
@@ -235,6 +236,7 @@ fn stream_begins_with_subscribed_and_sends_heartbeats() {
 }
 
 /// SPEC 3.13, scheduler failover; 2.1, the id of a stream.
+// Covers 2.2 SUBSCRIBE; 2.3 ERROR; 3.13 Scheduler failover.
 #[test]
 fn newest_subscription_replaces_the_previous() {
     simulate(|node| async move {
@@ -260,6 +262,7 @@ fn newest_subscription_replaces_the_previous() {
 }
 
 /// SPEC 2.2, failover.
+// Covers 2.2 Failover.
 #[test]
 fn broken_stream_leaves_the_failover_timeout() {
     simulate(|node| async move {
@@ -291,6 +294,7 @@ fn broken_stream_leaves_the_failover_timeout() {
 }
 
 /// W4.
+// Covers W4; 2.3 ERROR.
 #[test]
 fn scheduler_that_does_not_read_is_cut_off() {
     simulate(|node| async move {
@@ -312,6 +316,7 @@ fn scheduler_that_does_not_read_is_cut_off() {
 }
 
 /// W4: otherwise requests and answers would wait in mailboxes with room for thousands.
+// Covers W4.
 #[test]
 fn reconciliation_is_answered_after_its_events_are_written() {
     simulate(|node| async move {
@@ -334,6 +339,7 @@ fn reconciliation_is_answered_after_its_events_are_written() {
 }
 
 /// SPEC 3.13, master failover: readers look for the next master.
+// Covers 3.13 Master failover.
 #[test]
 fn scheduler_streams_end_with_their_master() {
     simulate(|node| async move {
@@ -351,6 +357,7 @@ fn scheduler_streams_end_with_their_master() {
 }
 
 /// SPEC 2.1.
+// Covers 2.2 SUBSCRIBE.
 #[test]
 fn unacceptable_calls_have_a_status_and_a_reason() {
     simulate(|node| async move {
@@ -463,6 +470,7 @@ fn unacceptable_calls_have_a_status_and_a_reason() {
 }
 
 /// SPEC 2.2 TEARDOWN: the stream ends without an error for the caller.
+// Covers 2.2 TEARDOWN; 2.1 409.
 #[test]
 fn leaving_framework_gets_no_error_and_changes_nothing() {
     simulate(|node| async move {
@@ -494,6 +502,7 @@ fn leaving_framework_gets_no_error_and_changes_nothing() {
 }
 
 /// SPEC 2.2: unsupported calls, and calls about unknown objects, are accepted.
+// Covers 2.2 ACCEPT_INVERSE_OFFERS, DECLINE_INVERSE_OFFERS; 2.2 REQUEST.
 #[test]
 fn requests_and_answers_to_inverse_offers_are_taken() {
     simulate(|node| async move {

@@ -194,6 +194,7 @@ fn operations(events: &[Event]) -> Vec<String> {
 }
 
 /// SPEC 2.4: set with the subscription, and changed without one.
+// Covers 2.4 Offer constraints.
 #[test]
 fn offer_constraints_last_until_replaced() {
     simulate(|node| async move {
@@ -253,6 +254,7 @@ fn offer_constraints_last_until_replaced() {
 }
 
 /// SPEC 2.2 ACCEPT, RECONCILE_OPERATIONS; 2.8.
+// Covers 2.2 ACKNOWLEDGE_OPERATION_STATUS; 2.2 RECONCILE_OPERATIONS.
 #[test]
 fn offered_resources_are_reserved_used_and_freed_with_statuses() {
     simulate(|node| async move {
@@ -353,6 +355,8 @@ fn offered_resources_are_reserved_used_and_freed_with_statuses() {
 }
 
 /// SPEC 2.2, 3.6: both answers, of offers that there are.
+// Covers 2.2 ACCEPT_INVERSE_OFFERS, DECLINE_INVERSE_OFFERS.
+// Covers 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn inverse_offer_answers_are_shown_to_the_operator() {
     simulate(|node| async move {

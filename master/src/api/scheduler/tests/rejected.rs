@@ -96,6 +96,7 @@ fn invalid_task_id_does_not_stop_an_accept() {
     });
 }
 
+// Covers 2.2 SUBSCRIBE.
 #[test]
 fn invalid_subscription_is_a_stream_with_an_error() {
     simulate(|node| async move {

@@ -128,6 +128,7 @@ impl Scenario {
 }
 
 /// SPEC 2.2 KILL: with the named policy, and only on the named agent if there is one.
+// Covers 2.2 KILL.
 #[test]
 fn kill_carries_its_policy_and_must_name_the_right_agent() {
     simulate(|node| async move {
@@ -155,6 +156,7 @@ fn kill_carries_its_policy_and_must_name_the_right_agent() {
 
 /// SPEC 2.2 ACKNOWLEDGE: an end is over for its framework when that very status is acknowledged
 /// where it came from.
+// Covers 2.2 ACKNOWLEDGE.
 #[test]
 fn task_is_completed_only_by_acknowledging_its_end() {
     simulate(|node| async move {
@@ -197,6 +199,7 @@ fn task_is_completed_only_by_acknowledging_its_end() {
 }
 
 /// SPEC 2.3 FAILURE, UPDATE; 2.8 `unreachable_time`.
+// Covers 2.3 MESSAGE, FAILURE.
 #[test]
 fn executor_ends_and_lost_agents_are_reported() {
     simulate(|node| async move {
@@ -260,6 +263,7 @@ fn executor_ends_and_lost_agents_are_reported() {
 }
 
 /// SPEC 2.3 RESCIND, RESCIND_INVERSE_OFFER: each event has the offer's id.
+// Covers 2.3 OFFERS, RESCIND; 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn offers_that_are_taken_back_are_named() {
     simulate(|node| async move {

@@ -24,6 +24,7 @@ fn form(offer: &Value) -> (Value, Value) {
 }
 
 /// SPEC 2.2 UPDATE_FRAMEWORK, 2.8 `MULTI_ROLE`, `RESERVATION_REFINEMENT`.
+// Covers 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn new_capabilities_change_the_form_of_offers() {
     simulate(|node| async move {
@@ -41,6 +42,7 @@ fn new_capabilities_change_the_form_of_offers() {
 }
 
 /// The same after the caller has gone: the update still takes effect.
+// Covers 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn late_framework_update_changes_the_form_of_offers() {
     simulate(|node| async move {
@@ -62,6 +64,7 @@ fn late_framework_update_changes_the_form_of_offers() {
 }
 
 /// SPEC 2.2: `suppressed_roles` of SUBSCRIBE and UPDATE_FRAMEWORK, `roles` of REVIVE and SUPPRESS.
+// Covers 2.2 REVIVE, SUPPRESS; 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn framework_suppresses_single_roles() {
     simulate(|node| async move {

@@ -10,6 +10,7 @@ fn told(before: &MasterState, now: &mut MasterState) -> Vec<Event> {
 }
 
 /// SPEC 2.6: there is no event for that, so the agent is sent again.
+// Covers 2.6 Events of agents and tasks.
 #[test]
 fn changed_or_returned_agent_is_sent_again() {
     let mut before = state();
@@ -40,6 +41,7 @@ fn changed_or_returned_agent_is_sent_again() {
 }
 
 /// SPEC 2.6: TASK_ADDED names a framework that was sent before.
+// Covers 2.6 Events of agents and tasks.
 #[test]
 fn tasks_of_forgotten_frameworks_are_not_sent() {
     let mut before = state();

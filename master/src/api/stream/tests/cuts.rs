@@ -54,6 +54,7 @@ fn oldest_subscriber_gives_way_and_closed_ones_are_forgotten() {
 
 /// W4: a thousand subscribers that never read share one copy of their events, which is freed after
 /// a while.
+// Covers W4; 6.3 HTTP.
 #[test]
 fn a_thousand_slow_subscribers_share_one_copy() {
     simulate(|node| async move {

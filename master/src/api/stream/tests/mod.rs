@@ -190,6 +190,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     /// For any changes between two snapshots, and any visibility.
+    // Covers 2.6 Events of agents and tasks.
     #[test]
     fn snapshot_plus_events_equals_the_visible_state(rounds in events(), sees in 0..SIGHTS.len()) {
         let visibility = visibility(SIGHTS[sees]);
@@ -494,6 +495,7 @@ fn heartbeats_continue_while_subscribers_come_and_go() {
 }
 
 /// W15: how often the master is asked for its state.
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
 #[test]
 fn idle_master_is_not_polled() {
     simulate(|node| async move {

@@ -349,6 +349,7 @@ fn follower_hides_the_same_content_as_the_leader() {
     });
 }
 
+// Covers S131.
 #[test]
 fn follower_shows_recent_state_with_its_age() {
     simulate_network(|network| async move {
@@ -394,6 +395,7 @@ fn isolated_follower_serves_its_mirror_until_too_old() {
     });
 }
 
+// Covers S131.
 #[test]
 fn new_leader_shows_its_mirror_until_settled() {
     simulate_network(|network| async move {

@@ -113,6 +113,8 @@ fn scheduled_agents_offers_are_made_again_with_the_time() {
     });
 }
 
+// Covers 2.2 ACCEPT_INVERSE_OFFERS, DECLINE_INVERSE_OFFERS.
+// Covers 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn inverse_offer_answers_last_until_the_plan_changes() {
     simulate_network(|network| async move {

@@ -26,6 +26,7 @@ async fn one_task(
 }
 
 /// SPEC 3.2: 15 s x 5, and not a second sooner.
+// Covers S133; 3.13 Agent partition.
 #[test]
 fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
     simulate_network(|network| async move {
@@ -81,6 +82,7 @@ fn simultaneous_agents_are_pinged_on_time() {
     });
 }
 
+// Covers 2.3 MESSAGE, FAILURE; 3.13 Agent partition.
 #[test]
 fn partition_aware_framework_gets_unreachable_then_running() {
     simulate_network(|network| async move {
@@ -166,6 +168,7 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
 }
 
 /// W17.
+// Covers W17; 3.13 Kill.
 #[test]
 fn kill_lost_with_its_link_is_repeated_until_it_works() {
     simulate_network(|network| async move {

@@ -30,6 +30,7 @@ async fn story(
 }
 
 /// SPEC 2.2, Failover.
+// Covers 2.2 Failover.
 #[test]
 fn framework_back_before_failover_timeout_keeps_its_tasks() {
     simulate_network(|network| async move {
@@ -66,6 +67,7 @@ fn framework_back_before_failover_timeout_keeps_its_tasks() {
     });
 }
 
+// Covers 2.2 Failover.
 #[test]
 fn a_framework_that_stays_away_longer_is_over() {
     simulate_network(|network| async move {
@@ -100,6 +102,7 @@ fn a_framework_that_stays_away_longer_is_over() {
     });
 }
 
+// Covers 2.2 Failover.
 #[test]
 fn framework_without_failover_timeout_ends_with_its_scheduler() {
     simulate_network(|network| async move {
@@ -119,6 +122,7 @@ fn framework_without_failover_timeout_ends_with_its_scheduler() {
 }
 
 /// SPEC 3.13, Scheduler failover: newest wins.
+// Covers 2.2 SUBSCRIBE; 3.13 Scheduler failover.
 #[test]
 fn new_scheduler_replaces_the_old_one() {
     simulate_network(|network| async move {
@@ -157,6 +161,7 @@ fn new_scheduler_replaces_the_old_one() {
     });
 }
 
+// Covers 2.2 SUBSCRIBE; 2.2 TEARDOWN.
 #[test]
 fn torn_down_framework_is_refused_for_ever() {
     simulate_network(|network| async move {
@@ -175,6 +180,7 @@ fn torn_down_framework_is_refused_for_ever() {
 }
 
 /// SPEC 2.2, RECONCILE.
+// Covers 2.2 RECONCILE.
 #[test]
 fn tasks_are_reconciled_by_task_and_agent_knowledge() {
     simulate_network(|network| async move {
@@ -288,6 +294,7 @@ fn unserved_role_is_refused_by_name() {
     });
 }
 
+// Covers S124; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn suppress_and_revive_apply_to_own_roles() {
     simulate_network(|network| async move {
@@ -316,6 +323,7 @@ fn suppress_and_revive_apply_to_own_roles() {
 
 /// SPEC 2.2, UPDATE_FRAMEWORK: all but user, principal and checkpoint; offers of roles that were
 /// left are rescinded, others stay.
+// Covers 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn framework_changes_without_a_new_subscription() {
     simulate_network(|network| async move {
@@ -383,6 +391,7 @@ fn framework_changes_without_a_new_subscription() {
 }
 
 /// SPEC 3.2: agents use a framework's current description, not the one of its last launch.
+// Covers 3.2 Framework info updates.
 #[test]
 fn agents_are_sent_changed_framework_descriptions() {
     simulate_network(|network| async move {
@@ -431,6 +440,7 @@ fn agents_are_sent_changed_framework_descriptions() {
 }
 
 /// The same for a change missed under an earlier master, if the agent reports its version.
+// Covers 3.2 Framework info updates.
 #[test]
 fn agent_with_outdated_framework_description_is_updated() {
     simulate_network(|network| async move {

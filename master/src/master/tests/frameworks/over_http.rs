@@ -34,6 +34,7 @@ fn invalid_task(id: &str, agent: &str, reason: Reason) -> InvalidTask {
 }
 
 /// SPEC 2.2 ACCEPT: an unsupported task is TASK_ERROR, and the others proceed.
+// Covers 2.2 ACCEPT.
 #[test]
 fn unsupported_task_is_an_error_and_the_rest_proceeds() {
     simulate_network(|network| async move {
@@ -101,6 +102,7 @@ fn unsupported_task_is_an_error_and_the_rest_proceeds() {
 }
 
 /// SPEC 2.2 ACCEPT, 3.13: one bad offer rejects the whole call, regardless of other errors.
+// Covers 2.2 ACCEPT.
 #[test]
 fn unsupported_parts_of_a_rejected_accept_are_rejected() {
     simulate_network(|network| async move {
@@ -141,6 +143,7 @@ fn unsupported_parts_of_a_rejected_accept_are_rejected() {
 }
 
 /// SPEC 2.2 SHUTDOWN.
+// Covers 2.2 SHUTDOWN.
 #[test]
 fn executor_is_ended_by_its_connected_agent() {
     simulate_network(|network| async move {
@@ -163,6 +166,7 @@ fn executor_is_ended_by_its_connected_agent() {
 }
 
 /// SPEC 3.13, scheduler failover.
+// Covers 3.13 Scheduler failover.
 #[test]
 fn replaced_http_scheduler_is_ignored() {
     simulate_network(|network| async move {

@@ -3,6 +3,8 @@
 use crate::master::tests::*;
 
 /// SPEC 3.13, Launch refused. Calls with tasks that must fail, and their statuses.
+// Covers W3 in part: panics in the runtime and bad input at the master; 2.2 ACCEPT.
+// Covers 3.13 Launch refused.
 #[test]
 fn invalid_accepts_have_specific_states_and_reasons() {
     simulate_network(|network| async move {
@@ -136,6 +138,7 @@ fn invalid_accepts_have_specific_states_and_reasons() {
     });
 }
 
+// Covers 2.2 ACCEPT; 3.13 Launch refused.
 #[test]
 fn partition_aware_framework_gets_dropped_instead_of_lost() {
     simulate_network(|network| async move {
@@ -151,6 +154,7 @@ fn partition_aware_framework_gets_dropped_instead_of_lost() {
     });
 }
 
+// Covers 2.2 DECLINE; 3.13 Launch refused.
 #[test]
 fn an_accept_that_launches_nothing_is_a_decline() {
     simulate_network(|network| async move {

@@ -91,6 +91,7 @@ async fn change(
 }
 
 /// S134.
+// Covers S134.
 #[test]
 fn one_standby_leads_after_the_leader_is_gone() {
     simulate_network(|network| async move {
@@ -139,6 +140,7 @@ fn one_standby_leads_after_the_leader_is_gone() {
 }
 
 /// S134: the returning old leader is a standby, and its calls are ignored.
+// Covers S134.
 #[test]
 fn replaced_leader_stands_by_and_is_refused() {
     simulate_network(|network| async move {
@@ -238,6 +240,7 @@ fn standby_that_dies_during_its_appointment_is_skipped() {
 }
 
 /// S134: after a failover of the master the previous leader leads again, in any order of arrival.
+// Covers S134.
 #[test]
 fn next_master_prefers_the_previous_leading_scheduler() {
     simulate_network(|network| async move {

@@ -51,6 +51,7 @@ fn group_without_enough_resources_is_told_the_shortage() {
 }
 
 /// Later steps see all resources, even if the group needs more than was offered.
+// Covers 2.2 ACCEPT.
 #[test]
 fn rejected_group_leaves_its_resources_to_the_others() {
     simulate_network(|network| async move {

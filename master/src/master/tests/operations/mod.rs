@@ -182,6 +182,7 @@ impl Scenario {
     }
 }
 
+// Covers 2.2 ACCEPT.
 #[test] // SPEC 2.2, ACCEPT
 fn operations_of_one_accept_build_on_each_other() {
     simulate_network(|network| async move {
@@ -414,6 +415,7 @@ fn refining_a_reservation_requires_the_capability() {
     });
 }
 
+// Covers 2.2 ACKNOWLEDGE_OPERATION_STATUS.
 #[test]
 fn operation_status_is_forwarded_until_acknowledged() {
     simulate_network(|network| async move {
@@ -612,6 +614,7 @@ fn agent_without_operations_is_sent_none() {
     });
 }
 
+// Covers 2.2 ACCEPT.
 #[test]
 fn rejected_accept_returns_all_resources() {
     simulate_network(|network| async move {

@@ -18,6 +18,7 @@ fn operator_reserves_only_under_its_certificates_name() {
     });
 }
 
+// Covers S91.
 #[test] // S91
 fn operator_takes_offered_resources_with_few_rescinds() {
     simulate_network(|network| async move {

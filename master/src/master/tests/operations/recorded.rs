@@ -221,6 +221,7 @@ fn deposed_master_reports_no_recorded_operation() {
     });
 }
 
+// Covers S91.
 #[test]
 fn operator_is_answered_after_the_record() {
     simulate_network(|network| async move {
@@ -237,6 +238,7 @@ fn operator_is_answered_after_the_record() {
 }
 
 /// DESIGN 5: on re-registration the agent applies accepted ones that it has not seen, in order.
+// Covers S132.
 #[test]
 fn next_master_resends_unseen_operations() {
     simulate_network(|network| async move {
@@ -303,6 +305,7 @@ fn impossible_operations_are_dropped_and_acknowledged_ones_finished() {
 }
 
 /// S132: the driver repeats calls that an earlier master may not have received.
+// Covers S132.
 #[test]
 fn repeated_accept_keeps_recorded_operations() {
     simulate_network(|network| async move {

@@ -95,6 +95,7 @@ fn nobody_makes_room_while_what_is_free_suffices() {
 }
 
 /// S123: kill low first.
+// Covers S123.
 #[test]
 fn victims_are_ordered_by_priority_waste_age() {
     let need = &["r cpus:2"];
@@ -112,6 +113,7 @@ fn victims_are_ordered_by_priority_waste_age() {
 }
 
 /// S123: below the guarantee none of its tasks may be killed, above it any may.
+// Covers S123.
 #[test]
 fn victims_never_push_their_role_below_its_guarantee() {
     let agents = &[(

@@ -23,6 +23,7 @@ fn json() -> Content {
 }
 
 /// SPEC 2.1: RecordIO, with the content type of its messages or its own.
+// Covers 6.3 HTTP.
 #[test]
 fn events_are_read_in_order_before_the_end() {
     run_simulated(async {
@@ -48,6 +49,7 @@ fn events_are_read_in_order_before_the_end() {
 }
 
 /// W4.
+// Covers W4.
 #[test]
 fn a_slow_reader_gets_only_the_reason() {
     run_simulated(async {
@@ -80,6 +82,7 @@ fn a_slow_reader_gets_only_the_reason() {
 }
 
 /// W4: a writer of more than the bound writes in parts.
+// Covers W4.
 #[test]
 fn a_writer_waits_until_enough_is_read() {
     run_simulated(async {
@@ -112,6 +115,7 @@ fn a_writer_waits_until_enough_is_read() {
 }
 
 /// W4: the bound of one stream is too much where there are many.
+// Covers W4.
 #[test]
 fn many_slow_readers_share_the_common_bound() {
     run_simulated(async {
@@ -174,6 +178,7 @@ fn many_slow_readers_share_the_common_bound() {
 }
 
 /// W4: events that arrive during the readers' grace exceed the bound, so they are bounded too.
+// Covers W4.
 #[test]
 fn grace_shrinks_with_the_excess() {
     let max = 256 << 20;

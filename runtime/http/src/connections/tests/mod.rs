@@ -151,6 +151,7 @@ impl AsyncWrite for Noted {
 }
 
 /// W4: schedulers keep connections for their calls.
+// Covers W4.
 #[test]
 fn a_large_body_leaves_a_small_read_buffer() {
     simulate(|node| async move {
@@ -348,6 +349,7 @@ fn pipelined_pages_are_made_one_at_a_time() {
 }
 
 /// SPEC 3.9: clients send repeated slashes, which Mesos ignores.
+// Covers 3.9 Paths.
 #[test]
 fn repeated_slashes_in_paths_are_ignored() {
     simulate(|node| async move {
@@ -362,6 +364,7 @@ fn repeated_slashes_in_paths_are_ignored() {
 }
 
 /// SPEC 6.3: a pipelining client has no other way to match the answers.
+// Covers 6.3 HTTP.
 #[test]
 fn pipelined_answers_keep_the_order_of_requests() {
     simulate(|node| async move {

@@ -104,6 +104,7 @@ fn master_and_agent() -> (Member, Member) {
     (master, Member::new(&authority, "agent-1", Role::Agent))
 }
 
+// Covers 6.1 Wire.
 #[test]
 fn tells_and_asks_cross_both_ways_in_order() {
     run_in_real_time(async {
@@ -149,6 +150,7 @@ fn tells_and_asks_cross_both_ways_in_order() {
     });
 }
 
+// Covers 6.1 Wire.
 #[test]
 fn the_ping_lane_is_a_stream_of_its_own() {
     run_in_real_time(async {
@@ -163,6 +165,7 @@ fn the_ping_lane_is_a_stream_of_its_own() {
     });
 }
 
+// Covers 6.1 Wire.
 #[test]
 fn large_messages_keep_their_order() {
     run_in_real_time(async {

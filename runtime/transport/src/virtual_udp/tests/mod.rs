@@ -168,6 +168,7 @@ fn messages_arrive_once_and_in_order_on_a_bad_network() {
     }
 }
 
+// Covers 6.1 link.
 #[test]
 fn power_failure_is_noticed_by_timeout_and_restart_by_reset() {
     run_simulated(async {
