@@ -45,5 +45,4 @@ mod standby;
 mod streams;
 mod support;
 mod tasks;
-mod upgrade;
 mod writes;

@@ -230,7 +230,10 @@ fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told(
     cluster.process.signal("HUP");
     assert_eq!(text(&puppet.offer()), "cpus:1;mem:64");
     let told = explained();
-    assert!(told.contains("1 agent: already offered to the framework"), "{told}");
+    assert!(
+        told.contains("1 agent: already offered to the framework"),
+        "{told}"
+    );
 }
 
 fn amount(offer: &Offer) -> f64 {

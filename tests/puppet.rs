@@ -96,11 +96,6 @@ pub struct Puppet {
 impl Puppet {
     /// Subscribes at the cluster's master and waits until it has.
     pub fn subscribe(cluster: &Cluster, info: FrameworkInfo) -> Self {
-        Self::subscribe_as(cluster, info, false)
-    }
-
-    /// The same with a driver that may speak as the version before.
-    pub fn subscribe_as(cluster: &Cluster, info: FrameworkInfo, previous: bool) -> Self {
         let authority = transport::Authority::load(&cluster.certs()).expect("an authority");
         let identity = authority.issue(Role::Framework, &info.name);
         let identity = identity.expect("a certificate");
@@ -108,7 +103,7 @@ impl Puppet {
         let (give, driver) = channel();
         std::thread::spawn(move || {
             meros::on_this_thread(async move {
-                let driver = SchedulerDriver::new(master.split(','), info).speak_previous(previous);
+                let driver = SchedulerDriver::new(master.split(','), info);
                 let driver = driver.connect(&identity, Ears(tell));
                 let driver = driver.expect("a driver on the network");
                 let _ = give.send(driver.clone());

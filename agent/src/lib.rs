@@ -1,19 +1,22 @@
 //! The agent: runs tasks on one machine, reports their status and the resources that it can lend.
 //!
-//! | file | contents |
+//! | module | contents |
 //! |---|---|
 //! | `agent` | the actor that registers with a master and forwards its messages |
+//! | `api` | the v1 APIs for executors and tools, the pages, and their authorization |
+//! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
-//! | `launcher`, `zygote` | starts executors: a small process forks them |
-//! | `ledger`, `recovery` | checkpoints of executors that outlive the agent, and recovery |
-//! | `command` | the command executor, which runs the command of one task |
+//! | `host` | /proc, detection of resources, accounts, and the only unsafe code |
+//! | `launcher` | starts executors and reports their exits; the command executor |
+//! | `ledger` | checkpoints of executors that outlive the agent, and recovery |
+//! | `metrics` | the agent's metrics, with the names of Mesos |
+//! | `operations` | reservations and volumes, applied to the agent's resources |
+//! | `oversubscription` | usage, estimates of resources to lend, QoS corrections |
+//! | `registration` | backoff between registrations, and the master's heartbeat timeout |
+//! | `sandbox` | sandbox directories, reads of their files, garbage collection |
+//! | `start` | locks the work directory and spawns the actors |
 //! | `status` | delivers status updates to frameworks until acknowledged |
-//! | `disk` | garbage collection, output limits, detection of a read-only work directory |
-//! | `monitor`, `oversubscription`, `qos` | usage, resource estimation, QoS corrections |
-//! | `sandbox`, `sandboxes`, `accounts` | sandbox directories, and the user that a task runs as |
-//! | `procfs`, `detect`, `sys` | /proc, host detection, and the only unsafe code |
-//! | `config`, `start`, `metrics` | configuration, start, metrics |
-//! | `http`, `visibility` | the HTTP API and its authorization |
+//! | `zygote` | the small process that forks executors |
 //!
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
 //! [`start()`]; the hidden subcommand `executor-zygote` calls [`zygote::main`]. The crate opens no

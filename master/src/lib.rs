@@ -2,7 +2,25 @@
 //!
 //! [`start`] runs one [`Master`] actor on a node. Its decisions are plain methods of
 //! [`state::MasterState`], one family per file; durable facts are in a [`registry::Registry`].
-//! Pages and metrics are rendered from snapshots, in [`http`].
+//! Pages and metrics are rendered from snapshots, in [`api`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agents` | registered agents: admission, comparison, health, the whitelist |
+//! | `api` | pages, metrics, the operator and scheduler APIs, and their authorization |
+//! | `config` | the configuration, checked once at startup |
+//! | `error` | errors at the start of a master |
+//! | `frameworks` | frameworks: subscription, update, standby schedulers, HTTP |
+//! | `leadership` | runs the actor while this node's member leads; the mirror |
+//! | `maintenance` | machines that are or will be down, and draining |
+//! | `master` | the actor: receives messages and carries out effects, decides nothing |
+//! | `offers` | open offers, their accept, expiry and explanation |
+//! | `operations` | reservations and volumes: validated, recorded, sent to agents |
+//! | `registry` | the durable state, local or replicated |
+//! | `roles` | quota and weights |
+//! | `state` | [`state::MasterState`], [`state::Effects`], ids and counters |
+//! | `tasks` | tasks and executors, their states, kills and reconciliation |
+//! | `validation` | the rules for frameworks, agents, tasks and operations |
 
 pub mod agents;
 pub mod api;

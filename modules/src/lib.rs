@@ -2,6 +2,15 @@
 //!
 //! Each kind is a folder with the policies as plain functions and one actor around them. The
 //! services know no module by type; the binary passes them the [`registry`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | `allocator` | the allocator |
+//! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
+//! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
+//! | `sorter` | `drf`, `priority` and `lottery`, each as a tree of shares |
+//! | `testing` | shared by the tests of this crate |
+//! | `workload` | an allocator and a sorter without mailboxes, for benchmarks |
 
 pub mod allocator;
 pub mod qos_controller;

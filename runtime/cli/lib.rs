@@ -1,9 +1,19 @@
 //! The `meros` command: a whole cluster, its parts, and an operator's requests.
 //!
 //! The top of the workspace: the only crate that opens sockets for services, names concrete
-//! modules, and depends on all other crates. [`main`] is the command. [`local::LocalCluster`] is a
+//! modules, and depends on all other crates. [`main`] is the command. [`service::local::LocalCluster`] is a
 //! whole cluster in this process, for `meros run`, benchmarks and tests. Makes no decisions about
 //! the cluster; the services do.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `certs` | the verb `meros certs` |
+//! | `flags` | common parsing of flags for all verbs |
+//! | `heap` | mimalloc, called by its fastest functions |
+//! | `operator` | the operator's verbs, over one connection to a master |
+//! | `output` | logs, lines and tables for people, and errors |
+//! | `run` | the verb `meros run` |
+//! | `service` | the verbs `meros master`, `meros agent` and `meros local` |
 
 pub mod certs;
 pub mod flags;

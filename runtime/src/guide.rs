@@ -348,7 +348,7 @@
 //! use std::time::Duration;
 //! use runtime::prelude::*;
 //! use runtime::testing::simulate;
-//! use runtime::tap::Probe;
+//! use runtime::observe::tap::Probe;
 //!
 //! #[derive(Message)]
 //! #[rtype(result = "()")]

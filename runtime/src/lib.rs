@@ -43,6 +43,20 @@
 //!
 //! # Where things are
 //!
+//! | module | contents |
+//! |---|---|
+//! | `actor` | processes, mailboxes, handles, asks, supervision, timers |
+//! | `clock` | the source of all time in a node |
+//! | `delivery` | acknowledged delivery of messages that must arrive |
+//! | `guide` | the runtime in eight short programs |
+//! | `identity` | node ids, incarnations, pids and the roles of peers |
+//! | `link` | one connection to another node: frames in both directions |
+//! | `node` | one start of one process, with its actors |
+//! | `observe` | counters, history, the watchdog, and the tap on messages |
+//! | `testing` | nodes on one thread in virtual time |
+//! | `wire` | message names and versions, the codec, and frames |
+//! | `tests` | tests of whole actors, the actor contract among them |
+//!
 //! - [`Process`] and [`RemoteHandlers`] list the messages that an actor accepts.
 //! - [`Handle`], [`ActorRef`] and [`Node`] send messages to it.
 //! - [`Supervision`] decides the consequence of a panic.
@@ -50,8 +64,8 @@
 //! - [`Link`] and [`Dialer`] are the interface to a transport.
 //! - [`delivery`] is for messages that must arrive even when their receiver fails.
 //! - [`TimeSeries`] keeps a history of samples.
-//! - [`host`] reads the memory and the load of the machine.
-//! - [`testing`], [`memory`] and the [`tap`] are for tests.
+//! - [`observe::host`] reads the memory and the load of the machine.
+//! - [`testing`], [`testing::memory`] and the [`observe::tap`] are for tests.
 
 mod actor;
 mod clock;

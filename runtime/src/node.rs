@@ -74,7 +74,6 @@ pub(crate) struct Settings {
     pub(crate) accepts: Roles,
     pub(crate) outgoing_max: usize,
     pub(crate) frame_max: usize,
-    pub(crate) speaks_previous: bool,
 }
 
 /// Why an actor was not started.
@@ -136,7 +135,6 @@ pub struct NodeBuilder {
     placement: Placement,
     outgoing_max: usize,
     frame_max: usize,
-    speaks_previous: bool,
     unwatched: bool,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -183,15 +181,6 @@ impl NodeBuilder {
     /// send.
     pub fn frame_max(mut self, bytes: usize) -> Self {
         self.frame_max = bytes.max(512 << 10);
-        self
-    }
-
-    /// Behaves like the previous version of Meros, to simulate an upgrade: sends the older version
-    /// of messages that have one, accepts no newer version from other nodes, and neither sends nor
-    /// announces short frames (tells without a header, with a length of two bytes below 4 KiB).
-    /// Default: no.
-    pub fn speak_previous(mut self, previous: bool) -> Self {
-        self.speaks_previous = previous;
         self
     }
 
@@ -251,7 +240,6 @@ impl NodeBuilder {
                 accepts: self.accepts,
                 outgoing_max: self.outgoing_max,
                 frame_max: self.frame_max,
-                speaks_previous: self.speaks_previous,
             },
             home,
             placement,
@@ -282,7 +270,6 @@ impl Node {
             placement: Placement::here(),
             outgoing_max: 64 << 20,
             frame_max: 16 << 20,
-            speaks_previous: false,
             unwatched: false,
             end: Box::new(|reason| {
                 tracing::error!(reason, "ending the process: an essential actor panicked");
@@ -307,15 +294,11 @@ impl Node {
         self.0.settings.accepts.contains(role)
     }
 
-    pub(crate) fn speaks_previous(&self) -> bool {
-        self.0.settings.speaks_previous
-    }
-
     /// Lists in every later hello the messages that an actor of this type accepts, also while none
     /// lives here. Hellos are exchanged once per link: without this, a peer would send the newest
     /// version of a message to an actor that starts later, even if the actor does not accept it.
     pub fn will_accept<A: Process>(&self) {
-        let handlers = crate::actor::process::RemoteHandlers::<A>::table(self.speaks_previous());
+        let handlers = crate::actor::process::RemoteHandlers::<A>::table();
         self.registry().announce(&handlers);
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use consensus::member::bootstrap::Introduce;
 use consensus::member::dumping::{ReadDump, TakeDump};
 use consensus::member::operator::{ChangeMasters, ViewMaster};
-use consensus::member::{Arrived, Dismissed, PacketSent, PacketSentV1};
+use consensus::member::{Arrived, Dismissed, PacketSent};
 use master::leadership::mirror::MirrorUpdate;
 use module_api::allocator::*;
 use module_api::qos_controller::*;
@@ -76,9 +76,9 @@ fn messages() -> Vec<Fuzzed> {
     messages! {
         RegisterAgent ReregisterAgent PingAgent UnregisterAgent AgentSuspended AgentResumed ShutDownAgent DisownTasks AwaitLeader LeaderAnnounced TermSeen
         Subscribe UpdateFramework AcceptOffers DeclineOffers ReviveOffers SuppressOffers AcknowledgeStatus ReconcileTasks
-        AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperationV1 ApplyOperation OperationUpdated OperationsSettled
-        ResourcesReportedV1 ResourcesReported RegisterAgentV4 ReregisterAgentV3 Operate
-        KillTaskV1 KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged TasksRevoked Lost FrameworkFailed
+        AcknowledgeOperation ReconcileOperations OperationChanged ApplyOperation OperationUpdated OperationsSettled
+        ResourcesReported Operate
+        KillTask TearDown FrameworkMessage OffersMade OfferRescinded StatusChanged TasksRevoked Lost FrameworkFailed
         InverseOffersMade InverseOfferRescinded AcceptInverseOffers DeclineInverseOffers
         StandBy SchedulerElected GetState ChangeState
         RunTasks TaskUpdated ExecutorExited ShutDownFramework EndExecutor FrameworkChanged
@@ -89,7 +89,7 @@ fn messages() -> Vec<Fuzzed> {
         Begin QuotasChanged WeightsChanged WhitelistChanged AgentAdded AgentRemoved AgentActivity AgentOversubscribed FrameworkAdded FrameworkRemoved
         FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
-        PacketSentV1 PacketSent Arrived Dismissed Introduce ViewMaster ChangeMasters TakeDump ReadDump MirrorUpdate
+        PacketSent Arrived Dismissed Introduce ViewMaster ChangeMasters TakeDump ReadDump MirrorUpdate
         Sequenced Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     }
 }

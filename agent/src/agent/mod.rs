@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use protocol::digest::DigestKey;
-use protocol::message::operation::{ApplyOperation, ApplyOperationV1};
+use protocol::message::operation::ApplyOperation;
 use protocol::message::operator::ReadSandbox;
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
@@ -24,7 +24,7 @@ use protocol::message::registration::{
     ShutDownAgent,
 };
 use protocol::message::scheduler::{
-    AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask, KillTaskV1,
+    AcknowledgeOperation, AcknowledgeStatus, FrameworkMessage, KillTask,
 };
 use protocol::message::task::{
     DrainTasks, EndExecutor, FrameworkChanged, RunTasks, ShutDownFramework,
@@ -445,10 +445,8 @@ impl Process for Agent {
         handlers.accept::<LeaderAnnounced>(&[Role::Master]);
         handlers.accept::<RunTasks>(&[Role::Master]);
         handlers.accept::<KillTask>(&[Role::Master]);
-        handlers.accept_legacy::<KillTaskV1, KillTask>(&[Role::Master]);
         handlers.accept::<AcknowledgeStatus>(&[Role::Master]);
         handlers.accept::<ApplyOperation>(&[Role::Master]);
-        handlers.accept_legacy::<ApplyOperationV1, ApplyOperation>(&[Role::Master]);
         handlers.accept::<AcknowledgeOperation>(&[Role::Master]);
         handlers.accept::<FrameworkMessage>(&[Role::Master]);
         handlers.accept::<EndExecutor>(&[Role::Master]);

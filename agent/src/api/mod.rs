@@ -2,6 +2,16 @@
 //!
 //! Queries the agent's actors with timeouts; has no state. All routes are also served under
 //! `/slave(1)`. Apart from the log level, only executor calls change state.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `answers` | answers of the agent's operator API |
+//! | `executor` | `POST /api/v1/executor`: the v1 executor API |
+//! | `help` | the agent's endpoints, for `/help` |
+//! | `operator` | `POST /api/v1`: the agent's operator API |
+//! | `sandbox_paths` | paths of files in sandboxes; no other files are served |
+//! | `state` | `/state`, `/containers` and `/monitor/statistics`, with the JSON keys of Mesos |
+//! | `visibility` | the parts of an agent that a subject may see (`view_*`, `access_sandboxes`) |
 
 mod answers;
 mod executor;

@@ -5,6 +5,23 @@
 //! (`http_executors`). Owns the containers ([`machine::Container`] makes the decisions) and their
 //! frameworks. Sends the master only messages and exits of executors. Never validates tasks: the
 //! master has done so.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `changed` | applies a new `FrameworkInfo` to a framework's containers |
+//! | `checkpointing` | writes containers to the ledger before they start, and recovers them |
+//! | `ended` | the newest tasks whose terminal updates are acknowledged |
+//! | `environment` | the program, user and environment of an executor |
+//! | `events` | messages that the containerizer handles from the agent |
+//! | `executor_spec` | the executor that a task needs, and the user it runs as |
+//! | `executors` | messages of native executors |
+//! | `history` | completed executors and frameworks, for pages |
+//! | `http_executors` | calls of HTTP executors: authentication and handling |
+//! | `launches` | limit of concurrent launches of command executors |
+//! | `machine` | the pure state machine of one container |
+//! | `stream` | the event stream of an HTTP executor |
+//! | `table` | containers indexed by id, executor and task |
+//! | `volumes` | checks of reservations and volumes; links of volumes into sandboxes |
 
 mod changed;
 pub mod checkpointing;

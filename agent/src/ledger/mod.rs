@@ -5,6 +5,14 @@
 //! requests form one write, so a slow disk costs each caller one write. Entries that failed are
 //! retried before later ones, so a recovering process sees a consistent prefix. Never reads:
 //! recovery is done before the agent starts ([`plan`]).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `plan` | the recovery plan: which containers continue, and which are over |
+//! | `reconfiguration` | whether a changed agent is compatible (`--reconfiguration_policy`) |
+//! | `record` | the keys and the encoding of checkpoint records |
+//! | `recovery` | reads the checkpoints of an earlier agent process |
+//! | `store` | the store of the records in the work directory |
 
 pub mod plan;
 pub mod reconfiguration;

@@ -3,7 +3,8 @@
 //!
 //! Handles only its timers and answers; has no state. An estimator that never answers blocks only
 //! this loop; a failed or invalid one costs a log line and one interval. Does not talk to the
-//! master.
+//! master. `monitor` measures the usage for the modules, and `qos` applies the corrections of the
+//! QoS controller.
 
 pub mod monitor;
 pub mod qos;

@@ -1,6 +1,8 @@
 //! Sandboxes: their paths, their creation, and reads of their files.
 //!
-//! Blocking. Files outside the sandbox are never read, whatever links a task creates.
+//! Blocking. Files outside the sandbox are never read, whatever links a task creates. `kept` is the
+//! interface through which actors use the disk, so that simulations need no files; `disk` removes
+//! leftovers and bounds output.
 
 pub mod disk;
 pub mod kept;

@@ -44,12 +44,12 @@ fn unsupported_call_is_named_for_any_accept_header() {
             (
                 JSON,
                 attach("OUTPUT"),
-                (501, "ATTACH_CONTAINER_OUTPUT is not served"),
+                (501, "ATTACH_CONTAINER_OUTPUT is not supported"),
             ),
             (
                 "application/recordio",
                 input,
-                (501, "ATTACH_CONTAINER_INPUT is not served"),
+                (501, "ATTACH_CONTAINER_INPUT is not supported"),
             ),
             (
                 "application/recordio",

@@ -87,7 +87,7 @@ fn malicious_file_requests_are_rejected() {
         for (inside, status, words) in [
             ("a%00b", 400, "without NUL"),
             ("%00", 400, "without NUL"),
-            ("%00/../stdout", 403, "leads out"),
+            ("%00/../stdout", 403, "leaves its root directory"),
             (&name, 400, "255 bytes at most"),
             (&path, 400, "4095 bytes in all"),
             // Invalid UTF-8 names no file.
@@ -95,8 +95,8 @@ fn malicious_file_requests_are_rejected() {
             ("%c0%ae%c0%ae/x", 404, "no such file"),
             ("socket", 400, "is not a regular file"),
             ("stdout/x", 404, "no such file"),
-            ("%2e%2e/x", 403, "leads out"),
-            ("/../x", 403, "leads out"),
+            ("%2e%2e/x", 403, "leaves its root directory"),
+            ("/../x", 403, "leaves its root directory"),
         ] {
             for page in ["browse", "read", "download"] {
                 let path = format!("/files/{page}?path={directory}/{inside}");
@@ -111,7 +111,7 @@ fn malicious_file_requests_are_rejected() {
             ("a\0b", 400, "without NUL"),
             (&*name, 400, "255 bytes at most"),
             ("socket", 400, "is not a regular file"),
-            ("../x", 403, "leads out"),
+            ("../x", 403, "leaves its root directory"),
         ] {
             let path = json!({ "path": format!("{directory}/{inside}"), "offset": 0 });
             for (kind, field) in [("LIST_FILES", "list_files"), ("READ_FILE", "read_file")] {
@@ -222,8 +222,16 @@ fn volume_files_are_served_below_their_container_path() {
                 ("read?path=DIR/deep/data/file&offset=0", 200, "kept"),
                 ("download?path=DIR/./deep/data/file", 200, "kept"),
                 ("browse?path=DIR/deep", 200, "DIR/deep/data"),
-                ("browse?path=DIR/deep/data/out", 403, "leads out"),
-                ("browse?path=DIR/deep/data/../../..", 403, "leads out"),
+                (
+                    "browse?path=DIR/deep/data/out",
+                    403,
+                    "leaves its root directory",
+                ),
+                (
+                    "browse?path=DIR/deep/data/../../..",
+                    403,
+                    "leaves its root directory",
+                ),
                 ("read?path=DIR/deep/data/nothing", 404, "nothing"),
             ] {
                 let path = format!("/files/{}", path.replace("DIR", name));

@@ -1,13 +1,17 @@
 //! A replicated state machine for masters: Raft on a synced log.
 //!
-//! - [`log`]: the stored data, and the [`LogStore`](log::LogStore) trait. [`store`] implements it
-//!   on a disk.
-//! - [`dump`]: export and restore of the state, for the loss of a majority.
-//! - [`core`]: Raft without I/O, clock or randomness of its own. [`wire`]: the packets between
-//!   cores.
-//! - [`machine`]: the replicated state machine. [`replica`]: core and machine together, with typed
-//!   proposals, reads and snapshots.
-//! - [`member`]: the actor around a replica, with a clock, a disk and a network of peers.
+//! | module | contents |
+//! |---|---|
+//! | `core` | Raft without I/O, clock or randomness of its own |
+//! | `dump` | export and restore of the state, for the loss of a majority |
+//! | `fuzzing` | decoders of logs, snapshots and dumps, only for `tests/fuzz.rs` |
+//! | `log` | the stored data, and the [`LogStore`](log::LogStore) trait of its storage |
+//! | `machine` | the trait of the replicated state machine |
+//! | `member` | the actor around a replica, with a clock, a disk and a network of peers |
+//! | `replica` | core and machine together: typed proposals, reads and snapshots |
+//! | `store` | the log on a disk, over crate `storage` |
+//! | `wire` | the packets between cores, and chunks of snapshots |
+//! | `group` | only in tests: a whole group in one thread, under faults |
 
 pub mod core;
 pub mod dump;

@@ -41,7 +41,6 @@ pub(crate) fn connect(
     let node = Node::builder(subject.name.as_str())
         .role(Role::Framework)
         .accepts(&[Role::Master])
-        .speak_previous(driver.plan.speak_previous)
         .build();
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let endpoint = Endpoint::bind(node.clone(), identity, any, Options::default())?;

@@ -22,6 +22,17 @@
 //!
 //! [`DelayScheduling`] helps frameworks whose tasks should run on the agents that have their data.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `call` | calls of a framework to the master |
+//! | `connect` | a driver with its own node and QUIC socket |
+//! | `delay` | delay scheduling: waits a bounded time for the agent with a task's data |
+//! | `driver` | the actor that keeps one framework subscribed to the leading master |
+//! | `policy` | decisions of the driver as pure functions and values |
+//! | `scheduler` | [`Scheduler`]: the callbacks that a framework implements |
+//! | `state` | the framework's state in the registry: requests, answers and errors |
+//! | `task_tracker` | the framework's active tasks as this driver knows them |
+//!
 //! # A framework that runs one command
 //!
 //! ```no_run
@@ -237,7 +248,6 @@ impl SchedulerDriver {
                 acknowledgement: Acknowledgement::default(),
                 calls: CALLS,
                 resubscribe_as_new: false,
-                speak_previous: false,
             },
         }
     }
@@ -295,14 +305,6 @@ impl SchedulerDriver {
     /// torn down, or to a scheduler that was replaced by a newer one.
     pub fn resubscribe_as_new(mut self) -> Self {
         self.plan.resubscribe_as_new = true;
-        self
-    }
-
-    /// Uses the message versions of the previous release, if the driver gets its own node: for
-    /// upgrade tests.
-    #[doc(hidden)]
-    pub fn speak_previous(mut self, previous: bool) -> Self {
-        self.plan.speak_previous = previous;
         self
     }
 

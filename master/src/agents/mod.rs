@@ -2,6 +2,15 @@
 //!
 //! Plain data with pure transitions. Tasks on an agent are in [`crate::tasks`], offers in
 //! [`crate::offers`], pings in [`crate::agents::health`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | `admission` | registration, loss, return and departure of agents |
+//! | `by_agent` | a map from agent ids to values |
+//! | `comparison` | comparison of a registering agent's report with the state |
+//! | `expected` | the previous leader's knowledge of each agent, from the mirror |
+//! | `health` | whether an agent still answers pings (every 15 s, five misses) |
+//! | `whitelist` | the hosts whose agents are offered, from the file of `--whitelist` |
 
 pub mod admission;
 pub(crate) mod by_agent;

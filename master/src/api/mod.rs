@@ -2,13 +2,26 @@
 //!
 //! Pages are rendered at low priority ([`Node::blocking_low_priority`]), from a snapshot of the
 //! local master's state, requested ahead of its mailbox, or from the mirror of the leader's state
-//! ([`source`]). A master that is busy with one message for longer than the page's timeout gives
-//! 503. Without a local master and with a mirror that is too old for the reader, pages redirect to
-//! the leader (307), or report that there is none (503). `/api/v1` is the same for the v1 operator
-//! API (`operator`). Concurrent requests for the same page mostly share one answer (`batches`).
-//! Changes (`changes`, `operate`, `maintenance`), questions that only the allocator can answer
-//! ([`explain`]) and all scheduler calls (`scheduler`) are handled by the local master, or
-//! redirected to the leader.
+//! (`pages::source`). A master that is busy with one message for longer than the page's timeout
+//! gives 503. Without a local master and with a mirror that is too old for the reader, pages
+//! redirect to the leader (307), or report that there is none (503). `/api/v1` is the same for the
+//! v1 operator API (`operator`). Concurrent requests for the same page mostly share one answer
+//! (`pages::batches`). Changes (`pages::changes`, `operator::operate`, `v0::maintenance`),
+//! questions that only the allocator can answer (`v0::explain`) and all scheduler calls
+//! (`scheduler`) are handled by the local master, or redirected to the leader.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `counters` | metrics of the state, the allocator, the registry and the process |
+//! | `metrics` | the master's metrics, under Mesos' names |
+//! | `operator` | the v1 operator API of a master: `POST /api/v1` |
+//! | `pages` | rendered answers, cached and shared between readers |
+//! | `permission` | maps actions in the cluster to the rules of the ACLs |
+//! | `scheduler` | the scheduler API: `POST /api/v1/scheduler` |
+//! | `stream` | the event stream of the operator API |
+//! | `v0` | the v0 pages that Mesos' tools read |
+//! | `view` | views of the cluster for operators' commands |
+//! | `visibility` | filters the state for a viewer (ACLs `view_*`, `get_quotas`) |
 
 mod counters;
 mod metrics;

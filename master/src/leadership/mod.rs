@@ -5,7 +5,8 @@
 //! and commands for the leader's address. Owns the running master and the waiting requests
 //! (`waiters`). At most one master runs: the next one starts after the last has ended. On the other
 //! nodes there is no actor `master`; `protocol::discovery` asks this actor instead. It makes none
-//! of the master's decisions and sends nothing to other supervisors.
+//! of the master's decisions and sends nothing to other supervisors. [`mirror`] copies the leader's
+//! state to the followers.
 
 pub mod mirror;
 mod waiters;

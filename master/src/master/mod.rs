@@ -2,11 +2,27 @@
 //! [`MasterState`] decide, and carries out the effects.
 //!
 //! Handles registration and task messages from agents ([`agents`]), scheduler calls
-//! ([`schedulers`], [`standbys`]), operator requests ([`operators`], [`maintenance`], [`draining`])
-//! and grants from the allocator on its own node. Owns the [`MasterState`], the ping timers and the
-//! pending registry requests. A message is valid only if it comes from the node it speaks for, and
-//! for a scheduler from that very actor. The master never blocks, and publishes nothing before the
-//! registry has recorded it.
+//! ([`schedulers`]), operator requests ([`operators`], and for single agents and machines
+//! [`agents`]) and grants from the allocator on its own node ([`allocation`]). Owns the
+//! [`MasterState`], the ping timers and the pending registry requests. A message is valid only if
+//! it comes from the node it speaks for, and for a scheduler from that very actor. The master never
+//! blocks, and publishes nothing before the registry has recorded it.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agents` | messages from agents, pings, and operators' maintenance and drain requests |
+//! | `allocation` | the master's side of the allocator |
+//! | `commits` | sends an operation to its agent once the registry has recorded it |
+//! | `duties` | changes that the registry must record before they are published |
+//! | `end_of_turn` | the work at the end of each turn |
+//! | `fencing` | the reaction to a peer that has seen a leader of a later term |
+//! | `launching` | launches on their way to agents |
+//! | `operators` | requests from operators |
+//! | `perform` | carries out the effects of decisions, in order |
+//! | `revocation` | messages from the allocator about revocation and long tasks |
+//! | `schedulers` | messages from schedulers |
+//! | `turns` | the rate limits of native drivers |
+//! | `verbs` | operators' commands over a link, under the rate limits |
 
 mod agents;
 mod allocation;
@@ -33,9 +49,7 @@ use module_api::AllocatorRef;
 use module_api::allocator::{
     Granted, InverseGranted, LongTasksBounded, StillLacking, TasksWanted, VictimsNamed, Withdrawn,
 };
-use protocol::message::operation::{
-    OperationUpdated, OperationsSettled, ResourcesReported, ResourcesReportedV1,
-};
+use protocol::message::operation::{OperationUpdated, OperationsSettled, ResourcesReported};
 use protocol::message::operator::{
     CancelDrain, DeactivateAgent, DrainAgent, ExplainOffers, KillByOperator, MarkAgentGone,
     Operate, ReactivateAgent, StartMaintenance, StopMaintenance, UpdateMaintenanceSchedule,
@@ -44,14 +58,12 @@ use protocol::message::operator::{
 };
 use protocol::message::oversubscription::OversubscribedChanged;
 use protocol::message::registration::{
-    AgentResumed, AgentSuspended, RegisterAgent, RegisterAgentV4, ReregisterAgent,
-    ReregisterAgentV3, TermSeen, UnregisterAgent,
+    AgentResumed, AgentSuspended, RegisterAgent, ReregisterAgent, TermSeen, UnregisterAgent,
 };
 use protocol::message::scheduler::{
     AcceptInverseOffers, AcceptOffers, AcknowledgeOperation, AcknowledgeStatus,
-    DeclineInverseOffers, DeclineOffers, FrameworkMessage, KillTask, KillTaskV1,
-    ReconcileOperations, ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown,
-    UpdateFramework,
+    DeclineInverseOffers, DeclineOffers, FrameworkMessage, KillTask, ReconcileOperations,
+    ReconcileTasks, ReviveOffers, Subscribe, SuppressOffers, TearDown, UpdateFramework,
 };
 use protocol::message::standby::StandBy;
 use protocol::message::state::{ChangeState, GetState};
@@ -299,9 +311,7 @@ impl Process for Master {
 
     fn accepts(handlers: &mut RemoteHandlers<Self>) {
         handlers.accept::<RegisterAgent>(&[Role::Agent]);
-        handlers.accept_legacy::<RegisterAgentV4, RegisterAgent>(&[Role::Agent]);
         handlers.accept::<ReregisterAgent>(&[Role::Agent]);
-        handlers.accept_legacy::<ReregisterAgentV3, ReregisterAgent>(&[Role::Agent]);
         handlers.accept::<UnregisterAgent>(&[Role::Agent]);
         handlers.accept::<AgentSuspended>(&[Role::Agent]);
         handlers.accept::<AgentResumed>(&[Role::Agent]);
@@ -310,7 +320,6 @@ impl Process for Master {
         handlers.accept::<OperationUpdated>(&[Role::Agent]);
         handlers.accept::<OperationsSettled>(&[Role::Agent]);
         handlers.accept::<ResourcesReported>(&[Role::Agent]);
-        handlers.accept_legacy::<ResourcesReportedV1, ResourcesReported>(&[Role::Agent]);
         handlers.accept::<ExecutorExited>(&[Role::Agent]);
         handlers.accept::<OversubscribedChanged>(&[Role::Agent]);
         handlers.accept::<FrameworkMessage>(&[Role::Agent, Role::Framework]);
@@ -330,7 +339,6 @@ impl Process for Master {
         handlers.accept::<AcknowledgeStatus>(&[Role::Framework]);
         handlers.accept::<ReconcileTasks>(&[Role::Framework]);
         handlers.accept::<KillTask>(&[Role::Framework]);
-        handlers.accept_legacy::<KillTaskV1, KillTask>(&[Role::Framework]);
         handlers.accept::<AcknowledgeOperation>(&[Role::Framework]);
         handlers.accept::<ReconcileOperations>(&[Role::Framework]);
         handlers.accept::<Operate>(&[Role::Operator]);

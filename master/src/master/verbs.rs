@@ -2,7 +2,8 @@
 //!
 //! Uses the queue of HTTP calls, under the name in the certificate: a command waits, or is refused
 //! if too many wait. Requests from this node come from pages, which have had their turn. The
-//! commands are handled in [`operators`](super::operators), [`draining`](crate::master::agents::draining) and
+//! commands are handled in [`operators`](super::operators),
+//! [`draining`](crate::master::agents::draining) and
 //! [`maintenance`](crate::master::agents::maintenance).
 
 use authority::{RateDecision, TOO_MANY_COMMANDS};

@@ -7,6 +7,21 @@
 //! [`ReplicatedRegistry`] (synced to the disks of a majority of masters, as a [`RegistryMachine`])
 //! and, for simulations, [`FaultyRegistry`], which delays and refuses. Soft state (tasks, offers,
 //! usage) is never stored.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `accepted` | accepted operations that have not ended |
+//! | `faulty` | a registry with injected faults for simulations |
+//! | `framework_state` | state of frameworks in the registry |
+//! | `local` | a registry on the local disk |
+//! | `machine` | the registry as a state machine that a group of masters replicates |
+//! | `machines` | the maintenance schedule and its bound |
+//! | `memory` | a registry in memory, lost with its master (`--registry=in_memory`) |
+//! | `metered` | measurements, under the names of Mesos' registrar metrics |
+//! | `record` | the registry's records in a store |
+//! | `replicated` | the registry of a group of masters, as its leader uses it |
+//! | `roles` | quota and weights |
+//! | `state` | the content, as plain data with one pure transition |
 
 mod accepted;
 mod faulty;

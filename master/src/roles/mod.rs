@@ -1,4 +1,5 @@
-//! Roles: quota and weights.
+//! Settings of roles: quota (guarantees and limits) and weights. Pure decisions on
+//! [`MasterState`](crate::state::MasterState); the allocator enforces them.
 
 pub mod quota;
 pub mod weights;

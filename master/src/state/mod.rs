@@ -2,13 +2,24 @@
 //!
 //! Decisions are methods of [`MasterState`], one family per file: [`crate::agents::admission`]
 //! (registration and loss of agents), [`crate::frameworks::subscription`] (registration and loss of
-//! frameworks), [`crate::frameworks::standby`] (the leading scheduler of a framework), [`crate::offers::offering`],
-//! [`crate::offers::expiry`], [`crate::offers::accept`], [`crate::tasks::status`], [`crate::operations`],
-//! [`crate::maintenance::draining`], [`crate::tasks::reconcile`], [`crate::tasks::kill`], [`crate::tasks::revocation`],
-//! [`crate::tasks::long`], [`crate::roles::quota`], [`crate::roles::weights`], [`crate::maintenance`],
-//! [`crate::offers::explain`]. Each changes the state and appends [`Effects`]; none does I/O, reads a clock
-//! or uses randomness. Large parts are behind `Arc`s: a snapshot costs one reference count, and the
-//! first change after it copies only the skeletons of the maps.
+//! frameworks), [`crate::frameworks::standby`] (the leading scheduler of a framework),
+//! [`crate::offers::offering`], [`crate::offers::expiry`], [`crate::offers::accept`],
+//! [`crate::tasks::status`], [`crate::operations`], [`crate::maintenance::draining`],
+//! [`crate::tasks::reconcile`], [`crate::tasks::kill`], [`crate::tasks::revocation`],
+//! [`crate::tasks::long`], [`crate::roles::quota`], [`crate::roles::weights`],
+//! [`crate::maintenance`], [`crate::offers::explain`]. Each changes the state and appends
+//! [`Effects`]; none does I/O, reads a clock or uses randomness. Large parts are behind `Arc`s: a
+//! snapshot costs one reference count, and the first change after it copies only the skeletons of
+//! the maps.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `counters` | counters since the election of this master, under Mesos' names |
+//! | `effects` | the actions that a decision requests, as data |
+//! | `ids` | ids of agents, frameworks and offers, each used once in a leadership |
+//! | `measure` | many synthetic agents that register again, for benchmarks |
+//! | `offer_invariants` | only in tests: random orders of events between master and allocator |
+//! | `size` | splits long lists into messages well below the maximum frame size |
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -3,6 +3,23 @@
 //! Plain data: the index by framework, the index by agent and the sums of held resources change
 //! together, only here. An ended task stays until its framework has acknowledged the end; then it
 //! is among the completed tasks, of which the newest are kept. Sends nothing and reads no clock.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `active_bytes` | bytes of active tasks and executors by framework |
+//! | `agent_tasks` | the tasks and executors on one agent |
+//! | `by_id` | a map from task ids to values, ordered by id, for very many tasks |
+//! | `framework_tasks` | the tasks of one framework: active, completed, unreachable |
+//! | `holdings` | the resources of each framework on one agent |
+//! | `kill` | kills of tasks |
+//! | `long` | the bound on tasks that run for long, per agent |
+//! | `mirrored` | updates of the task tables in a mirror |
+//! | `recent` | the newest tasks of some kind, bounded in number and bytes |
+//! | `reconcile` | answers a framework's questions about its tasks |
+//! | `revocation` | tasks that must end so that a role's guarantee is met |
+//! | `status` | status updates: their effect, forwarding and acknowledgement |
+//! | `task` | one task as the master remembers it |
+//! | `visible` | the tasks and executors that a viewer may see |
 
 mod active_bytes;
 mod agent_tasks;

@@ -2,6 +2,14 @@
 //!
 //! Pure. Each error has the field, its value and the expected value. Nothing is corrected, except
 //! that resources without an allocation role get the role of the offers.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `conversion` | validation of a framework's conversion |
+//! | `group` | LAUNCH_GROUP: whether the offers suffice for all of its tasks |
+//! | `refusal` | the rules of Mesos 1.11 for operations, with its messages |
+//! | `report` | consistency of an agent's report |
+//! | `size` | bounds on the texts that a framework chooses and the master remembers |
 
 mod conversion;
 mod group;

@@ -401,21 +401,21 @@ pub struct Explain {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Measure;
 
-remote! { Begin = "allocator/begin" v2 }
+remote! { Begin = "allocator/begin" v1 }
 remote! { QuotasChanged = "allocator/quotas_changed" v1 }
 remote! { WeightsChanged = "allocator/weights_changed" v1 }
 remote! { WhitelistChanged = "allocator/whitelist_changed" v1 }
-remote! { AgentAdded = "allocator/agent_added" v2 }
+remote! { AgentAdded = "allocator/agent_added" v1 }
 remote! { AgentRemoved = "allocator/agent_removed" v1 }
 remote! { AgentActivity = "allocator/agent_activity" v1 }
 remote! { UnavailabilityChanged = "allocator/unavailability_changed" v1 }
 remote! { InverseAnswered = "allocator/inverse_answered" v1 }
 remote! { AgentOversubscribed = "allocator/agent_oversubscribed" v1 }
-remote! { FrameworkAdded = "allocator/framework_added" v3 }
+remote! { FrameworkAdded = "allocator/framework_added" v1 }
 remote! { FrameworkRemoved = "allocator/framework_removed" v1 }
 remote! { FrameworkActivity = "allocator/framework_activity" v1 }
 remote! { OfferBudgetSpent = "allocator/offer_budget_spent" v1 }
-remote! { Recovered = "allocator/recovered" v2 }
+remote! { Recovered = "allocator/recovered" v1 }
 remote! { Converted = "allocator/converted" v1 }
 remote! { Suppressed = "allocator/suppressed" v1 }
 remote! { Revived = "allocator/revived" v1 }
@@ -428,7 +428,7 @@ remote! { VictimsNamed = "allocator/victims_named" v1 }
 remote! { StillLacking = "allocator/still_lacking" v1 }
 remote! { LongTasksBounded = "allocator/long_tasks_bounded" v1 }
 remote! { Measure = "allocator/measure" v1 -> BTreeMap<String, f64> }
-remote! { Explain = "allocator/explain" v3 -> Result<Explanation, Fault> }
+remote! { Explain = "allocator/explain" v1 -> Result<Explanation, Fault> }
 
 /// The master's handle of its allocator.
 #[derive(Clone)]

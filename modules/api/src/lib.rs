@@ -9,6 +9,15 @@
 //! | [`resource_estimator`] | agent | which resources the agent can lend |
 //! | [`qos_controller`] | agent | which revocable executors must yield |
 //!
+//! | module | contents |
+//! |---|---|
+//! | `demand` | compiled demands: the agents that a framework accepts in a role |
+//! | `error` | errors of modules, one variant for each reaction of the caller |
+//! | `manifest` | the JSON of `--modules`, in Mesos' form |
+//! | `parameters` | the parameters of a module |
+//! | `registry` | the linked-in modules by name, with their factories |
+//! | `usage` | the interface to the agent's usage data |
+//!
 //! A module is an actor with a name and [`Parameters`]. The file of each kind contains its messages
 //! and the handle through which a service uses it. A failed module results in a [`ModuleError`] for
 //! the service, never in a panic. A request has a timeout, or may stay pending without blocking the

@@ -10,6 +10,20 @@
 //! never grants more than is free, whatever the sorter advises.
 //!
 //! An explanation ([`Survey`]) is computed in parts, with other messages handled in between.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bits` | bit sets of small numbers |
+//! | `by_client` | a small map by client, as a sorted list |
+//! | `charges` | idle reservations that count for the share of their role |
+//! | `choice` | the agents that a client accepts, with cached verdicts |
+//! | `clients` | each framework in each of its roles, by a small number |
+//! | `cutting` | cuts an agent's resources to the maximum of a client's offers |
+//! | `explain` | counts of the reasons why a framework gets no offers |
+//! | `filter` | the resources that a client refused on an agent |
+//! | `metrics` | metrics of the allocator under Mesos' names |
+//! | `revoking` | revocation of tasks for unmet guarantees |
+//! | `state` | allocations and free resources of each agent |
 
 mod bits;
 mod by_client;

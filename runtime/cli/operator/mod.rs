@@ -2,6 +2,23 @@
 //! cluster.
 //!
 //! One connection per verb. Never acts as a framework.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `drain` | `meros maintenance drain --at_a_time` |
+//! | `explain` | `meros explain`: why a framework gets no offers |
+//! | `json` | a cluster's view as JSON, with the names of `/state` |
+//! | `kill` | the verb `meros kill TASK` |
+//! | `list` | the verbs that list agents, frameworks, tasks and so on |
+//! | `logs` | the verb `meros logs TASK`: the output of a task, from its agent |
+//! | `maintenance` | `meros maintenance show | schedule | cancel | down | up` |
+//! | `masters` | the verbs `meros masters list | add | remove | promote | transfer` |
+//! | `members` | the members of a group of masters, each queried directly |
+//! | `registry` | the verbs `meros registry dump | restore` |
+//! | `reservations` | the verbs that change reservations and volumes of an agent |
+//! | `roles` | `meros roles` |
+//! | `tail` | reads a growing file in a task's sandbox from its agent, in chunks |
+//! | `terminal` | a task's output on a terminal |
 
 pub mod drain;
 pub mod explain;

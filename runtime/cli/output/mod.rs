@@ -1,4 +1,7 @@
-//! Output: logs, lines and tables for people, and errors.
+//! The output of the command: text and tables, the log, and errors.
+//!
+//! `print` writes to standard output and standard error without a panic, `table` aligns columns,
+//! `logging` writes the log, and `error` is the error of a command: its cause and the next step.
 
 pub mod error;
 pub mod logging;

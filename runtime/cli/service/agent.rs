@@ -87,9 +87,6 @@ pub struct AgentArgs {
     access: AccessFlags,
     #[command(flatten)]
     http_flags: HttpFlags,
-    /// Send the previous version of each message that has changed: to rehearse an upgrade
-    #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
-    speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten)]
@@ -321,8 +318,6 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// The `meros` program, which starts executors.
     pub program: PathBuf,
-    /// Whether it sends the previous version of changed messages.
-    pub speak_previous: bool,
     /// Authentication and authorization of HTTP clients.
     pub access: Access,
     /// The options of the HTTP server, and their values for `/flags`.
@@ -369,7 +364,6 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         identity,
         listen,
         program,
-        speak_previous,
         access,
         http: (mut http_options, http_flags),
         leave_policy,
@@ -380,7 +374,6 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         .role(Role::Agent)
         .accepts(&ACCEPTS)
         .placement(threads.placement())
-        .speak_previous(speak_previous)
         .build();
     // A new leader may link to it before the agent actor exists.
     node.will_accept::<::agent::Agent>();
@@ -542,7 +535,6 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         identity,
         listen: SocketAddr::new(args.ip, args.port),
         program: own_program()?,
-        speak_previous: args.speak_previous,
         access,
         http: (options, http_flags.shown()),
         leave_policy: LeavePolicy::OnRequest(signals.clone()),

@@ -220,7 +220,6 @@ impl LocalCluster {
                     initial: initial.clone(),
                     election: ElectionFlags::default(),
                 }),
-                speak_previous: false,
             };
             let (member, address) = ServiceThread::begin(&name, move || master::start(plan))?
                 .wait()
@@ -252,7 +251,6 @@ impl LocalCluster {
                     .revoking(cluster.issue(Role::Agent, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 program: options.program.clone(),
-                speak_previous: false,
                 access,
                 http,
                 leave_policy: agent::LeavePolicy::Always,

@@ -1,6 +1,16 @@
 //! A service on its own thread: a master or an agent with its own node, socket and certificate.
 //!
 //! Handles start, stop and failure of a service, independent of its kind.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent` | the verb `meros agent` |
+//! | `expiry` | warnings about certificates that expire soon |
+//! | `local` | a whole cluster in this process |
+//! | `master` | the verb `meros master` |
+//! | `reload` | certificates and access control files, read again without a restart |
+//! | `signals` | SIGINT, SIGTERM, SIGUSR1 and SIGHUP as futures |
+//! | `whitelist` | a file of hosts, read at the start and at each SIGHUP |
 
 pub mod agent;
 pub mod expiry;

@@ -5,6 +5,22 @@
 //! [`files`] among them. [`serve`] runs them on an already bound listener, behind a [`Guard`] that
 //! identifies the caller. This crate does not distinguish masters from agents, opens no sockets,
 //! and gives each question to an actor a timeout.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `admission` | bounds of requests served at a time, and of the bytes of their bodies |
+//! | `api` | shared parts of all v1 endpoints: calls, refusals, event streams |
+//! | `body` | bounded reading, shared bytes, and large calls in turn |
+//! | `build` | build information, in the form of Mesos |
+//! | `connections` | the listener's connections, their bounds and timeouts |
+//! | `files` | `/files/*` and the file calls of the v1 API |
+//! | `pages` | the routes that every service has |
+//! | `postprocess` | compression, JSONP and other work on a finished answer |
+//! | `realm` | authentication and rate limits |
+//! | `request` | paths, queries, methods and the checks against other sites' pages |
+//! | `server` | runs routes on an already bound listener until the node shuts down |
+//! | `system` | help, the log level, metrics, `/__processes__` and figures of the machine |
+//! | `testing` | sends requests to a service's routes without a connection |
 
 mod admission;
 pub mod api;

@@ -6,6 +6,24 @@
 //!
 //! [`digest`] compares an agent's contents with the master's view, [`fence`] rejects deposed
 //! masters, and [`discovery`] finds the leading master. Everything else is plain data without I/O.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent` | descriptions of agents and masters, and operators' orders about an agent |
+//! | `digest` | a summary of an agent's tasks and executors, for comparison |
+//! | `discovery` | finds the leading master through any masters of its group |
+//! | `fence` | protects agents and drivers from deposed masters |
+//! | `framework` | `FrameworkInfo` and framework capabilities |
+//! | `id` | ids: short, validated texts |
+//! | `maintenance` | maintenance schedules, inverse offers and their types |
+//! | `message` | messages between components, one module per pair of components |
+//! | `offers` | offers, filters and demands |
+//! | `operation` | reservations, volumes and other operations on offered resources |
+//! | `quota` | guarantees and limits of roles |
+//! | `task` | tasks, commands and executors |
+//! | `text` | durations and reserved labels |
+//! | `usage` | resource usage of executors, and QoS corrections |
+//! | `view` | snapshots of the cluster for operators' commands |
 
 pub mod agent;
 pub mod digest;
@@ -33,9 +51,7 @@ pub use id::{
 pub use maintenance::{InverseOffer, MachineId, Unavailability};
 pub use offers::offer::{Filters, Offer};
 pub use offers::wants::{Demand, Wants};
-pub use operation::{
-    AgentResources, AgentResourcesV1, Operation, OperationState, OperationStatus, OperationUpdate,
-};
+pub use operation::{AgentResources, Operation, OperationState, OperationStatus, OperationUpdate};
 pub use quota::Quota;
 pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
 pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};

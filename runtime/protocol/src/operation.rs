@@ -161,38 +161,6 @@ pub struct AgentResources {
     pub settled: Option<u64>,
 }
 
-/// [`AgentResources`] before serials existed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct AgentResourcesV1 {
-    /// Changes when the agent's resources differ from the master's view.
-    pub version: Uuid,
-    /// All resources, neither revocable nor allocated.
-    pub total: Resources,
-    /// Operations with an unacknowledged last status.
-    pub operations: Vec<OperationUpdate>,
-}
-
-impl From<AgentResourcesV1> for AgentResources {
-    fn from(older: AgentResourcesV1) -> Self {
-        Self {
-            version: older.version,
-            total: older.total,
-            operations: older.operations,
-            settled: None,
-        }
-    }
-}
-
-impl From<&AgentResources> for AgentResourcesV1 {
-    fn from(newer: &AgentResources) -> Self {
-        Self {
-            version: newer.version,
-            total: newer.total.clone(),
-            operations: newer.operations.clone(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -162,9 +162,7 @@ fn a_released_message_keeps_its_bytes() {
         resources: agent_resources.clone(),
     };
     let lines = [
-        line(RegisterAgentV4::from(&register)),
         line(register),
-        line(ReregisterAgentV3::from(&reregister)),
         line(reregister),
         line(PingAgent { connected: true }),
         line(UnregisterAgent {
@@ -251,13 +249,11 @@ fn a_released_message_keeps_its_bytes() {
         line(OperationChanged {
             status: operation_status,
         }),
-        line(ApplyOperationV1::from(&apply)),
         line(apply),
         line(OperationUpdated {
             agent_id: agent_id.clone(),
             update: operation_update,
         }),
-        line(ResourcesReportedV1::from(&reported)),
         line(reported),
         line(OperationsSettled {
             agent_id: agent_id.clone(),
@@ -266,11 +262,6 @@ fn a_released_message_keeps_its_bytes() {
         line(Operate {
             agent_id: agent_id.clone(),
             conversion: reserve,
-        }),
-        line(KillTaskV1 {
-            framework_id: framework_id.clone(),
-            task_id: task_id.clone(),
-            kill_policy,
         }),
         line(KillTask {
             framework_id: framework_id.clone(),

@@ -5,6 +5,17 @@
 //! it is allocated to. [`Resources`] is a canonical collection of them: equal content is an equal
 //! value, independent of the order of additions. Pure: no actor, no I/O, no clock.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `attributes` | properties of an agent, for frameworks to interpret |
+//! | `error` | errors about values |
+//! | `json` | resource objects of the v1 API, and flat objects of v0 |
+//! | `resource` | one resource: a name, a value and annotations |
+//! | `resources` | the canonical collection, its arithmetic and its views |
+//! | `role` | roles: a path of components, or `*` for unreserved resources |
+//! | `value` | amounts, ranges and sets, and their text form |
+//! | `wire` | the serde form, validated when it is read |
+//!
 //! ```
 //! use meros_resources::{Resources, Role};
 //!

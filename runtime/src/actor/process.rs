@@ -168,16 +168,13 @@ impl<A: Process> RemoteHandlers<A> {
             .insert(key(Old::ID, Old::VERSION), handler);
     }
 
-    /// The messages that this actor accepts; with `previous`, without the newest version of each.
-    pub(crate) fn table(previous: bool) -> Arc<HandlerTable> {
+    /// The messages that this actor accepts.
+    pub(crate) fn table() -> Arc<HandlerTable> {
         let mut handlers = Self {
             table: HandlerTable::default(),
             actor: PhantomData,
         };
         A::accepts(&mut handlers);
-        if previous {
-            handlers.table.forget_newest();
-        }
         Arc::new(handlers.table)
     }
 }
@@ -288,21 +285,6 @@ impl HandlerTable {
             .iter()
             .find(|handler| handler.local.message() == Some(message))?;
         Some((handler.name, &*handler.local))
-    }
-
-    /// Accepts messages that have an older version from other nodes in that version only.
-    fn forget_newest(&mut self) {
-        let versions: Vec<(u32, u16)> = self
-            .iter()
-            .map(|handler| (handler.id, handler.version))
-            .collect();
-        for handler in self.handlers.values_mut() {
-            let of = |(id, version): &(u32, u16)| (*id == handler.id).then_some(*version);
-            let newest = versions.iter().filter_map(of).max();
-            if newest == Some(handler.version) && versions.iter().filter_map(of).count() > 1 {
-                handler.roles = Roles::default();
-            }
-        }
     }
 
     fn note_lane<M: Remote>(&mut self) {

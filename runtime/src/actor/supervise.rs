@@ -148,7 +148,7 @@ pub(crate) fn start<A: Process>(
     make: Maker<A>,
 ) -> Result<Handle<A>, SpawnError> {
     let arbiter = node.arbiter(name)?;
-    let handlers = RemoteHandlers::<A>::table(node.speaks_previous());
+    let handlers = RemoteHandlers::<A>::table();
     node.registry()
         .register_messages(&handlers)
         .map_err(|Collision { id, one, other }| SpawnError::MessageIdTaken { id, one, other })?;

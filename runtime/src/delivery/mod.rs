@@ -12,6 +12,16 @@
 //! `reliable_sender` and `receiver` connect them to actors. Nothing here connects or chooses a
 //! receiver: the owner of the sender does, and calls [`ReliableSender::retarget`].
 //!
+//! | module | contents |
+//! |---|---|
+//! | `body` | the encoded bytes of a waiting message |
+//! | `counts` | counts of the reliable senders and receivers of one node |
+//! | `dedup_receiver` | the progress of each sender's stream |
+//! | `laws` | only in tests: sender and receiver under any loss |
+//! | `receiver` | unpacks sequenced messages for the actor's ordinary handlers |
+//! | `reliable_sender` | the reliable sender: accepts, sends and resends messages |
+//! | `send_window` | unacknowledged messages, the next to send, and the time of a resend |
+//!
 //! # When to use it
 //!
 //! For important messages that are sent once: a kill, a launch, an acknowledgement. Not for asks

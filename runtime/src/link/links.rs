@@ -212,9 +212,7 @@ impl Node {
     /// The hello that a transport sends before the first frame.
     pub fn hello(&self) -> Vec<u8> {
         let mut accepts = self.registry().accepted_messages();
-        if !self.speaks_previous() {
-            accepts.insert(READS_SHORT_ID, 1);
-        }
+        accepts.insert(READS_SHORT_ID, 1);
         let hello = Hello {
             frames: Hello::FRAMES,
             node: self.id().clone(),

@@ -4,6 +4,18 @@
 //! [`Link::outgoing`] and passes received bytes to [`Link::deliver`]. The link keeps the asks that
 //! wait for a reply, and counts those it is answering. It opens no socket and knows no certificate:
 //! the transport has authenticated the peer.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `answer` | the right to answer one ask of a peer |
+//! | `discovery` | finds an actor by name at one of several addresses |
+//! | `ending` | the end of a link, and the notification of its watchers |
+//! | `inbox` | the incoming half of a link: from bytes to mailboxes |
+//! | `links` | sending to remote pids, connecting, finding actors and watching them |
+//! | `outbox` | the outgoing half of a link |
+//! | `question` | asks to actors of the peer, each waiting for its reply |
+//! | `send_buffer` | the tells of one thread, before they go to their links |
+//! | `sums` | sums over links by the role of the peer, for metrics |
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -312,7 +324,6 @@ pub(crate) struct Connection {
     pub(crate) hello: Hello,
     pub(crate) dialled: Dialled,
     pub(crate) reading: Reading,
-    speaks_previous: bool,
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Mutex<Inbox>,
     pub(crate) delivered: AtomicU64,
@@ -345,7 +356,6 @@ impl Connection {
         outgoing_max: usize,
         frame_max: usize,
     ) -> Self {
-        let short = !node.speaks_previous();
         let peer_reads_short = hello.accepts.contains_key(&READS_SHORT_ID);
         Self {
             node: node.downgrade(),
@@ -353,9 +363,11 @@ impl Connection {
             peer,
             hello,
             dialled,
-            reading: Reading { frame_max, short },
-            speaks_previous: node.speaks_previous(),
-            outbox: Outbox::new(outgoing_max, short && peer_reads_short),
+            reading: Reading {
+                frame_max,
+                short: true,
+            },
+            outbox: Outbox::new(outgoing_max, peer_reads_short),
             delivered: AtomicU64::new(0),
             said_older: AtomicU64::new(0),
             born: node.clock().now(),
@@ -387,13 +399,9 @@ impl Connection {
     }
 
     pub(crate) fn version_between(&self, id: u32, oldest: u16, newest: u16) -> u16 {
-        let ours = match self.speaks_previous {
-            true => oldest.max(newest.saturating_sub(1)),
-            false => newest,
-        };
         let version = match self.hello.accepts.get(&id) {
-            Some(highest) => (*highest).clamp(oldest, ours),
-            None => ours,
+            Some(highest) => (*highest).clamp(oldest, newest),
+            None => newest,
         };
         if version < newest {
             self.said_older.fetch_add(1, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! The outgoing half of a link: frames are written into buffers that the transport takes.
 //!
 //! It holds two lanes of frame buffers, the bulks, and the bytes granted to the threads' [send
-//! buffers](crate::link::send_buffer). Bounded in bytes: a full outbox refuses tells; frames that must
-//! not be lost (replies, exits) may use twice the bound before the link is closed. Pings have a
-//! small reserve of their own.
+//! buffers](crate::link::send_buffer). Bounded in bytes: a full outbox refuses tells; frames that
+//! must not be lost (replies, exits) may use twice the bound before the link is closed. Pings have
+//! a small reserve of their own.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

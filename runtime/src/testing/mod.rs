@@ -1,7 +1,8 @@
 //! Simulations for tests: nodes on one thread under virtual time.
 //!
 //! Everything runs on one thread, time stands still until the system is idle and then jumps to the
-//! next timer, and randomness comes from fixed seeds, so a simulation is deterministic.
+//! next timer, and randomness comes from fixed seeds, so a simulation is deterministic. [`memory`]
+//! is a network without sockets, and [`frames`] measures a transport without actors.
 
 #[doc(hidden)]
 pub mod frames;

@@ -1,4 +1,21 @@
 //! Tests of whole actors through the public interface.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `answers` | replies, independent of each other on a link |
+//! | `bulks` | bulks while they are being decoded |
+//! | `contract` | the actor contract, rule by rule |
+//! | `hostile` | a hostile peer: all that it sends is an error or refused |
+//! | `lanes` | the lanes of a link |
+//! | `lives` | exits, restarts and stops |
+//! | `local` | order, bounds, patience, promises, timers, names |
+//! | `places` | threads of actors |
+//! | `remote` | messages between nodes |
+//! | `room` | backpressure of a link whose receiver has no room |
+//! | `runs` | many tells in one read |
+//! | `seen` | the visible state of actors and links |
+//! | `taps` | the tap: visible messages, and the fates of those held back |
+//! | `versions` | older versions of messages |
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -135,31 +135,90 @@ impl Handler<Sequenced> for Clerk {
     }
 }
 
-/// A node of this network, optionally of the previous version.
-fn node(network: &Network, name: &str, previous: bool) -> Node {
-    let builder = testing::node(name).role(Role::Master).accepts(&Role::ALL);
-    let node = builder.speak_previous(previous).build();
+/// A clerk of the previous release: it does not know the newest versions.
+struct OldClerk(Clerk);
+
+impl Actor for OldClerk {
+    type Context = Context<Self>;
+}
+
+impl Process for OldClerk {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<Sequenced>(&Role::ALL);
+        handlers.accept::<LineV2>(&Role::ALL);
+        handlers.accept::<WordV1>(&Role::ALL);
+    }
+}
+
+impl Handler<LineV2> for OldClerk {
+    type Result = u32;
+    fn handle(&mut self, LineV2(number): LineV2, _: &mut Context<Self>) -> u32 {
+        self.0.write(format!("v2 {number}"))
+    }
+}
+
+impl Handler<WordV1> for OldClerk {
+    type Result = ();
+    fn handle(&mut self, WordV1(length): WordV1, _: &mut Context<Self>) {
+        self.0.write(format!("v1 {length}"));
+    }
+}
+
+impl Handler<Sequenced> for OldClerk {
+    type Result = MessageResult<Sequenced>;
+    fn handle(&mut self, numbered: Sequenced, ctx: &mut Context<Self>) -> Self::Result {
+        MessageResult(delivery::take(
+            self,
+            |clerk| &mut clerk.0.incoming,
+            numbered,
+            ctx,
+        ))
+    }
+}
+
+/// A node of this network.
+fn node(network: &Network, name: &str) -> Node {
+    let node = testing::node(name)
+        .role(Role::Master)
+        .accepts(&Role::ALL)
+        .build();
     network.join(&node, name);
     node
 }
 
-/// Messages that a clerk of one version handles from a speaker of another: tells, asks and
-/// sequenced messages.
-fn hears(speaker: bool, clerk: bool, tapped: bool) -> Vec<String> {
+/// Sends these messages as a sequenced message, a tell and an ask.
+async fn send<W, L>(node: &Node, to: &Pid, words: [W; 2], line: L)
+where
+    W: Remote<Result = ()>,
+    L: Remote<Result = u32>,
+{
+    let [first, second] = words;
+    let sender = node.reliable_sender(Bounds::default()).unwrap();
+    let receipt = sender.send(first).unwrap();
+    sender.retarget(to);
+    assert_eq!(receipt.await, Ok(()));
+    node.tell(to, second).unwrap();
+    assert_eq!(node.ask(to, line, SECOND).await, Ok(3));
+}
+
+/// The messages that a clerk, of the previous release or of this one, handles from such a sender.
+fn handled(old_sender: bool, old_clerk: bool, tapped: bool) -> Vec<String> {
     simulate_network(move |network| async move {
-        let here = node(&network, "here", speaker);
-        let there = node(&network, "there", clerk);
+        let (here, there) = (node(&network, "here"), node(&network, "there"));
         let book = Book::default();
-        there.spawn("clerk", Clerk::of(&book)).unwrap();
+        match old_clerk {
+            true => drop(there.spawn("clerk", OldClerk(Clerk::of(&book))).unwrap()),
+            false => drop(there.spawn("clerk", Clerk::of(&book)).unwrap()),
+        }
         let _probe = tapped.then(|| Probe::on(&here));
         let pid = here.find("there", "clerk", SECOND).await.unwrap();
-        let courier = here.reliable_sender(Bounds::default()).unwrap();
-        let receipt = courier.send(Word("one".to_owned())).unwrap();
-        courier.retarget(&pid);
-        assert_eq!(receipt.await, Ok(()));
-        here.tell(&pid, Word("three".to_owned())).unwrap();
-        let asked = here.ask(&pid, Line("a line".to_owned()), SECOND).await;
-        assert_eq!(asked, Ok(3));
+        match old_sender {
+            true => send(&here, &pid, [WordV1(3), WordV1(5)], LineV2(6)).await,
+            false => {
+                let words = ["one", "three"].map(|word| Word(word.to_owned()));
+                send(&here, &pid, words, Line("a line".to_owned())).await;
+            }
+        }
         book.lock().unwrap().clone()
     })
 }
@@ -169,14 +228,10 @@ fn older_receivers_get_the_older_version() {
     let newest = ["one", "three", "a line"];
     let older = ["v1 3", "v1 5", "v2 6"];
     for tapped in [false, true] {
-        assert_eq!(hears(false, false, tapped), newest);
-        assert_eq!(hears(false, true, tapped), older, "the clerk is of before");
-        assert_eq!(
-            hears(true, false, tapped),
-            older,
-            "the speaker is of before"
-        );
-        assert_eq!(hears(true, true, tapped), older);
+        assert_eq!(handled(false, false, tapped), newest);
+        assert_eq!(handled(false, true, tapped), older);
+        assert_eq!(handled(true, false, tapped), older);
+        assert_eq!(handled(true, true, tapped), older);
     }
 }
 
@@ -213,8 +268,8 @@ impl Handler<LineV1> for Elder {
 #[test]
 fn announced_messages_are_in_the_hello() {
     simulate_network(|network| async move {
-        let here = node(&network, "here", false);
-        let there = node(&network, "there", false);
+        let here = node(&network, "here");
+        let there = node(&network, "there");
         there.will_accept::<Elder>();
         here.connect("there").await.unwrap();
         assert_eq!(here.peer_accepts(there.id(), Line::ID), Some(1));
@@ -227,13 +282,10 @@ fn announced_messages_are_in_the_hello() {
 
 /// Three equal-header tells written to a peer, and whether a Meros that reads only long frames can
 /// read them.
-fn written_for(reads_short: bool, previous: bool) -> bool {
+fn written_for(reads_short: bool) -> bool {
     run_simulated(async move {
         let builder = testing::node("here").role(Role::Master);
-        let here = builder
-            .accepts(&[Role::Agent])
-            .speak_previous(previous)
-            .build();
+        let here = builder.accepts(&[Role::Agent]).build();
         let peer = hostile::peer("there", 5);
         let mut hello = hostile::hello(&peer);
         if reads_short {
@@ -260,19 +312,12 @@ fn written_for(reads_short: bool, previous: bool) -> bool {
 
 #[test]
 fn short_frames_are_sent_only_if_announced() {
-    for (reads_short, previous, readable) in [
-        (false, false, true),
-        (true, false, false),
-        (true, true, true),
-    ] {
-        assert_eq!(written_for(reads_short, previous), readable);
-    }
-    let says = |previous| {
-        run_simulated(async move {
-            let node = testing::node("here").role(Role::Master);
-            let hello = Hello::decode(&node.speak_previous(previous).build().hello());
-            hello.unwrap().accepts.get(&READS_SHORT_ID).copied()
-        })
-    };
-    assert_eq!((says(false), says(true)), (Some(1), None));
+    assert!(written_for(false));
+    assert!(!written_for(true));
+    let announced = run_simulated(async {
+        let node = testing::node("here").role(Role::Master);
+        let hello = Hello::decode(&node.build().hello());
+        hello.unwrap().accepts.get(&READS_SHORT_ID).copied()
+    });
+    assert_eq!(announced, Some(1));
 }

@@ -1,9 +1,10 @@
 //! Frames: the byte format of a link.
 //!
 //! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and
-//! for messages and replies a body in the [codec](crate::wire::codec). A tell whose header equals that of
-//! the tell before it in the ordinary lane omits it, and then may have a length of two bytes
-//! ([`crate::wire::elision`]). The reader copies nothing and never panics, whatever the bytes.
+//! for messages and replies a body in the [codec](crate::wire::codec). A tell whose header equals
+//! that of the tell before it in the ordinary lane omits it, and then may have a length of two
+//! bytes ([`crate::wire::elision`]). The reader copies nothing and never panics, whatever the
+//! bytes.
 
 use bytes::{BufMut, BytesMut};
 

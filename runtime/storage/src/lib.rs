@@ -8,6 +8,18 @@
 //! blocking calls. The store never interprets or compresses a value, and never repairs a damaged
 //! record: it names the key and leaves the decision to the caller.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `changes` | a commit: an ordered list of puts and removals, with bounds |
+//! | `disk` | the directory: its lock, the cleanup before opening, and its sync |
+//! | `error` | the errors of a store, one variant for each reaction of a caller |
+//! | `fuzzing` | the readers of records and journal entries, only for `tests/fuzz.rs` |
+//! | `journal` | the write-ahead journal, which makes a commit of several changes atomic |
+//! | `mark` | the marker, by which lost records are noticed |
+//! | `record` | the encoding of a value: format, epoch, CRC32C, bytes |
+//! | `simulated` | an in-memory store with crashes, for tests |
+//! | `sled_store` | the store of masters and agents: sled 0.34.7, with additions |
+//!
 //! # Guarantees
 //!
 //! - **Durable.** When [`Store::commit`] returns `Ok`, all its changes have been through

@@ -1,11 +1,21 @@
 //! QUIC, Unix sockets and certificates under the runtime's links.
 //!
-//! - [`certificates`]: the cluster's authority and the identity of each node.
-//! - [`Endpoint`]: a node's network endpoint: one UDP socket, mutual TLS, one connection per peer.
-//! - [`unix`]: the same frames for executors on the agent's machine, without a handshake.
-//! - [`tls`]: TLS for HTTP pages.
-//! - [`virtual_udp`]: an in-memory network for endpoints in simulations.
-//! - [`Backoff`]: the wait before the next dial.
+//! | module | contents |
+//! |---|---|
+//! | `backoff` | [`Backoff`]: the wait before the next dial |
+//! | `bare` | only for benchmarks: a bare quinn stream |
+//! | `certificates` | the cluster's authority and the identity of each node |
+//! | `connections` | only for benchmarks: a host with many idle peers |
+//! | `foreign` | only for tests: an authority as another tool makes it |
+//! | `fuzzing` | the readers of streams and addresses, only for `tests/fuzz.rs` |
+//! | `hello` | the first bytes on a connection |
+//! | `lanes` | buffers and errors of a lane, common to all kinds of connection |
+//! | `measure` | only for benchmarks: messages over QUIC on the loopback |
+//! | `quic` | [`Endpoint`]: one UDP socket, mutual TLS, one connection per peer |
+//! | `testing` | only for tests: shared fixtures |
+//! | `tls` | TLS for HTTP pages |
+//! | `unix` | the same frames for executors on the agent's machine |
+//! | `virtual_udp` | an in-memory network for endpoints in simulations |
 //!
 //! This crate has no actors and decodes no message: bytes come from a [`runtime::Link`] and go to
 //! one.

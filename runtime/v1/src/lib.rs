@@ -6,6 +6,21 @@
 //! to and from the types of `protocol`, [`v0`] has the shared parts of the older pages, and
 //! [`media`] negotiates content types. Pure: no HTTP, actors, clock or I/O.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `answer_cache` | encoded bytes of values that have not changed since the last answer |
+//! | `body_parts` | an answer as a sequence of parts, which other answers may share |
+//! | `convert` | converts messages to and from the types of `protocol` and `resources` |
+//! | `describe` | encodes messages directly from other types |
+//! | `json` | the form `application/json` |
+//! | `limits` | bounds of nesting depth and decoded memory |
+//! | `media` | `Content-Type`, `Accept`, and the stream id |
+//! | `message` | the description of a message: a struct with numbered fields |
+//! | `protobuf` | the form `application/x-protobuf` (proto2) |
+//! | `recordio` | streams of messages, each after its length |
+//! | `schema` | the messages of the v1 API |
+//! | `v0` | shared parts of the v0 pages, with Mesos' JSON keys |
+//!
 //! ```
 //! use meros_v1::convert::scheduler::{SchedulerCall, decode};
 //! use meros_v1::{Form, Limits};

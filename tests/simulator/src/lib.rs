@@ -1,24 +1,19 @@
 //! Simulation of a cluster in virtual time: the real actors on simulated links, disks, machines and
 //! processes, from one seed.
 //!
-//! | file | content |
+//! | module | contents |
 //! |---|---|
-//! | `scenario` | the input of a run: size, duration, faults, seed |
-//! | `event` | observable events, in order; a run's hash covers them |
-//! | `checker`, `checkers` | the invariants, judged from the events |
 //! | `bug` | a planted software fault, for tests of the checkers |
-//! | `run`, `tally` | one run, and its results |
-//! | `shrink`, `history` | reduces a failing scenario; its faults as text |
+//! | `checkers` | the invariants, judged from the events |
+//! | `event` | observable events, in order; a run's hash covers them |
 //! | `linear` | linearizability of a history of operations |
-//! | `report` | the texts for users, and the runs that prove too little |
-//! | `faults` | the times of faults, by profile and seed |
-//! | `load`, `command` | the behaviour of frameworks, the resources of agents, and the simulated tasks |
+//! | `load` | the behaviour of frameworks, the resources of agents, the tasks |
+//! | `report` | the texts for users, the tally and the hash of a run |
+//! | `run` | one run, from its first moment to its end |
+//! | `scenario` | the input of a run: size, duration, faults and their profile, seed |
 //! | `synthetic_agents` | for benchmarks in real time: agents without containers |
-//! | `sorter` | a master's sorter, which may give invalid answers |
-//! | `world` | every node on its machine: started, crashed, stopped, restarted |
-//! | `machine`, `executor`, `disk` | simulated machines, task processes and disks |
-//! | `network` | the network between machines, and its faults |
-//! | `watch`, `describe`, `hash` | the path of all events to the checkers, the hash and the failure report |
+//! | `watch` | the path of all events to the checkers and to the report |
+//! | `world` | nodes on their machines, disks, executors, network and faults |
 //!
 //! One seed gives one run. The simulator knows nothing of an actor's inside: a checker sees only
 //! the network and the machines.

@@ -5,7 +5,7 @@
 //! [`ExecutorDriverRef`]. Owns the unconfirmed updates and the set of launched tasks. When the
 //! agent is lost, the driver informs the executor and ends. With checkpointing it instead
 //! subscribes at the next agent process, or again at the same one if only the link broke
-//! (`driver/absence.rs`); the executor does not notice. UnconfirmedUpdates updates are repeated
+//! (`driver/absence.rs`); the executor does not notice. Unconfirmed updates are repeated
 //! (`driver/repeating.rs`). Never starts a process, and never decides the state of a task.
 
 mod absence;

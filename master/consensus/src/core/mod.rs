@@ -7,6 +7,24 @@
 //! time. Later inputs enter the log in memory, are sent to the followers, and form the next write
 //! (group commit); acknowledgements wait for that write. Holds the whole log in memory. Never
 //! passes the raft crate a message on which it would panic.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `apply` | committed entries before they are handed out, and snapshots of the result |
+//! | `convert` | conversions between our plain types and those of the raft crate |
+//! | `guard` | filters messages on which the raft crate would panic |
+//! | `handover` | handover of the leadership, also away from a leader whose disk hangs |
+//! | `membership` | the safety checks of membership changes |
+//! | `memory` | the log in memory, as the raft crate reads it |
+//! | `packets` | packets from peers, and the snapshot transfers that they drive |
+//! | `proposals` | local requests: operations, reads, changes of members |
+//! | `reads` | linearizable reads, by a read index or by the leader's lease |
+//! | `rejected` | reasons of rejection, one variant per reaction of the caller |
+//! | `settings` | settings of the core, read and checked once |
+//! | `status` | a member's status, for operators |
+//! | `transfer` | the transfer of a snapshot to a follower, in chunks |
+//! | `turn` | the work for the driver, in order |
+//! | `unsynced` | unsynced output of raft: several of its readies become one write |
 
 mod apply;
 mod convert;

@@ -1,5 +1,20 @@
 //! A whole group in one thread, for tests: a network that loses, delays, duplicates and partitions;
 //! disks that lose unsynced data; and checks of the result. Deterministic for a seed.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `ask` | requests of the tests to a group |
+//! | `drive` | carries out the steps of the members, and compares their applied state |
+//! | `faults` | single faults: a crash at every step, one-way links, a flapping follower |
+//! | `hostile` | arbitrary packets and logs |
+//! | `leases` | lease reads of an isolated leader |
+//! | `ledger` | the state machine of the tests |
+//! | `membership` | membership changes |
+//! | `memory_log` | a log store in memory that loses unsynced data in a crash |
+//! | `normal` | elections, operations, reads, handover |
+//! | `random_faults` | random faults in random order |
+//! | `slow` | disks slower than an election |
+//! | `snapshots` | snapshots for followers that lag too far |
 
 mod ask;
 mod drive;

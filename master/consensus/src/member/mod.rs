@@ -5,7 +5,7 @@
 //! operators' requests (see [`operator`] and [`dumping`]).
 //!
 //! - At most one write is in progress, on the node's blocking pool. Proposals and packets that
-//!   arrive meanwhile format the next write (group commit). No reply or packet that depends on a
+//!   arrive meanwhile form the next write (group commit). No reply or packet that depends on a
 //!   write leaves before that write is synced.
 //! - Packets to an unreachable peer are dropped, not queued: Raft retransmits.
 //! - Member addresses and the operation format are replicated beside the machine ([`metadata`]), so
@@ -15,6 +15,21 @@
 //!   watchers get the reason.
 //!
 //! Never blocks its thread, makes no Raft decision itself, and never continues after a log error.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `address_book` | the addresses of the group's members, replicated |
+//! | `bootstrap` | how a member with an empty directory joins |
+//! | `disk` | the member's disk: one operation at a time, off the actor's thread |
+//! | `dumping` | dumps of a group's state, for `meros registry dump | restore` |
+//! | `handle` | the handle by which a member's own node uses it |
+//! | `handlers` | message handlers of a member |
+//! | `joining` | startup: reads the directory, or asks the peers for admission |
+//! | `metadata` | the address book and the operation format, in the machine's log |
+//! | `operator` | operators' requests: `meros masters list | add | remove | promote | transfer` |
+//! | `peers` | addresses and links of the other members |
+//! | `settings` | settings of a member, read and checked once at its start |
+//! | `turns` | carries out the replica's steps on disk and network |
 
 pub mod address_book;
 pub mod bootstrap;
@@ -48,7 +63,7 @@ use self::operator::{ChangeMasters, ViewMaster};
 use self::peers::Peers;
 use self::turns::Running;
 use crate::log::LogStore;
-use crate::machine::{FIRST_FORMAT, StateMachine};
+use crate::machine::StateMachine;
 use crate::replica::Replica;
 use crate::wire::Packet;
 
@@ -73,48 +88,6 @@ pub struct PacketSent {
     pub packet: Packet,
 }
 
-/// [`PacketSent`] before operations had formats.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PacketSentV1 {
-    /// The group of both members.
-    pub group: u64,
-    /// The sender's raft id.
-    pub from: u64,
-    /// The sender's address.
-    pub address: String,
-    /// The content.
-    pub packet: Packet,
-}
-
-impl From<PacketSentV1> for PacketSent {
-    fn from(older: PacketSentV1) -> Self {
-        let PacketSentV1 {
-            group,
-            from,
-            address,
-            packet,
-        } = older;
-        Self {
-            group,
-            from,
-            address,
-            reads: FIRST_FORMAT,
-            packet,
-        }
-    }
-}
-
-impl From<&PacketSent> for PacketSentV1 {
-    fn from(newer: &PacketSent) -> Self {
-        Self {
-            group: newer.group,
-            from: newer.from,
-            address: newer.address.clone(),
-            packet: newer.packet.clone(),
-        }
-    }
-}
-
 /// Announces a peer of this group that has just linked to the receiver. The receiver connects back
 /// at once, so that a link exists before the first vote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,8 +110,7 @@ pub struct Dismissed {
 }
 
 remote! {
-    PacketSentV1 = "consensus/packet" v1;
-    PacketSent = "consensus/packet" v2 older PacketSentV1;
+    PacketSent = "consensus/packet" v1;
     Arrived = "consensus/arrived" v1;
     Dismissed = "consensus/dismissed" v1
 }
@@ -263,7 +235,6 @@ impl<M: Replicated> Drop for Member<M> {
 impl<M: Replicated> Process for Member<M> {
     fn accepts(handlers: &mut RemoteHandlers<Self>) {
         handlers.accept::<PacketSent>(&[Role::Master]);
-        handlers.accept_legacy::<PacketSentV1, PacketSent>(&[Role::Master]);
         handlers.accept::<Arrived>(&[Role::Master]);
         handlers.accept::<Dismissed>(&[Role::Master]);
         handlers.accept::<Introduce>(&[Role::Master]);

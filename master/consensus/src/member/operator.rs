@@ -161,7 +161,7 @@ pub enum ChangeRefused {
 }
 
 remote! {
-    ViewMaster = "consensus/status" v2 -> Result<MasterStatus, NotShown>;
+    ViewMaster = "consensus/status" v1 -> Result<MasterStatus, NotShown>;
     ChangeMasters = "consensus/change" v1 -> Result<MastersChanged, ChangeRefused>
 }
 

@@ -17,6 +17,15 @@
 //!
 //! Never decides what to write, never reads an entry back while it runs, and never continues after
 //! an error.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `forgetful` | a log in memory for tests, whose crash loses unsynced data |
+//! | `fuzzing` | access to the log's encodings for `crate::fuzzing` |
+//! | `keys` | the keys of the log's records, and their names in errors |
+//! | `reading` | which chunks of a stored log are valid, gaps, and leftovers |
+//! | `record` | the encoding of the log's records |
+//! | `rules` | the valid transitions of a log |
 
 #[doc(hidden)]
 pub mod forgetful;

@@ -3,9 +3,19 @@
 //! Handles the master's events, the end of the master's actor, and calls from [`DriverRef`]s, which
 //! it sends to the master ([`calls`]). Owns the framework's id and suppressed roles, its active
 //! tasks ([`TaskTracker`]) and the newest updates ([`SeenUpdates`]); undelivered calls are in its
-//! courier. As one of several schedulers it may be a standby ([`standby`]). Never decides about
-//! offers: the [`Scheduler`] does. Never writes to disk: a framework that should survive its own
-//! restart must store its id.
+//! reliable sender. As one of several schedulers it may be a standby ([`standby`]). Never decides
+//! about offers: the [`Scheduler`] does. Never writes to disk: a framework that should survive its
+//! own restart must store its id.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `calls` | calls to the master, and their reliable delivery |
+//! | `leader_watch` | announcements of a new leader by other masters |
+//! | `operations` | status updates of operations and their acknowledgements |
+//! | `reconcile` | reconciliation after each subscription and every 15 minutes |
+//! | `standby` | a scheduler that waits to be elected as the leader of its framework |
+//! | `state` | requests for the framework's state |
+//! | `updating` | updates of the framework's description and offer preferences |
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -100,7 +110,6 @@ pub(crate) struct Plan {
     pub calls: Bounds,
     /// Whether to subscribe as a new framework if the id is refused for good.
     pub resubscribe_as_new: bool,
-    pub speak_previous: bool,
 }
 
 pub(crate) struct Driver<S> {

@@ -238,7 +238,7 @@ fn kills_over_the_bounds_are_undelivered() {
             driver.kill(named(task), None).unwrap();
         }
         fixture.settle().await;
-        let full = "undelivered kill c: 2 messages of ";
+        let full = "undelivered kill c: queue is full with 2 messages of ";
         let callbacks = take(&fixture.callbacks);
         assert!(
             callbacks.len() == 1 && callbacks[0].starts_with(full),

@@ -7,6 +7,15 @@
 //! for one follower regardless of the number of subscribers, and for nothing while nothing changes.
 //! Keeps the last snapshot, and the first event as long as it is current. Streams end with their
 //! master, and when changed ACLs alter their visibility.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `changes` | the difference of two snapshots as events of the operator API |
+//! | `cuts` | reasons for which streams of operator events are cut off |
+//! | `encoding` | each event encoded once per form for all readers |
+//! | `unread` | memory held by unread first events and unread changes |
+//! | `viewer` | a subscriber's identity and visibility |
+//! | `views` | the subscribers of the stream |
 
 mod changes;
 mod cuts;

@@ -1,4 +1,13 @@
 //! Tests of the state pages: keys, values and sums as Mesos' tools read them.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `acls` | the ACL that decides each request |
+//! | `elsewhere` | answers of a master that does not lead |
+//! | `entries` | present and absent keys of agents and frameworks |
+//! | `hostile` | malformed bodies at every endpoint that reads one |
+//! | `limits` | rate limits of frameworks' HTTP calls |
+//! | `operations` | operators' operations over HTTP |
 
 mod acls;
 mod elsewhere;

@@ -307,7 +307,7 @@ mod tests {
             (r#"{"quota_configs":[{"role":"e"},{"role":"e"}]}"#, "twice"),
             (
                 r#"{"role":"e","guarantee":[{"name":"ports","type":"RANGES","ranges":{"range":[{"begin":1,"end":2}]}}]}"#,
-                "expected amounts",
+                "expected unreserved amounts",
             ),
             (
                 r#"{"role":"e","guarantee":[{"name":"cpus","type":"SCALAR","scalar":{"value":1},"role":"ads"}]}"#,

@@ -138,7 +138,7 @@ pub enum UpdateReply {
     },
 }
 
-remote! { MirrorUpdate = "mirror/books_changed" v6 -> UpdateReply }
+remote! { MirrorUpdate = "mirror/books_changed" v1 -> UpdateReply }
 
 /// A leadership change of the member.
 struct LeadershipChanged(Leadership);

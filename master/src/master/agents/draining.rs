@@ -1,7 +1,7 @@
 //! Operators' orders for single agents: drain, deactivate, reactivate, mark as gone.
 //!
-//! Each order is validated by [`crate::maintenance::draining`], recorded, and then carried out. Draining agents
-//! are checked for remaining tasks every second.
+//! Each order is validated by [`crate::maintenance::draining`], recorded, and then carried out.
+//! Draining agents are checked for remaining tasks every second.
 
 use std::time::Duration;
 

@@ -2,7 +2,8 @@
 //!
 //! One queue of agents by due time, with one timer: each is pinged one interval after its
 //! registration or last ping, so the order never changes. A newly registered agent is not pinged at
-//! once, least of all when thousands return together. Answers are evaluated in [`crate::agents::health`].
+//! once, least of all when thousands return together. Answers are evaluated in
+//! [`crate::agents::health`].
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,22 @@
 //! Tests of a master with recording agents and schedulers, and an allocator that the test controls.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agents` | agents that register, are lost, return and leave |
+//! | `delivery` | calls to a failed master, as the next one handles them |
+//! | `fencing` | a peer that has seen a leader of a later term |
+//! | `frameworks` | frameworks that lose their schedulers, come back and end |
+//! | `launch` | from an offer to a finished task |
+//! | `long_tasks` | the bound on long tasks |
+//! | `offer_expiry` | unanswered offers: hold times, budgets and expiry |
+//! | `operations` | operations of frameworks and operators |
+//! | `over` | ended frameworks whose scheduler keeps the id |
+//! | `registry` | a registry that is slow, refuses, or reports another leader |
+//! | `revocation` | tasks revoked for a role's guarantee |
+//! | `roles` | quota and weights |
+//! | `statuses` | statuses that the master makes: state, source, reason and message |
+//! | `turns` | rate limits: calls, commands and subscriptions |
+//! | `verbs` | the ACL that decides each operator's command over a link |
 
 mod agents;
 

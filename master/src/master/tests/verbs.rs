@@ -1,5 +1,5 @@
 //! Which list of the ACLs decides each thing that an operator's command asks over a link (SPEC
-//! 3.7). The same over HTTP stands in `http/tests/acls.rs`.
+//! 3.7). The same over HTTP stands in `api/tests/acls.rs`.
 
 use authority::{Acls, Action};
 use protocol::message::operator::*;

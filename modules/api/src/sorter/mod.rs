@@ -277,7 +277,7 @@ pub struct Advice {
     pub client: Client,
 }
 
-remote! { Slate = "sorter/slate" v4 -> Result<Vec<Advice>, Fault> }
+remote! { Slate = "sorter/slate" v1 -> Result<Vec<Advice>, Fault> }
 
 /// The allocator's handle of its sorter.
 #[derive(Clone, Debug)]

@@ -4,6 +4,24 @@
 //! No I/O and no clock: each fact comes with its time. Keeps totals, allocations and filters. A
 //! fact about an unknown framework or agent is ignored, since either side may have removed it
 //! first. This file handles agents; the other parts are in submodules.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `booking` | applies the sorter's advice as far as the allocator's state allows |
+//! | `choosing` | the agents that a client must never get, by capabilities and constraints |
+//! | `departing` | agents with a planned downtime |
+//! | `explain` | the reasons that keep one client from the resources of one agent |
+//! | `filters` | refused resources, and the agents that the next run considers |
+//! | `frameworks` | frameworks: active or not, their roles and suppressed roles |
+//! | `listed` | the list of hosts whose agents are offered |
+//! | `operations` | effects of operations on the state |
+//! | `packing` | the order of agents by free resources, for `AgentOrder::TightestFirst` |
+//! | `pool_balance` | the resources of one agent in one pool |
+//! | `quota` | consumption of each role with a quota, and lending |
+//! | `returning` | clients that become active again |
+//! | `revoking` | unmet guarantees that a framework wants |
+//! | `run` | slates of a run, for the sorter |
+//! | `shared` | copies of shared volumes |
 
 mod booking;
 mod choosing;

@@ -3,7 +3,7 @@
 //! Runs before the parser and only rewrites or rejects arguments. A flag that `meros` has is passed
 //! on, also under its older Mesos name. For the others: a value with the behaviour of Meros is
 //! accepted, a value that only tunes a missing mechanism causes a warning, and any other value is
-//! refused. The tables are in `removed_flags/table.rs`. Starts and logs nothing.
+//! refused. The tables are in `flags/removed/table.rs`. Starts and logs nothing.
 
 pub mod table;
 

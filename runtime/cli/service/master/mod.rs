@@ -96,9 +96,6 @@ pub struct MasterArgs {
     initial_masters: Vec<String>,
     #[command(flatten)]
     election: ElectionFlags,
-    /// Send the previous version of each message that has changed: to rehearse an upgrade
-    #[arg(long, env = "MEROS_SPEAK_PREVIOUS", hide = true)]
-    speak_previous: bool,
     #[command(flatten)]
     threads: ThreadsFlag,
     #[command(flatten)]
@@ -296,8 +293,6 @@ pub struct Plan {
     pub hostname: Option<String>,
     /// Its group; none if it is standalone.
     pub group: Option<GroupPlan>,
-    /// Whether it sends the previous version of changed messages.
-    pub speak_previous: bool,
     /// The file of the hosts in `config`, read again at SIGHUP.
     pub whitelist: Option<Whitelist>,
     /// The cluster's name.
@@ -322,7 +317,6 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         listen,
         hostname,
         group,
-        speak_previous,
         whitelist,
         cluster,
         access,
@@ -332,7 +326,6 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         .role(Role::Master)
         .accepts(&ACCEPTS)
         .placement(threads.placement())
-        .speak_previous(speak_previous)
         .build();
     // Links are made before the master actor exists here.
     node.will_accept::<::master::Master>();
@@ -590,7 +583,6 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
             initial: args.initial_masters,
             election: args.election,
         }),
-        speak_previous: args.speak_previous,
         whitelist,
         cluster: args.cluster,
         access,

@@ -1,8 +1,8 @@
 //! A received call and its answer.
 //!
 //! Decoding is bounded in size, time and memory. It ends in a call or in a [`Refusal`] with the
-//! field, its value and the expected value. [`Large`](crate::body::large_calls) calls and page bodies
-//! ([`PageBody`]) are decoded a few at a time.
+//! field, its value and the expected value. [`Large`](crate::body::large_calls) calls and page
+//! bodies ([`PageBody`]) are decoded a few at a time.
 
 use std::fmt::Display;
 use std::sync::Arc;

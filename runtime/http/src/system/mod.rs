@@ -1,6 +1,9 @@
-//! Load and memory of the machine, as `system/*` metrics and as `/system/stats.json`.
+//! Pages about the process and its machine, which every service has.
 //!
-//! Read on demand. Unreadable values are zero or absent.
+//! `help` is `/help`, `logging` the log level, `metrics` the metrics as JSON and as Prometheus
+//! text, and `processes` the page `/__processes__`. This file has the load and the memory of the
+//! machine, as metrics `system/*` and as `/system/stats.json`. Values are read on demand; an
+//! unreadable one is zero or absent.
 
 pub(crate) mod help;
 pub mod logging;

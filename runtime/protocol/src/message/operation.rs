@@ -7,7 +7,7 @@ use runtime::remote;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{AgentId, FrameworkId, OperationId, Uuid};
-use crate::operation::{AgentResources, AgentResourcesV1, OperationUpdate};
+use crate::operation::{AgentResources, OperationUpdate};
 
 /// Applies a validated conversion, which the master has already applied to its own state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,38 +21,6 @@ pub struct ApplyOperation {
     /// Serial of the operation in the registry. Serials of one agent increase, and an agent applies
     /// none twice. `None` if the master's registry does not store operations.
     pub serial: Option<u64>,
-}
-
-/// [`ApplyOperation`] before serials existed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ApplyOperationV1 {
-    /// Framework and operation id for status updates; `None` if none are wanted.
-    pub feedback: Option<(FrameworkId, OperationId)>,
-    /// The conversion, without allocations.
-    pub conversion: Conversion,
-    /// Version of the agent's resources that the conversion expects.
-    pub version: Uuid,
-}
-
-impl From<ApplyOperationV1> for ApplyOperation {
-    fn from(older: ApplyOperationV1) -> Self {
-        Self {
-            feedback: older.feedback,
-            conversion: older.conversion,
-            version: older.version,
-            serial: None,
-        }
-    }
-}
-
-impl From<&ApplyOperation> for ApplyOperationV1 {
-    fn from(newer: &ApplyOperation) -> Self {
-        Self {
-            feedback: newer.feedback.clone(),
-            conversion: newer.conversion.clone(),
-            version: newer.version,
-        }
-    }
 }
 
 /// All operations up to this serial are settled: applied and on the agent's disk, or refused. None
@@ -83,36 +51,7 @@ pub struct ResourcesReported {
     pub resources: AgentResources,
 }
 
-/// [`ResourcesReported`] before serials existed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ResourcesReportedV1 {
-    /// The agent.
-    pub agent_id: AgentId,
-    /// Its resources.
-    pub resources: AgentResourcesV1,
-}
-
-impl From<ResourcesReportedV1> for ResourcesReported {
-    fn from(older: ResourcesReportedV1) -> Self {
-        Self {
-            agent_id: older.agent_id,
-            resources: older.resources.into(),
-        }
-    }
-}
-
-impl From<&ResourcesReported> for ResourcesReportedV1 {
-    fn from(newer: &ResourcesReported) -> Self {
-        Self {
-            agent_id: newer.agent_id.clone(),
-            resources: (&newer.resources).into(),
-        }
-    }
-}
-
-remote! { ApplyOperationV1 = "operation/apply_operation" v1 }
-remote! { ApplyOperation = "operation/apply_operation" v2 older ApplyOperationV1 }
+remote! { ApplyOperation = "operation/apply_operation" v1 }
 remote! { OperationsSettled = "operation/operations_settled" v1 }
 remote! { OperationUpdated = "operation/operation_updated" v1 }
-remote! { ResourcesReportedV1 = "operation/resources_reported" v1 }
-remote! { ResourcesReported = "operation/resources_reported" v2 older ResourcesReportedV1 }
+remote! { ResourcesReported = "operation/resources_reported" v1 }

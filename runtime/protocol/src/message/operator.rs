@@ -255,9 +255,9 @@ pub enum OperatorError {
     },
 }
 
-remote! { ViewCluster = "operator/view_cluster" v4 -> Result<ClusterView, OverRateLimit> }
-remote! { ViewRoles = "operator/view_roles" v2 -> Result<Vec<RoleView>, OverRateLimit> }
-remote! { ExplainOffers = "operator/explain_offers" v3 -> Result<OffersExplained, ExplainError> }
+remote! { ViewCluster = "operator/view_cluster" v1 -> Result<ClusterView, OverRateLimit> }
+remote! { ViewRoles = "operator/view_roles" v1 -> Result<Vec<RoleView>, OverRateLimit> }
+remote! { ExplainOffers = "operator/explain_offers" v1 -> Result<OffersExplained, ExplainError> }
 remote! { UpdateQuotas = "operator/update_quotas" v1 -> Result<(), UpdateRefused> }
 remote! { UpdateWeights = "operator/update_weights" v1 -> Result<(), UpdateRefused> }
 remote! { ViewMaintenanceSchedule = "operator/view_maintenance_schedule" v1 -> Result<Vec<Window>, UpdateRefused> }

@@ -12,7 +12,7 @@ use crate::agent::{AgentInfo, MasterInfo};
 use crate::digest::{DigestKey, DigestSummary};
 use crate::framework::FrameworkInfo;
 use crate::id::AgentId;
-use crate::operation::{AgentResources, AgentResourcesV1};
+use crate::operation::AgentResources;
 use crate::task::status::TaskState;
 use crate::task::{ExecutorInfo, TaskInfo};
 use crate::{FrameworkId, TaskId};
@@ -236,117 +236,11 @@ pub struct TermSeen {
     pub term: u64,
 }
 
-/// [`RegisterAgent`] before serials of operations existed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RegisterAgentV4 {
-    /// The agent's description, with an id if it was admitted before.
-    pub agent: AgentInfo,
-    /// Actor that receives the master's messages.
-    pub pid: Pid,
-    /// Software version, for display only.
-    pub version: String,
-    /// The agent's contents; empty on the first registration.
-    pub held: AgentInventory,
-    /// Key of its digests.
-    pub digest_key: DigestKey,
-    /// Estimated revocable resources, allocated and available together.
-    pub oversubscribed: Resources,
-    /// Resources after all operations; `None` from an agent without operations.
-    pub resources: Option<AgentResourcesV1>,
-    /// Newest known term. A master of an older term first confirms its leadership with its
-    /// majority.
-    pub term_seen: u64,
-}
-
-impl From<RegisterAgentV4> for RegisterAgent {
-    fn from(older: RegisterAgentV4) -> Self {
-        Self {
-            agent: older.agent,
-            pid: older.pid,
-            version: older.version,
-            held: older.held,
-            digest_key: older.digest_key,
-            oversubscribed: older.oversubscribed,
-            resources: older.resources.map(AgentResources::from),
-            term_seen: older.term_seen,
-        }
-    }
-}
-
-impl From<&RegisterAgent> for RegisterAgentV4 {
-    fn from(newer: &RegisterAgent) -> Self {
-        Self {
-            agent: newer.agent.clone(),
-            pid: newer.pid.clone(),
-            version: newer.version.clone(),
-            held: newer.held.clone(),
-            digest_key: newer.digest_key,
-            oversubscribed: newer.oversubscribed.clone(),
-            resources: newer.resources.as_ref().map(AgentResourcesV1::from),
-            term_seen: newer.term_seen,
-        }
-    }
-}
-
-/// [`ReregisterAgent`] before serials of operations existed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ReregisterAgentV3 {
-    /// The agent's description, with its id.
-    pub agent: AgentInfo,
-    /// Actor that receives the master's messages.
-    pub pid: Pid,
-    /// Software version, for display only.
-    pub version: String,
-    /// Summary of the agent's contents.
-    pub summary: DigestSummary,
-    /// The differing contents, once the master has sent its sums.
-    pub report: Option<InventoryReport>,
-    /// Estimated revocable resources, allocated and available together.
-    pub oversubscribed: Resources,
-    /// Resources after all operations; `None` from an agent without operations.
-    pub resources: Option<AgentResourcesV1>,
-    /// Newest known term. A master of an older term first confirms its leadership with its
-    /// majority.
-    pub term_seen: u64,
-}
-
-impl From<ReregisterAgentV3> for ReregisterAgent {
-    fn from(older: ReregisterAgentV3) -> Self {
-        Self {
-            agent: older.agent,
-            pid: older.pid,
-            version: older.version,
-            summary: older.summary,
-            report: older.report,
-            oversubscribed: older.oversubscribed,
-            resources: older.resources.map(AgentResources::from),
-            term_seen: older.term_seen,
-        }
-    }
-}
-
-impl From<&ReregisterAgent> for ReregisterAgentV3 {
-    fn from(newer: &ReregisterAgent) -> Self {
-        Self {
-            agent: newer.agent.clone(),
-            pid: newer.pid.clone(),
-            version: newer.version.clone(),
-            summary: newer.summary,
-            report: newer.report.clone(),
-            oversubscribed: newer.oversubscribed.clone(),
-            resources: newer.resources.as_ref().map(AgentResourcesV1::from),
-            term_seen: newer.term_seen,
-        }
-    }
-}
-
-remote! { AwaitLeader = "registration/await_leader" v2 -> LeaderAnnounced }
-remote! { LeaderAnnounced = "registration/leader_announced" v2 }
+remote! { AwaitLeader = "registration/await_leader" v1 -> LeaderAnnounced }
+remote! { LeaderAnnounced = "registration/leader_announced" v1 }
 remote! { TermSeen = "registration/term_seen" v1 }
-remote! { RegisterAgentV4 = "registration/register_agent" v4 -> Result<AgentRegistered, RegistrationRefused> }
-remote! { RegisterAgent = "registration/register_agent" v5 older RegisterAgentV4 -> Result<AgentRegistered, RegistrationRefused> }
-remote! { ReregisterAgentV3 = "registration/reregister_agent" v3 -> Result<Reregistered, RegistrationRefused> }
-remote! { ReregisterAgent = "registration/reregister_agent" v4 older ReregisterAgentV3 -> Result<Reregistered, RegistrationRefused> }
+remote! { RegisterAgent = "registration/register_agent" v1 -> Result<AgentRegistered, RegistrationRefused> }
+remote! { ReregisterAgent = "registration/reregister_agent" v1 -> Result<Reregistered, RegistrationRefused> }
 remote! { PingAgent = "registration/ping_agent" v1 lane Ping -> Pong }
 remote! { UnregisterAgent = "registration/unregister_agent" v1 }
 remote! { AgentSuspended = "registration/agent_suspended" v1 }

@@ -190,38 +190,6 @@ pub struct KillTask {
     pub kill_policy: Option<KillPolicy>,
 }
 
-/// [`KillTask`] before it named the agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KillTaskV1 {
-    /// The framework.
-    pub framework_id: FrameworkId,
-    /// The task.
-    pub task_id: TaskId,
-    /// Kill policy; `None` uses the task's own.
-    pub kill_policy: Option<KillPolicy>,
-}
-
-impl From<KillTaskV1> for KillTask {
-    fn from(older: KillTaskV1) -> Self {
-        Self {
-            framework_id: older.framework_id,
-            task_id: older.task_id,
-            agent_id: None,
-            kill_policy: older.kill_policy,
-        }
-    }
-}
-
-impl From<&KillTask> for KillTaskV1 {
-    fn from(newer: &KillTask) -> Self {
-        Self {
-            framework_id: newer.framework_id.clone(),
-            task_id: newer.task_id.clone(),
-            kill_policy: newer.kill_policy,
-        }
-    }
-}
-
 /// Removes a framework for good, with its tasks and executors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TearDown {
@@ -321,9 +289,9 @@ pub struct FrameworkFailed {
     pub message: String,
 }
 
-remote! { Subscribe = "scheduler/subscribe" v4 -> Result<Subscribed, SubscriptionRefused> }
-remote! { UpdateFramework = "scheduler/update_framework" v2 -> Result<(), SubscriptionRefused> }
-remote! { AcceptOffers = "scheduler/accept_offers" v2 }
+remote! { Subscribe = "scheduler/subscribe" v1 -> Result<Subscribed, SubscriptionRefused> }
+remote! { UpdateFramework = "scheduler/update_framework" v1 -> Result<(), SubscriptionRefused> }
+remote! { AcceptOffers = "scheduler/accept_offers" v1 }
 remote! { DeclineOffers = "scheduler/decline_offers" v1 }
 remote! { AcceptInverseOffers = "scheduler/accept_inverse_offers" v1 }
 remote! { DeclineInverseOffers = "scheduler/decline_inverse_offers" v1 }
@@ -333,11 +301,10 @@ remote! { AcknowledgeStatus = "scheduler/acknowledge_status" v1 }
 remote! { ReconcileTasks = "scheduler/reconcile_tasks" v1 }
 remote! { AcknowledgeOperation = "scheduler/acknowledge_operation" v1 }
 remote! { ReconcileOperations = "scheduler/reconcile_operations" v1 }
-remote! { KillTaskV1 = "scheduler/kill_task" v1 }
-remote! { KillTask = "scheduler/kill_task" v2 older KillTaskV1 }
+remote! { KillTask = "scheduler/kill_task" v1 }
 remote! { TearDown = "scheduler/tear_down" v1 }
 remote! { FrameworkMessage = "scheduler/framework_message" v1 }
-remote! { OffersMade = "scheduler/offers_made" v2 }
+remote! { OffersMade = "scheduler/offers_made" v1 }
 remote! { OfferRescinded = "scheduler/offer_rescinded" v1 }
 remote! { InverseOffersMade = "scheduler/inverse_offers_made" v1 }
 remote! { InverseOfferRescinded = "scheduler/inverse_offer_rescinded" v1 }

@@ -60,5 +60,5 @@ pub struct SchedulerElected {
     pub subscribed: Subscribed,
 }
 
-remote! { StandBy = "standby/stand_by" v2 -> Result<StandbyReply, SubscriptionRefused> }
+remote! { StandBy = "standby/stand_by" v1 -> Result<StandbyReply, SubscriptionRefused> }
 remote! { SchedulerElected = "standby/you_lead" v1 }

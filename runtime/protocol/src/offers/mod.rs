@@ -1,4 +1,4 @@
-//! Offers and what frameworks want of them.
+//! Offers of a framework: `offer` has offers and filters, `wants` the suppressed roles and demands.
 
 pub mod offer;
 pub mod wants;

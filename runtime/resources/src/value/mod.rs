@@ -1,6 +1,15 @@
 //! A resource's value: an amount, ranges or a set.
 //!
 //! Sixteen bytes: an amount is in place, the others are behind a shared pointer with copy on write.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `name` | names of resources; the five well-known ones are free to copy |
+//! | `ranges` | ranges of whole numbers: sorted, disjoint and coalesced |
+//! | `scalar` | amounts: fixed point, exact to a thousandth, never negative |
+//! | `set` | sets of texts: sorted, each once |
+//! | `symbol` | interned texts |
+//! | `text` | the text form `name(role):value;...` of `--resources` |
 
 pub(crate) mod name;
 pub(crate) mod ranges;

@@ -3,7 +3,8 @@
 //! actix's queue below is unbounded and first in, first out; the runtime counts the messages here,
 //! at the sender. Tells and asks are enqueued the same way, so they keep their order. The meter
 //! holds numbers only, never messages: senders count sent messages, the actor counts handled ones,
-//! and the watchdog notes blocked steps.
+//! and the watchdog notes blocked steps. `envelope` and `batch` are the queued values, `priority`
+//! the queues in front of actix's, and `ages` the age of the oldest message.
 
 pub(crate) mod ages;
 pub(crate) mod batch;
@@ -383,8 +384,8 @@ impl Meter {
             .saturating_sub(self.handled.0.load(Ordering::Relaxed))
     }
 
-    /// How long the oldest message has waited, with the precision of [`ages`](crate::actor::mailbox::ages); zero if
-    /// none waits.
+    /// How long the oldest message has waited, with the precision of
+    /// [`ages`](crate::actor::mailbox::ages); zero if none waits.
     pub(crate) fn oldest(&self) -> Duration {
         let now = self.clock.coarse_millis();
         let queued = self.queued();

@@ -7,7 +7,7 @@
 //! use std::time::Duration;
 //! use runtime::prelude::*;
 //! use runtime::testing::simulate;
-//! use runtime::tap::Probe;
+//! use runtime::observe::tap::Probe;
 //! # #[derive(Message)] #[rtype(result = "u32")] struct Question(u32);
 //! # struct Oracle;
 //! # impl Actor for Oracle { type Context = Context<Self>; }

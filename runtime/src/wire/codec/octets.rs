@@ -1,5 +1,5 @@
-//! Byte strings in one piece, for serde (`#[serde(with = "runtime::wire::codec::octets")]`): a plain
-//! `Vec<u8>` would go through the codec byte by byte. The encoding is the same.
+//! Byte strings in one piece, for serde (`#[serde(with = "runtime::wire::codec::octets")]`): a
+//! plain `Vec<u8>` would go through the codec byte by byte. The encoding is the same.
 
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::ser::Serializer;

@@ -9,6 +9,14 @@
 //!
 //! Files are read and written where the caller asks, and the calls block (start-up only). An
 //! existing authority is never overwritten, and a key is never readable by other users.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `files` | files of keys and certificates, created or replaced atomically |
+//! | `revocations` | revocation lists of one or several authorities |
+//! | `seeded` | keys derived from a seed, for simulations |
+//! | `subject` | the subject of a certificate |
+//! | `validity` | the lifetime of certificates |
 
 mod files;
 mod revocations;

@@ -3,6 +3,23 @@
 //! The endpoint installs itself as the node's dialer. A connection becomes a link after mutual TLS,
 //! the check of the peer's role, and the hello; no frame is read before. The endpoint keeps one
 //! link per peer address. It never redials: actors do.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `accept` | incoming connections: from the first packet to a link |
+//! | `buffer_pool` | a pool of buffers for bulks |
+//! | `bulk_permits` | limit of the bulks of one connection that are sent at a time |
+//! | `config` | configuration of an endpoint |
+//! | `deterministic_tls` | TLS without randomness, for virtual networks |
+//! | `dial` | outgoing connections: from an address to a link |
+//! | `handshake` | the hello, and the check of the peer's role |
+//! | `liveness` | finds peers whose process has ended while their machine still answers |
+//! | `renewal` | a new certificate for all later handshakes, without closing a link |
+//! | `reset` | stateless resets |
+//! | `session` | the tasks that move bytes between one link and its connection |
+//! | `socket` | the system's UDP socket for quinn |
+//! | `socket_provider` | the trait that provides an endpoint's socket and resolver |
+//! | `tasks` | runs the endpoint's own tasks on the node's home thread |
 
 mod accept;
 mod buffer_pool;

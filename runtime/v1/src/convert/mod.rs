@@ -6,6 +6,24 @@
 //! that inform people and tools: the `source` and `framework_id` of an executor, and the path of an
 //! offer's URL. Mesos' deprecated fields are decoded where they have a meaning, and not encoded,
 //! except for `FrameworkInfo.role`, which frameworks with a single role still read.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `constraints` | offer constraints, minimum offers, and quota |
+//! | `executor` | executors' calls and events |
+//! | `framework` | frameworks and their filters |
+//! | `ids` | conversions of ids |
+//! | `labels` | labels without loss: order and duplicates survive |
+//! | `legacy` | frameworks without `MULTI_ROLE` and `RESERVATION_REFINEMENT` |
+//! | `maintenance` | machines, windows, inverse offers and their answers |
+//! | `nodes` | agents and masters |
+//! | `offer` | offers |
+//! | `operation` | operations and their statuses |
+//! | `operator` | operators' changes of a master |
+//! | `resource` | resources and attributes |
+//! | `scheduler` | schedulers' calls and events |
+//! | `status` | task statuses |
+//! | `task` | tasks, commands and executors |
 
 mod constraints;
 pub mod executor;

@@ -4,6 +4,24 @@
 //! [`OfferOperationLaunch`]). Messages that all APIs share are here, the others in the module of
 //! their API ([`scheduler::Call`], [`master::Call`]). Optional messages of more than 48 bytes are
 //! boxed. Values are validated by `convert`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent` | the operator API of the agent (`/api/v1`) |
+//! | `allocator` | frameworks' answers to inverse offers |
+//! | `executor` | the executor API (`/api/v1/executor` of the agent) |
+//! | `maintenance` | maintenance schedules and states |
+//! | `master` | the operator API of the master (`/api/v1`) |
+//! | `scheduler` | the scheduler API (`/api/v1/scheduler` of the master) |
+//! | `common` | labels, machines, secrets, discovery, versions, rate limits |
+//! | `container` | settings and states of containers |
+//! | `framework` | frameworks and their requests |
+//! | `ids` | ids, times and durations |
+//! | `nodes` | agents, masters and resource providers |
+//! | `offer` | offers, operations and their results |
+//! | `resource` | values, attributes and resources |
+//! | `statistics` | resource usage of containers |
+//! | `task` | tasks, commands, executors and checks |
 
 pub mod agent;
 pub mod allocator;

@@ -2,6 +2,22 @@
 //!
 //! Every figure is measured in the same run and with the same count as its limit. Prints a table,
 //! then one line of JSON for each figure. Keeps nothing between runs.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `allocator` | the cost of the allocator, beside Mesos' figures |
+//! | `connections` | the cost of idle connections, and of many reconnects |
+//! | `crowd_part` | the hidden verb `crowd-part`: synthetic agents in their own process |
+//! | `failover` | the recovery after the loss of the leader |
+//! | `frames` | frames over QUIC, with and without actors (`messages --frames`) |
+//! | `http` | the cost of the HTTP APIs |
+//! | `idle` | the cost of an idle agent, and of an idle master |
+//! | `launch` | real tasks, beside a bare loop of process launches |
+//! | `messages` | messages between actors, on one thread and over QUIC |
+//! | `offers` | the rate of offers |
+//! | `part` | one side of a measurement in a process of its own |
+//! | `process` | the processes of a measurement and their usage |
+//! | `registry` | the commit rate of the registry, beside the disk and etcd |
 
 pub mod allocator;
 pub mod connections;

@@ -1,33 +1,22 @@
 //! Checkers: one file for each invariant, judged by sent and received messages and started
 //! processes.
 //!
-//! | file | invariant |
+//! | module | contents |
 //! |---|---|
-//! | `group` | (1) one leader per term; committed entries stay, and all members hold the same |
-//! | `registry` | (1) acknowledged operations are never lost; the answers are those of a single copy |
-//! | `deposed` | (1) a deposed master starts no task |
-//! | `allocations` | (2) offered and used resources of an agent never exceed its total, nor its lent ones |
-//! | `operations` | (1) an accepted operation is done or reported as failed, never both |
-//! | `agent_resources` | (2) an agent's resources are the result of its operations, across crashes |
-//! | `entitlement` | (3) revocable and reserved resources are offered only to entitled frameworks |
-//! | `updates` | (4) an update that an agent has stored reaches its framework, in order |
-//! | `states` | (5) a task ends once and for ever, and a running one has a process |
-//! | `executors` | (5) an executor's death ends its tasks, and its agent reports it |
-//! | `offers` | (6) every offer ends in exactly one way, and is used once |
-//! | `recovery` | (7) after the faults all nodes return and frameworks make progress |
-//! | `quotas` | no offer takes a role, or an ancestor, beyond its limits |
-//! | `revocations` | a revoked task is announced and gets its grace period |
+//! | `checker` | the trait of a checker |
+//! | `fixture` | events made by hand, for tests of checkers |
 //! | `maintenance` | nothing is offered or launched on a machine that is down |
-//! | `corrections` | revocable tasks yield on a busy machine, and no others do |
-//! | `launches` | one process for each container, no task launched twice |
-//! | `standbys` | only the appointed scheduler of a framework is told that it leads |
-//! | `no_panics` | no actor panics |
+//! | `masters` | leadership, group, registry, membership, standby schedulers |
+//! | `no_panics` | no actor panics, unless the simulation injected it |
 //! | `process_exits` | no process exits by itself without cause |
+//! | `recovery` | after the faults all nodes return and frameworks make progress |
+//! | `resources` | totals, allocations, offers, quota and operations |
 //! | `subscriptions` | a replaced scheduler receives nothing, and nothing is done for it |
+//! | `tasks` | states, updates, launches, executors and evictions |
 //!
-//! Shared parts: `membership` knows the registered agents and subscribed frameworks by the master's
-//! own answers; `records` the requests of masters to their registries; `status_origin` the sender
-//! and reason of a status. `per_term` runs a checker separately for each leading master.
+//! Checkers of one leading master's order run through `masters::per_term`, separately for each
+//! leader. Facts that several of them need are in `masters::membership`, `masters::records` and
+//! `tasks::status_origin`.
 //!
 //! **Soundness.** Messages in flight make "now" different for each party, so each judgement is
 //! about one party's own order. A sent message is seen when it is sent. A received message is seen

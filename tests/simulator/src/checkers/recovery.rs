@@ -1,4 +1,4 @@
-//! Recovery (invariant 7): after the last fault all nodes return and work continues.
+//! Recovery: after the last fault all nodes return and work continues.
 //!
 //! Judged at the end of a run with at least [`RECOVERY`] after its faults ([`CALM`] without
 //! faults):

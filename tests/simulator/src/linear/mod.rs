@@ -1,13 +1,14 @@
 //! Linearizability: whether a history of concurrent operations could have come from a single copy
 //! with one operation at a time.
 //!
-//! | file | content |
+//! | module | contents |
 //! |---|---|
+//! | `check` | the verdict, and the shortest prefix that no order explains |
 //! | `history` | requests and answers of clients, in the observed order |
 //! | `model` | the behaviour of a single copy, as a pure step |
-//! | `check`, `search` | the search for an order that explains every answer, and the shortest prefix without one |
-//! | `register` | registers with compare-and-set, a model for tests and for small services |
-//! | `registry` | the registry of the master |
+//! | `register` | registers with compare-and-set, a model for tests |
+//! | `registry` | the model of the master's registry |
+//! | `search` | the search for an order that explains every answer |
 //!
 //! A call takes effect at one moment between its invocation and its answer. A call with an unknown
 //! outcome may take effect at any moment after its invocation, or never. Replicas, terms and disks

@@ -1,6 +1,15 @@
 //! The default load: the behaviour of frameworks and the resources of agents, from the scenario's
 //! seed and sizes alone.
 //!
+//! | module | contents |
+//! |---|---|
+//! | `command` | the commands of simulated tasks |
+//! | `quota_changes` | an operator's changes of quota and weights |
+//! | `record` | a framework's state, which survives its crashes |
+//! | `reservations` | operations of a framework |
+//! | `scheduler` | the scheduler of a framework |
+//! | `sorter` | a master's sorter, which may give invalid answers |
+//!
 //! **Frameworks.** There are five kinds in turn, so that ten frameworks have each of them twice:
 //!
 //! | kind | role, weight | tasks |

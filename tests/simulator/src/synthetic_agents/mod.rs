@@ -10,9 +10,9 @@
 //! | `returning` | agents that all reregister with the next leader at once, in one process |
 //! | `tasks` | tasks that agents accept, and finish on request |
 //!
-//! An agent reports tasks that no process runs (`master::state::measure`), in the real agent's report
-//! rounds ([`ReportScope`]) and with its [`Backoff`]. It counts its registrations in the shared
-//! counters. It launches nothing; the tasks that it was given finish on request.
+//! An agent reports tasks that no process runs (`master::state::measure`), in the real agent's
+//! report rounds ([`ReportScope`]) and with its [`Backoff`]. It counts its registrations in the
+//! shared counters. It launches nothing; the tasks that it was given finish on request.
 
 pub mod declining;
 pub mod embedded;

@@ -1,14 +1,19 @@
 //! The world: every node of a cluster on its machine, and the operations on them.
 //!
-//! | file | content |
+//! | module | contents |
 //! |---|---|
-//! | `process` | a node and its actors, which can end at any moment |
+//! | `disk` | the disks of simulated machines |
+//! | `executor` | the executor, which runs the tasks' commands in virtual time |
+//! | `inject` | the application of faults |
+//! | `machine` | an agent's launcher without real processes |
+//! | `network` | the network between machines, and its faults |
 //! | `observer` | wrappers around a master's registry and log that report to the watch |
+//! | `operator` | an operator's requests to the masters |
 //! | `probe` | additional requests to the group of masters |
+//! | `process` | a node and its actors, which can end at any moment |
 //! | `roles` | the nodes behind `leader`, `follower` and so on |
 //! | `services` | the assembly of a master, an agent and a framework from the real parts |
-//! | `inject` | the application of faults |
-//! | `operator` | an operator's requests to the masters |
+//! | `sim_env` | the shared environment: clock, seed, network and watch |
 //!
 //! It knows the running life of each node, the machines' disks and the frameworks' records. A
 //! service that ends by itself is restarted after [`RESTART_AFTER`], as by an operator's

@@ -2,7 +2,8 @@
 //!
 //! The raft crate silently drops read requests: without a leader, before the leader's first commit
 //! in its term, after a change of leaders, and with lost packets. So they are kept here, repeated,
-//! and finally rejected. All reads between two turns form one request.
+//! and finally rejected. All reads between two turns form one request. With a `lease` the leader
+//! answers without a request.
 
 pub(in crate::core) mod lease;
 

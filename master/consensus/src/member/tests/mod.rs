@@ -1,4 +1,14 @@
 //! Tests of members on a network in memory, with crashing disks, in paused time.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `commits` | normal operation: elections, group commit, reads, handover |
+//! | `failures` | failures of leaders, links and disks |
+//! | `formats` | groups of two versions |
+//! | `joining` | bootstrap, admission, and wiped directories |
+//! | `network_faults` | random faults, deterministic for a seed |
+//! | `operator` | an operator's requests, from a node of its own |
+//! | `real` | real time, disks and threads |
 
 mod commits;
 mod failures;
@@ -18,6 +28,7 @@ use runtime::testing::simulate_network;
 use super::*;
 use crate::core::Role as RaftRole;
 use crate::group::Ledger;
+use crate::machine::FIRST_FORMAT;
 use crate::store::StoredLog;
 use crate::store::forgetful::ForgetfulLogDisk;
 

@@ -170,7 +170,7 @@ fn calls_with_a_million_entries_do_not_block_the_master() {
                 Err(refusal) => {
                     assert_eq!(refusal.status.as_u16(), status, "{kind}: {refusal}");
                     assert!(
-                        refusal.problem.contains("read them, and try again"),
+                        refusal.problem.contains("read them and try again"),
                         "{refusal}"
                     );
                 }

@@ -1,4 +1,14 @@
 //! Tests of streams and calls: a real master whose allocator grants nothing, in virtual time.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `counters` | counters of a framework's calls and events |
+//! | `forbidden` | subscriptions and updates that ACLs forbid |
+//! | `many` | large calls, handled in parts |
+//! | `offers` | offers over HTTP: demands, conversions, inverse offers |
+//! | `rejected` | calls that are invalid in part or as a whole |
+//! | `tasks` | tasks over HTTP: messages to agents and events for frameworks |
+//! | `updates` | updates of frameworks, and suppressed roles |
 
 mod counters;
 mod forbidden;

@@ -1,4 +1,13 @@
 //! Operations of frameworks and operators, from the accept to the acknowledgement (SPEC 3.5; S91).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `counting` | counters of operations |
+//! | `groups` | task groups among the operations of one accept |
+//! | `operators` | operators' operations on agents |
+//! | `recorded` | recorded operations, and crashes |
+//! | `resizing` | GROW_VOLUME and SHRINK_VOLUME |
+//! | `sharing` | shared volumes in the tasks of one accept |
 
 mod counting;
 mod groups;

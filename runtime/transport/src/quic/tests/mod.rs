@@ -1,4 +1,13 @@
 //! Tests of the QUIC transport with real sockets on the loopback.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `hostile` | peers that must be refused, or violate the protocol |
+//! | `liveness` | peers whose process is killed while their machine still answers |
+//! | `renewal` | new certificates while links are open |
+//! | `restarts` | nodes that crash, shut down, restart, and dial each other at once |
+//! | `revoked` | certificates of another authority, and revoked ones |
+//! | `shutdown` | queued messages arrive, and every wait is bounded |
 
 use std::net::Ipv4Addr;
 use std::time::Duration;

@@ -4,6 +4,18 @@
 //! Three measurements with real masters and their default timeouts: a leader killed under a load of
 //! launches (`kills`), and synthetic agents that reregister within this process and over QUIC
 //! (`returns`).
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agents` | real agents, many in one process |
+//! | `group` | three masters in processes of their own |
+//! | `kills` | a leader killed under load, several times |
+//! | `ledger` | launched tasks and their reported states |
+//! | `load` | frameworks on the real driver that launch short tasks all the time |
+//! | `machine` | a launcher without processes |
+//! | `page` | requests a page of a master over HTTP |
+//! | `probe` | measures when the registry accepts an operation again |
+//! | `returns` | agents with tasks that all reregister with a new leader |
 
 mod agents;
 mod group;

@@ -2,8 +2,8 @@
 //! QUIC from separate processes.
 //!
 //! For the first see [`simulator::synthetic_agents::returning`]. Over QUIC the agents are synthetic
-//! (see [`simulator::crowd`]) and all else is real. The agents' processes stand for other machines,
-//! so they have the lowest priority and get the CPU time that the masters leave.
+//! (see [`simulator::synthetic_agents`]) and all else is real. The agents' processes stand for
+//! other machines, so they have the lowest priority and get the CPU time that the masters leave.
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};

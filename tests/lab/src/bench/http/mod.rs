@@ -5,6 +5,21 @@
 //! `/state` of a large cluster, the slowdown of launches while many clients poll it, launches and
 //! offers over HTTP compared with the native driver, and the cost of a subscriber, including one
 //! that never reads.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `bare` | the lower bound of an answer, measured in the same run |
+//! | `client` | an HTTP client for measurements: pages, calls, and event streams |
+//! | `launches` | launches over HTTP and by the native driver |
+//! | `master_process` | a master in a process of its own |
+//! | `offers` | offers over HTTP |
+//! | `polled` | launches while clients poll `/state` of a large cluster |
+//! | `raw` | the raw connection of a subscriber |
+//! | `readers` | the hidden verb `readers-part`: readers in a process of their own |
+//! | `scheduler` | a framework's scheduler over HTTP, like a client in another language |
+//! | `stalled` | subscribers that never read |
+//! | `state` | the time of `/state` of a large cluster |
+//! | `subscribers` | the memory of a subscriber |
 
 mod bare;
 mod client;

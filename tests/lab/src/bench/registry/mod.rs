@@ -3,6 +3,15 @@
 //!
 //! With 1 and with 64 proposers, values of 256 bytes, everything synced. If etcd is not installed
 //! or does not start, its figures of another day are printed and marked `recorded`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `disk` | small synced writes on this machine's disk |
+//! | `etcd` | etcd for comparison |
+//! | `full` | the cost of compacting a full registry |
+//! | `grpc` | a minimal gRPC client for etcd |
+//! | `load` | proposers, each with one pending proposal |
+//! | `ours` | a group of three members under the load |
 
 pub mod disk;
 pub mod etcd;

@@ -1,4 +1,4 @@
-//! Deposed (invariant 1, third part): a deposed master changes nothing.
+//! Deposed: a deposed master changes nothing.
 //!
 //! Judged by its effect: an agent that was registered by the master of a later term starts no task
 //! of a master of an earlier term, whichever master forwards it afterwards. A master's term is that

@@ -1,5 +1,4 @@
-//! Group (invariant 1, first half): one leader per term, committed entries stay, and all members
-//! hold the same.
+//! Group: one leader per term, committed entries stay, and all members hold the same.
 //!
 //! Judged by each member's synced log, its elections and its state:
 //!

@@ -1,5 +1,5 @@
-//! Registry (invariant 1, second half): an acknowledged operation is never lost, and the registry's
-//! answers are those of a single copy with one operation at a time, for any masters and crashes.
+//! Registry: an acknowledged operation is never lost, and the registry's answers are those of a
+//! single copy with one operation at a time, for any masters and crashes.
 //!
 //! Judged at the end of the run by [`linear`](crate::linear), from the masters' requests and
 //! answers, and from the last read of every member. An unanswered request may have been done at any

@@ -1,5 +1,5 @@
-//! Entitlement (invariant 3): revocable resources are offered only to frameworks that asked for
-//! them, and reserved ones only to their role.
+//! Entitlement: revocable resources are offered only to frameworks that asked for them, and
+//! reserved ones only to their role.
 //!
 //! Judged at each offer, by the framework's description when that master last subscribed it. An
 //! offer is for a role of the framework, has nothing revocable without `REVOCABLE_RESOURCES`,

@@ -1,4 +1,13 @@
-//! Checkers of resources: totals, allocations, offers, quota and operations.
+//! Checkers of resources: offered, used, reserved and limited amounts.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `agent_resources` | an agent's resources are the result of its operations, also across crashes |
+//! | `allocations` | offered and used resources never exceed an agent's total |
+//! | `entitlement` | revocable and reserved resources only for entitled frameworks |
+//! | `offers` | every offer ends in exactly one way, and is used at most once |
+//! | `operations` | an accepted operation is done or reported as failed, never both |
+//! | `quotas` | no offer takes a role, or an ancestor, beyond its limits |
 
 pub(in crate::checkers) mod agent_resources;
 pub(in crate::checkers) mod allocations;

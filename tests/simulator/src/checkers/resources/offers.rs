@@ -1,5 +1,5 @@
-//! Offers (invariant 6): every offer is made once, used at most once, and ends in exactly one of
-//! accepted, declined and rescinded.
+//! Offers: every offer is made once, used at most once, and ends in exactly one of accepted,
+//! declined and rescinded.
 //!
 //! Judged in the master's own order. An offer is open from its making. It ends when the master
 //! handles an answer of its scheduler, rescinds it, subscribes its framework anew, or ends.

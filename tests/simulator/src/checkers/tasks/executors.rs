@@ -1,5 +1,4 @@
-//! Executors (invariant 5, middle part): the death of an executor ends its tasks, and its agent
-//! reports it.
+//! Executors: the death of an executor ends its tasks, and its agent reports it.
 //!
 //! Judged in the agent's own order, while it lives. When a container's process ends, an end is owed
 //! for each task of its executor whose end the agent has not received from the executor. The

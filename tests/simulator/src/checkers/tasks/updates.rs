@@ -1,5 +1,5 @@
-//! Updates (invariant 4): a status update that an executor's driver sent and its agent has
-//! confirmed reaches its framework at least once, in order per task.
+//! Updates: a status update that an executor's driver sent and its agent has confirmed reaches its
+//! framework at least once, in order per task.
 //!
 //! Judged from the executor driver's first sending: from then on its agent, or the agent's next
 //! process, must confirm the update while the executor's process lives. It is a violation if the

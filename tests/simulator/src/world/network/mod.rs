@@ -3,7 +3,7 @@
 //! | file | content |
 //! |---|---|
 //! | `faults` | the faults of the network, and their effect on a packet |
-//! | `memory` | frames over in-memory streams: for thousands of agents, and for executors on their agent's machine |
+//! | `memory` | frames over in-memory streams: for thousands of agents, and for executors |
 //! | `quic` | the real transport over datagrams with faults |
 
 pub mod faults;

@@ -1,5 +1,5 @@
-//! Allocations (invariant 2): offers and tasks of an agent never exceed its total, nor, for
-//! revocable resources, the lent ones.
+//! Allocations: offers and tasks of an agent never exceed its total, nor, for revocable resources,
+//! the lent ones.
 //!
 //! Judged at each offer and each launch, in the master's own order. Offers count from their making
 //! until the master rescinds them or handles the answer. Tasks and executors count from their

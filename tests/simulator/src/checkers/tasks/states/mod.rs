@@ -1,5 +1,5 @@
-//! States (invariant 5): a task has one terminal state for ever, and a task reported as running
-//! runs, or a later update says otherwise.
+//! States: a task has one terminal state for ever, and a task reported as running runs, or a later
+//! update says otherwise.
 //!
 //! Judged by what each framework's scheduler receives, in order. The first terminal state of a task
 //! is the last: the same state may be repeated (a resent update, a reconciliation), another one may
