@@ -1,10 +1,10 @@
 //! Starts an agent: locks its work directory and spawns its actors.
 //!
 //! Stateless actors (monitor, oversubscription, QoS) are restarted when they panic. The others
-//! (agent, containerizer, status updates, operations, ledger) share the state of the containers and
-//! the disk, and one restarted alone would contradict the rest. If one of them panics, the agent
-//! ends as [`AgentEnd::ActorFailed`] together with its process. Checkpointed executors live on, and
-//! the next process recovers everything from the disk.
+//! (agent, containerizer, status updates, operations, ledger, disk watch) share the state of the
+//! containers and the disk, and one restarted alone would contradict the rest. If one of them
+//! panics, the agent ends as [`AgentEnd::ActorFailed`] together with its process. Checkpointed
+//! executors live on, and the next process recovers everything from the disk.
 //!
 //! The binary creates the node, the launcher and the modules; this crate opens no socket and names
 //! no concrete module.

@@ -8,7 +8,7 @@
 //! | `allocator` | the allocator |
 //! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
 //! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
-//! | `sorter` | `drf`, `priority` and `lottery`, each as a tree of shares |
+//! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
 //! | `workload` | an allocator and a sorter without mailboxes, for benchmarks |
 

@@ -1,9 +1,9 @@
 //! The `meros` command: a whole cluster, its parts, and an operator's requests.
 //!
-//! The top of the workspace: the only crate that opens sockets for services, names concrete
-//! modules, and depends on all other crates. [`main`] is the command. [`service::local::LocalCluster`] is a
-//! whole cluster in this process, for `meros run`, benchmarks and tests. Makes no decisions about
-//! the cluster; the services do.
+//! The top of the product: the only crate that opens sockets for services, names concrete modules,
+//! and depends on all others (`meros-lab` is for developers). [`main`] is the command.
+//! [`service::local::LocalCluster`] is a whole cluster in this process, for `meros run`, benchmarks
+//! and tests. Makes no decisions about the cluster; the services do.
 //!
 //! | module | contents |
 //! |---|---|
@@ -257,7 +257,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// SPEC 3.14: a URL of ZooKeeper, as used with Mesos, may contain a password.
+    /// A URL of ZooKeeper, as used with Mesos, may contain a password.
     #[test]
     fn usage_errors_contain_no_passwords() {
         let url = "zk://mesos:secret@10.0.0.7:2181/mesos";

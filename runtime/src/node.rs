@@ -258,7 +258,8 @@ impl Node {
     ///
     /// ```no_run
     /// use runtime::prelude::*;
-    /// let node = Node::builder("master-1").role(Role::Master).accepts(&[Role::Agent]).seed(7).build();
+    /// let builder = Node::builder("master-1").role(Role::Master);
+    /// let node = builder.accepts(&[Role::Agent]).seed(7).build();
     /// ```
     pub fn builder(name: impl Into<String>) -> NodeBuilder {
         NodeBuilder {

@@ -121,7 +121,7 @@ pub fn unknown(
 ) -> Vec<String> {
     let is_known = |one: &&Covered| match number(&one.key) {
         Some(number) => facts.contains(&number),
-        None => sections.contains(one.key.split(' ').next().unwrap_or_default()),
+        None => sections.contains(one.key.split([' ', ',']).next().unwrap_or_default()),
     };
     let unknown = covered.iter().filter(|one| !is_known(one));
     unknown

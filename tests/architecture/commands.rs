@@ -20,8 +20,8 @@ pub struct Vocabulary {
 }
 
 impl Vocabulary {
-    /// That of this command, and the flags of Mesos that it lacks.
-    pub fn new(command: &Command, of_mesos: &[&str]) -> Self {
+    /// That of this command, the flags of Mesos that it lacks, and those of `meros-lab`.
+    pub fn new(command: &Command, of_mesos: &[&str], of_lab: Vec<String>) -> Self {
         fn flags(command: &Command, all: &mut BTreeSet<String>) {
             let own = command.get_arguments().filter_map(|flag| flag.get_long());
             all.extend(own.map(str::to_owned));
@@ -37,6 +37,7 @@ impl Vocabulary {
             .collect();
         let mut all = BTreeSet::from(["help", "version"].map(str::to_owned));
         all.extend(of_mesos.iter().map(|&flag| flag.to_owned()));
+        all.extend(of_lab);
         flags(command, &mut all);
         Self { verbs, flags: all }
     }
@@ -139,13 +140,29 @@ pub fn wrong_in_document(path: &str, text: &str, vocabulary: &Vocabulary) -> Vec
     faults
 }
 
+/// The flags that this source declares by `#[arg(long)]`.
+pub fn declared_flags(source: &Source) -> Vec<String> {
+    let declared = source.text.split("#[arg(").skip(1).filter_map(|rest| {
+        let (attribute, field) = rest.split_once(")]")?;
+        if !attribute.contains("long") {
+            return None;
+        }
+        if let Some((_, name)) = attribute.split_once("long = \"") {
+            return name.split('"').next().map(str::to_owned);
+        }
+        let field = field.trim_start().trim_start_matches("pub ");
+        field.split(':').next().map(str::to_owned)
+    });
+    declared.collect()
+}
+
 /// The verbs in backticks anywhere in a source, and the flags outside of its tests, that do not exist.
 pub fn wrong_in_source(source: &Source, vocabulary: &Vocabulary) -> Vec<String> {
     let path = source.path.as_str();
     if path.ends_with("architecture/commands.rs") {
         return Vec::new(); // Its tests plant faults.
     }
-    let is_test = ["tests/", "/tests.rs", "/laws", "bench", "removed_flags"]
+    let is_test = ["tests/", "/tests.rs", "/laws", "bench", "flags/removed"]
         .iter()
         .any(|part| path.contains(part));
     let begins_tests = source
@@ -184,7 +201,7 @@ mod tests {
             Command::new("logs").arg(flag("follow")),
             Command::new("masters").subcommand(add),
         ]);
-        Vocabulary::new(&command, &["quorum"])
+        Vocabulary::new(&command, &["quorum"], Vec::new())
     }
 
     #[test]

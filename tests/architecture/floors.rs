@@ -292,7 +292,7 @@ mod tests {
             ("meros-resources", "bincode", "dev", 0),
             ("meros-master", "raft", "normal", 1),
             ("meros-storage", "sled", "normal", 0),
-            ("meros", "quinn", "normal", 0),
+            ("meros", "quinn", "normal", 1),
         ] {
             let found = wrong_dependencies(&[package(name, "", &[(dependency, kind)])]);
             assert_eq!(found.len(), count, "{name} {dependency} {kind}: {found:?}");

@@ -180,7 +180,7 @@ pub fn targets() -> Vec<Target> {
             "fault",
             &[
                 "10secs+5secs partition master agent-1",
-                "1mins+2.5secs weather agent-2 0.1 0.01 200ms",
+                "1mins+2.5secs packet_faults agent-2 0.1 0.01 200ms",
                 "0ns+1secs drift agent-0 -50000",
             ],
             |text: &str| {

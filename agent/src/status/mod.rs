@@ -4,6 +4,7 @@
 //! one stream per task ([`stream::Streams`]). Confirms an update to its executor once it is
 //! accepted; for a checkpointed task it is first written to the ledger, and only then sent and
 //! confirmed. If the write fails the update is sent, but not confirmed. Does not validate states.
+//! `unwritten` and `numbers` track the updates in the ledger.
 
 mod numbers;
 pub mod stream;

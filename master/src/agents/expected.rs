@@ -3,7 +3,8 @@
 //! Plain data. A new leader knows the agents from the registry, and their likely tasks and
 //! executors from here. An agent with a matching digest is admitted at once, and another is asked
 //! only for the differences. Nothing of it is in the state, offered or shown before the agent has
-//! confirmed it. Dropped when no agent is awaited.
+//! confirmed it. Kills are not taken over: drivers send them again. Dropped when no agent is
+//! awaited.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
 //! The frameworks that the master knows, connected or not, and the ones that have ended.
 //!
 //! Plain data with pure transitions. Tasks are in [`crate::tasks`], offers in [`crate::offers`],
-//! admission in [`crate::frameworks::subscription`].
+//! admission in [`crate::frameworks::subscription`]. Pure decisions are in the submodules:
+//! `subscription`, `updating`, `standby` (several schedulers of one framework) and `over_http`;
+//! `counters` has each framework's metrics.
 
 pub mod counters;
 pub mod over_http;

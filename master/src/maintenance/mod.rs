@@ -3,7 +3,8 @@
 //! Pure decisions on [`MasterState`]. An operator's change is validated here, recorded, and then
 //! applied by the other half. Offers of a scheduled machine's agents contain the time of the
 //! maintenance, and frameworks with resources there get an inverse offer, whose answer is not
-//! binding. Nothing happens by the clock: a machine is down when an operator says so.
+//! binding. Nothing happens by the clock: a machine is down when an operator says so. [`draining`]
+//! has the orders for single agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! The master's side of the allocator: facts for it, and its restart with the whole state.
 //!
 //! If the allocator crashes, or misses a fact because its mailbox is full, it starts over: offers
-//! are rescinded, agents get new sessions, and grants with old sessions are invalid. The master
-//! never waits for it.
+//! are rescinded, agents get new sessions, and grants with old sessions are invalid. Filters and
+//! answers to inverse offers are lost with the old allocator; that costs a round of declined
+//! offers, as after a failover. The master never waits for it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

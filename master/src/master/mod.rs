@@ -3,7 +3,7 @@
 //!
 //! Handles registration and task messages from agents ([`agents`]), scheduler calls
 //! ([`schedulers`]), operator requests ([`operators`], and for single agents and machines
-//! [`agents`]) and grants from the allocator on its own node ([`allocation`]). Owns the
+//! [`agents`]) and grants from the allocator on its own node (`allocation`). Owns the
 //! [`MasterState`], the ping timers and the pending registry requests. A message is valid only if
 //! it comes from the node it speaks for, and for a scheduler from that very actor. The master never
 //! blocks, and publishes nothing before the registry has recorded it.

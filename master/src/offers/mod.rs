@@ -1,7 +1,9 @@
 //! Open offers with their frameworks and ages; the same for inverse offers.
 //!
 //! Plain data. All indexes change together, only here. Reads no clock: the caller sets the time
-//! before a change, and without it (in a mirror) ages are unknown. Sends nothing.
+//! before a change, and without it (in a mirror) ages are unknown. Sends nothing. Pure decisions
+//! are in the submodules: `offering` makes offers of grants, `accept` launches on them, `expiry`
+//! bounds their time and number, `explain` answers why there are none.
 
 pub mod accept;
 pub mod expiry;

@@ -1,10 +1,11 @@
 //! Operations: conversions of resources for frameworks and operators.
 //!
 //! Pure decisions on [`MasterState`]. A conversion is applied to the state at once, recorded
-//! (`recording`) and sent to its agent with the state's version of the agent's resources. The
-//! agent rejects it if its own version differs, and reports its resources instead. Status updates
-//! of operations that a framework has named are forwarded until acknowledged; the agent resends
-//! them. Nothing here waits for an agent.
+//! (`recording`) and sent to its agent with the state's version of the agent's resources. The agent
+//! rejects it if its own version differs, and reports its resources instead. Status updates of
+//! operations that a framework has named are forwarded until acknowledged; the agent resends them.
+//! Nothing here waits for an agent. `table` has the operations with an id, `pending` all accepted
+//! ones, and `commit_barrier` holds back later messages to the agent.
 
 pub(crate) mod commit_barrier;
 mod pending;

@@ -1,9 +1,10 @@
 //! Registry: the durable state of a master, behind an interface that may be slow, refuse, or lose
 //! leadership.
 //!
-//! The order is always: registry, then the master's state, then messages. [`RegistryState`] is the
-//! whole content as plain data with one pure transition, `apply`; implementations decide where it
-//! is stored: [`MemoryRegistry`], [`LocalRegistry`] (synced to the local disk before it answers),
+//! The order is: registry, then the master's state, then messages. Only operations are applied to
+//! the state first (`operations::recording`). [`RegistryState`] is the whole content as plain data
+//! with one pure transition, `apply`; implementations decide where it is stored:
+//! [`MemoryRegistry`], [`LocalRegistry`] (synced to the local disk before it answers),
 //! [`ReplicatedRegistry`] (synced to the disks of a majority of masters, as a [`RegistryMachine`])
 //! and, for simulations, [`FaultyRegistry`], which delays and refuses. Soft state (tasks, offers,
 //! usage) is never stored.

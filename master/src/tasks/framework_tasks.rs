@@ -1,7 +1,8 @@
 //! The tasks of one framework: active, completed and unreachable ones, and the resources that
 //! running tasks use.
 //!
-//! Plain data.
+//! Plain data. The resources are summed on demand and kept until a task changes. A running total
+//! would be wrong: equal ports of several agents would be subtracted together.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};

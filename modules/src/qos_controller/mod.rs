@@ -2,7 +2,8 @@
 //!
 //! Handles `InitializeQos` once and then `Corrections` from the agent, and replies once there is
 //! something to correct. While a request is pending it checks every `CHECK_INTERVAL`. Remembers
-//! recent advice to avoid a busy loop of equal replies. Never kills.
+//! recent advice to avoid a busy loop of equal replies. Never kills. `load` decides by the
+//! system's load, `noop` corrects nothing.
 
 mod load;
 mod noop;

@@ -2,7 +2,7 @@
 //!
 //! Handles `InitializeEstimator` once and then `Oversubscribable` from the agent; requests usage
 //! from the monitor before each estimate. Its only state is the monitor's address. A reply may come
-//! at once, later or never.
+//! at once, later or never. `fixed` lends a constant amount, `noop` nothing.
 
 mod fixed;
 mod noop;

@@ -3,7 +3,8 @@
 //!
 //! Handles slates from the allocator. Keeps clients, weights and allocations of one epoch; a
 //! restarted sorter rejects the next slate, and the allocator then begins a new epoch with its full
-//! state. The allocator alone decides on grants.
+//! state. The allocator alone decides on grants. `walk` takes the agents of a slate in order,
+//! `tree` chooses the next client, and `order` is its policy.
 
 mod order;
 mod siblings;

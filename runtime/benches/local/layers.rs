@@ -1,8 +1,11 @@
-//! What each thing that the runtime adds to a local tell costs: small copies of the layers, put one by one around raw actix.
+//! The cost of each layer that the runtime adds to a local tell: small copies of the layers, put
+//! one by one around raw actix.
 //!
-//! The copies live here only. Each does what the runtime does for a message of that layer (see `handle.rs`, `mailbox.rs`, `letter.rs`
-//! and `tally.rs`), on an actor that is otherwise raw actix, so that the difference between two neighbours is the price of one layer. What
-//! the last copy lacks to the real thing is named "the rest": the turns, errands, watchdog, tap and panics that our context looks after.
+//! Each copy does the work of the runtime for a message in that layer (`actor/handle.rs`,
+//! `actor/mailbox/mod.rs`, `actor/mailbox/envelope.rs`, `observe/tally.rs`), on an actor that is
+//! otherwise raw actix. So the difference between two neighbours is the cost of one layer. "The
+//! rest" is the difference between the last copy and the real actor: turns, timers and futures,
+//! watchdog, tap and panics.
 
 use std::any::TypeId;
 use std::cell::Cell;

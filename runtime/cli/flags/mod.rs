@@ -2,6 +2,8 @@
 //!
 //! Flags are spelled as in Mesos (`--work_dir`); dashes are accepted everywhere. A value
 //! `file:///path` stands for the file's content. Durations have Mesos' format (`15secs`).
+//! [`access`] and [`http`] are flags that several verbs share, `removed` the settings of Mesos
+//! that Meros rejects or accepts, and `redact` removes passwords from errors.
 
 pub mod access;
 pub mod http;

@@ -2,7 +2,8 @@
 //! output.
 //!
 //! Without `--master` it starts its own cluster. Tracks each instance until it has ended. Always
-//! tears its framework down, so that no task remains.
+//! tears its framework down, so that no task remains. `placement` and `scheduler` run the
+//! instances, `input`, `output` and `progress` serve the terminal.
 
 mod input;
 mod output;

@@ -1,6 +1,7 @@
-//! The hello on the wire: a length of four bytes, then the hello.
+//! The hello on a QUIC stream: a length of four bytes, then the hello. On a Unix socket it is a
+//! chunk.
 //!
-//! The form is the same for every kind of connection. A length above the longest hello is rejected.
+//! A length above the longest hello is rejected.
 
 use runtime::{Hello, Node};
 

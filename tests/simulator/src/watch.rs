@@ -105,7 +105,7 @@ impl Recent {
                 reply,
                 details,
             } => {
-                let verb = if *heard { "heard" } else { "said" };
+                let verb = if *heard { "received" } else { "sent" };
                 let reply = if *reply { " (reply)" } else { "" };
                 let (from, to) = (from.name(), to.name());
                 format!("{at:.3} {from} -> {to} {verb}: {name}{reply} {details}")

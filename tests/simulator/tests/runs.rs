@@ -485,7 +485,7 @@ fn invalid_sorter_answers_break_no_invariant() {
     let mut launches = 0;
     for seed in 1..=12 {
         let lies = ["10secs+70secs lie master", "100secs+15secs lie master"];
-        let quotas = ["5secs+100secs ration master"].iter();
+        let quotas = ["5secs+100secs change_quotas master"].iter();
         let falls = ["50secs+5secs crash master"].iter();
         let faults = lies.iter();
         let faults = faults.chain(quotas.filter(|_| seed % 2 == 0));
@@ -529,7 +529,7 @@ impl Checker for QuotaUpdateCounter {
 #[test]
 fn changing_quotas_break_no_invariant() {
     let faults = [
-        "20secs+200secs ration master",
+        "20secs+200secs change_quotas master",
         "70secs+5secs crash master",
         "120secs+60secs lie master",
     ];

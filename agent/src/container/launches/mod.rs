@@ -2,7 +2,7 @@
 //! start a thousand processes that compete for the CPU. Pure.
 //!
 //! Counts only command executors, which subscribe at once. A custom executor may be slow and must
-//! not delay others.
+//! not delay others. `unplaced` remembers tasks that never got a container.
 
 pub(in crate::container) mod unplaced;
 

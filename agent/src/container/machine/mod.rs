@@ -1,7 +1,8 @@
 //! The state machine of one container: its executor process, its actor, and its tasks until the
 //! last acknowledgement.
 //!
-//! Pure: each event returns its effects in order. Knows no processes and no clock.
+//! Pure: each event returns its effects in order. Knows no processes and no clock. The submodules
+//! have its deadlines, disconnected executors, HTTP streams and checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! with them.
 //!
 //! Pure. The executor of a recovered container gets a short deadline to subscribe again. Then lost
-//! messages are repeated in both directions, as after a broken stream.
+//! messages are repeated in both directions, as after a broken stream. That a container is ending
+//! is not on disk, as in Mesos: if its agent restarts within its grace period, it goes on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

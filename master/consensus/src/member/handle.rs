@@ -116,7 +116,7 @@ pub struct MemberStatus {
     /// The reason why it waits: before its admission, or while its disk hangs.
     pub waiting: Option<String>,
     /// Raft's status; none before its admission.
-    pub raft: Option<core::Status>,
+    pub log: Option<core::Status>,
     /// The members' addresses.
     pub address_book: AddressBook,
     /// The format in which operations are proposed; 0 before its admission.
@@ -130,12 +130,12 @@ pub struct MemberStatus {
 impl MemberStatus {
     /// Its role, the leader and the term; none before its admission.
     pub fn role_now(&self) -> Option<RoleNow> {
-        self.raft.as_ref().map(|raft| raft.now)
+        self.log.as_ref().map(|log| log.now)
     }
 
     /// The addresses of the other members, learners included.
     pub fn others(&self) -> BTreeSet<String> {
-        let Some(raft) = &self.raft else {
+        let Some(raft) = &self.log else {
             return BTreeSet::new();
         };
         let all = raft.members.voters.iter().chain(&raft.members.learners);
@@ -283,7 +283,7 @@ impl<M: Replicated> MemberHandle<M> {
         let reserved = self.ask(ChangeAddress(AddressChange::Reserve { address }));
         async move {
             let id = reserved.await?;
-            let members = handle.status().await?.raft.map(|raft| raft.members);
+            let members = handle.status().await?.log.map(|log| log.members);
             if members.is_some_and(|members| members.learners.contains(&id)) {
                 return Ok(id);
             }
@@ -301,7 +301,7 @@ impl<M: Replicated> MemberHandle<M> {
         let handle = self.clone();
         async move {
             let status = handle.status().await?;
-            let members = status.raft.map(|raft| raft.members).unwrap_or_default();
+            let members = status.log.map(|log| log.members).unwrap_or_default();
             let reserved =
                 status.address_book.entries.contains_key(&id) && !is_member(&members, id);
             if !reserved {

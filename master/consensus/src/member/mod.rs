@@ -362,7 +362,7 @@ impl<M: Replicated> Member<M> {
                 let raft = running.replica.status();
                 status.identity = Some(running.identity);
                 status.waiting = raft.disk_hangs.map(|ticks| self.hangs(ticks));
-                status.raft = Some(raft);
+                status.log = Some(raft);
                 let group = running.replica.machine();
                 (status.address_book, status.format) = (group.address_book.clone(), group.format);
             }

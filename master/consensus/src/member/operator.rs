@@ -167,7 +167,7 @@ remote! {
 
 /// Converts the status to its wire format.
 fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
-    let log = status.raft.as_ref().map(|raft| LogStatus {
+    let log = status.log.as_ref().map(|raft| LogStatus {
         role: raft.now.role,
         term: raft.now.term,
         leader: raft.now.leader,
@@ -189,7 +189,7 @@ fn status(settings: &Settings, status: MemberStatus) -> MasterStatus {
 }
 
 fn members(status: &MemberStatus) -> Vec<MasterEntry> {
-    let (members, peers) = match &status.raft {
+    let (members, peers) = match &status.log {
         Some(raft) => (raft.members.clone(), raft.peers.clone()),
         None => Default::default(),
     };

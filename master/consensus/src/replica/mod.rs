@@ -4,7 +4,8 @@
 //! Tracks pending proposals, and recently applied ones, so that an operation that was proposed
 //! again after a lost leadership is applied once. Every proposal and read ends: with an answer, a
 //! rejection, or [`Failed::Unknown`]. Never writes or sends: a [`Step`] lists the work for the
-//! driver.
+//! driver. `seen` and `tickets` recognize proposals, `stamp` is their context in the log, and
+//! `replay` reads a log without a member.
 
 mod replay;
 pub(crate) mod seen;

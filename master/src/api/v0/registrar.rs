@@ -44,7 +44,7 @@ fn metrics(
     let (recovered, voters) = match status {
         None => (is_ready, 1),
         Some(status) => {
-            let seat = status.raft.as_ref();
+            let seat = status.log.as_ref();
             all.insert(
                 "registrar/registry_size_bytes".to_owned(),
                 status.disk_bytes as f64,

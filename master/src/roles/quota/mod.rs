@@ -1,7 +1,8 @@
 //! Quota: guarantees and limits of roles, as the master stores and validates them.
 //!
 //! Pure decisions on [`MasterState`]: validates an update ([`check`]), and applies it once the
-//! registry has it. The allocator, which gets every change, enforces quotas.
+//! registry has it. The allocator, which gets every change, enforces quotas. `raised` chooses the
+//! offers that are rescinded for raised guarantees.
 
 pub mod check;
 mod raised;

@@ -6,7 +6,8 @@
 //! deviations in the next slate.
 //!
 //! The allocator checks all advice against its own state, so a faulty sorter can never over-commit
-//! an agent: invalid advice is logged and ignored.
+//! an agent: invalid advice is logged and ignored. `budget` has the amounts that quota leaves,
+//! `shape` the minimum and maximum of offers.
 
 mod budget;
 mod shape;

@@ -1,7 +1,7 @@
 //! Filters: the resources that a client refused on an agent, and the end of each refusal.
 //!
 //! A filter hides offers that the refused resources contain, so a larger offer passes. Reads no
-//! clock; the caller passes the time.
+//! clock; the caller passes the time. `agent_filters` checks hundreds of clients at once.
 
 pub(in crate::allocator) mod agent_filters;
 

@@ -1,5 +1,5 @@
 //! One run as written in SPEC 4.5: stages in loops over agents and clients, with every sum
-//! recomputed from the allocations. Revocable resources come last, by separate shares (SPEC 4.9.1).
+//! recomputed from the allocations. Revocable resources come last, by separate shares (SPEC 4.9).
 //!
 //! Independent of the allocator's state, slates, budgets and trees. Amounts are in thousandths.
 //! Quotas only for top-level roles, as in SPEC 4.5; a limit applies to all roles below it.

@@ -1,6 +1,7 @@
 //! The verb `meros master`: assembles a master from node, sockets, registry, allocator and pages.
 //!
-//! Opens these resources and passes them on. Makes none of the master's decisions.
+//! Opens these resources and passes them on. Makes none of the master's decisions. `group` has the
+//! settings of a group, `master_role` runs the master on its node.
 
 mod group;
 mod master_role;

@@ -5,8 +5,9 @@
 //! request or reader is too slow is closed after its [`ConnectionTimeouts`] and counted in
 //! [`ConnectionMetrics`]. A silent connection stays open: TCP keepalive detects dead peers. Each
 //! request carries the source address and the name in the client's certificate. When the trusted
-//! client authorities change, a connection with a certificate closes after its current answer. Does
-//! not interpret requests, and never blocks the thread.
+//! client authorities change, a connection with a certificate closes after its current answer. A
+//! head that is no HTTP or is too long is answered by hyper itself, with an empty body (400, 414,
+//! 431). Does not interpret requests, and never blocks the thread.
 
 mod source;
 mod table;

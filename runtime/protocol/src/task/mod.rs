@@ -1,4 +1,6 @@
 //! Tasks, commands and executors.
+//!
+//! States, reasons and updates are in [`status`].
 
 pub mod status;
 

@@ -1,4 +1,6 @@
 //! Snapshot of the cluster for operators' commands and pages.
+//!
+//! [`explain`] has the reasons why a framework gets no offers.
 
 pub mod explain;
 

@@ -1,7 +1,8 @@
 //! One resource: a name, a value and annotations.
 //!
 //! Thirty-two bytes: a well-known name is one byte, an amount is in place, and the rare parts
-//! (annotations, the text of other names) are behind one shared pointer.
+//! (annotations, the text of other names) are behind one shared pointer. `annotation`, `disk` and
+//! `allocation` are those annotations.
 
 pub(crate) mod allocation;
 pub(crate) mod annotation;

@@ -1,7 +1,9 @@
 //! The canonical collection of resources: sorted by slot, without empty entries, each slot once.
 //!
 //! Addition walks both collections side by side, and gallops where one is much longer. Indivisible
-//! resources are never split or merged, and a subtraction is all or nothing.
+//! resources are never split or merged, and a subtraction is all or nothing. `find` selects from a
+//! collection, `views` has parts of it, `conversion` the effect of operations, and `quantities`
+//! amounts without annotations.
 
 pub(crate) mod conversion;
 pub(crate) mod find;

@@ -122,7 +122,7 @@ impl Resources {
         })
     }
 
-    /// All of it, without the lender, as a tenant may see it (SPEC 4.9.2).
+    /// All of it, without the lender, as a tenant may see it (SPEC 4.9).
     pub fn hide_lender(&self) -> Self {
         self.annotate(|notes| notes.lender = None)
     }
@@ -133,7 +133,7 @@ impl Resources {
     }
 
     /// All of it as revocable resources lent by `lender`: unreserved, not throttleable, with the
-    /// lender recorded (SPEC 4.9.2).
+    /// lender recorded (SPEC 4.9).
     pub fn lend(&self, lender: &Role) -> Result<Self, Invalid> {
         self.try_annotate(|notes| {
             notes.reservations.clear();

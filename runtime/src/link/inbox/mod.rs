@@ -3,7 +3,8 @@
 //! It caches the peer's senders (one look-up per sender) and the header of the newest tell (which
 //! later tells may omit). It holds messages that wait for a bulk or for room in a mailbox, later
 //! messages to the same actor, and exits. All its state is bounded, and invalid bytes are a
-//! [`Garbled`] error, never a panic.
+//! [`Garbled`] error, never a panic. `bulk` and `room` have the waiting messages, `decoding`
+//! decodes bulks on another thread.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::event::{Event, EventKind};
 /// Part of the message of every injected panic.
 pub const WANTED: &str = "as the rehearsal wants it";
 
-const NAME: &str = "falls";
+const NAME: &str = "no_panics";
 
 /// The checker.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind};
 use crate::scenario::FaultKind;
 
-const NAME: &str = "endings";
+const NAME: &str = "process_exits";
 
 /// A master's messages to an agent whose machine is down. Other refusals are not excused.
 const TAKEN_DOWN: [&str; 2] = ["down for maintenance", "was taken down"];

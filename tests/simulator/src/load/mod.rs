@@ -18,7 +18,9 @@
 //! | `batch` | `batch`, 0.5 | run for 10 to 120 seconds; one in 20 fails, some ignore SIGTERM |
 //! | `spare` | `batch`, 0.5 | as batch, at least half of them on revocable resources |
 //! | `own` | `ads`, 2 | in its own executors of several tasks; one in 50 crashes its executor |
-//! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; declines two of three offers, and keeps one in ten until it is rescinded |
+//! | `picky` | `*` and `web/picky`, 1 | run for 1 to 5 minutes; two of three offers are declined |
+//!
+//! `picky` also keeps one offer in ten until it is rescinded.
 //!
 //! Each framework has a target number of tasks (a fair part of two tasks an agent, from
 //! [`TARGET_MIN`] to [`TARGET_MAX`]). It launches one to three tasks on an offer, at most half of

@@ -12,10 +12,10 @@ use protocol::text::duration;
 use crate::scenario::{Fault, FaultKind, Step};
 
 /// The forms that [`Fault::from_str`] reads, for help and errors.
-pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `fall AGENT` (its process alone), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
+pub const FORMS: &str = "AT+FOR and one of `crash NODE`, `crash_process AGENT` (its machine goes on), `crash_at NODE write|packet COUNT`, `restart NODE`, `pause NODE`, `flap NODE EVERY`, \
      `partition NODE NODE`, `one_way FROM TO`, \
-     `slow_reader NODE`, `weather NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
-     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `ration MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
+     `slow_reader NODE`, `packet_faults NODE LOSS DUPLICATION LATENCY` (shares in thousandths), `slow_disk NODE BY`, `failing_disk NODE`, `rewind MASTER` (its disk is put back to what it was), \
+     `wall_jump NODE SECONDS`, `drift NODE PPM`, `kill_executor AGENT`, `busy AGENT`, `lie MASTER` (its sorter answers nonsense), `panic MASTER` (of a group: the actor alone), `change_quotas MASTER` (an operator changes quotas and weights), `maintain AGENT` (an operator takes its machine down), as in `90secs+30secs crash agent-2`; a NODE may be `leader`, `follower`, `masters`, `minority`, `majority` \
      or `everyone`";
 
 /// Maximum drift of a clock in millionths: half as fast again, or half as fast.
@@ -40,10 +40,10 @@ impl FaultKind {
         match self {
             Self::Partition { one, other } => vec![one, other],
             Self::OneWay { from, to } => vec![from, to],
-            Self::Weather { node, .. }
+            Self::PacketFaults { node, .. }
             | Self::SlowReader { node }
             | Self::Crash { node }
-            | Self::Fall { node }
+            | Self::CrashProcess { node }
             | Self::CrashAt { node, .. }
             | Self::Pause { node }
             | Self::Flap { node, .. }
@@ -57,7 +57,7 @@ impl FaultKind {
             | Self::Busy { node }
             | Self::Lie { node }
             | Self::Panic { node }
-            | Self::Ration { node }
+            | Self::ChangeQuotas { node }
             | Self::Maintain { node } => vec![node],
         }
     }
@@ -70,7 +70,7 @@ impl FaultKind {
         };
         Ok(match *words {
             ["crash", node] => Self::Crash { node: name(node) },
-            ["fall", node] => Self::Fall { node: name(node) },
+            ["crash_process", node] => Self::CrashProcess { node: name(node) },
             ["crash_at", node, step, count] => Self::CrashAt {
                 node: name(node),
                 step: Step::ALL
@@ -96,7 +96,7 @@ impl FaultKind {
             ["busy", node] => Self::Busy { node: name(node) },
             ["lie", node] => Self::Lie { node: name(node) },
             ["panic", node] => Self::Panic { node: name(node) },
-            ["ration", node] => Self::Ration { node: name(node) },
+            ["change_quotas", node] => Self::ChangeQuotas { node: name(node) },
             ["maintain", node] => Self::Maintain { node: name(node) },
             ["drift", node, ppm] => Self::Drift {
                 node: name(node),
@@ -128,7 +128,7 @@ impl FaultKind {
                     .parse()
                     .map_err(|_| format!("`{seconds}` is not a whole number of seconds"))?,
             },
-            ["weather", node, loss, duplication, latency] => Self::Weather {
+            ["packet_faults", node, loss, duplication, latency] => Self::PacketFaults {
                 node: name(node),
                 loss: number(loss)?,
                 duplication: number(duplication)?,
@@ -158,7 +158,7 @@ impl fmt::Display for FaultKind {
             write!(f, " {node}")?;
         }
         match self {
-            Self::Weather {
+            Self::PacketFaults {
                 loss,
                 duplication,
                 latency_max,
@@ -216,7 +216,7 @@ mod tests {
     fn fault_text_round_trips() {
         let node = || "agent-2".to_owned();
         let kinds = [
-            FaultKind::Weather {
+            FaultKind::PacketFaults {
                 node: node(),
                 loss: 20,
                 duplication: 1000,
@@ -232,7 +232,7 @@ mod tests {
             },
             FaultKind::SlowReader { node: node() },
             FaultKind::Crash { node: node() },
-            FaultKind::Fall { node: node() },
+            FaultKind::CrashProcess { node: node() },
             FaultKind::CrashAt {
                 node: "leader".to_owned(),
                 step: Step::Write,
@@ -267,7 +267,7 @@ mod tests {
             FaultKind::Busy { node: node() },
             FaultKind::Lie { node: node() },
             FaultKind::Panic { node: node() },
-            FaultKind::Ration { node: node() },
+            FaultKind::ChangeQuotas { node: node() },
             FaultKind::Maintain { node: node() },
         ];
         for kind in kinds {
@@ -295,7 +295,7 @@ mod tests {
             ("1secs+1secs", "what happens"),
             ("1secs+1secs melt a", "melt"),
             ("1secs+1secs crash", "`crash` with 0 words"),
-            ("1secs+1secs weather a 1001 0 1ms", "1001"),
+            ("1secs+1secs packet_faults a 1001 0 1ms", "1001"),
             ("1secs+1secs wall_jump a soon", "soon"),
             ("1secs+1secs crash_at a blink 1", "blink"),
             ("1secs+1secs crash_at a write 0", "`0`"),

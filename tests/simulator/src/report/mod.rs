@@ -1,7 +1,8 @@
 //! Texts for users of runs: the summary, the counts that are unexpectedly zero, and a failure with
 //! the command that replays it.
 //!
-//! Only text and numbers; prints nothing and runs nothing.
+//! Only text and numbers; prints nothing and runs nothing. [`tally`] counts the events of a run,
+//! `hash` identifies it, [`history`] writes faults as text, and `describe` events.
 
 pub(crate) mod describe;
 pub(crate) mod hash;
@@ -174,7 +175,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
                 // revoked, and whether a machine that is taken down has tasks.
                 "maintenance" | "quotas" | "revocations" => false,
                 "corrections" => machines && borrows,
-                "estates" => reserves,
+                "agent_resources" => reserves,
                 _ => true,
             };
             let judged = tally.judgements.iter();
@@ -183,7 +184,7 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             }
             if machines {
                 demand(tally.executors_killed, "executors killed");
-                demand(tally.agents_fallen, "agents that fell alone");
+                demand(tally.agents_fallen, "agents that crashed alone");
                 demand(tally.executors_back, "executors that outlived their agent");
             }
             if borrows {
@@ -231,7 +232,7 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         ("virtual time", duration_in_words(tally.virtual_time)),
         (
             "messages",
-            format!("{} said, {} handled", tally.said, tally.heard),
+            format!("{} sent, {} handled", tally.said, tally.heard),
         ),
         ("registrations", tally.registrations.to_string()),
         ("offers", tally.offers.to_string()),
@@ -275,7 +276,7 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         (
             "recovered",
             format!(
-                "{} agents fell alone; {} executors outlived their agent",
+                "{} agents crashed alone; {} executors outlived their agent",
                 tally.agents_fallen, tally.executors_back
             ),
         ),
@@ -431,7 +432,7 @@ mod tests {
         let machines = scenario(Profile::Machines, None);
         let expected = [
             "executors killed",
-            "agents that fell alone",
+            "agents that crashed alone",
             "executors that outlived their agent",
             "crashes",
             "restarts",

@@ -237,7 +237,7 @@ fn beside(card: Card, fault: &Fault, scenario: &Scenario, rng: &mut SmallRng) ->
         return Some(Fault {
             at: whole_millis(fault.at + after),
             lasts: whole_millis(lasts.min(left)),
-            kind: FaultKind::Fall { node },
+            kind: FaultKind::CrashProcess { node },
         });
     }
     let of_master = matches!(card, Card::SlowDiskOfMaster | Card::FailingDiskOfMaster);
@@ -294,7 +294,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         from: from.to_owned(),
         to: to.to_owned(),
     };
-    let weather = |node: String, rng: &mut SmallRng| FaultKind::Weather {
+    let weather = |node: String, rng: &mut SmallRng| FaultKind::PacketFaults {
         node,
         loss: rng.random_range(20..250),
         duplication: rng.random_range(10..200),
@@ -322,8 +322,8 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::SlowMaster => FaultKind::SlowReader { node: master(rng) },
         Card::CrashOfMaster => FaultKind::Crash { node: master(rng) },
         Card::CrashOfAgent => FaultKind::Crash { node: agent(rng) },
-        Card::FallOfAgent => FaultKind::Fall { node: agent(rng) },
-        Card::FallOfAgents => FaultKind::Fall {
+        Card::FallOfAgent => FaultKind::CrashProcess { node: agent(rng) },
+        Card::FallOfAgents => FaultKind::CrashProcess {
             node: "everyone".to_owned(),
         },
         Card::CrashOfFramework => FaultKind::Crash {
@@ -400,7 +400,7 @@ fn kind(card: Card, scenario: &Scenario, rng: &mut SmallRng) -> FaultKind {
         Card::BusyEverywhere => FaultKind::Busy {
             node: "everyone".to_owned(),
         },
-        Card::Rations => FaultKind::Ration { node: master(rng) },
+        Card::Rations => FaultKind::ChangeQuotas { node: master(rng) },
         Card::Maintenance => FaultKind::Maintain { node: agent(rng) },
         Card::BusyLender => {
             let lenders = (1..=scenario.agents).filter(|number| load::lends(*number));
@@ -453,20 +453,20 @@ mod tests {
         let machines = kinds(&plan(&scenario(1, Profile::Machines)));
         assert_eq!(
             network,
-            BTreeSet::from(["weather", "partition", "one_way", "slow_reader"])
+            BTreeSet::from(["packet_faults", "partition", "one_way", "slow_reader"])
         );
         assert_eq!(
             machines,
             BTreeSet::from([
                 "crash",
-                "fall",
+                "crash_process",
                 "restart",
                 "slow_disk",
                 "failing_disk",
                 "wall_jump",
                 "drift",
                 "kill_executor",
-                "ration",
+                "change_quotas",
                 "maintain",
             ])
         );

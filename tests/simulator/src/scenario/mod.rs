@@ -1,4 +1,6 @@
 //! Scenario: the complete input of a run, as plain data.
+//!
+//! [`faults`] makes the plan of faults from a profile, [`shrink`] makes a failing scenario smaller.
 
 pub mod faults;
 pub mod shrink;
@@ -91,7 +93,7 @@ pub struct Fault {
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultKind {
     /// Packets of this node are lost, duplicated and delayed (and thereby reordered).
-    Weather {
+    PacketFaults {
         /// The node.
         node: String,
         /// Lost packets in thousandths.
@@ -128,7 +130,7 @@ pub enum FaultKind {
     /// The agent's process ends at once, loses unsynced writes, and restarts after the fault. Its
     /// machine continues with the executors that outlive their agent. No effect on a node that is
     /// not an agent.
-    Fall {
+    CrashProcess {
         /// The agent.
         node: String,
     },
@@ -218,7 +220,7 @@ pub enum FaultKind {
     },
     /// An operator changes quotas and weights repeatedly at the leading master, and removes the
     /// quotas afterwards.
-    Ration {
+    ChangeQuotas {
         /// Any master.
         node: String,
     },
@@ -259,10 +261,10 @@ impl FaultKind {
         let mut kind = self.clone();
         match &mut kind {
             Self::Partition { .. } | Self::OneWay { .. } => {}
-            Self::Weather { node, .. }
+            Self::PacketFaults { node, .. }
             | Self::SlowReader { node }
             | Self::Crash { node }
-            | Self::Fall { node }
+            | Self::CrashProcess { node }
             | Self::CrashAt { node, .. }
             | Self::Pause { node }
             | Self::Flap { node, .. }
@@ -276,7 +278,7 @@ impl FaultKind {
             | Self::Busy { node }
             | Self::Lie { node }
             | Self::Panic { node }
-            | Self::Ration { node }
+            | Self::ChangeQuotas { node }
             | Self::Maintain { node } => *node = name.to_owned(),
         }
         kind
@@ -285,12 +287,12 @@ impl FaultKind {
     /// Its name in summaries.
     pub fn name(&self) -> &'static str {
         match self {
-            Self::Weather { .. } => "weather",
+            Self::PacketFaults { .. } => "packet_faults",
             Self::Partition { .. } => "partition",
             Self::OneWay { .. } => "one_way",
             Self::SlowReader { .. } => "slow_reader",
             Self::Crash { .. } => "crash",
-            Self::Fall { .. } => "fall",
+            Self::CrashProcess { .. } => "crash_process",
             Self::CrashAt { .. } => "crash_at",
             Self::Pause { .. } => "pause",
             Self::Flap { .. } => "flap",
@@ -304,7 +306,7 @@ impl FaultKind {
             Self::Busy { .. } => "busy",
             Self::Lie { .. } => "lie",
             Self::Panic { .. } => "panic",
-            Self::Ration { .. } => "ration",
+            Self::ChangeQuotas { .. } => "change_quotas",
             Self::Maintain { .. } => "maintain",
         }
     }

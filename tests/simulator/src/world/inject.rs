@@ -59,7 +59,7 @@ impl World {
     fn begin_fault(&self, kind: &FaultKind, until: Duration) {
         let env = &self.0.env;
         match kind {
-            FaultKind::Weather { node, .. } => {
+            FaultKind::PacketFaults { node, .. } => {
                 env.shared_network
                     .change(|faults| faults.add_packet_faults(node, packet_faults(kind)));
             }
@@ -76,11 +76,11 @@ impl World {
                 self.with_member(node, |member| member.held_down += 1);
                 self.crash(node);
             }
-            FaultKind::Fall { node } if self.is_agent(node) => {
+            FaultKind::CrashProcess { node } if self.is_agent(node) => {
                 self.with_member(node, |member| member.held_down += 1);
                 self.crash_agent_process(node);
             }
-            FaultKind::Fall { .. } => {}
+            FaultKind::CrashProcess { .. } => {}
             FaultKind::CrashAt { node, step, count } => {
                 self.wait_for_crash_point(node, *step, *count)
             }
@@ -109,7 +109,7 @@ impl World {
             }
             FaultKind::Panic { node } if self.is_of_group(node) => self.panic(node, until),
             FaultKind::Panic { .. } => {}
-            FaultKind::Ration { .. } => self.ration(until),
+            FaultKind::ChangeQuotas { .. } => self.ration(until),
             FaultKind::Maintain { node } if self.is_agent(node) => self.maintain(node, until),
             FaultKind::Maintain { .. } => {}
         }
@@ -118,7 +118,7 @@ impl World {
     fn end_fault(&self, kind: &FaultKind, until: Duration) {
         let env = &self.0.env;
         match kind {
-            FaultKind::Weather { node, .. } => {
+            FaultKind::PacketFaults { node, .. } => {
                 env.shared_network
                     .change(|faults| faults.remove_packet_faults(node, packet_faults(kind)));
             }
@@ -134,11 +134,11 @@ impl World {
                 self.with_member(node, |member| member.held_down -= 1);
                 self.start(node);
             }
-            FaultKind::Fall { node } if self.is_agent(node) => {
+            FaultKind::CrashProcess { node } if self.is_agent(node) => {
                 self.with_member(node, |member| member.held_down -= 1);
                 self.start(node);
             }
-            FaultKind::Fall { .. } => {}
+            FaultKind::CrashProcess { .. } => {}
             FaultKind::CrashAt { node, .. } => {
                 env.watch.spare(node);
                 self.with_member(node, |member| {
@@ -151,7 +151,7 @@ impl World {
             // They end by themselves.
             FaultKind::Flap { .. }
             | FaultKind::Panic { .. }
-            | FaultKind::Ration { .. }
+            | FaultKind::ChangeQuotas { .. }
             | FaultKind::Maintain { .. } => {}
             FaultKind::SlowDisk { node, .. } => self.slow_disk(node, Duration::ZERO),
             FaultKind::Rewind { node } if self.is_of_group(node) => {
@@ -346,7 +346,7 @@ impl World {
 
 fn packet_faults(kind: &FaultKind) -> PacketFaults {
     match kind {
-        FaultKind::Weather {
+        FaultKind::PacketFaults {
             loss,
             duplication,
             latency_max,

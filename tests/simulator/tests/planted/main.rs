@@ -61,7 +61,7 @@ fn with_faults() -> Scenario {
         "30secs+80secs busy agent-3",
         "40secs+9secs kill_executor agent-1",
         "60secs+9secs kill_executor agent-1",
-        "70secs+3secs fall agent-2",
+        "70secs+3secs crash_process agent-2",
         "80secs+9secs kill_executor agent-1",
     ];
     Scenario {
@@ -566,11 +566,11 @@ fn shrunk_history_has_only_the_needed_fault() {
     };
     let faults = [
         "20secs+5secs wall_jump agent-1 100",
-        "30secs+10secs weather agent-3 50 50 20ms",
+        "30secs+10secs packet_faults agent-3 50 50 20ms",
         "40secs+9secs crash agent-2",
         "50secs+5secs restart framework-1",
         "60secs+5secs slow_disk master 5ms",
-        "70secs+10secs weather framework-4 50 50 20ms",
+        "70secs+10secs packet_faults framework-4 50 50 20ms",
         "80secs+5secs wall_jump master -100",
     ];
     let faults: Vec<Fault> = faults.iter().map(|fault| fault.parse().unwrap()).collect();

@@ -22,7 +22,7 @@ fn under(fault: &str) -> Scenario {
 fn rationed() -> Scenario {
     Scenario {
         duration: Duration::from_secs(320),
-        ..under("20secs+300secs ration master")
+        ..under("20secs+300secs change_quotas master")
     }
 }
 

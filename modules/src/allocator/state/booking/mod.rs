@@ -1,7 +1,8 @@
 //! Booking: applies the sorter's advice as far as the allocator's state allows.
 //!
 //! Invalid, late or malicious advice never over-commits an agent, exceeds a limit or uses resources
-//! that a guarantee needs; it only produces log lines.
+//! that a guarantee needs; it only produces log lines. `charging` counts idle reservations for
+//! their role, if enabled.
 
 pub(in crate::allocator::state) mod charging;
 

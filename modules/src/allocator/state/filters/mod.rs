@@ -1,7 +1,8 @@
 //! Filters and marks: refused resources, and the agents that the next run considers.
 //!
 //! An agent is considered again only after a change, so that the cost of a run follows the number
-//! of changes and not the size of the cluster.
+//! of changes and not the size of the cluster. `check` applies the filters to a slate, `exclusions`
+//! reports them by client.
 
 pub(in crate::allocator::state) mod check;
 pub(in crate::allocator::state) mod exclusions;

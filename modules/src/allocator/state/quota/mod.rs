@@ -4,7 +4,8 @@
 //! Each agent contributes a share to the sums, which is recomputed after the agent changes; the
 //! sums thus always equal those computed from scratch. Without quotas it keeps nothing and costs
 //! nothing. The consumption of a role is its allocations plus all its reservations, used or not,
-//! including the roles below it.
+//! including the roles below it. `cuts` computes the part of an offer that quota leaves,
+//! `lending` the guarantees that are lent.
 
 mod cuts;
 mod lending;

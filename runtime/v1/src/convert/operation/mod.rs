@@ -1,4 +1,6 @@
 //! Operations and their statuses.
+//!
+//! RESERVE_RESOURCES with a source is in `reserving`.
 
 pub(in crate::convert) mod reserving;
 

@@ -3,7 +3,8 @@
 //! A call is refused as a whole only where Mesos refuses it as a whole. An invalid id does not stop
 //! the rest of a call: its entry is [`RejectedEntries`] and answered separately. Unsupported
 //! operations and tasks of an ACCEPT are left out, each with its reason. An invalid SUBSCRIBE is a
-//! [`SchedulerCall::Refused`], since its answer is an event.
+//! [`SchedulerCall::Refused`], since its answer is an event. `rejected` and `invalid_task` collect
+//! these entries, `subscription` validates frameworks.
 
 mod invalid_task;
 mod rejected;

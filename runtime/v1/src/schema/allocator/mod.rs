@@ -1,4 +1,4 @@
-//! Frameworks' answers to inverse offers.
+//! Messages of Mesos' allocator: frameworks' answers to inverse offers, and quota.
 
 pub mod quota;
 

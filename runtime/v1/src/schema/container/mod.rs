@@ -1,4 +1,4 @@
-//! Settings and states of containers.
+//! Settings and states of containers, their images and volumes.
 
 pub(in crate::schema) mod volume;
 

@@ -1,4 +1,4 @@
-//! Tasks, commands, executors and checks.
+//! Tasks, commands, executors, checks and task statuses.
 
 pub(in crate::schema) mod status;
 

@@ -23,7 +23,7 @@ use crate::checkers::broken;
 use crate::checkers::checker::{Checker, Violation};
 use crate::event::{Event, EventKind, SeenMessage};
 
-const NAME: &str = "estates";
+const NAME: &str = "agent_resources";
 
 /// The checker.
 #[derive(Default)]

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `agent_resources` | an agent's resources are the result of its operations, also across crashes |
+//! | `agent_resources` | an agent's resources follow from its operations, also across crashes |
 //! | `allocations` | offered and used resources never exceed an agent's total |
 //! | `entitlement` | revocable and reserved resources only for entitled frameworks |
 //! | `offers` | every offer ends in exactly one way, and is used at most once |
