@@ -33,7 +33,6 @@ fn page(cluster: &Cluster, query: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// W26.
 // Covers W26.
 #[test]
 fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {

@@ -55,7 +55,6 @@ fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
     });
 }
 
-/// W30.
 // Covers W30 in part: without automatic windows.
 #[test]
 fn an_agent_is_drained_task_by_task_where_that_is_asked() {

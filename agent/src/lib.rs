@@ -32,7 +32,7 @@ pub mod ledger;
 pub mod metrics;
 pub mod operations;
 pub mod oversubscription;
-pub mod registration;
+pub mod registration_timing;
 pub mod sandbox;
 mod start;
 pub mod status;

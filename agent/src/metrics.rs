@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use protocol::TaskState;
 use resources::{Name, Resources};
 
-use crate::container::events::Survey;
+use crate::container::events::ContainersView;
 use crate::container::machine::Phase;
 use crate::sandbox::disk::DiskMetrics;
 
@@ -65,7 +65,7 @@ pub struct AgentMetrics {
 }
 
 /// All metrics, flat.
-pub fn snapshot(agent: &AgentMetrics, survey: &Survey) -> BTreeMap<String, f64> {
+pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<String, f64> {
     let mut all = BTreeMap::new();
     let mut put = |name: &str, value: f64| {
         all.insert(format!("slave/{name}"), value);
@@ -196,7 +196,7 @@ mod tests {
     // Covers 5.11 Metrics of agents.
     #[test]
     fn names_are_those_of_mesos() {
-        let mut survey = Survey::default();
+        let mut survey = ContainersView::default();
         survey.counts.note(TaskState::Finished);
         survey.counts.note(TaskState::Running);
         let agent = AgentMetrics {

@@ -27,7 +27,7 @@ use runtime::prelude::*;
 use crate::agent::{Agent, AgentEnd, AgentState, DescribeAgent, Leave, StopAgent, WhenEnded};
 use crate::config::{Config, Settings};
 use crate::container::Containerizer;
-use crate::container::events::{DiskWatched, Survey, TakeSurvey};
+use crate::container::events::{ContainersView, DiskWatched, TakeSurvey};
 use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
 use crate::container::volumes::VolumesOf;
 use crate::launcher::Launcher;
@@ -454,7 +454,7 @@ impl Started {
     }
 
     /// Its containers.
-    pub async fn survey(&self) -> Result<Survey, AskError> {
+    pub async fn survey(&self) -> Result<ContainersView, AskError> {
         self.containerizer.ask(TakeSurvey, PATIENCE).await
     }
 

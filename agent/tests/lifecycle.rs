@@ -341,7 +341,6 @@ fn disowned_task_is_killed_without_updates() {
     });
 }
 
-/// S6, S7.
 // Covers S6; S7.
 #[test]
 fn oversubscribed_resources_are_sent_only_on_change() {
@@ -379,7 +378,6 @@ fn oversubscribed_resources_are_sent_only_on_change() {
     );
 }
 
-/// S20, S23.
 // Covers S2 in part: estimator, controller and allocator, each replaced; S18 in part: at the agent.
 // Covers S20 in part: all but that it is the default; S23.
 #[test]
@@ -452,7 +450,6 @@ fn kill_correction_ends_the_container() {
     );
 }
 
-/// S25.
 // Covers S2 in part: estimator, controller and allocator, each replaced; S25.
 #[test]
 fn a_silent_controller_costs_nothing() {

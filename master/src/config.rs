@@ -246,7 +246,6 @@ fn check_weight(weight: f64, given: impl Fn() -> String) -> Result<(), InvalidCo
 mod tests {
     use super::*;
 
-    /// S77.
     // Covers S88 in part: all but weights that are not whole.
     #[test]
     fn the_seeds_roles_and_weights_are_understood() {

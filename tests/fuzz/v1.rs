@@ -80,10 +80,11 @@ pub fn targets() -> Vec<Target> {
     ));
     all.push(meaning::<protocol::AgentInfo, schema::AgentInfo>("agent"));
     all.push(decoded_call("scheduler", |call: &scheduler::Call| {
-        convert::scheduler::decode(call).map_err(|bad| Invalid::new("call", bad, "a valid one"))
+        convert::scheduler::to_protocol(call)
+            .map_err(|bad| Invalid::new("call", bad, "a valid one"))
     }));
-    all.push(decoded_call("executor", convert::executor::decode));
-    all.push(decoded_call("operator", convert::operator::decode));
+    all.push(decoded_call("executor", convert::executor::to_protocol));
+    all.push(decoded_call("operator", convert::operator::to_protocol));
     all.push(offer_constraints());
     all
 }

@@ -7,9 +7,9 @@
 //! to the operations actor.
 
 mod ending;
-pub mod joining;
 mod orders;
 mod reading;
+pub mod registering;
 mod standby_links;
 
 use std::net::IpAddr;
@@ -44,7 +44,7 @@ use crate::ledger::Ledger;
 use crate::metrics::AgentMetrics;
 use crate::operations::Operations;
 use crate::oversubscription::{EstimateRejected, Estimated};
-use crate::registration::{Backoff, HeartbeatTimeout};
+use crate::registration_timing::{Backoff, HeartbeatTimeout};
 use crate::sandbox::disk::{DiskMetrics, DiskWatch, ReportWrites};
 use crate::sandbox::kept::Sandboxes;
 use crate::status::{MasterChanged, StatusUpdates};
@@ -371,7 +371,7 @@ impl Agent {
         }
         self.registering_with = None;
         self.announced = Some(leader.address);
-        self.announced_retries = joining::ANNOUNCED_RETRIES;
+        self.announced_retries = registering::ANNOUNCED_RETRIES;
         self.register(ctx);
     }
 

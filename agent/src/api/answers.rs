@@ -16,7 +16,7 @@ use v1::schema::{self, ContainerStatus, DrainConfig, Task, TaskStatus};
 
 use crate::agent::AgentState;
 use crate::api::visibility;
-use crate::container::events::{ContainerView, Draining, Survey};
+use crate::container::events::{ContainerView, ContainersView, Draining};
 use crate::container::machine::Phase;
 use crate::operations::KnownOperation;
 
@@ -40,7 +40,7 @@ pub(super) fn agent(
 }
 
 /// Tasks, executors and frameworks.
-pub(super) fn state(survey: &Survey) -> ResponseGetState {
+pub(super) fn state(survey: &ContainersView) -> ResponseGetState {
     ResponseGetState {
         get_tasks: Some(Box::new(tasks(survey))),
         get_executors: Some(all_executors(survey)),
@@ -49,7 +49,7 @@ pub(super) fn state(survey: &Survey) -> ResponseGetState {
 }
 
 /// Present and completed frameworks.
-pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
+pub(super) fn frameworks(survey: &ContainersView) -> ResponseGetFrameworks {
     let one = |info| ResponseGetFrameworksFramework {
         framework_info: schema::FrameworkInfo::from(info),
     };
@@ -60,7 +60,7 @@ pub(super) fn frameworks(survey: &Survey) -> ResponseGetFrameworks {
 }
 
 /// Live and ended executors: completed ones first, then those with unacknowledged tasks.
-pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&ContainerView>) {
+pub(super) fn executors(survey: &ContainersView) -> (Vec<&ContainerView>, Vec<&ContainerView>) {
     let all = survey.containers.iter();
     let (over, living): (Vec<_>, Vec<_>) = all.partition(|container| is_over(container));
     let remembered = survey.completed.iter().map(AsRef::as_ref);
@@ -68,7 +68,7 @@ pub(super) fn executors(survey: &Survey) -> (Vec<&ContainerView>, Vec<&Container
 }
 
 /// Likewise, as a v1 message.
-pub(super) fn all_executors(survey: &Survey) -> ResponseGetExecutors {
+pub(super) fn all_executors(survey: &ContainersView) -> ResponseGetExecutors {
     let (living, completed) = executors(survey);
     ResponseGetExecutors {
         executors: living.into_iter().map(executor).collect(),
@@ -105,7 +105,7 @@ fn command_executor(command: &CommandInfo) -> schema::CommandInfo {
 }
 
 /// The tasks. None is pending: each is in a container as soon as it arrives.
-pub(super) fn tasks(survey: &Survey) -> ResponseGetTasks {
+pub(super) fn tasks(survey: &ContainersView) -> ResponseGetTasks {
     let mut all = ResponseGetTasks::default();
     for container in &survey.containers {
         for (info, state) in &container.tasks {
@@ -206,7 +206,7 @@ pub(super) fn operations(known: &[KnownOperation]) -> ResponseGetOperations {
 }
 
 /// The live containers with their latest statistics.
-pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> ResponseGetContainers {
+pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> ResponseGetContainers {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
     let one = |container: &ContainerView| ResponseGetContainersContainer {

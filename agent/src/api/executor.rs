@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use http::api::{Bounds, ReceivedCall, Refusal};
 use protocol::{TaskId, TaskStatus};
 use resources::Invalid;
-use v1::convert::executor::{DecodedExecutorCall, decode};
+use v1::convert::executor::{DecodedExecutorCall, to_protocol};
 use v1::schema::executor::Call;
 
 use super::{Pages, unavailable};
@@ -56,7 +56,7 @@ async fn handle(pages: &Pages, request: Request) -> Result<Response, Refusal> {
     let received: ReceivedCall<Call> = ReceivedCall::read(&pages.node, request).await?;
     check_bounds(&received.call)?;
     let (received, (framework_id, executor_id, decoded)) =
-        received.meaning(&pages.node, decode).await?;
+        received.meaning(&pages.node, to_protocol).await?;
     let caller = ExecutorCaller {
         framework_id,
         executor_id,

@@ -43,7 +43,7 @@ use serde_json::{Value, json};
 pub use help::HELP;
 
 use crate::agent::AgentState;
-use crate::container::events::Survey;
+use crate::container::events::ContainersView;
 use crate::container::volumes::VolumesOf;
 use crate::sandbox;
 use crate::start::Started;
@@ -122,13 +122,13 @@ impl Pages {
     }
 
     /// The containers, filtered for pages that list frameworks, executors and tasks.
-    async fn survey(&self, subject: &Subject) -> Result<Survey, Refusal> {
+    async fn survey(&self, subject: &Subject) -> Result<ContainersView, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
         Ok(visibility::visible(survey, &self.acls.current(), subject))
     }
 
     /// The containers, filtered for pages that list containers.
-    async fn containers(&self, subject: &Subject) -> Result<Survey, Refusal> {
+    async fn containers(&self, subject: &Subject) -> Result<ContainersView, Refusal> {
         let survey = self.agent.survey().await.map_err(unavailable)?;
         Ok(visibility::visible_containers(
             survey,

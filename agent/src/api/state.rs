@@ -25,10 +25,10 @@ use super::answers::{
 };
 use crate::agent::{AgentState, VERSION};
 use crate::api::visibility;
-use crate::container::events::{ContainerView, Survey};
+use crate::container::events::{ContainerView, ContainersView};
 
 /// The total allocation of live containers.
-pub(super) fn allocated(survey: &Survey) -> Resources {
+pub(super) fn allocated(survey: &ContainersView) -> Resources {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
     let mut sum = Resources::new();
@@ -41,7 +41,7 @@ pub(super) fn allocated(survey: &Survey) -> Resources {
 /// `/state` without the flags. Reservations are filtered by `roles`; totals are not.
 pub(super) fn whole(
     state: &AgentState,
-    survey: &Survey,
+    survey: &ContainersView,
     allocated: &Resources,
     roles: &Approver,
 ) -> Value {
@@ -135,7 +135,7 @@ fn labels(labels: &Labels) -> Value {
     json!(LabelList(other_labels(labels)))
 }
 
-fn framework(info: &FrameworkInfo, survey: &Survey) -> Value {
+fn framework(info: &FrameworkInfo, survey: &ContainersView) -> Value {
     let (living, completed) = executors(survey);
     let own = |all: Vec<&ContainerView>| {
         let own = all.into_iter();
@@ -240,7 +240,7 @@ fn source(container: &ContainerView) -> &str {
 }
 
 /// `/containers`.
-pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
+pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Value {
     let living = survey.containers.iter();
     let living = living.filter(|container| !is_over(container));
     let one = |container: &ContainerView| {
@@ -261,7 +261,7 @@ pub(super) fn containers(survey: &Survey, usage: &ResourceUsage) -> Value {
 }
 
 /// `/monitor/statistics`: the latest statistics of each executor.
-pub(super) fn monitored(survey: &Survey, usage: &ResourceUsage) -> Value {
+pub(super) fn monitored(survey: &ContainersView, usage: &ResourceUsage) -> Value {
     let one = |executor: &ExecutorUsage| {
         let measured = executor.statistics.as_ref()?;
         let mut containers = survey.containers.iter();

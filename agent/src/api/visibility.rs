@@ -10,7 +10,7 @@ use authority::{Acls, Action, Approver, Forbidden, Subject};
 use protocol::{ExecutorInfo, FrameworkId, FrameworkInfo};
 use resources::{Conversion, Resources, Role};
 
-use crate::container::events::{ContainerView, Survey};
+use crate::container::events::{ContainerView, ContainersView};
 use crate::operations::KnownOperation;
 
 /// The user that an executor runs as.
@@ -19,7 +19,11 @@ fn user<'a>(executor: &'a ExecutorInfo, framework: &'a FrameworkInfo) -> &'a str
 }
 
 /// Filters by `view_frameworks`, `view_executors` and `view_tasks`.
-pub(crate) fn visible(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey {
+pub(crate) fn visible(
+    mut survey: ContainersView,
+    acls: &Acls,
+    subject: &Subject,
+) -> ContainersView {
     let [frameworks, executors, tasks] = [
         Action::ViewFrameworks,
         Action::ViewExecutors,
@@ -51,7 +55,11 @@ pub(crate) fn visible(mut survey: Survey, acls: &Acls, subject: &Subject) -> Sur
 }
 
 /// Filters by `view_containers` alone, as in Mesos, for endpoints that list containers.
-pub(crate) fn visible_containers(mut survey: Survey, acls: &Acls, subject: &Subject) -> Survey {
+pub(crate) fn visible_containers(
+    mut survey: ContainersView,
+    acls: &Acls,
+    subject: &Subject,
+) -> ContainersView {
     let approver = acls.approver(subject, Action::ViewContainers);
     if approver.allows_all() {
         return survey;
@@ -76,7 +84,7 @@ fn known<'a>(here: &'a [FrameworkInfo], were: &'a [FrameworkInfo]) -> Vec<&'a Fr
 /// only to subjects that may see all.
 pub(crate) fn visible_operations(
     mut all: Vec<KnownOperation>,
-    survey: &Survey,
+    survey: &ContainersView,
     acls: &Acls,
     subject: &Subject,
 ) -> Vec<KnownOperation> {
@@ -112,7 +120,7 @@ pub(crate) fn visible_resources(all: &Resources, roles: &Approver) -> Resources 
 
 /// The user of an executor run; `None` if the run is forgotten.
 pub(crate) fn owner<'a>(
-    survey: &'a Survey,
+    survey: &'a ContainersView,
     framework: &str,
     executor: &str,
     run: &str,
@@ -133,7 +141,7 @@ pub(crate) fn owner<'a>(
 /// The runs with sandboxes that the subject may read, oldest first. Excludes runs of unknown
 /// frameworks.
 pub(crate) fn readable_sandboxes<'a>(
-    survey: &'a Survey,
+    survey: &'a ContainersView,
     acls: &Acls,
     subject: &Subject,
 ) -> Vec<&'a ContainerView> {

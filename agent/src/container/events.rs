@@ -92,12 +92,12 @@ pub struct DiskWatched(pub Handle<DiskWatch>);
 
 /// Requests a view of the containers.
 #[derive(Message, Clone, Copy, Debug)]
-#[rtype(result = "Survey")]
+#[rtype(result = "ContainersView")]
 pub struct TakeSurvey;
 
 /// The containers at one moment, for pages and metrics.
 #[derive(Clone, Debug, Default)]
-pub struct Survey {
+pub struct ContainersView {
     /// Frameworks with containers here.
     pub frameworks: Vec<FrameworkInfo>,
     /// The containers.
@@ -559,7 +559,7 @@ impl Handler<TakeSurvey> for Containerizer {
             .containers
             .iter()
             .all(|(_, one)| one.phase == Phase::Terminated);
-        MessageResult(Survey {
+        MessageResult(ContainersView {
             drain: self.draining.filter(|_| !is_empty),
             frameworks: self
                 .frameworks

@@ -5,7 +5,7 @@
 //! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox. [`command`] is
 //! the command executor, which the zygote forks.
 
-pub mod command;
+pub mod command_executor;
 mod zygote;
 
 use std::io;

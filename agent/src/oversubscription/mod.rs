@@ -139,7 +139,6 @@ mod tests {
     use protocol::{ContainerId, ExecutorId, FrameworkId};
     use resources::{Revocable, Role};
 
-    /// S6.
     // Covers S6.
     #[test]
     fn estimation_continues_while_the_agent_is_busy() {

@@ -198,7 +198,6 @@ mod tests {
         }
     }
 
-    /// S4.
     // Covers S4 in part: what is measured.
     #[test]
     fn usage_sums_processes_and_skips_ended_containers() {

@@ -43,7 +43,7 @@ use self::wire::{ExecutorProgram, FORM, LaunchRequest, LeftContainer, Report, Re
 use crate::host::accounts::OwnUser;
 use crate::host::procfs;
 use crate::host::sys::{self, Forked, Program};
-use crate::launcher::command;
+use crate::launcher::command_executor;
 use crate::sandbox;
 
 /// Milliseconds between sweeps while strays do not die.
@@ -98,7 +98,7 @@ fn serve() -> io::Result<()> {
         }),
         clock: Clock::real(),
     };
-    command::warm_up()?;
+    command_executor::warm_up()?;
     let served = zygote.run();
     zygote.connection.stop_listening();
     zygote.kill_everything();
@@ -400,10 +400,10 @@ impl Zygote {
             Forked::Parent(child) => Ok(child),
             Forked::Child => {
                 let status = match self.become_executor(own, &request.sandbox, out, error) {
-                    Ok(()) => command::run(request, self.own.clone()),
+                    Ok(()) => command_executor::run(request, self.own.clone()),
                     Err(error) => {
                         eprintln!("command executor: {error}");
-                        command::UNCLEAN
+                        command_executor::UNCLEAN
                     }
                 };
                 sys::exit_now(status)
@@ -600,7 +600,7 @@ fn start_custom(request: &LaunchRequest, own: &OwnUser) -> Result<Pid, String> {
     let program = Program {
         directory: Some(request.sandbox.clone()),
         output: Some((out.as_raw_fd(), error.as_raw_fd())),
-        ..command::program(
+        ..command_executor::program(
             executor,
             &request.environment,
             own,

@@ -257,7 +257,6 @@ mod tests {
         held
     }
 
-    /// W8.
     // Covers W8.
     #[test]
     fn hold_times_are_accurate_to_a_sixteenth() {
@@ -282,7 +281,6 @@ mod tests {
         assert_eq!(held(&[250, 750]).sum(), 1.0);
     }
 
-    /// W8.
     // Covers W8.
     #[test]
     fn offer_budgets_are_counts_or_percentages_above_zero() {
@@ -305,7 +303,6 @@ mod tests {
         }
     }
 
-    /// S129.
     // Covers S129.
     #[test]
     fn next_expiry_check_is_when_the_oldest_offer_expires() {

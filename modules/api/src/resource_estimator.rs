@@ -92,7 +92,6 @@ mod tests {
     use super::*;
     use resources::Revocable;
 
-    /// S23.
     // Covers S23.
     #[test]
     fn an_estimate_that_is_not_revocable_throughout_is_refused() {

@@ -13,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bits::Bits;
 use super::charges::IdleReservationCharges;
-use super::choice::Choice;
 use super::state::AbsentClient;
+use crate::allocator::agent_verdicts::Choice;
 
 /// One framework in one of its roles.
 #[derive(Clone, Debug)]

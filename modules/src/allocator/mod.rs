@@ -25,15 +25,15 @@
 //! | `revoking` | revocation of tasks for unmet guarantees |
 //! | `state` | allocations and free resources of each agent |
 
+mod agent_verdicts;
 mod bits;
 mod by_client;
 mod charges;
-mod choice;
 mod clients;
-mod cutting;
 mod explain;
 mod filter;
 mod metrics;
+mod offer_maximum;
 mod revoking;
 mod state;
 

@@ -150,7 +150,6 @@ mod tests {
         assert_eq!(killed(&corrections), ["mixed", "batch"]);
     }
 
-    /// S31.
     // Covers S31; S38 in part: what is read and advised, not the 20 seconds.
     #[test]
     fn at_least_one_valid_threshold_is_required() {

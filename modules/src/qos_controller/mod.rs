@@ -202,7 +202,6 @@ mod tests {
         QosControllerRef::new(actor.refer())
     }
 
-    /// S24.
     // Covers S24.
     #[test]
     fn a_controller_is_initialized_before_its_use_and_only_once() {
@@ -310,7 +309,6 @@ mod tests {
         });
     }
 
-    /// S28.
     // Covers S28.
     #[test]
     fn the_noop_controller_never_answers() {

@@ -122,7 +122,6 @@ mod tests {
         ResourceEstimatorRef::new(actor.refer())
     }
 
-    /// S22.
     // Covers S22.
     #[test]
     fn an_estimator_is_initialized_before_its_use_and_only_once() {

@@ -27,7 +27,6 @@ fn shaped(least: &str, most: &str) -> Demand {
     Demand::shaped(quantities(least), quantities(most))
 }
 
-/// W9.
 // Covers W9 in part: without moving what runs.
 #[test]
 fn others_get_the_rest_of_a_shaped_offer() {

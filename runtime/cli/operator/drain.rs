@@ -262,7 +262,6 @@ mod tests {
         assert_eq!(next, Next::Kill { tasks, left });
     }
 
-    /// W30.
     // Covers W30 in part: without automatic windows.
     #[test]
     fn tasks_are_killed_gradually_per_framework() {

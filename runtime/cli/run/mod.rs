@@ -93,7 +93,7 @@ impl RunArgs {
         let name = service::node_name(&[self.name.as_deref().unwrap_or(base)]);
         let mut command = CommandInfo::program(file, words);
         command.environment = self.env.iter().cloned().collect();
-        // LeavePolicy space for the instance's index in the task's id.
+        // Leaves room for the instance's index in the task's id.
         let name = name.chars().take(200).collect();
         Ok(Job {
             name,

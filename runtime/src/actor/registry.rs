@@ -14,7 +14,7 @@ use crate::actor::mailbox::Meter;
 use crate::actor::process::{AnyIncarnation, HandlerTable};
 use crate::clock::Instant;
 use crate::identity::Pid;
-use crate::wire::elision::{READS_SHORT, READS_SHORT_ID};
+use crate::wire::frame_reader::{READS_SHORT, READS_SHORT_ID};
 use crate::{lock, read, write};
 
 /// One living incarnation.

@@ -278,7 +278,6 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// S132, W17.
     // Covers S132; 6.1 Delivery.
     #[test]
     fn messages_are_handled_once_in_order_or_reported(fates in fates()) {
@@ -392,7 +391,6 @@ fn crowd(
     taken
 }
 
-/// S132.
 // Covers 6.1 Delivery.
 #[test]
 fn a_nodes_new_streams_replace_only_its_own() {

@@ -21,8 +21,8 @@ use crate::link::{
 };
 use crate::node::Node;
 use crate::wire::codec;
-use crate::wire::elision::READS_SHORT_ID;
 use crate::wire::frame::{Frame, Target};
+use crate::wire::frame_reader::READS_SHORT_ID;
 use crate::wire::message::{Remote, WhenFull};
 use crate::{read, write};
 

@@ -38,8 +38,8 @@ use crate::link::outbox::{Need, Outbox, Outgoing, Unwritten};
 use crate::lock;
 use crate::node::{Node, WeakNode};
 use crate::wire::codec::{self, Garbled};
-use crate::wire::elision::{READS_SHORT_ID, Reading};
 use crate::wire::frame::{self, Frame, Head, MessageFrame, Target};
+use crate::wire::frame_reader::{READS_SHORT_ID, Reading};
 use crate::wire::message::{Lane, Remote};
 
 mod answer;

@@ -17,7 +17,7 @@ use crate::link::send_buffer;
 use crate::lock;
 use crate::wire::codec::{BODY_MAX, Garbled};
 use crate::wire::frame::Head;
-use crate::wire::frame_buffer::{BUFFER_CAPACITY, BUFFER_FULL, Draft, FrameBuffer};
+use crate::wire::frame_writer::{BUFFER_CAPACITY, BUFFER_FULL, Draft, FrameBuffer};
 use crate::wire::message::Lane;
 
 /// A body above this many bytes gets a stream of its own.

@@ -19,7 +19,7 @@ use crate::identity::Pid;
 use crate::link::outbox::{Need, Unwritten};
 use crate::link::{Connection, tell_error};
 use crate::wire::frame::Head;
-use crate::wire::frame_buffer::{BUFFER_CAPACITY, BUFFER_FULL, FrameBuffer};
+use crate::wire::frame_writer::{BUFFER_CAPACITY, BUFFER_FULL, FrameBuffer};
 use crate::wire::message::{Lane, Remote};
 
 /// The newest version over all nodes, so that no two versions are equal.

@@ -19,9 +19,9 @@ use crate::link::outbox::{BULK, Need};
 use crate::link::{Connection, Sender, tell_error};
 use crate::node::Node;
 use crate::wire::codec::Garbled;
-use crate::wire::elision::Reading;
 use crate::wire::frame::{Head, MessageFrame, Target};
-use crate::wire::frame_buffer::{BUFFER_CAPACITY, BUFFER_FULL, FrameBuffer};
+use crate::wire::frame_reader::Reading;
+use crate::wire::frame_writer::{BUFFER_CAPACITY, BUFFER_FULL, FrameBuffer};
 use crate::wire::message::{Lane, Remote};
 
 /// Writes frames for one actor of another node. They are sent after [`Pen::flush`].

@@ -7,7 +7,7 @@ use crate::delivery::{self, Bounds, DedupReceiver, Sequenced};
 use crate::observe::tap::Probe;
 use crate::testing::memory::Network;
 use crate::testing::{self, run_simulated, simulate_network};
-use crate::wire::elision::{READS_SHORT_ID, Reading};
+use crate::wire::frame_reader::{READS_SHORT_ID, Reading};
 use crate::{Dialled, Hello};
 
 /// Records this; the first version.

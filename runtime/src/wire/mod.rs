@@ -13,9 +13,9 @@
 //! | `message` | messages that may cross a link: name, version and lane |
 
 pub mod codec;
-pub(crate) mod elision;
 pub(crate) mod frame;
-pub(crate) mod frame_buffer;
+pub(crate) mod frame_reader;
+pub(crate) mod frame_writer;
 #[doc(hidden)]
 pub mod fuzzing;
 #[doc(hidden)]

@@ -22,16 +22,16 @@
 //! | `v0` | shared parts of the v0 pages, with Mesos' JSON keys |
 //!
 //! ```
-//! use meros_v1::convert::scheduler::{SchedulerCall, decode};
+//! use meros_v1::convert::scheduler::{SchedulerCall, to_protocol};
 //! use meros_v1::{Form, Limits};
 //!
 //! let body = br#"{"framework_id": {"value": "m-0007"}, "type": "TEARDOWN"}"#;
 //! let call = Form::Json.read(body, Limits::default())?;
-//! let SchedulerCall::TearDown(teardown) = decode(&call)?.call else { unreachable!() };
+//! let SchedulerCall::TearDown(teardown) = to_protocol(&call)?.call else { unreachable!() };
 //! assert_eq!(teardown.framework_id.as_str(), "m-0007");
 //!
 //! let body = br#"{"type": "TEARDOWN"}"#;
-//! let refused = decode(&Form::Json.read(body, Limits::default())?).unwrap_err();
+//! let refused = to_protocol(&Form::Json.read(body, Limits::default())?).unwrap_err();
 //! assert!(refused.to_string().ends_with("Expecting 'framework_id' to be present"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -40,17 +40,17 @@ pub mod answer_cache;
 pub mod body_parts;
 pub mod convert;
 pub mod describe;
+pub mod form;
 pub mod json;
 pub mod limits;
-pub mod media;
 pub mod message;
 pub mod protobuf;
 pub mod recordio;
 pub mod schema;
 pub mod v0;
 
+pub use form::{Content, Form};
 pub use limits::Limits;
-pub use media::{Content, Form};
 pub use message::Message;
 pub use resources::Invalid;
 

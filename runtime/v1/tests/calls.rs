@@ -14,7 +14,7 @@ use protocol::{Operation, Termination, Uuid};
 
 fn decoded(text: &str) -> Result<scheduler::Decoded, scheduler::Malformed> {
     let call: schema::scheduler::Call = json::read(text.as_bytes(), Limits::default()).unwrap();
-    scheduler::decode(&call)
+    scheduler::to_protocol(&call)
 }
 
 fn said(text: &str) -> Result<scheduler::SchedulerCall, scheduler::Malformed> {
@@ -72,7 +72,7 @@ fn every_scheduler_and_executor_call_is_converted() {
             ("executor::Call", "subscribe") => continue,
             ("executor::Call", _) => {
                 let call = json::read(case[2].as_bytes(), Limits::default()).unwrap();
-                executor::decode(&call).unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
+                executor::to_protocol(&call).unwrap_or_else(|bad| panic!("{}: {bad}", case[0]));
             }
             _ => continue,
         }
@@ -518,7 +518,7 @@ fn an_executors_update_has_a_uuid() {
         let text = format!(
             r#"{{"executor_id": {{"value": "e"}}, "framework_id": {{"value": "f"}}, "type": "UPDATE", "update": {{"status": {{"task_id": {{"value": "t"}}, "state": "TASK_RUNNING"{more}}}}}}}"#
         );
-        executor::decode(&json::read(text.as_bytes(), Limits::default()).unwrap())
+        executor::to_protocol(&json::read(text.as_bytes(), Limits::default()).unwrap())
     };
     assert!(update(r#", "uuid": "AAECAwQFBgcICQoLDA0ODw==""#).is_ok());
     assert_eq!(
@@ -533,13 +533,13 @@ fn any_call_is_converted_or_refused() {
     for seed in 0..3000 {
         let mut call = schema::scheduler::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
-        match scheduler::decode(&call) {
+        match scheduler::to_protocol(&call) {
             Ok(_) => taken += 1,
             Err(bad) => assert!(bad.to_string().len() > 10, "{bad:?}"),
         }
         let mut call = schema::executor::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
-        if let Err(bad) = executor::decode(&call) {
+        if let Err(bad) = executor::to_protocol(&call) {
             assert!(!bad.field.is_empty() && !bad.expected.is_empty(), "{bad:?}");
         }
     }
@@ -598,8 +598,8 @@ fn events_have_the_fields_of_mesos() {
 /// SPEC 2.6.
 #[test]
 fn operator_calls_are_converted() {
-    use meros_v1::convert::operator::{OperatorCall, decode};
-    let said = |text: &str| decode(&json::read(text.as_bytes(), Limits::default()).unwrap());
+    use meros_v1::convert::operator::{OperatorCall, to_protocol};
+    let said = |text: &str| to_protocol(&json::read(text.as_bytes(), Limits::default()).unwrap());
     let Ok(OperatorCall::UpdateQuotas(update)) = said(
         r#"{"type": "UPDATE_QUOTA", "update_quota": {"force": true, "quota_configs": {"role": "ads", "limits": {"cpus": {"value": 8}}}}}"#,
     ) else {

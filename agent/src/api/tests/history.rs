@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::*;
 
 /// A survey that includes a completed framework.
-pub(super) fn survey_with_history() -> Survey {
+pub(super) fn survey_with_history() -> ContainersView {
     let mut gone = container("gone", Phase::Terminated, false, &[]);
     gone.completed = container("gone", Phase::Terminated, false, &[TaskState::Killed]).tasks;
     let mut other = container("other", Phase::Terminated, true, &[]);
     other.framework_id = FrameworkId::new("g").unwrap();
     other.completed = container("other", Phase::Terminated, true, &[TaskState::Finished]).tasks;
-    let mut survey = Survey {
+    let mut survey = ContainersView {
         completed: vec![Arc::new(gone), Arc::new(other)],
         completed_frameworks: vec![FrameworkInfo {
             id: Some(FrameworkId::new("g").unwrap()),

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use super::{answers, sandbox_paths, state};
 use crate::agent::AgentState;
 use crate::api::visibility;
-use crate::container::events::{ContainerView, Draining, Survey};
+use crate::container::events::{ContainerView, ContainersView, Draining};
 use crate::container::machine::Phase;
 use crate::metrics::AgentMetrics;
 use crate::operations::KnownOperation;
@@ -147,8 +147,8 @@ fn running() -> TaskStatus {
     }
 }
 
-fn survey() -> Survey {
-    Survey {
+fn survey() -> ContainersView {
+    ContainersView {
         frameworks: vec![FrameworkInfo {
             id: Some(FrameworkId::new("f").unwrap()),
             failover_timeout: Duration::from_secs(60),
@@ -235,7 +235,7 @@ fn tasks_are_listed_by_their_phase() {
 /// SPEC 2.7: as in Mesos' JSON, where clients index them.
 #[test]
 fn empty_lists_of_state_are_present() {
-    let state = json_of(&answers::state(&Survey::default()));
+    let state = json_of(&answers::state(&ContainersView::default()));
     for (field, lists) in [
         (
             "get_frameworks",
@@ -490,7 +490,7 @@ fn state_has_the_keys_of_mesos() {
 // Covers 3.12 `/state` of agents.
 #[test]
 fn unknown_values_are_absent_not_null() {
-    let shown = |agent: &AgentState, survey: &Survey| {
+    let shown = |agent: &AgentState, survey: &ContainersView| {
         let allocated = state::allocated(survey);
         state::whole(agent, survey, &allocated, &roles("{}"))
     };
@@ -518,7 +518,7 @@ fn unknown_values_are_absent_not_null() {
 #[test]
 fn draining_agent_shows_policy_and_start() {
     let shown = |drain| {
-        let survey = Survey { drain, ..survey() };
+        let survey = ContainersView { drain, ..survey() };
         let allocated = state::allocated(&survey);
         let roles = roles("{}");
         let json = state::whole(&agent(), &survey, &allocated, &roles);
@@ -569,7 +569,7 @@ fn containers_and_usage_have_mesos_names() {
     assert_eq!(monitored[0]["statistics"]["mem_soft_limit_bytes"], 32 << 20);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
     // Statistics of a removed container are dropped.
-    let unseen = Survey {
+    let unseen = ContainersView {
         containers: Vec::new(),
         ..survey()
     };

@@ -19,7 +19,7 @@ use runtime::Pid;
 
 use self::disconnected::Disconnections;
 use super::history::without_data;
-use crate::launcher::command::outcome::GRACE_DEFAULT;
+use crate::launcher::command_executor::outcome::GRACE_DEFAULT;
 
 /// The phase of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

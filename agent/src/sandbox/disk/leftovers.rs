@@ -2,7 +2,7 @@
 //! `meta`.
 //!
 //! Blocking. Follows no links and enters no mounts, so linked volumes and mounted file systems
-//! stay. Removal times are decided in [`super::schedule`].
+//! stay. Removal times are decided in [`crate::sandbox::disk::removal_schedule`].
 
 use std::cell::Cell;
 use std::collections::BTreeSet;

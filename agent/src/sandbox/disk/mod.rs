@@ -8,7 +8,7 @@
 
 pub mod leftovers;
 pub mod output;
-pub mod schedule;
+pub mod removal_schedule;
 pub mod space;
 
 use std::path::PathBuf;
@@ -19,11 +19,11 @@ use runtime::prelude::*;
 use runtime::{Instant, Process};
 
 use self::leftovers::Leftover;
-use self::schedule::{RemovalSchedule, max_age};
 use crate::agent::{Agent, WorkDirWrites};
 use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::events::SandboxesInUse;
+use crate::sandbox::disk::removal_schedule::{RemovalSchedule, max_age};
 use crate::sandbox::kept::Sandboxes;
 
 /// Directories removed in one blocking job.

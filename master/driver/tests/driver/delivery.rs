@@ -76,7 +76,6 @@ fn slow_scheduler_resubscribes() {
     });
 }
 
-/// S132, W17.
 // Covers S132.
 #[test]
 fn queued_calls_reach_the_next_master_in_order() {
@@ -112,7 +111,6 @@ fn queued_calls_reach_the_next_master_in_order() {
     });
 }
 
-/// S132, W17.
 // Covers S132; W17.
 #[test]
 fn handled_call_is_not_handled_again() {
@@ -183,7 +181,6 @@ fn accept_in_flight_reaches_the_next_master() {
     });
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn tear_down_reaches_the_next_master() {

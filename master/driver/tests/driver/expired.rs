@@ -2,7 +2,6 @@
 
 use super::*;
 
-/// W14.
 // Covers W14.
 #[test]
 fn expired_framework_fails_or_subscribes_as_new() {

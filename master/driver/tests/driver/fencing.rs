@@ -104,7 +104,6 @@ pub fn subscriptions(log: &Log) -> usize {
     lines.iter().filter(asks).count()
 }
 
-/// S131.
 // Covers S131.
 #[test]
 fn deposed_master_is_ignored_and_informed() {

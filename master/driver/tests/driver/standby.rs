@@ -232,7 +232,6 @@ impl StandbyFixture {
     }
 }
 
-/// S134.
 // Covers S134.
 #[test]
 fn standby_waits_until_elected() {

@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use v1::Form;
 use v1::answer_cache::AnswerWriter;
-use v1::convert::operator::{OperatorCall, decode};
+use v1::convert::operator::{OperatorCall, to_protocol};
 use v1::schema::Metric;
 use v1::schema::master::{
     Call, CallType, Response as Answer, ResponseGetHealth, ResponseGetLoggingLevel,
@@ -44,7 +44,7 @@ pub(super) async fn serve(State(pages): State<Pages>, request: Request) -> Respo
     let (caller, by) = (pages.caller(&request), request.extensions().get().copied());
     let read = async {
         let asked = ReceivedCall::<Call>::read(&pages.node, request).await?;
-        asked.meaning(&pages.node, decode).await
+        asked.meaning(&pages.node, to_protocol).await
     };
     let (asked, parsed) = match read.await {
         Ok(meant) => meant,

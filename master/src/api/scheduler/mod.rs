@@ -22,7 +22,7 @@ use axum::{Extension, Router};
 use protocol::FrameworkId;
 use protocol::message::scheduler::{ReconcileTasks, UpdateFramework};
 use runtime::prelude::*;
-use v1::convert::scheduler::{Decoded, RejectedEntries, SchedulerCall, decode};
+use v1::convert::scheduler::{Decoded, RejectedEntries, SchedulerCall, to_protocol};
 use v1::schema::scheduler::Call;
 
 use self::subscriber::{
@@ -73,7 +73,7 @@ async fn page(
             call: parsed,
             rejected,
         },
-    ) = asked.meaning(&api.node, decode).await?;
+    ) = asked.meaning(&api.node, to_protocol).await?;
     // It may have been deposed while the call was read.
     let master = local.master().ok_or_else(decide::no_leader)?;
     match parsed {

@@ -21,7 +21,7 @@ use v1::convert::legacy::{offer_for, operation_status_for};
 use v1::convert::master_info;
 use v1::convert::scheduler::RejectedEntry;
 use v1::schema::scheduler::Event;
-use v1::{Content, media};
+use v1::{Content, form};
 
 use super::SUBSCRIBE_PATIENCE;
 use super::decide::{SubscribeRefused, refused_subscription};
@@ -87,7 +87,7 @@ fn open(node: &Node, streams: &EventStreams, content: Content) -> (String, Event
     let stream_id = Uuid(node.secret()).to_string();
     let (events, mut response) = streams.open(content, bounds());
     if let Ok(id) = HeaderValue::from_str(&stream_id) {
-        response.headers_mut().insert(media::STREAM_ID, id);
+        response.headers_mut().insert(form::STREAM_ID, id);
     }
     (stream_id, events, response)
 }

@@ -72,7 +72,6 @@ async fn come_back(agent: &mut Member, id: &AgentId, tasks: Vec<RunningTask>) {
     register(agent, Some(id.clone()), tasks).await.unwrap();
 }
 
-/// S132, W17.
 // Covers S132.
 #[test]
 fn kill_without_a_master_is_applied_once_by_the_next() {

@@ -90,7 +90,6 @@ fn clock_set_back_does_not_extend_offers() {
     });
 }
 
-/// W8.
 // Covers W8.
 #[test]
 fn offer_budget_is_renewed_when_half_is_answered() {
@@ -147,7 +146,6 @@ fn framework_without_budget_holds_any_number_of_offers() {
     });
 }
 
-/// W8.
 // Covers W8.
 #[test]
 fn metrics_show_hold_times_overall_and_per_framework() {

@@ -201,7 +201,6 @@ fn new_master_awaits_the_registrys_agents() {
     });
 }
 
-/// W14.
 // Covers W14; 2.2 Failover.
 #[test]
 fn failover_timeout_continues_at_the_next_master() {

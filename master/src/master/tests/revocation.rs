@@ -370,7 +370,6 @@ fn disconnected_framework_learns_why_its_task_was_killed() {
     });
 }
 
-/// S122.
 // Covers S122.
 #[test]
 fn returning_agent_catches_up_with_revocation_deadlines() {

@@ -46,7 +46,6 @@ fn kill(driver: &DriverRef, count: usize) {
     }
 }
 
-/// W29.
 // Covers W29.
 #[test]
 fn noisy_framework_is_limited_without_delaying_others() {

@@ -13,7 +13,7 @@ use protocol::{Capability, Demand, FrameworkId};
 use resources::Role;
 
 use super::{AllocatorState, Framework};
-use crate::allocator::choice::Choice;
+use crate::allocator::agent_verdicts::Choice;
 use crate::allocator::clients::{ClientCapabilities, ClientRecord};
 
 impl AllocatorState {

@@ -23,13 +23,12 @@
 //! | `run` | slates of a run, for the sorter |
 //! | `shared` | copies of shared volumes |
 
+mod agent_constraints;
 mod booking;
-mod choosing;
-mod departing;
 mod explain;
 mod filters;
 mod frameworks;
-mod listed;
+mod inverse_offers;
 mod operations;
 mod packing;
 mod pool_balance;
@@ -38,6 +37,7 @@ mod returning;
 mod revoking;
 mod run;
 mod shared;
+mod whitelist;
 
 pub use booking::{BookingResult, Refusal};
 pub use explain::Case;
@@ -65,8 +65,8 @@ use smallvec::{SmallVec, smallvec};
 use super::clients::{Clients, pool_index};
 use crate::allocator::filter::agent_filters::{AgentFilters, RefusalCache};
 use booking::charging::Charging;
-use departing::Departure;
 use filters::Mark;
+use inverse_offers::Departure;
 use quota::Quotas;
 use returning::{RescanBudget, ScanHistory};
 use shared::take_held;

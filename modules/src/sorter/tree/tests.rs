@@ -100,7 +100,6 @@ fn lottery_uses_the_weights_of_all_ancestors() {
     }
 }
 
-/// S78.
 // Covers S78.
 #[test]
 fn smallest_share_comes_first_by_role_then_framework() {

@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use runtime::Node;
-use v1::media::{self, HeaderError};
+use v1::form::{self, HeaderError};
 use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
@@ -33,7 +33,7 @@ const LARGE_BYTES: usize = 64 << 10;
 const SMALL_MEMORY: usize = 1 << 20;
 
 /// Headers that may occur once.
-const SINGLE_HEADERS: [&str; 3] = ["Content-Type", "Message-Content-Type", media::STREAM_ID];
+const SINGLE_HEADERS: [&str; 3] = ["Content-Type", "Message-Content-Type", form::STREAM_ID];
 /// List headers; several lines are joined.
 const LIST_HEADERS: [&str; 2] = ["Accept", "Message-Accept"];
 
@@ -82,7 +82,7 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, problem));
         }
         let headers = single_headers(parts.headers)?;
-        let content = media::content_type(
+        let content = form::content_type(
             value(&headers, "Content-Type"),
             value(&headers, "Message-Content-Type"),
         )?;
@@ -170,7 +170,7 @@ impl PageBody {
 
 /// The refusal of a stream where one message is expected.
 fn no_stream() -> Refusal {
-    let (header, expected) = ("Content-Type", media::FORMS);
+    let (header, expected) = ("Content-Type", form::FORMS);
     HeaderError::Unsupported { header, expected }.into()
 }
 
@@ -311,18 +311,18 @@ impl<C> ReceivedCall<C> {
 
     /// The encoding of an answer of one message.
     pub fn accept(&self) -> Result<Form, Refusal> {
-        Ok(media::accept(self.header("Accept"))?)
+        Ok(form::accept(self.header("Accept"))?)
     }
 
     /// The encoding of the messages, if the answer may be a stream.
     pub fn accept_stream(&self) -> Result<Content, Refusal> {
         let whole = self.header("Accept");
-        Ok(media::accept_stream(whole, self.header("Message-Accept"))?)
+        Ok(form::accept_stream(whole, self.header("Message-Accept"))?)
     }
 
     /// The stream to which this call belongs.
     pub fn stream_id(&self) -> Option<&str> {
-        self.header(media::STREAM_ID)
+        self.header(form::STREAM_ID)
     }
 
     /// A header's value. Only the headers listed above are validated.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use v1::media::HeaderError;
+use v1::form::HeaderError;
 
 /// Maximum bytes of a message. Longer ones quote client input, and would stay in memory until the
 /// client reads them.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::http::HeaderMap;
-use v1::media::STREAM_ID;
+use v1::form::STREAM_ID;
 
 /// The principal of each open stream that declared one. Clones share the table. Bounded by the
 /// number of streams of the listener.

@@ -64,7 +64,6 @@ pub fn format(duration: Duration) -> String {
 mod tests {
     use super::*;
 
-    /// S39.
     // Covers S39 in part: the durations.
     #[test]
     fn durations_of_mesos_parse() {

@@ -20,7 +20,7 @@ use crate::actor::mailbox::envelope::handle_one;
 use crate::actor::process::{AnyIncarnation, Process, incarnation};
 use crate::link::Sender;
 use crate::wire::codec::{self, Garbled};
-use crate::wire::elision::Reading;
+use crate::wire::frame_reader::Reading;
 use crate::wire::message::Remote;
 
 /// The maximum number of messages in one batch.
@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
     use crate::prelude::*;
-    use crate::wire::elision::short;
     use crate::wire::frame::PING;
+    use crate::wire::frame_reader::short;
 
     /// Large in memory, and a byte on the wire.
     #[derive(Serialize, Deserialize)]

@@ -69,7 +69,6 @@ fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
     range.map(|number| number.to_string()).collect()
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn messages_sent_while_disconnected_arrive_once_in_order() {
@@ -119,7 +118,6 @@ fn unacknowledged_messages_are_resent_but_handled_once() {
     });
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn unacknowledged_messages_reach_the_next_receiver() {
@@ -155,7 +153,6 @@ fn unacknowledged_messages_reach_the_next_receiver() {
     });
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn messages_after_a_panic_reach_the_next_incarnation() {
@@ -330,7 +327,6 @@ fn send_once_keeps_order_and_never_repeats() {
     });
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn memory_bound_fails_and_accepted_messages_are_delivered() {
@@ -364,7 +360,6 @@ fn memory_bound_fails_and_accepted_messages_are_delivered() {
     });
 }
 
-/// S132.
 // Covers S132.
 #[test]
 fn expired_messages_fail_and_younger_are_delivered() {

@@ -23,8 +23,8 @@ use crate::identity::{Peer, Pid};
 use crate::link::{Answer, Connection, Sender};
 use crate::node::Node;
 use crate::wire::codec::{BODY_MAX, Garbled};
-use crate::wire::elision::Front;
 use crate::wire::frame::{self, Frame, MessageFrame};
+use crate::wire::frame_reader::Front;
 use crate::wire::message::Lane;
 
 mod bulk;

@@ -31,8 +31,8 @@ pub enum DecodedExecutorCall {
     Heartbeat,
 }
 
-/// Decodes a call, and the ids of its executor.
-pub fn decode(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecutorCall), Invalid> {
+/// Converts a call, and the ids of its executor.
+pub fn to_protocol(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecutorCall), Invalid> {
     let framework_id = (&call.framework_id).try_into().at("framework_id")?;
     let executor_id = (&call.executor_id).try_into().at("executor_id")?;
     let field = "the field named by `type`";

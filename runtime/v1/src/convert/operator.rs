@@ -60,7 +60,7 @@ pub enum OperatorCall {
 }
 
 /// Decodes a call.
-pub fn decode(call: &Call) -> Result<OperatorCall, Invalid> {
+pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
     let field = "the field named by `type`";
     Ok(match call.r#type.unwrap_or_default() {
         CallType::Unknown => {

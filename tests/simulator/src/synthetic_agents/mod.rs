@@ -25,8 +25,8 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::agent::agent::joining::ReportScope;
-use ::agent::registration::Backoff;
+use ::agent::agent::registering::ReportScope;
+use ::agent::registration_timing::Backoff;
 use ::master::registry::Registry;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use module_api::{AllocatorRef, Parameters};

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent::launcher::command::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
+use agent::launcher::command_executor::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
 use executor_driver::{Environment, Executor, ExecutorDriverRef};
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{

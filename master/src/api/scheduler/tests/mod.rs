@@ -28,7 +28,7 @@ use runtime::testing::simulate;
 use serde_json::{Value, json};
 use v1::recordio::Decoder;
 use v1::schema::scheduler::Event;
-use v1::{Limits, media};
+use v1::{Limits, form};
 
 use super::*;
 use crate::config::Config;
@@ -95,7 +95,7 @@ impl Fixture {
         let mut request =
             Request::post("/api/v1/scheduler").header("Content-Type", "application/json");
         if let Some(stream_id) = stream_id {
-            request = request.header(media::STREAM_ID, stream_id);
+            request = request.header(form::STREAM_ID, stream_id);
         }
         let mut request = request.body(Body::from(body)).unwrap();
         request.extensions_mut().insert(subject.clone());
@@ -176,7 +176,7 @@ struct Stream {
 impl Stream {
     fn of(response: Response) -> Self {
         assert_eq!(response.status(), StatusCode::OK);
-        let id = response.headers()[media::STREAM_ID].to_str().unwrap();
+        let id = response.headers()[form::STREAM_ID].to_str().unwrap();
         Self {
             id: id.to_owned(),
             body: response.into_body().into_data_stream(),
@@ -303,7 +303,6 @@ fn broken_stream_leaves_the_failover_timeout() {
     });
 }
 
-/// W4.
 // Covers W4; 2.3 ERROR.
 #[test]
 fn scheduler_that_does_not_read_is_cut_off() {

@@ -194,7 +194,6 @@ fn agent_is_drained_after_its_last_acknowledgement() {
     });
 }
 
-/// W30.
 // Covers W30 in part: without automatic windows.
 #[test]
 fn drain_can_be_cancelled_until_it_is_complete() {

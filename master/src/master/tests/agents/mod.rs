@@ -167,7 +167,6 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
     });
 }
 
-/// W17.
 // Covers W17; 3.13 Kill.
 #[test]
 fn kill_lost_with_its_link_is_repeated_until_it_works() {

@@ -90,7 +90,6 @@ async fn change(
     by.node.ask(&by.master, change, PATIENCE).await.unwrap()
 }
 
-/// S134.
 // Covers S134.
 #[test]
 fn one_standby_leads_after_the_leader_is_gone() {

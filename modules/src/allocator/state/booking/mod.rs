@@ -19,7 +19,7 @@ use super::AllocatorState;
 use super::quota::room;
 use super::run::PendingSlate;
 use crate::allocator::clients::{ClientCapabilities, ClientRecord, pool_index};
-use crate::allocator::cutting::cut;
+use crate::allocator::offer_maximum::cut;
 
 /// The result of a slate's advice.
 #[derive(Clone, Debug, Default)]

@@ -48,7 +48,6 @@ fn events_are_read_in_order_before_the_end() {
     });
 }
 
-/// W4.
 // Covers W4.
 #[test]
 fn a_slow_reader_gets_only_the_reason() {

@@ -128,7 +128,7 @@ pub struct OperationsWithoutId {
 pub const UNKNOWN_FRAMEWORK: &str = "Framework cannot be found";
 
 /// Decodes a call.
-pub fn decode(call: &Call) -> Result<Decoded, Malformed> {
+pub fn to_protocol(call: &Call) -> Result<Decoded, Malformed> {
     let mut rejected = RejectedEntries::default();
     let decoded = decode_valid(call, &mut rejected)?;
     Ok(Decoded {

@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::watch;
-use v1::media::STREAM_ID;
+use v1::form::STREAM_ID;
 use v1::recordio::Decoder;
 use v1::{Form, Limits, Message};
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use runtime::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
-use v1::media::STREAM_ID;
+use v1::form::STREAM_ID;
 use v1::{Form, Message};
 
 use meros::output::error::{CliError, Outcome};

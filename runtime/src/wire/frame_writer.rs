@@ -8,8 +8,8 @@ use bytes::{Bytes, BytesMut};
 
 use crate::actor::mailbox::LARGE;
 use crate::wire::codec::Garbled;
-use crate::wire::elision;
 use crate::wire::frame::{Head, HeaderKey, MessageFrame, PREFIX};
+use crate::wire::frame_reader;
 
 /// A buffer is closed at this many bytes, so that waiting frames of any number are handed on
 /// without copying.
@@ -108,10 +108,10 @@ impl FrameBuffer {
         let again = header_key.is_some() && self.newest == header_key;
         let mut form = Form::Full;
         if again && short && self.is_small {
-            self.bytes.extend_from_slice(&elision::SHORT);
+            self.bytes.extend_from_slice(&frame_reader::SHORT);
             form = Form::Short;
         } else if again {
-            self.bytes.extend_from_slice(&elision::LONG);
+            self.bytes.extend_from_slice(&frame_reader::LONG);
             form = Form::Long;
         } else {
             self.bytes.extend_from_slice(&[0; PREFIX]);
@@ -134,20 +134,20 @@ impl FrameBuffer {
     /// Converts the last draft to the long form.
     #[cold]
     fn lengthen(&mut self) {
-        let body = self.kept + elision::SHORT.len()..self.bytes.len();
+        let body = self.kept + frame_reader::SHORT.len()..self.bytes.len();
         self.bytes
-            .extend_from_slice(&elision::LONG[elision::SHORT.len()..]);
-        let start = self.kept + elision::LONG.len();
+            .extend_from_slice(&frame_reader::LONG[frame_reader::SHORT.len()..]);
+        let start = self.kept + frame_reader::LONG.len();
         self.bytes.copy_within(body, start);
-        self.bytes[self.kept..start].copy_from_slice(&elision::LONG);
+        self.bytes[self.kept..start].copy_from_slice(&frame_reader::LONG);
     }
 
     /// Keeps the last draft, which has this head.
     #[inline(always)]
     pub(crate) fn keep(&mut self, draft: Draft, head: Head<'_>) {
         if draft.form == Form::Short {
-            let prefix = self.kept..self.kept + elision::SHORT.len();
-            self.bytes[prefix].copy_from_slice(&elision::short(draft.body));
+            let prefix = self.kept..self.kept + frame_reader::SHORT.len();
+            self.bytes[prefix].copy_from_slice(&frame_reader::short(draft.body));
         } else {
             let length = (draft.written - PREFIX) as u32;
             let prefix = self.kept..self.kept + PREFIX;
@@ -172,8 +172,8 @@ impl FrameBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::elision::{Front, Reading};
     use crate::wire::frame::{Frame, Origin, Target};
+    use crate::wire::frame_reader::{Front, Reading};
     use crate::wire::message::Lane;
 
     /// A tell from this actor, or from none, to that one.

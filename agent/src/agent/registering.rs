@@ -21,7 +21,7 @@ use runtime::prelude::*;
 use super::{Agent, AgentEnd, Master, VERSION, log_oversubscribed};
 use crate::container::events::TakeInventory;
 use crate::operations::ReportResources;
-use crate::registration::HeartbeatTimeout;
+use crate::registration_timing::HeartbeatTimeout;
 
 /// How long a master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(10);
