@@ -18,7 +18,7 @@
 //! | `operations` | reservations and volumes: validated, recorded, sent to agents |
 //! | `registry` | the durable state, local or replicated |
 //! | `roles` | quota and weights |
-//! | `state` | [`state::MasterState`], [`state::Effects`], ids and counters |
+//! | `state` | [`state::MasterState`], [`state::effects::Effects`], ids and counters |
 //! | `tasks` | tasks and executors, their states, kills and reconciliation |
 //! | `validation` | the rules for frameworks, agents, tasks and operations |
 

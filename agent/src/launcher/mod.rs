@@ -2,7 +2,7 @@
 //!
 //! [`Launcher`] separates the agent's actors from the host; tests substitute their own.
 //! [`ZygoteLauncher`] talks to a zygote process and starts another if it dies. The zygote of an
-//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox. [`command`] is
+//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox. [`command_executor`] is
 //! the command executor, which the zygote forks.
 
 pub mod command_executor;

@@ -4,7 +4,7 @@
 //! also be encoded directly ([`describe`]), and unchanged parts of an earlier answer are reused
 //! ([`answer_cache`], [`body_parts`]). [`recordio`] frames them in streams. [`convert`] maps them
 //! to and from the types of `protocol`, [`v0`] has the shared parts of the older pages, and
-//! [`media`] negotiates content types. Pure: no HTTP, actors, clock or I/O.
+//! [`form`] negotiates content types. Pure: no HTTP, actors, clock or I/O.
 //!
 //! | module | contents |
 //! |---|---|

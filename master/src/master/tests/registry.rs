@@ -141,7 +141,7 @@ fn master_that_lost_leadership_ends_visibly() {
 /// SPEC 3.2 and 3.13, Master failover.
 // Covers S131; 3.13 Master failover.
 #[test]
-fn new_master_awaits_the_registrys_agents() {
+fn new_master_awaits_the_registry_agents() {
     simulate_network(|network| async move {
         let first = World::new(network.clone(), Config::default()).await;
         let (agent, a) = first.agent("agent-1").await;

@@ -142,7 +142,7 @@ pub struct Annotations {
     /// Set if the resource can be taken back at any time.
     pub revocable: Option<Revocable>,
     /// The role whose idle reservation this is. For accounting only, hidden from tenants
-    /// (SPEC 4.9.2).
+    /// (SPEC 4.9).
     pub lender: Option<Role>,
     /// The role that it is allocated to, while it is offered or used.
     pub allocation: Option<Role>,

@@ -162,7 +162,7 @@ fn isolated_leader_acknowledges_nothing_and_is_replaced() {
 }
 
 #[test]
-fn group_refuses_with_the_registrys_message() {
+fn group_refuses_with_the_registry_message() {
     simulate_network(|network| async move {
         let masters = three(&network);
         let mut registry = masters[leader(&masters).await].registry();
