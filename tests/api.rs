@@ -1,7 +1,7 @@
-//! A client of the v1 HTTP API, as frameworks, executors and tools have one: calls, and streams of events in RecordIO.
+//! A blocking client of the v1 HTTP APIs: calls, and event streams in RecordIO. Every wait has a
+//! bound.
 //!
-//! Knows no API: a call and an event are whatever message a test says, and bytes that are none can be sent too. Blocks, each wait with a
-//! bound. Asserts nothing but that what a stream brings can be read.
+//! It is generic over the call and event messages, and can send invalid bodies.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -13,10 +13,10 @@ use v1::{Form, Limits, Message};
 
 use crate::support::{Deadline, PATIENCE, header};
 
-/// The longest event that a test reads.
+/// Maximum size of an event.
 const EVENT_MAX: usize = 16 << 20;
 
-/// Where calls go, in which form, and with which headers.
+/// The address, format and headers of calls.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
     port: u16,
@@ -36,34 +36,34 @@ impl Endpoint {
         }
     }
 
-    /// The same in this form, both ways.
+    /// Sets the format of calls and answers.
     pub fn form(mut self, form: Form) -> Self {
         self.form = form;
         self
     }
 
-    /// The same with one more header.
+    /// Adds a header.
     pub fn header(mut self, name: &str, value: &str) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Says a call and reads its whole answer.
+    /// Sends a call and reads the whole answer.
     pub fn call(&self, call: &dyn Message) -> Answer {
         self.post(self.form.media_type(), &self.form.write(call))
     }
 
-    /// Sends a body of this type, whatever it is, and reads the whole answer.
+    /// Sends any body with this content type and reads the whole answer.
     pub fn post(&self, content_type: &str, body: &[u8]) -> Answer {
         self.answer("POST", content_type, body)
     }
 
-    /// Asks by GET, which no call is said by, and reads the whole answer.
+    /// Sends a GET, which is never a call, and reads the whole answer.
     pub fn get(&self) -> Answer {
         self.answer("GET", self.form.media_type(), b"")
     }
 
-    /// Says a call whose answer is a stream; an answer that is none is an error.
+    /// Sends a call whose answer is a stream; any other answer is the error.
     pub fn stream<E: Message + Default>(&self, call: &dyn Message) -> Result<Events<E>, Answer> {
         let begun = self.begin("POST", self.form.media_type(), &self.form.write(call));
         let (mut reader, head) = begun.expect("an answer");
@@ -139,7 +139,7 @@ fn is_chunked(head: &str) -> bool {
     header(head, "transfer-encoding").is_some_and(|how| how.eq_ignore_ascii_case("chunked"))
 }
 
-/// The next piece of a body; none at its end.
+/// The next chunk of a body; empty at its end.
 fn read_piece(reader: &mut Connection, chunked: bool) -> io::Result<Vec<u8>> {
     if !chunked {
         let piece = reader.fill_buf()?.to_vec();
@@ -162,7 +162,7 @@ pub struct Answer {
     pub head: String,
     /// Its status.
     pub status: u16,
-    /// What it says.
+    /// The body.
     pub body: Vec<u8>,
 }
 
@@ -206,18 +206,18 @@ pub struct Events<E> {
     form: Form,
     decoder: Decoder,
     ready: VecDeque<E>,
-    /// Heartbeats come for ever.
+    /// Bounds the whole test, because heartbeats never stop.
     deadline: Deadline,
     of: PhantomData<E>,
 }
 
 impl<E: Message + Default> Events<E> {
-    /// The value of a header of the answer; its name in small letters.
+    /// The value of a header of the answer; `name` is in lower case.
     pub fn header(&self, name: &str) -> Option<String> {
         header(&self.head, name)
     }
 
-    /// The next event, whatever it is; `None` when the stream has ended, well or badly. Panics when nothing comes for too long.
+    /// The next event; `None` when the stream has ended or broken. Panics after [`PATIENCE`].
     pub fn next(&mut self) -> Option<E> {
         self.next_before("the end of its use")
     }
@@ -244,7 +244,8 @@ impl<E: Message + Default> Events<E> {
         }
     }
 
-    /// The first event of which `wanted` makes something; those before it are passed over. Panics when the stream ends before.
+    /// The first event that `wanted` accepts; skips earlier ones. Panics when the stream ends
+    /// before.
     pub fn wait<T>(&mut self, what: &str, mut wanted: impl FnMut(&E) -> Option<T>) -> T {
         loop {
             let Some(event) = self.next_before(what) else {

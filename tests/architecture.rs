@@ -1,9 +1,9 @@
-//! The house keeps its plan: floors, top level, where the unmaintained crates may be named, the shape
-//! of a file, and the table of what the tests cite.
+//! Rules of the tree: layers of crates, the top level, folders, the users of fixed dependencies,
+//! citations, and the verbs and flags that documents name.
 //!
-//! Reads the manifests, the sources and `tests/README.md` of this checkout. Each rule is a pure function
-//! in a file of `tests/architecture/`, tried there on planted faults; here it is held against the real
-//! tree. It never builds anything, and never looks at generated files.
+//! Reads the manifests, sources and documents of this checkout. Each rule is a pure function in a
+//! file of `tests/architecture/`, tested there on planted faults; here it judges the real tree. It
+//! builds nothing and ignores generated files.
 
 #![allow(
     clippy::panic,
@@ -33,7 +33,7 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Fails with all that was found, a line for each.
+/// Fails with all faults, one per line.
 fn assert_none(faults: Vec<String>, rule: &str) {
     assert!(faults.is_empty(), "\n{rule}\n  {}\n", faults.join("\n  "));
 }
@@ -105,16 +105,16 @@ fn read(path: &str) -> String {
 }
 
 #[test]
-fn a_crate_imports_only_from_the_floors_below_it() {
+fn crates_import_only_from_lower_layers() {
     assert_none(
         floors::wrong_imports(&packages()),
         "A crate imports only from floors below (the table is in tests/architecture/floors.rs). A new \
-         import between our crates is a design decision: move the code, or change DESIGN and the table.",
+         import between our crates is a design decision: move the code, or change the table.",
     );
 }
 
 #[test]
-fn every_crate_is_where_the_plan_says() {
+fn crates_are_in_their_planned_folders() {
     assert_none(
         floors::misplaced(&packages()),
         "The crates of the workspace and the table in tests/architecture/floors.rs are not the same.",
@@ -122,7 +122,7 @@ fn every_crate_is_where_the_plan_says() {
 }
 
 #[test]
-fn fixed_dependencies_stay_behind_their_one_crate() {
+fn fixed_dependencies_are_used_by_one_crate_each() {
     assert_none(
         floors::wrong_dependencies(&packages()),
         "These crates are named behind one small part of ours each, so that they can be replaced there.",
@@ -136,7 +136,7 @@ fn fixed_dependencies_stay_behind_their_one_crate() {
 }
 
 #[test]
-fn the_top_level_is_the_plan() {
+fn top_level_has_only_planned_entries() {
     let files = Command::new("git")
         .args(["ls-files", "-z"])
         .current_dir(root())
@@ -159,7 +159,7 @@ fn the_top_level_is_the_plan() {
     };
     assert_none(
         places::wrong_top_level(&listed),
-        "The top level is the first diagram of the house (DESIGN section 1): keep it exactly.",
+        "The top level is fixed: move the entry into one of its folders.",
     );
 }
 
@@ -178,7 +178,7 @@ const CIRCLES: &[(&str, usize)] = &[
 ];
 
 #[test]
-fn parts_of_a_crate_import_without_circles() {
+fn modules_of_a_crate_have_no_import_cycles() {
     let sources = sources();
     let mut faults = Vec::new();
     for place in floors::HOUSE {
@@ -208,7 +208,7 @@ const ENTRIES_MAX: usize = 16;
 const FULL_FOLDERS: &[(&str, usize)] = &[];
 
 #[test]
-fn folders_of_sources_are_small() {
+fn source_folders_are_small() {
     let faults = places::full_folders(&sources(), ENTRIES_MAX)
         .into_iter()
         .filter(|(folder, entries)| !FULL_FOLDERS.contains(&(folder.as_str(), *entries)))
@@ -229,18 +229,18 @@ fn modules_with_children_are_folders_with_mod_rs() {
 }
 
 #[test]
-fn every_file_introduces_itself() {
+fn every_source_file_has_a_module_comment() {
     assert_none(
         sources()
             .iter()
             .filter_map(places::without_introduction)
             .collect(),
-        "A source file opens with `//!`: what it is, whom it hears, what it remembers, what it never does.",
+        "A source file opens with `//!`: what it is, which messages it handles, which state it keeps.",
     );
 }
 
 #[test]
-fn citations_name_facts_of_the_specification() {
+fn citations_exist_in_the_specification() {
     let specification = read("tests/spec/SPEC.md");
     let facts = citations::facts(&specification);
     assert!(facts.len() > 150, "only {} facts were found", facts.len());
@@ -257,7 +257,7 @@ fn citations_name_facts_of_the_specification() {
 }
 
 #[test]
-fn coverage_table_is_made_from_the_annotations() {
+fn coverage_table_matches_the_annotations() {
     const TABLE: &str = "tests/spec/COVERAGE.md";
     let specification = read("tests/spec/SPEC.md");
     let facts = citations::facts(&specification);
@@ -278,7 +278,7 @@ fn coverage_table_is_made_from_the_annotations() {
 }
 
 #[test]
-fn the_readme_and_ci_run_the_same_tests() {
+fn readme_and_ci_run_the_same_tests() {
     let command = "cargo test --workspace";
     for path in ["README.md", ".ci/run"] {
         let text = read(path);

@@ -1,17 +1,17 @@
-//! Who may do what, on a real cluster: realms, access control lists and rate limits (SPEC 3.7, 3.3).
+//! Access control on a real cluster: realms, access control lists and rate limits (SPEC 3.7, 3.3).
 
 use serde_json::Value;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, Running, eventually, get, header, request, stderr, stdout};
 
-/// Who may come.
+/// The accepted credentials.
 const CREDENTIALS: &str = r#"{"credentials":[{"principal":"ops","secret":"open sesame"},{"principal":"guest","secret":"please"}]}"#;
-/// `ops:open sesame` and `guest:please`, as HTTP Basic says them.
+/// `ops:open sesame` and `guest:please` as HTTP Basic.
 const OPS: &str = "Authorization: Basic b3BzOm9wZW4gc2VzYW1l";
 const GUEST: &str = "Authorization: Basic Z3Vlc3Q6cGxlYXNl";
 
-/// A cluster whose members ask for credentials, with these flags.
+/// A cluster that requires credentials, with these flags.
 fn cluster(agents: u16, flags: &[&str]) -> (Cluster, tempfile::NamedTempFile) {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(file.path(), CREDENTIALS).expect("it is written");
@@ -33,10 +33,9 @@ fn page(port: u16, path: &str, header: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}"))
 }
 
-/// SPEC 3.7.
 // Covers 2.1 401, 403.
 #[test]
-fn each_realm_asks_for_a_principal_and_its_secret_and_health_answers_everybody() {
+fn realms_require_credentials_but_health_does_not() {
     let flags = [
         "--authenticate_http_readonly",
         "--authenticate_http_readwrite=true",
@@ -89,14 +88,13 @@ fn each_realm_asks_for_a_principal_and_its_secret_and_health_answers_everybody()
         flags.contains("authenticate_http_readonly") && !flags.contains("sesame"),
         "{flags}"
     );
-    // Native commands show a certificate.
+    // Native commands authenticate with a certificate.
     assert!(cluster.output(["run", "--", "true"]).status.success());
 }
 
-/// SPEC 3.7.
 // Covers 2.1 401, 403.
 #[test]
-fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running() {
+fn acls_restrict_changes_views_and_task_users() {
     let acls = r#"{
         "update_weights":[{"principals":{"values":["ops"]},"roles":{"values":["eng/%"]}},
             {"principals":{"type":"NONE"},"roles":{"type":"ANY"}}],
@@ -136,7 +134,7 @@ fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running()
     let (head, text) = request(port, "POST", "/reserve", OPS, &body);
     status(&head, "403");
     assert!(text.contains("reserve_resources (roles: `eng`)"), "{text}");
-    // An operator with a certificate is the name in it.
+    // The principal of a certificate is its name.
     let verb = [
         "reserve",
         agent.as_str().unwrap_or_default(),
@@ -202,10 +200,10 @@ fn acls_refuse_changes_hide_what_is_not_to_be_seen_and_keep_tasks_from_running()
     );
 }
 
-/// W32: whatever `permissive` in the file says.
+/// `permissive` in the file has no effect.
 // Covers W32; 2.1 401, 403.
 #[test]
-fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_else() {
+fn default_deny_permits_only_listed_actions() {
     let acls = r#"{
         "permissive":true,
         "register_agents":[{"principals":{"type":"ANY"},"agents":{"type":"ANY"}}],
@@ -222,7 +220,7 @@ fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_els
         "--resources",
         "cpus:1;mem:64",
     ];
-    // Its agent may register.
+    // The agent may register.
     let (cluster, _file) = cluster(1, &flags);
     let (master, agent) = (cluster.port, cluster.port + 1);
     for (given, role, code) in [
@@ -254,7 +252,7 @@ fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_els
         status(&head, "403");
         assert!(text.contains("principal is `ops`: expected"), "{text}");
     }
-    // Nobody was named who may see flags, or whose tasks may run.
+    // No rule permits viewing flags or running tasks.
     for (port, shown) in [(master, serde_json::json!({})), (agent, Value::Null)] {
         assert_eq!(page(port, "/state", OPS)["flags"], shown);
         status(&get(port, "/health").0, "200");
@@ -270,10 +268,9 @@ fn where_nothing_is_allowed_by_default_each_may_what_a_list_says_and_nothing_els
     }
 }
 
-/// SPEC 3.3, W29.
 // Covers W29; 2.3 ERROR.
 #[test]
-fn over_its_capacity_a_principal_is_refused_and_others_are_not() {
+fn rate_limits_apply_to_each_principal_separately() {
     let limits = r#"{"limits":[{"principal":"guest","qps":0.001,"capacity":0}]}"#;
     let flags = ["--authenticate_http_readwrite", "--rate_limits", limits];
     let (cluster, _file) = cluster(0, &flags);
@@ -308,7 +305,7 @@ fn over_its_capacity_a_principal_is_refused_and_others_are_not() {
 }
 
 #[test]
-fn flags_that_cannot_be_used_end_the_start_with_what_is_wrong_and_no_secret() {
+fn invalid_access_flags_stop_the_start_without_leaking_secrets() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("credentials");
     std::fs::write(

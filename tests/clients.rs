@@ -1,7 +1,7 @@
-//! Public client libraries, unchanged, against a real cluster (SPEC 2): whatever they were written for, Meros answers.
+//! Public client libraries, unchanged, against a real cluster (SPEC 2).
 //!
-//! `tests/clients/install target/clients` makes them ready, as `.ci/run` does; it needs Python and PyPI, and npm with its registry. Where it
-//! has not run, each of these tests says so and tries nothing.
+//! `tests/clients/install target/clients` installs them, as `.ci/run` does; it needs Python, PyPI,
+//! npm and its registry. Without them each test prints a line and skips.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,7 +18,7 @@ fn python() -> Option<PathBuf> {
     installed("ready").map(|directory| directory.join("bin/python"))
 }
 
-/// The directory of the libraries, if this group of them is ready.
+/// The directory of the libraries, if this group is installed.
 fn installed(marker: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_BIN_EXE_meros")).ancestors().nth(2)?;
     let directory = target.join("clients");
@@ -64,10 +64,10 @@ fn steps(printed: &str) -> Vec<&str> {
         .collect()
 }
 
-/// SPEC 2.2, 2.3, 2.5: subscribe, launch, reconcile, kill, decline, suppress and revive, a custom executor, teardown.
+/// Subscribe, launch, reconcile, kill, decline, suppress and revive, a custom executor, teardown.
 // Covers 2.2 TEARDOWN; 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]
-fn a_scheduler_and_an_executor_of_pymesos_run_unchanged() {
+fn pymesos_scheduler_and_executor_run_unchanged() {
     let Some(python) = python() else { return };
     let cluster = Cluster::start(1, "cpus:2;mem:512");
     let executor = script("pymesos_executor.py");
@@ -101,9 +101,8 @@ fn a_scheduler_and_an_executor_of_pymesos_run_unchanged() {
     );
 }
 
-/// SPEC 2.6.
 #[test]
-fn an_operator_of_pymesos_hears_what_happens_and_is_answered() {
+fn pymesos_operator_receives_events_and_answers() {
     let Some(python) = python() else { return };
     let cluster = Cluster::start(1, "cpus:2;mem:512");
     let mut operator = client(&python, "pymesos_operator.py", &[&cluster.master]);
@@ -114,9 +113,8 @@ fn an_operator_of_pymesos_hears_what_happens_and_is_answered() {
     assert!(operator.wait().success());
 }
 
-/// SPEC 2.2, 2.3.
 #[test]
-fn a_scheduler_of_mesoshttp_runs_unchanged() {
+fn mesoshttp_scheduler_runs_unchanged() {
     let Some(directory) = installed("ready-http") else {
         return;
     };
@@ -143,9 +141,8 @@ fn a_scheduler_of_mesoshttp_runs_unchanged() {
     });
 }
 
-/// SPEC 2.2, 2.3. It reads one event from each chunk of the stream, and takes a second one there for an error.
 #[test]
-fn a_scheduler_of_npm_runs_unchanged() {
+fn npm_scheduler_runs_unchanged() {
     let Some(directory) = installed("ready-npm") else {
         return;
     };
@@ -163,9 +160,8 @@ fn a_scheduler_of_npm_runs_unchanged() {
     );
 }
 
-/// SPEC 2.6. Its requests have a time behind the path, against caches.
 #[test]
-fn an_operator_client_of_npm_is_answered() {
+fn npm_operator_client_receives_answers() {
     let Some(directory) = installed("ready-npm") else {
         return;
     };
@@ -192,7 +188,7 @@ fn discovered(cluster: &Cluster, program: &str) -> Scheduler {
         "name": "api",
         "ports": {"ports": [{"number": PORT, "name": "http", "protocol": "tcp"}]},
     });
-    scheduler.says(offer.launch(&[task]));
+    scheduler.send(offer.launch(&[task]));
     scheduler.until("TASK_RUNNING");
     scheduler
 }
@@ -202,7 +198,7 @@ const PORT: u16 = 31_999;
 
 /// SPEC 2.7. The exporter asks the agent below the path of its API.
 #[test]
-fn an_exporter_finds_and_collects_the_metrics_of_tasks() {
+fn exporter_discovers_and_collects_task_metrics() {
     let Some(directory) = installed("ready-http") else {
         return;
     };
@@ -221,7 +217,7 @@ fn an_exporter_finds_and_collects_the_metrics_of_tasks() {
     assert_eq!(steps(&stdout(&output)), ["tasks", "endpoints", "metrics"]);
 }
 
-/// An address behind the name of an actor, as mesos-dns splits it: one `@`, and a host and port that need no lookup.
+/// The form of a pid that mesos-dns splits: one `@`, and a host and port that need no lookup.
 fn is_pid(value: &Value) -> bool {
     let parts: Vec<_> = value.as_str().unwrap_or_default().split('@').collect();
     let [_, address] = parts.as_slice() else {
@@ -230,9 +226,9 @@ fn is_pid(value: &Value) -> bool {
     address.parse::<std::net::SocketAddr>().is_ok()
 }
 
-/// What mesos-dns 0.9 reads of `/master/state`, and from it makes records of frameworks, tasks and agents.
+/// The fields that mesos-dns 0.9 reads from `/master/state` to make its records.
 #[test]
-fn mesos_dns_finds_all_that_it_reads() {
+fn state_has_all_fields_for_mesos_dns() {
     let cluster = Cluster::start(1, &format!("cpus:2;mem:512;ports:[{PORT}-{PORT}]"));
     let _scheduler = discovered(&cluster, "exec sleep 1000");
     for path in ["/master/state", "/master/state.json", "/state"] {
@@ -251,7 +247,7 @@ fn mesos_dns_finds_all_that_it_reads() {
             .iter()
             .find(|framework| framework["name"] == "web");
         let framework = framework.expect("the framework");
-        // A pid that is no address, even an empty one, would end the reading of the whole page.
+        // mesos-dns rejects the whole page if any pid is not an address, even an empty one.
         assert!(framework.get("pid").is_none_or(is_pid), "{framework}");
         assert!(framework["hostname"].is_string(), "{framework}");
         let task = &framework["tasks"][0];
@@ -281,9 +277,9 @@ fn mesos_dns_finds_all_that_it_reads() {
     }
 }
 
-/// Some of the steps run in other directories than the one that was meant.
+/// Some steps of the script change the directory.
 #[test]
-fn the_libraries_are_installed_into_a_relative_and_into_an_absolute_directory() {
+fn client_libraries_install_into_relative_and_absolute_directories() {
     let scratch = tempfile::tempdir().expect("a directory");
     let scratch = scratch.path();
     for directory in [

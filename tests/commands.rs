@@ -1,10 +1,10 @@
-//! The command line as a person meets it: help, mistakes, and errors that say what to do next.
+//! The command line for people: help, mistakes, and errors with a next step.
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, meros, stderr, stdout};
 
 #[test]
-fn the_version_and_the_help_tell_what_there_is() {
+fn help_and_version_describe_the_verbs() {
     let version = meros(["--version"]).output_in_time().expect("meros runs");
     assert_eq!(
         stdout(&version).trim(),
@@ -42,7 +42,7 @@ fn the_version_and_the_help_tell_what_there_is() {
 }
 
 #[test]
-fn mesos_spelling_and_the_dash_form_are_both_understood() {
+fn both_flag_spellings_are_accepted() {
     for flag in ["--work_dir", "--work-dir"] {
         let output = meros(["agent", flag, "/nowhere"])
             .output_in_time()
@@ -57,7 +57,7 @@ fn mesos_spelling_and_the_dash_form_are_both_understood() {
 }
 
 #[test]
-fn an_error_is_one_line_that_names_what_was_wrong() {
+fn errors_are_one_line_naming_the_mistake() {
     let cases: [(&[&str], &str); 5] = [
         (
             &["local", "--agents", "1", "--resources", "cpus:1;mem:lots"],
@@ -86,7 +86,7 @@ fn an_error_is_one_line_that_names_what_was_wrong() {
 }
 
 #[test]
-fn verbs_list_what_the_cluster_has() {
+fn verbs_list_the_clusters_contents() {
     let cluster = Cluster::start(2, "cpus:2;mem:256");
     let agents = stdout(&cluster.output(["agents"]));
     assert_eq!(
@@ -116,7 +116,7 @@ fn verbs_list_what_the_cluster_has() {
 }
 
 #[test]
-fn an_embedded_cluster_runs_a_command_and_leaves_nothing_behind() {
+fn embedded_cluster_runs_a_command_and_cleans_up() {
     let output = meros([
         "run",
         "--instances",

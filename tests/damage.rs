@@ -1,4 +1,5 @@
-//! Damage by a disk to the stores of a master alone and of an agent: whatever was acknowledged is there, or nothing starts.
+//! Disk damage to the stores of a single master and an agent: acknowledged data is present, or the
+//! start fails.
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ use crate::support::{Cluster, request, stderr};
 /// Damages for each user of a store.
 const SEEDS: u64 = 100;
 
-/// A stream of numbers that is the same for the same seed.
+/// Pseudo-random numbers from a seed.
 fn chance(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |bound| {
@@ -44,7 +45,8 @@ pub fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Damages copies of `work_dir` in the store `store` below it. `read` gives the content, or the error of a start.
+/// Damages copies of `work_dir` in the store `store`. `read` returns the content, or the error of a
+/// start.
 fn nothing_is_lost_silently<T: PartialEq>(
     work_dir: &Path,
     store: &str,

@@ -1,7 +1,8 @@
-//! The disks of a group's masters: one fills up, one hangs, one is damaged; and nothing is said to be agreed on before it is on a majority of them.
-//! And the disk of an agent that fills up.
+//! Full, hung and damaged disks of masters and a full disk of an agent. Commits must be on a
+//! majority of disks.
 //!
-//! That a disk forgets what was not synced is rehearsed in `consensus` and `storage`, with one that does; here the disks are real.
+//! Disks that forget unsynced data are simulated in `consensus` and `storage`; here the disks are
+//! real.
 
 use std::path::Path;
 
@@ -10,15 +11,15 @@ use runtime::Clock;
 use crate::group::Group;
 use crate::load::Load;
 use crate::machine::{HungDisk, SmallDisk, can_trace, inside, skip, times, traced};
-use crate::puppet::{Puppet, framework};
+use crate::scripted_framework::{ScriptedFramework, framework};
 use crate::support::{Cluster, Running, eventually, stderr};
 
-/// Has the masters agree on something: a framework that comes, and one that is no more if it is let go.
-fn agree(group: &Group, name: &str) -> Puppet {
-    Puppet::subscribe(&group.cluster, framework(name, "*"))
+/// Makes the masters commit: subscribes a framework, which is torn down when dropped.
+fn agree(group: &Group, name: &str) -> ScriptedFramework {
+    ScriptedFramework::subscribe(&group.cluster, framework(name, "*"))
 }
 
-/// The masters keep their logs on these disks.
+/// Starts masters with their logs on these disks.
 fn on_disks(disks: &[SmallDisk]) -> Group {
     let paths: Vec<_> = disks.iter().map(|disk| disk.path().to_owned()).collect();
     Group::start_with(move |directory, addresses, index| {
@@ -30,7 +31,7 @@ fn on_disks(disks: &[SmallDisk]) -> Group {
     })
 }
 
-/// The disk of the one that leads, or of another, has no room any more.
+/// Fills the disk of the leader or of a follower.
 fn a_disk_fills_up(of_the_leader: bool) {
     let disks = (0..3).map_while(|_| SmallDisk::mount(48));
     let disks: Vec<SmallDisk> = disks.collect();
@@ -52,14 +53,14 @@ fn a_disk_fills_up(of_the_leader: bool) {
         (!group.process(full).is_running()).then_some(())
     });
     let status = group.process(full).wait();
-    assert_eq!(status.code(), Some(1), "{}", group.said(full));
-    let said = group.said(full);
-    let last = said.lines().last().unwrap_or_default();
+    assert_eq!(status.code(), Some(1), "{}", group.log_text(full));
+    let log_text = group.log_text(full);
+    let last = log_text.lines().last().unwrap_or_default();
     let log = format!("master-{full}/log");
     for words in ["meros: ", "disk of the store is full", &log, "make room"] {
         assert!(last.contains(words), "no `{words}` in: {last}");
     }
-    load.goes_on();
+    load.wait_for_progress();
     if of_the_leader {
         group.leader_of(&group.others(full));
     } else {
@@ -68,34 +69,32 @@ fn a_disk_fills_up(of_the_leader: bool) {
 
     disks[full].clear();
     group.start_again(full);
-    group.follows(full);
-    // It takes part again: without it there would be no majority.
+    group.wait_until_follower(full);
+    // It must take part again: without it there is no majority.
     group.process(third).signal("KILL");
     group.process(third).wait();
     drop(agree(&group, "two-are-enough"));
-    load.goes_on();
+    load.wait_for_progress();
     load.finish();
 }
 
 #[test]
-fn a_follower_whose_disk_is_full_ends_with_a_word_and_is_back_when_there_is_room() {
-    if inside(
-        "disks::a_follower_whose_disk_is_full_ends_with_a_word_and_is_back_when_there_is_room",
-    ) {
+fn follower_with_a_full_disk_exits_and_recovers() {
+    if inside("disks::follower_with_a_full_disk_exits_and_recovers") {
         a_disk_fills_up(false);
     }
 }
 
 #[test]
-fn a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room() {
-    if inside("disks::a_leader_whose_disk_is_full_is_replaced_and_is_back_when_there_is_room") {
+fn leader_with_a_full_disk_is_replaced_and_recovers() {
+    if inside("disks::leader_with_a_full_disk_is_replaced_and_recovers") {
         a_disk_fills_up(true);
     }
 }
 
-/// It hears and answers heartbeats, for those need no disk; but nothing that it agrees on comes back to anybody.
+/// A master with a hung disk still answers heartbeats, but its commits never complete.
 #[test]
-fn a_leader_whose_disk_hangs_hands_over_and_is_back_when_it_goes_on() {
+fn leader_with_a_hung_disk_hands_over_and_recovers() {
     if !can_trace() {
         return skip("this machine does not let us look at system calls");
     }
@@ -110,24 +109,28 @@ fn a_leader_whose_disk_hangs_hands_over_and_is_back_when_it_goes_on() {
     let Some(hung) = HungDisk::of(group.process(leader).id()) else {
         return skip("this machine does not let us look at a process that runs");
     };
-    // Nobody else is asked: it is told by who leads next, or not at all.
+    // The framework gets its answer from the next leader only.
     drop(agree(&group, "while-it-hangs"));
     group.leader_of(&[other, third]);
-    assert!(group.process(leader).is_running(), "{}", group.said(leader));
+    assert!(
+        group.process(leader).is_running(),
+        "{}",
+        group.log_text(leader)
+    );
     let agents = || group.agents().len();
     eventually("the agent to be with who leads", || {
         (agents() == 1).then_some(())
     });
 
     drop(hung);
-    group.follows(leader);
-    // It takes part again: without it there would be no majority.
+    group.wait_until_follower(leader);
+    // It must take part again: without it there is no majority.
     group.process(third).signal("KILL");
     group.process(third).wait();
     drop(agree(&group, "two-are-enough"));
 }
 
-/// Turns over one bit in each place of the log where these bytes stand; how many there are.
+/// Flips one bit at each occurrence of these bytes in the log; returns their number.
 fn damage(log: &Path, bytes: &[u8]) -> usize {
     let file = log.join("db");
     let mut content = std::fs::read(&file).expect("the log can be read");
@@ -143,18 +146,19 @@ fn damage(log: &Path, bytes: &[u8]) -> usize {
     places.len()
 }
 
-/// Has `meros masters` change the group.
+/// Changes the group by `meros masters`.
 fn change(group: &Group, verb: &str, address: &str) {
     let output = group.cluster.output(["masters", verb, address]);
     assert!(output.status.success(), "{verb}: {}", stderr(&output));
 }
 
-/// As its last words say: the damaged directory is moved away, the master removed and added, and its peers send it everything.
+/// Follows the error message: the damaged directory is moved away, the master is removed and added,
+/// and its peers send it the log.
 #[test]
-fn a_master_whose_log_is_damaged_says_how_to_rebuild_it_and_that_works() {
+fn damaged_master_log_is_rebuilt_as_its_error_explains() {
     let mut group = Group::start();
     let _marked = agree(&group, "a-mark-to-be-found-in-the-log");
-    let _after: Vec<Puppet> = (0..4)
+    let _after: Vec<ScriptedFramework> = (0..4)
         .map(|n| agree(&group, &format!("after-{n}")))
         .collect();
     let [broken, third] = group.others(group.leader());
@@ -166,9 +170,9 @@ fn a_master_whose_log_is_damaged_says_how_to_rebuild_it_and_that_works() {
 
     group.start_again(broken);
     let status = group.process(broken).wait();
-    assert_eq!(status.code(), Some(1), "{}", group.said(broken));
-    let said = group.said(broken);
-    let last = said.lines().last().unwrap_or_default();
+    assert_eq!(status.code(), Some(1), "{}", group.log_text(broken));
+    let log_text = group.log_text(broken);
+    let last = log_text.lines().last().unwrap_or_default();
     let log = directory.join("log");
     let log = log.to_string_lossy();
     for words in [
@@ -187,7 +191,7 @@ fn a_master_whose_log_is_damaged_says_how_to_rebuild_it_and_that_works() {
     group.start_again(broken);
     change(&group, "add", &address);
     change(&group, "promote", &address);
-    // It has everything and votes: without it there would be no majority.
+    // It has the log and votes: without it there is no majority.
     group.process(third).signal("KILL");
     group.process(third).wait();
     let frameworks = group.cluster.list("frameworks").len();
@@ -195,9 +199,9 @@ fn a_master_whose_log_is_damaged_says_how_to_rebuild_it_and_that_works() {
     assert!(frameworks >= 5, "{frameworks}");
 }
 
-/// Of each framework that was told that it is subscribed, two of three masters had synced something after it had asked.
+/// Before each framework got its subscription, two of three masters had synced after its request.
 #[test]
-fn nothing_is_answered_before_a_majority_has_synced_it() {
+fn answers_wait_for_a_majority_to_sync() {
     if !can_trace() {
         return skip("this machine does not let us look at system calls");
     }
@@ -210,26 +214,26 @@ fn nothing_is_answered_before_a_majority_has_synced_it() {
     let mut agreed = Vec::new();
     for number in 0..8 {
         let asked = clock.wall().as_secs_f64();
-        // Kept, so that what follows its end is not taken for what follows the next one's beginning.
-        let puppet = agree(&group, &format!("synced-{number}"));
-        agreed.push((asked, clock.wall().as_secs_f64(), puppet));
+        // Kept alive, so that its teardown causes no sync during the next subscription.
+        let scripted = agree(&group, &format!("synced-{number}"));
+        agreed.push((asked, clock.wall().as_secs_f64(), scripted));
     }
     let logs = (0..3).map(|index| times(&file(group.cluster.directory(), index)));
     let logs: Vec<Vec<f64>> = logs.collect();
-    for (asked, told, puppet) in &agreed {
+    for (asked, told, scripted) in &agreed {
         let within = |log: &&Vec<f64>| log.iter().any(|at| asked <= at && at <= told);
         let synced = logs.iter().filter(within).count();
         assert!(
             synced >= 2,
             "{} was synced by {synced} from {asked} to {told}",
-            puppet.id
+            scripted.id
         );
     }
 }
 
 #[test]
-fn an_agent_without_room_is_not_offered_until_it_has_some() {
-    if !inside("disks::an_agent_without_room_is_not_offered_until_it_has_some") {
+fn agent_with_a_full_disk_is_not_offered() {
+    if !inside("disks::agent_with_a_full_disk_is_not_offered") {
         return;
     }
     let Some(disk) = SmallDisk::mount(48) else {

@@ -1,4 +1,5 @@
-//! The door of a real cluster's pages: HTTPS with and without clients' certificates, what is read again at SIGHUP, and who is kept out.
+//! HTTP access to a real cluster: HTTPS with and without client certificates, reload at SIGHUP,
+//! request limits and cross-site protection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -14,7 +15,7 @@ use serde_json::Value;
 
 use crate::support::{Cluster, PATIENCE, eventually, get, get_over, header, request};
 
-/// An authority as companies have them.
+/// A company's certificate authority.
 pub struct Company {
     key: KeyPair,
     params: CertificateParams,
@@ -48,7 +49,7 @@ impl Company {
         (certificate.pem(), key.serialize_pem())
     }
 
-    /// Leaves a service's certificate and key, and this authority's certificate, in a directory.
+    /// Writes a service's certificate and key, and this authority's certificate, to a directory.
     pub fn keep(&self, directory: &Path) {
         let (certificate, key) = self.issue("service");
         for (name, text) in [
@@ -61,7 +62,7 @@ impl Company {
     }
 }
 
-/// A connection of a client that trusts this authority and shows this.
+/// A connection of a client that trusts this authority and has this certificate.
 fn connect(
     port: u16,
     trusts: &Company,
@@ -93,14 +94,14 @@ fn connect(
     StreamOwned::new(connection, stream)
 }
 
-/// What a client that trusts this authority hears, or why it hears nothing.
+/// The answer to a client that trusts this authority, or the connection's error.
 fn ask(port: u16, trusts: &Company, shows: Option<&Pair>, request: &str) -> Result<String, String> {
     let mut stream = connect(port, trusts, shows);
     let mut text = String::new();
-    let heard = stream
+    let answer = stream
         .write_all(request.as_bytes())
         .and_then(|()| stream.read_to_string(&mut text));
-    match heard {
+    match answer {
         Ok(_) => Ok(text),
         Err(_) if !text.is_empty() => Ok(text),
         Err(error) => Err(error.to_string()),
@@ -126,10 +127,9 @@ fn flags(directory: &Path) -> Vec<String> {
     .to_vec()
 }
 
-/// SPEC 3.7, W32.
 // Covers W32; 6.3 AuthN/Z.
 #[test]
-fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
+fn client_certificate_gives_the_principal_over_tls() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (own, others) = (Company::new("own"), Company::new("others"));
     own.keep(directory.path());
@@ -162,11 +162,11 @@ fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
             "another authority's"
         );
         assert!(ask(port, &others, None, &page("/health", "")).is_err());
-        // Who gives a principal and no secret of it is not helped by a certificate.
+        // A certificate does not replace a wrong secret.
         let basic = "Authorization: Basic YWxpY2U6aHVzaA==\r\n";
         let text = ask(port, &own, Some(&alice), &page("/state", basic)).expect("an answer");
         assert!(text.starts_with("HTTP/1.1 401"), "{text}");
-        // Whoever speaks plainly is told.
+        // Plain HTTP gets an error.
         let (status, text) = get(port, "/health");
         assert!(
             status.contains("400") && text.contains("https://"),
@@ -177,19 +177,18 @@ fn pages_are_served_over_tls_and_a_clients_certificate_says_who_it_is() {
         let counted = "\"http/connections_plain_refused\":1.0";
         assert!(metrics.contains(counted), "{metrics}");
     }
-    // Whoever is sent on comes by the scheme that it came by.
+    // Redirects keep the request's scheme.
     let text = ask(cluster.port, &own, None, &page("/redirect", "")).expect("an answer");
     assert_eq!(
         header(&text, "location"),
         Some(format!("//{}", cluster.master))
     );
-    // Native commands have certificates of their own.
+    // Native commands have their own certificates.
     assert!(cluster.output(["run", "--", "true"]).status.success());
 }
 
-/// SPEC 3.7, W32.
 #[test]
-fn whoever_shows_no_certificate_is_not_heard_where_one_is_required() {
+fn required_client_certificate_is_enforced() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (own, others) = (Company::new("own"), Company::new("others"));
     own.keep(directory.path());
@@ -198,17 +197,20 @@ fn whoever_shows_no_certificate_is_not_heard_where_one_is_required() {
         command.arg("--http_require_client_certificate");
     });
     let health = page("/health", "");
-    let hears = |shows: Option<&Pair>| ask(cluster.port, &own, shows, &health);
-    let heard = hears(Some(&own.issue("alice"))).expect("an answer");
-    assert!(heard.starts_with("HTTP/1.1 200"), "{heard}");
-    assert!(hears(None).is_err(), "also a page that answers everybody");
-    assert!(hears(Some(&others.issue("alice"))).is_err());
+    let ask_with = |shows: Option<&Pair>| ask(cluster.port, &own, shows, &health);
+    let answer = ask_with(Some(&own.issue("alice"))).expect("an answer");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        ask_with(None).is_err(),
+        "also a page that answers everybody"
+    );
+    assert!(ask_with(Some(&others.issue("alice"))).is_err());
     assert!(cluster.stop().success());
 }
 
 /// SPEC 3.7, 3.3: certificates, credentials, access control lists and rate limits.
 #[test]
-fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing() {
+fn sighup_reloads_valid_files_and_ignores_invalid_ones() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let (old, new) = (Company::new("old"), Company::new("new"));
     old.keep(directory.path());
@@ -265,7 +267,7 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
     assert_eq!(status(by_old, "/metrics/snapshot"), "200");
     assert!(ask(port, &old, None, &page("/health", "")).is_ok());
 
-    // Who has shown a certificate that would be refused now is not heard for ever.
+    // Connections with a certificate that is now invalid are closed.
     let alice = old.issue("alice");
     let mut kept = connect(port, &old, Some(&alice));
     let keeps = page("/health", "").replace("close", "keep-alive");
@@ -293,15 +295,15 @@ fn what_files_say_counts_after_a_hangup_and_what_cannot_be_used_changes_nothing(
     let dev = "Authorization: Basic ZGV2Om5ldw==";
     assert_eq!(status(dev, "/metrics/snapshot"), "403");
     assert_eq!(status(by_new, "/metrics"), "200");
-    // A read, too, is one request of its principal.
+    // A read also counts as one request of its principal.
     assert_eq!(status(by_new, "/state"), "503");
     assert!(cluster.stop().success());
 }
 
-/// W29: an agent's pages and calls as those of a master.
+/// Rate limits apply to an agent's pages and calls as to a master's.
 // Covers W29.
 #[test]
-fn whoever_asks_an_agent_too_often_waits_or_is_told_when() {
+fn agent_requests_above_the_rate_are_delayed_or_refused() {
     let limits = r#"{"aggregate_default_qps":0.001,"aggregate_default_capacity":0}"#;
     let flags = ["--rate_limits", limits, "--resources", "cpus:1;mem:64"];
     let cluster = Cluster::with(1, &flags);
@@ -319,7 +321,7 @@ fn whoever_asks_an_agent_too_often_waits_or_is_told_when() {
     assert!(ask("/health").0.contains("200"));
 }
 
-/// A value of a metrics page that anybody may read, if there is room to ask for it.
+/// A value of a public metrics page, if a connection is available.
 fn metric(port: u16, name: &str) -> Option<f64> {
     let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     let (_, text) = get_over(stream, "/metrics/snapshot", "Accept: */*").ok()?;
@@ -328,9 +330,9 @@ fn metric(port: u16, name: &str) -> Option<f64> {
 }
 
 #[test]
-fn connections_beyond_the_bound_are_refused_and_counted() {
+fn excess_connections_are_refused_and_counted() {
     let cluster = Cluster::with(0, &["--http_connections_max", "3"]);
-    // Who has begun to ask does not make room, as one who is silent does.
+    // A connection with a partial request is not closed in favour of new ones; an idle one is.
     let hold = || {
         let mut stream = TcpStream::connect(("127.0.0.1", cluster.port)).expect("it connects");
         let _ = stream.write_all(b"GET /health"); // Whoever is refused has gone already.
@@ -340,7 +342,7 @@ fn connections_beyond_the_bound_are_refused_and_counted() {
     eventually("both to be there", || {
         (metric(cluster.port, "http/connections_open") == Some(3.0)).then_some(())
     });
-    // Who asked for that figure may be there yet.
+    // The connection of the metrics request may still be open.
     eventually("one too many to be refused", || {
         let text = raw(cluster.port, &page("/version", ""));
         let is_refused = text.0.contains("503");
@@ -349,7 +351,8 @@ fn connections_beyond_the_bound_are_refused_and_counted() {
         }
         is_refused.then_some(())
     });
-    // A load balancer at the same address still sees that it lives, and another address has its share.
+    // Health checks from the same address are still answered, and other addresses have their own
+    // share.
     assert!(raw(cluster.port, &page("/health", "")).0.contains("200"));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -372,7 +375,7 @@ fn connections_beyond_the_bound_are_refused_and_counted() {
     });
 }
 
-/// What is answered to these bytes, status line and body.
+/// The answer to these bytes: status line and body.
 fn raw(port: u16, bytes: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -385,7 +388,7 @@ fn raw(port: u16, bytes: &str) -> (String, String) {
 }
 
 #[test]
-fn pages_of_other_sites_command_no_cluster() {
+fn cross_site_requests_are_refused() {
     let flags = [
         "--resources",
         "cpus:1;mem:64",
@@ -406,7 +409,7 @@ fn pages_of_other_sites_command_no_cluster() {
         raw(port, &request)
     };
     for port in ports {
-        // DNS rebinding: the page's own name leads here.
+        // DNS rebinding: the attacker's host name resolves to this address.
         let evil = "Host: evil.com:5050\r\nOrigin: http://evil.com:5050\r\n";
         let (status, text) = get(port, "/state", evil);
         assert!(
@@ -444,7 +447,7 @@ fn pages_of_other_sites_command_no_cluster() {
             status.contains("403") && text.contains("--jsonp"),
             "{status} {text}"
         );
-        // Who is no browser, and the service's own pages.
+        // Clients other than browsers, and the service's own pages.
         for lines in [
             own.clone(),
             "Host: localhost\r\n".to_owned(),

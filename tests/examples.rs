@@ -1,6 +1,6 @@
-//! The worked examples do what their introductions say, each a process of its own against a real cluster.
+//! The examples do as their module comments claim, each in its own process against a real cluster.
 //!
-//! `tests/examples/failover.rs` is run by the tests of failover.
+//! `tests/examples/failover.rs` is run by the failover tests.
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use protocol::{ExecutorId, ExecutorInfo, Offer, TaskInfo, TaskState};
 
 use crate::in_time::InTime;
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, eventually, example, stderr, stdout};
 
 fn run_framework(cluster: &Cluster, executor: Option<&Path>) -> Output {
@@ -22,7 +22,7 @@ fn run_framework(cluster: &Cluster, executor: Option<&Path>) -> Output {
 }
 
 #[test]
-fn the_worked_framework_runs_its_three_tasks_and_says_how_each_went() {
+fn example_framework_runs_three_tasks_and_reports_them() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = run_framework(&cluster, None);
     let text = stdout(&output);
@@ -43,7 +43,7 @@ fn the_worked_framework_runs_its_three_tasks_and_says_how_each_went() {
 }
 
 #[test]
-fn the_worked_framework_and_the_worked_executor_work_together() {
+fn example_framework_works_with_the_example_executor() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = run_framework(&cluster, Some(&example("executor")));
     let text = stdout(&output);
@@ -55,40 +55,40 @@ fn the_worked_framework_and_the_worked_executor_work_together() {
 }
 
 #[test]
-fn one_executor_runs_two_tasks_and_answers_a_message() {
+fn example_executor_runs_two_tasks_and_answers_a_message() {
     let cluster = Cluster::start(1, "cpus:2;mem:256;disk:0;ports:[]");
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let offer = scripted.offer();
     let executor = poet(&offer);
     let tasks = vec![
         line("first", &offer, &executor),
         line("second", &offer, &executor),
     ];
-    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks);
     launched.expect("the driver hears");
     for name in ["first", "second"] {
-        puppet.state(name, TaskState::Finished);
+        scripted.state(name, TaskState::Finished);
     }
     let containers: Vec<_> = ["first", "second"]
-        .map(|name| container(&puppet, name))
+        .map(|name| container(&scripted, name))
         .into();
     assert!(containers[0].is_some());
     assert_eq!(containers[0], containers[1], "one container ran both");
-    while said(&puppet).len() < 2 {
-        puppet.hear("what the executor says", |heard| {
-            matches!(heard, Heard::Message(..)).then_some(())
+    while messages(&scripted).len() < 2 {
+        scripted.wait_for("what the executor says", |callback| {
+            matches!(callback, Callback::Message(..)).then_some(())
         });
     }
-    assert_eq!(said(&puppet), ["THIS IS FIRST", "THIS IS SECOND"]);
+    assert_eq!(messages(&scripted), ["THIS IS FIRST", "THIS IS SECOND"]);
 
-    let asked = puppet.driver.message(
+    let asked = scripted.driver.message(
         offer.agent_id.clone(),
         executor.executor_id.clone(),
         b"are you there?".to_vec(),
     );
     asked.expect("the driver hears");
-    puppet.hear("the answer to a message", |heard| match heard {
-        Heard::Message(from, data) if data == b"are you there?" => {
+    scripted.wait_for("the answer to a message", |callback| match callback {
+        Callback::Message(from, data) if data == b"are you there?" => {
             assert_eq!(*from, executor.executor_id);
             Some(())
         }
@@ -101,14 +101,14 @@ fn one_executor_runs_two_tasks_and_answers_a_message() {
         "its tasks are over, the executor itself is not"
     );
 
-    drop(puppet);
+    drop(scripted);
     eventually("the executor to have ended with its framework", || {
         let agent = cluster.list("agents").remove(0);
         (agent["used_resources"]["cpus"].as_f64() == Some(0.0)).then_some(())
     });
 }
 
-/// The worked executor, on a part of this offer.
+/// The example executor, on a part of this offer.
 fn poet(offer: &Offer) -> ExecutorInfo {
     let own = task("any", offer, "cpus:0.1;mem:16", "");
     let program = example("executor").to_string_lossy().into_owned();
@@ -133,24 +133,29 @@ fn line(name: &str, offer: &Offer, executor: &ExecutorInfo) -> TaskInfo {
     }
 }
 
-/// The container that a task's last status names.
-fn container(puppet: &Puppet, name: &str) -> Option<protocol::ContainerId> {
-    let mut named = puppet
+/// The container id in a task's last status.
+fn container(scripted: &ScriptedFramework, name: &str) -> Option<protocol::ContainerId> {
+    let mut named = scripted
         .past
         .iter()
         .rev()
-        .filter_map(|(_, heard)| match heard {
-            Heard::Status(status) if status.task_id.as_str() == name => status.container_id.clone(),
+        .filter_map(|(_, callback)| match callback {
+            Callback::Status(status) if status.task_id.as_str() == name => {
+                status.container_id.clone()
+            }
             _ => None,
         });
     named.next()
 }
 
-/// What executors have said so far.
-fn said(puppet: &Puppet) -> Vec<String> {
-    let words = puppet.past.iter().filter_map(|(_, heard)| match heard {
-        Heard::Message(_, data) => Some(String::from_utf8_lossy(data).into_owned()),
-        _ => None,
-    });
+/// The messages of executors so far.
+fn messages(scripted: &ScriptedFramework) -> Vec<String> {
+    let words = scripted
+        .past
+        .iter()
+        .filter_map(|(_, callback)| match callback {
+            Callback::Message(_, data) => Some(String::from_utf8_lossy(data).into_owned()),
+            _ => None,
+        });
     words.collect()
 }

@@ -1,14 +1,14 @@
-//! Why a framework is offered nothing, as operators hear it: by the verb, by the page, and from masters that do not lead.
+//! Explanations of missing offers: by the verb, by the page, and from followers.
 
 use std::collections::BTreeSet;
 
 use protocol::Filters;
 use serde_json::Value;
 
-use crate::puppet::{Puppet, framework};
+use crate::scripted_framework::{ScriptedFramework, framework};
 use crate::support::{Cluster, eventually, get, header, send_whole, stderr, stdout};
 
-/// Nothing of what is declined again for an hour.
+/// Refuses declined resources for an hour.
 const AN_HOUR: Filters = Filters {
     refuse_seconds: 3600.0,
 };
@@ -35,7 +35,7 @@ fn page(cluster: &Cluster, query: &str) -> Value {
 
 // Covers W26.
 #[test]
-fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
+fn declines_suppression_and_limits_are_explained() {
     let cluster = Cluster::start(1, "cpus:4;mem:512;disk:0;ports:[]");
     let set = ["quota", "set", "eng", "--limit", "cpus:0;mem:0"];
     assert!(cluster.output(set).status.success());
@@ -43,8 +43,8 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     let (id, host) = (agent["id"].to_string(), agent["hostname"].to_string());
     let (id, host) = (id.trim_matches('"'), host.trim_matches('"'));
 
-    let _limited = Puppet::subscribe(&cluster, framework("limited", "eng/web"));
-    let mut picky = Puppet::subscribe(&cluster, framework("picky", "a"));
+    let _limited = ScriptedFramework::subscribe(&cluster, framework("limited", "eng/web"));
+    let mut picky = ScriptedFramework::subscribe(&cluster, framework("picky", "a"));
     let offer = picky.offer();
     let hoarding = explain(&cluster, &["picky"]);
     let first = hoarding.lines().next().expect("a line");
@@ -55,7 +55,7 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     );
     let decline = picky.driver.decline(vec![offer.id], AN_HOUR);
     decline.expect("the driver hears");
-    let mut quiet = Puppet::subscribe(&cluster, framework("quiet", "b"));
+    let mut quiet = ScriptedFramework::subscribe(&cluster, framework("quiet", "b"));
     let offer = quiet.offer();
 
     let went_first = explain(&cluster, &["picky", "--agent", host]);
@@ -87,25 +87,25 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     let limit = "  1 agent: the quota limit of role eng leaves too little";
     assert!(limited.contains(limit), "{limited}");
 
-    let told = page(&cluster, "framework=limited&role=eng/web");
-    let role = &told["roles"][0];
+    let answer = page(&cluster, "framework=limited&role=eng/web");
+    let role = &answer["roles"][0];
     assert_eq!(
-        (&told["name"], &role["agents"]),
+        (&answer["name"], &role["agents"]),
         (&"limited".into(), &1.into())
     );
     let reason = &role["reasons"][0];
     assert_eq!(reason["reason"], "quota_limit");
     assert_eq!(reason["examples"][0]["role"], "eng");
     assert_eq!(reason["examples"][0]["agent_id"], id);
-    let told = page(&cluster, "framework=picky");
-    let example = &told["roles"][0]["reasons"][0]["examples"][0];
+    let answer = page(&cluster, "framework=picky");
+    let example = &answer["roles"][0]["reasons"][0]["examples"][0];
     let left = example["seconds_left"].as_f64().expect("seconds");
-    assert!(left > 3000.0 && left <= 3600.0, "{told}");
+    assert!(left > 3000.0 && left <= 3600.0, "{answer}");
     assert_eq!(example["offer"]["cpus"], 4.0);
-    let told = page(&cluster, "framework=quiet");
-    assert_eq!(told["roles"][0]["standing"][0]["reason"], "suppressed");
+    let answer = page(&cluster, "framework=quiet");
+    assert_eq!(answer["roles"][0]["standing"][0]["reason"], "suppressed");
     let json: Value = serde_json::from_str(&explain(&cluster, &["quiet", "--json"])).expect("JSON");
-    assert_eq!(json["framework_id"], told["framework_id"]);
+    assert_eq!(json["framework_id"], answer["framework_id"]);
 
     let unknown = refused(&cluster, &["nobody"]);
     assert!(
@@ -135,12 +135,12 @@ fn whoever_declined_suppressed_or_is_limited_is_told_so_by_verb_and_page() {
     }
 }
 
-/// What only the allocator of the leader knows is asked of the leader.
+/// Only the leader's allocator has the explanation.
 #[test]
-fn a_master_that_does_not_lead_sends_the_question_to_the_one_that_does() {
+fn follower_redirects_explain_to_the_leader() {
     let (cluster, _others) = Cluster::of_three_masters();
-    let puppet = Puppet::subscribe(&cluster, framework("web", "a"));
-    let path = format!("/master/explain?framework={}", puppet.id);
+    let scripted = ScriptedFramework::subscribe(&cluster, framework("web", "a"));
+    let path = format!("/master/explain?framework={}", scripted.id);
     let mut sent = 0;
     for address in cluster.master.split(',') {
         let (_, port) = address.rsplit_once(':').expect("a port");

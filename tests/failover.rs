@@ -1,4 +1,4 @@
-//! Who dies comes back: frameworks, agents and the master are killed without a word, and what they left is taken over or ended.
+//! Frameworks, agents and masters are killed with SIGKILL; their tasks are recovered or ended.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use protocol::{FrameworkInfo, Reason, TaskState};
 
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually, example, sleepers, stderr};
 
-/// Starts the worked framework that keeps its id in a file.
+/// Starts the example framework that keeps its id in a file.
 fn keeper(cluster: &Cluster, seconds: u32, command: &str) -> Running {
     Running::start(
         Command::new(example("failover"))
@@ -28,7 +28,7 @@ fn id_file(directory: &Path) -> PathBuf {
 
 // Covers S133.
 #[test]
-fn a_killed_framework_that_comes_back_in_time_has_its_tasks_still() {
+fn framework_back_within_its_timeout_keeps_its_tasks() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut first = keeper(&cluster, 300, "sleep 98741");
     let subscribed = first.line("its id", |line| line.starts_with("subscribed as "));
@@ -51,9 +51,10 @@ fn a_killed_framework_that_comes_back_in_time_has_its_tasks_still() {
     gone(98741);
 }
 
-/// The silence of a process that was killed is noticed after the transport's idle timeout of 30 seconds; only then its time begins.
+/// A killed process is detected after the transport's idle timeout of 30 seconds; only then does
+/// its failover timeout begin.
 #[test]
-fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
+fn framework_away_beyond_its_timeout_is_removed() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut first = keeper(&cluster, 1, "setsid sleep 98742 & sleep 98742");
     first.line("that the task runs", |line| line.contains("TASK_RUNNING"));
@@ -70,85 +71,85 @@ fn a_killed_framework_that_stays_away_too_long_is_over_and_its_tasks_end() {
     assert!(run.status.success(), "{}", stderr(&run));
 }
 
-/// S133: the framework is told of the task and of the agent, and decides what follows.
+/// The framework is notified of the lost task and agent, and decides how to continue.
 // Covers S133.
 #[test]
-fn a_killed_agent_that_is_started_again_is_of_use_and_its_old_processes_are_gone() {
+fn restarted_agent_is_usable_and_old_processes_are_gone() {
     let cluster = Cluster::with(0, &[]);
     let mut command = cluster.agent_command("agent", "cpus:2;mem:256;disk:0;ports:[]");
     let mut agent = cluster.agent_of(&mut command);
-    let mut puppet = Puppet::subscribe(&cluster, lasting("owner"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, lasting("owner"));
+    let offer = scripted.offer();
     let old = task(
         "old",
         &offer,
         "cpus:2;mem:256",
         "setsid sleep 98743 & sleep 98743",
     );
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![old]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![old]);
     launched.expect("the driver hears");
-    puppet.state("old", TaskState::Running);
+    scripted.state("old", TaskState::Running);
     both_run(98743);
 
     agent.signal("KILL");
     agent.wait();
     gone(98743);
     let _agent = Running::start(&mut command);
-    let lost = puppet.state("old", TaskState::Lost);
+    let lost = scripted.state("old", TaskState::Lost);
     assert_eq!(lost.reason, Some(Reason::AgentRemoved), "{lost:?}");
-    let agent = puppet.hear("the loss of the agent", |heard| match heard {
-        Heard::Lost(lost) => Some(lost.agent_id.clone()),
+    let agent = scripted.wait_for("the loss of the agent", |callback| match callback {
+        Callback::Lost(lost) => Some(lost.agent_id.clone()),
         _ => None,
     });
     assert_eq!(agent, offer.agent_id);
-    drop(puppet); // It is offered the agent again, and would keep it.
+    drop(scripted); // It is offered the agent again, and would keep it.
     let run = cluster.output(["run", "--", "true"]);
     assert!(run.status.success(), "{}", stderr(&run));
 }
 
-/// S131: agents and schedulers find the master again and fill its state.
+/// Agents and schedulers find the master again and restore its state.
 // Covers S131.
 #[test]
-fn a_killed_master_that_is_started_again_finds_everybody_and_every_task() {
+fn restarted_master_recovers_agents_frameworks_and_tasks() {
     let mut cluster = Cluster::master_alone(|_, _| {});
     let _agent = cluster.agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
-    let mut puppet = Puppet::subscribe(&cluster, lasting("owner"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, lasting("owner"));
+    let offer = scripted.offer();
     let task = task("steady", &offer, "cpus:1;mem:64", "sleep 98744");
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![task]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
     launched.expect("the driver hears");
-    puppet.state("steady", TaskState::Running);
+    scripted.state("steady", TaskState::Running);
     let process = process(98744);
     let agents = ids(&cluster);
 
     cluster.kill_and_restart_master();
-    let id = puppet.hear("its new subscription", |heard| match heard {
-        Heard::Subscribed(id) => Some(id.clone()),
+    let id = scripted.wait_for("its new subscription", |callback| match callback {
+        Callback::Subscribed(id) => Some(id.clone()),
         _ => None,
     });
-    assert_eq!(id, puppet.id, "the registry has kept it");
+    assert_eq!(id, scripted.id, "the registry has kept it");
     eventually("the agent to be back under its id", || {
         (ids(&cluster) == agents).then_some(())
     });
     assert_eq!(sleepers(98744), [process], "the task has not noticed");
 
-    let asked = puppet.driver.reconcile(Vec::new());
+    let asked = scripted.driver.reconcile(Vec::new());
     asked.expect("the driver hears");
-    // Its agent may also send again what was not acknowledged when the master died.
-    let status = puppet.hear("the answer", |heard| match heard {
-        Heard::Status(status) if status.reason == Some(Reason::Reconciliation) => {
+    // The agent may also resend updates that were unacknowledged when the master died.
+    let status = scripted.wait_for("the answer", |callback| match callback {
+        Callback::Status(status) if status.reason == Some(Reason::Reconciliation) => {
             Some((**status).clone())
         }
         _ => None,
     });
     assert_eq!(status.state, TaskState::Running, "{status:?}");
-    let kill = puppet.driver.kill(status.task_id, None);
+    let kill = scripted.driver.kill(status.task_id, None);
     kill.expect("the driver hears");
-    puppet.state("steady", TaskState::Killed);
+    scripted.state("steady", TaskState::Killed);
     gone(98744);
 }
 
-/// The one process that sleeps so long.
+/// The only process `sleep SECONDS`.
 fn process(seconds: u32) -> u32 {
     // A task runs as soon as it is forked; the shell becomes `sleep` a little later.
     let found = eventually("the task's process", || sleepers(seconds).first().copied());
@@ -169,7 +170,7 @@ fn both_run(seconds: u32) {
     });
 }
 
-/// A framework that may be away for five minutes.
+/// A framework with a failover timeout of five minutes.
 fn lasting(name: &str) -> FrameworkInfo {
     let mut info = framework(name, "*");
     info.failover_timeout = Duration::from_secs(300);

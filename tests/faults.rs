@@ -1,4 +1,5 @@
-//! Deaths and full disks: each ends in a clear state and message, the cluster stays usable, no process is left behind.
+//! Killed processes, full disks and invalid input: each ends in a clear state and message, the
+//! cluster stays usable, and no process is left.
 
 use std::io::Write;
 use std::net::{TcpStream, UdpSocket};
@@ -10,7 +11,7 @@ use protocol::{
 
 use crate::in_time::InTime;
 use crate::machine::{SmallDisk, skip};
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually, get, meros, signal, sleepers, stderr};
 
 #[test]
@@ -35,7 +36,8 @@ fn killing_an_executor_fails_its_task_and_leaves_no_process() {
     );
 }
 
-/// The session that a process was born into is its executor's; a process that left it is looked up through its parents.
+/// The session of a task's process is its executor's; a process that left it is looked up through
+/// its parents.
 fn executor_of(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process is there");
     let after_name = stat
@@ -79,7 +81,7 @@ fn killing_an_agent_leaves_no_task_process() {
     run.wait();
 }
 
-/// A master that notices no silence: neither of a link nor in answer to its pings.
+/// A master with timeouts too long to matter, of links and of pings.
 fn patient_master() -> Cluster {
     Cluster::master_alone(|command, _| {
         command.args([
@@ -93,30 +95,30 @@ fn patient_master() -> Cluster {
 
 /// Its port is closed, as its machine says.
 #[test]
-fn a_killed_agent_is_noticed_without_any_timeout_and_a_launch_on_it_is_answered() {
+fn killed_agent_is_detected_without_a_timeout() {
     let cluster = patient_master();
     let mut info = framework("owner", "*");
     info.capabilities.insert(Capability::PartitionAware);
-    let mut puppet = Puppet::subscribe(&cluster, info);
+    let mut scripted = ScriptedFramework::subscribe(&cluster, info);
 
     let mut idle = cluster.agent("idle", "cpus:1;mem:64;disk:0;ports:[]");
-    let offer = puppet.offer();
+    let offer = scripted.offer();
     idle.signal("KILL");
     idle.wait();
-    puppet.hear("that the offer is rescinded", |heard| match heard {
-        Heard::Rescinded(id) => (*id == offer.id).then_some(()),
+    scripted.wait_for("that the offer is rescinded", |callback| match callback {
+        Callback::Rescinded(id) => (*id == offer.id).then_some(()),
         _ => None,
     });
     let agents = cluster.list("agents");
     assert_eq!(agents[0]["active"], false, "{agents:?}");
 
     let mut used = cluster.agent("used", "cpus:1;mem:64;disk:0;ports:[]");
-    let offer = puppet.offer();
+    let offer = scripted.offer();
     used.signal("KILL");
     used.wait();
     let task = task("late", &offer, "cpus:1;mem:64", "true");
-    launch(&puppet, offer.id, task);
-    let status = puppet.status("late");
+    launch(&scripted, offer.id, task);
+    let status = scripted.status("late");
     let (state, reason) = (status.state, status.reason);
     assert_eq!(
         (state, reason),
@@ -124,9 +126,9 @@ fn a_killed_agent_is_noticed_without_any_timeout_and_a_launch_on_it_is_answered(
     );
 }
 
-/// The same of a scheduler: its framework is over, and its tasks with it.
+/// The framework of a killed scheduler is removed with its tasks.
 #[test]
-fn a_killed_scheduler_is_noticed_without_any_timeout() {
+fn killed_scheduler_is_detected_without_a_timeout() {
     let cluster = patient_master();
     let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
     let mut run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98714"]));
@@ -152,8 +154,8 @@ fn two_agents_cannot_share_a_work_directory() {
 }
 
 #[test]
-fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
-    // /dev/full gives ENOSPC to whoever writes; a sandbox on a file system without room needs a mount of its own.
+fn full_sandbox_disk_fails_only_its_task() {
+    // Writes to /dev/full fail with ENOSPC; a full sandbox file system would need a mount.
     let Some(small) = SmallDisk::mount(2) else {
         return skip("this machine does not let us mount a tmpfs");
     };
@@ -185,7 +187,7 @@ fn a_full_disk_at_the_sandbox_fails_the_task_and_nothing_else() {
 }
 
 #[test]
-fn garbage_on_both_ports_of_the_master_disturbs_no_running_task() {
+fn garbage_on_the_masters_ports_disturbs_no_task() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98713"]));
     let task = eventually("the task to run", || sleepers(98713).first().copied());
@@ -193,7 +195,7 @@ fn garbage_on_both_ports_of_the_master_disturbs_no_running_task() {
 
     let udp = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     for length in [0, 1, 20, 1200, 9000] {
-        // First as it is, then as what claims to begin a QUIC connection.
+        // First as raw bytes, then with the header of a QUIC initial packet.
         for first in [noise[0], 0xc3] {
             let mut packet = noise[..length].to_vec();
             packet
@@ -223,7 +225,7 @@ fn garbage_on_both_ports_of_the_master_disturbs_no_running_task() {
 }
 
 #[test]
-fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
+fn peers_without_a_valid_certificate_are_refused() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let strange = tempfile::tempdir().expect("a temporary directory");
     let made = meros(["certs", "--dir"])
@@ -270,7 +272,7 @@ fn who_has_no_certificate_of_this_cluster_is_told_and_does_no_harm() {
 }
 
 #[test]
-fn an_agent_with_malformed_flags_says_which_and_does_not_start() {
+fn agent_with_malformed_flags_names_them_and_exits() {
     let cluster = Cluster::with(0, &[]);
     let cases: [(&str, &[&str], &str); 6] = [
         ("cpus:", &[], "cpus"),
@@ -291,11 +293,12 @@ fn an_agent_with_malformed_flags_says_which_and_does_not_start() {
     assert!(cluster.list("agents").is_empty());
 }
 
-/// Each bad launch ends in a state with a reason and a sentence that names what was wrong, and the framework goes on.
+/// Each invalid launch gets a terminal state, a reason and a message that names the fault; the
+/// framework continues.
 #[test]
-fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
+fn invalid_tasks_are_named_and_valid_ones_run() {
     let cluster = Cluster::start(1, "cpus:2;mem:256;disk:0;ports:[]");
-    let mut puppet = Puppet::subscribe(&cluster, framework("careless", "*"));
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("careless", "*"));
     type Spoil = fn(&mut TaskInfo);
     let cases: [(&str, Spoil, TaskState, Reason, &str); 4] = [
         (
@@ -328,11 +331,11 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
         ),
     ];
     for (name, spoil, state, reason, named) in cases {
-        let offer = puppet.offer();
+        let offer = scripted.offer();
         let mut bad = task(name, &offer, "cpus:2;mem:256", "true");
         spoil(&mut bad);
-        launch(&puppet, offer.id, bad);
-        let status = puppet.status(name);
+        launch(&scripted, offer.id, bad);
+        let status = scripted.status(name);
         assert_eq!(
             (status.state, status.reason),
             (state, Some(reason)),
@@ -340,20 +343,20 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
         );
         assert!(status.message.contains(named), "{status:?}");
     }
-    let offer = puppet.offer();
+    let offer = scripted.offer();
     launch(
-        &puppet,
+        &scripted,
         offer.id.clone(),
         task("good", &offer, "cpus:1;mem:64", "true"),
     );
-    puppet.state("good", TaskState::Finished);
-    // The same offer a second time: it is no longer one.
+    scripted.state("good", TaskState::Finished);
+    // The same offer a second time: it is no longer valid.
     launch(
-        &puppet,
+        &scripted,
         offer.id.clone(),
         task("late", &offer, "cpus:1;mem:64", "true"),
     );
-    let late = puppet.status("late");
+    let late = scripted.status("late");
     assert_eq!(
         (late.state, late.reason),
         (TaskState::Lost, Some(Reason::InvalidOffers)),
@@ -362,18 +365,18 @@ fn each_bad_task_is_told_by_name_and_the_next_good_one_runs() {
     assert!(late.message.contains(offer.id.as_str()), "{late:?}");
 }
 
-fn launch(puppet: &Puppet, offer: OfferId, task: TaskInfo) {
+fn launch(scripted: &ScriptedFramework, offer: OfferId, task: TaskInfo) {
     let operation = Operation::Launch { tasks: vec![task] };
     let no_filter = Filters {
         refuse_seconds: 0.0,
     };
-    let accepted = puppet
+    let accepted = scripted
         .driver
         .accept(vec![offer], vec![operation], no_filter);
     accepted.expect("the driver hears");
 }
 
-/// A cluster with one agent, in a process of its own.
+/// A cluster with one agent in its own process.
 fn separate_agent(resources: &str) -> (Cluster, Running) {
     let cluster = Cluster::with(0, &[]);
     let agent = cluster.agent("separate", resources);

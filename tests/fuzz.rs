@@ -72,7 +72,7 @@ fn targets() -> Vec<Target> {
 }
 
 #[test]
-fn no_bytes_break_a_decoder() {
+fn fuzzed_bytes_break_no_decoder() {
     run::run(targets(), &run::Settings::from_environment());
 }
 

@@ -1,6 +1,6 @@
-//! Three masters in processes of their own, each of which a test may stop and start again.
+//! Three master processes that a test can stop and restart.
 //!
-//! Nothing here asserts anything about Meros; it starts, finds the one that leads, and waits with a bound.
+//! Nothing here asserts anything about Meros.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use crate::support::{Cluster, Running, eventually, free_ports, get_over};
 
-/// How long a master that cannot be reached is waited for.
+/// Connection timeout for a master.
 const CONNECT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What starts a master, also again: from the cluster's directory, all addresses, and its place among them.
+/// Makes a master's command from the cluster's directory, all addresses, and its index.
 type Start = Box<dyn FnMut(&Path, &[String], usize) -> Command>;
 
-/// Three masters; those that were killed are missing.
+/// Three masters, some of which may have been killed.
 pub struct Group {
-    /// Whoever else belongs to it: agents, verbs, the directory.
+    /// The rest of the cluster: agents, verbs, the directory.
     pub cluster: Cluster,
-    /// Where the masters are, as `host:port`.
+    /// The masters' addresses as `host:port`.
     pub addresses: Vec<String>,
     /// The second and the third; the first is the cluster's process.
     others: Vec<Running>,
@@ -27,12 +27,13 @@ pub struct Group {
 }
 
 impl Group {
-    /// On loopback.
+    /// Starts masters on loopback.
     pub fn start() -> Self {
         Self::start_with(Cluster::master_of_three)
     }
 
-    /// On loopback, by commands of the test's own, which write what they say to [`said`](Self::said).
+    /// Starts masters on loopback with commands of the test. They log to
+    /// [`log_text`](Self::log_text).
     pub fn start_with(command: impl FnMut(&Path, &[String], usize) -> Command + 'static) -> Self {
         let ports = (0..3).map(|_| free_ports(0));
         Self::at(
@@ -41,7 +42,7 @@ impl Group {
         )
     }
 
-    /// At these addresses.
+    /// Starts masters at these addresses.
     pub fn at(
         addresses: Vec<String>,
         mut command: impl FnMut(&Path, &[String], usize) -> Command + 'static,
@@ -57,7 +58,7 @@ impl Group {
         }
     }
 
-    /// The process of the master at this place.
+    /// The process of this master.
     pub fn process(&mut self, index: usize) -> &mut Running {
         match index {
             0 => &mut self.cluster.process,
@@ -65,7 +66,7 @@ impl Group {
         }
     }
 
-    /// The head of a page of this master, for a reader that wants no mirror of another's; `None` while it is not reached.
+    /// The head of a page of this master, requested without its mirror; `None` if unreachable.
     pub fn page(&self, index: usize, path: &str) -> Option<String> {
         let address: SocketAddr = self.addresses[index].parse().expect("an address");
         let stream = TcpStream::connect_timeout(&address, CONNECT_PATIENCE).ok()?;
@@ -73,39 +74,39 @@ impl Group {
         page.ok().map(|(head, _)| head)
     }
 
-    /// Whether this one leads: its pages answer, the others' send there.
+    /// Whether this master leads: the leader serves pages, followers redirect.
     pub fn leads(&self, index: usize) -> bool {
         let status = self.page(index, "/flags");
         status.is_some_and(|head| head.starts_with("HTTP/1.1 200"))
     }
 
-    /// The place of the one that leads.
+    /// The index of the leader.
     pub fn leader(&self) -> usize {
         self.leader_of(&[0, 1, 2])
     }
 
-    /// The place of the one of these that leads; no other is asked.
+    /// The index of the leader among these masters; no other is queried.
     pub fn leader_of(&self, places: &[usize]) -> usize {
         eventually("a leader", || {
             places.iter().copied().find(|index| self.leads(*index))
         })
     }
 
-    /// The places of all but this one.
+    /// The indices of the other two masters.
     pub fn others(&self, index: usize) -> [usize; 2] {
         [(index + 1) % 3, (index + 2) % 3]
     }
 
-    /// Waits until this one sends whoever asks it to the one that leads.
-    pub fn follows(&self, index: usize) {
+    /// Waits until this master redirects to the leader.
+    pub fn wait_until_follower(&self, index: usize) {
         eventually("it to send to the one that leads", || {
             let status = self.page(index, "/state");
             status.filter(|head| head.contains(" 307 "))
         });
     }
 
-    /// Waits until this one leads or knows who does.
-    pub fn is_back(&self, index: usize) {
+    /// Waits until this master leads or knows the leader.
+    pub fn wait_until_back(&self, index: usize) {
         eventually("it to lead or to send to the one that does", || {
             let head = self.page(index, "/state")?;
             let answers = ["HTTP/1.1 200", "HTTP/1.1 307"];
@@ -116,15 +117,15 @@ impl Group {
         });
     }
 
-    /// Starts one again that has ended, in its directory.
+    /// Restarts an ended master in its directory.
     pub fn start_again(&mut self, index: usize) {
         let directory = self.cluster.directory().to_owned();
         let command = (self.command)(&directory, &self.addresses, index);
         *self.process(index) = Running::start(&mut logged(command, &directory, index));
     }
 
-    /// What this master has said so far, in all its lives.
-    pub fn said(&self, index: usize) -> String {
+    /// The log of all processes of this master.
+    pub fn log_text(&self, index: usize) -> String {
         std::fs::read_to_string(log(self.cluster.directory(), index)).unwrap_or_default()
     }
 
@@ -139,11 +140,11 @@ impl Group {
 }
 
 impl Drop for Group {
-    /// Of a test that failed, what its masters said is wanted.
+    /// Prints the masters' logs if the test failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             for index in 0..self.addresses.len() {
-                eprintln!("master {index} said:\n{}", self.said(index));
+                eprintln!("master {index} said:\n{}", self.log_text(index));
             }
         }
     }
@@ -153,7 +154,7 @@ fn log(directory: &Path, index: usize) -> std::path::PathBuf {
     directory.join(format!("master-{index}.log"))
 }
 
-/// The same command, which appends to its log.
+/// The same command with standard error appended to its log.
 fn logged(mut command: Command, directory: &Path, index: usize) -> Command {
     let file = std::fs::OpenOptions::new()
         .create(true)

@@ -1,4 +1,4 @@
-//! The operator API of an agent and the pages of it that tools poll, over a real agent with a task that runs (SPEC 2.7, 3.9, 3.12, 5.11).
+//! The operator API and the pages of a real agent with a running task (SPEC 2.7, 3.9, 3.12, 5.11).
 
 use protocol::TaskState;
 use serde_json::{Value, json};
@@ -6,26 +6,26 @@ use v1::schema::agent::{Call, Response};
 use v1::{Form, Limits};
 
 use crate::api::{Answer, Endpoint};
-use crate::puppet::{Puppet, framework, task};
+use crate::scripted_framework::{ScriptedFramework, framework, task};
 use crate::support::{Cluster, eventually, get};
 
-/// Writes what is to be read, a link that leads out, and lives.
+/// Writes a file to read and a link out of the sandbox, and then sleeps.
 const LINE: &str = "ln -s /etc out; mkdir inner; echo hello; exec sleep 86414";
 
-fn call(said: &Value) -> Call {
-    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
-    read.unwrap_or_else(|bad| panic!("{bad}: {said}"))
+fn call(json: &Value) -> Call {
+    let read = Form::Json.read(json.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad| panic!("{bad}: {json}"))
 }
 
 #[test]
-fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_others() {
+fn agent_serves_its_state_and_only_sandbox_files() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let offer = scripted.offer();
     let only = task("only", &offer, "cpus:0.5;mem:16", LINE);
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![only]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![only]);
     launched.expect("the driver hears");
-    puppet.state("only", TaskState::Running);
+    scripted.state("only", TaskState::Running);
     let port = cluster.port + 1;
 
     let page = |path: &str| -> Value {
@@ -71,9 +71,9 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
     }
 
     let endpoint = Endpoint::new(port, "/api/v1");
-    let answer = |said: Value| -> Response {
-        let answer = endpoint.call(&call(&said));
-        assert_eq!(answer.status, 200, "{said}: {}", answer.text());
+    let answer = |json: Value| -> Response {
+        let answer = endpoint.call(&call(&json));
+        assert_eq!(answer.status, 200, "{json}: {}", answer.text());
         answer.message(Form::Json)
     };
     for kind in [
@@ -83,8 +83,8 @@ fn an_agent_tells_what_it_runs_and_shows_the_files_of_its_sandboxes_and_no_other
         "GET_FLAGS",
     ] {
         let answer = answer(json!({"type": kind}));
-        let told = answer.r#type.map(|kind| kind.to_string());
-        assert_eq!(told.as_deref(), Some(kind));
+        let kind_name = answer.r#type.map(|kind| kind.to_string());
+        assert_eq!(kind_name.as_deref(), Some(kind));
     }
     let metrics = answer(
         json!({"type": "GET_METRICS", "get_metrics": {"timeout": {"nanoseconds": 5_000_000_000_i64}}}),

@@ -1,5 +1,5 @@
-//! Executors that speak the v1 executor API over HTTP (SPEC 2.5): the worked one, and others whose process sleeps while the test speaks
-//! for it, with the environment that it was given.
+//! Executors that use the v1 executor API over HTTP (SPEC 2.5): the example executor, and others
+//! whose process sleeps while the test makes their calls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -12,7 +12,7 @@ use v1::{Form, Limits};
 
 use crate::api::{Answer, Endpoint, Events};
 use crate::door::Company;
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, PATIENCE, eventually, example, header};
 
 const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
@@ -21,34 +21,34 @@ pub const SLEEPER: &str = "env > unfinished; mv unfinished environment; exec sle
 
 // Covers 2.5 SUBSCRIBED, LAUNCH, KILL, ACKNOWLEDGED, MESSAGE, ERROR, SHUTDOWN, HEARTBEAT.
 #[test]
-fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
+fn example_http_executor_runs_two_tasks_and_answers() {
     let cluster = Cluster::start(1, RESOURCES);
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let offer = scripted.offer();
     let program = example("http_executor").to_string_lossy().into_owned();
     let executor = executor("poet", &offer, CommandInfo::program(program, []));
     let tasks = ["first", "second"].map(|name| for_executor(name, &offer, &executor));
-    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks.into());
+    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks.into());
     launched.expect("the driver hears");
     for name in ["first", "second"] {
-        puppet.state(name, TaskState::Finished);
+        scripted.state(name, TaskState::Finished);
         assert_eq!(
-            puppet.states(name),
+            scripted.states(name),
             [TaskState::Running, TaskState::Finished]
         );
     }
-    let sent = puppet.driver.message(
+    let sent = scripted.driver.message(
         offer.agent_id.clone(),
         executor.executor_id.clone(),
         b"hello".to_vec(),
     );
     sent.expect("the driver hears");
-    let said = puppet.hear("what it says", |heard| match heard {
-        Heard::Message(_, data) => Some(data.clone()),
+    let greeting = scripted.wait_for("what it says", |callback| match callback {
+        Callback::Message(_, data) => Some(data.clone()),
         _ => None,
     });
-    assert_eq!(said, b"hello");
-    drop(puppet);
+    assert_eq!(greeting, b"hello");
+    drop(scripted);
     eventually("the executor to have ended with its framework", || {
         let agent = cluster.list("agents").remove(0);
         (agent["used_resources"]["cpus"].as_f64() == Some(0.0)).then_some(())
@@ -58,7 +58,7 @@ fn the_worked_executor_over_http_runs_two_tasks_and_answers_a_message() {
 /// SPEC 2.5, W32.
 // Covers W32.
 #[test]
-fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
+fn executor_is_informed_of_an_https_only_agent() {
     let cluster = Cluster::master_alone(|_, _| ());
     Company::new("own").keep(cluster.directory());
     let agent = |name: &str, flags: &[&str]| {
@@ -72,16 +72,16 @@ fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
         cluster.agent_of(command.args(flags))
     };
     let _agents = [agent("private", &[]), agent("both", &["--http_plain"])];
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let mut told = BTreeSet::new();
-    while told.len() < 2 {
-        for offer in puppet.offers() {
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let mut reported = BTreeSet::new();
+    while reported.len() < 2 {
+        for offer in scripted.offers() {
             let name = offer.agent_id.as_str();
             let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
             let task = for_executor(name, &offer, &executor);
-            let launched = puppet.driver.launch(vec![offer.id.clone()], vec![task]);
+            let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
             launched.expect("the driver hears");
-            let environment = Speaker::of(&cluster, name, Form::Json).environment;
+            let environment = HttpExecutor::of(&cluster, name, Form::Json).environment;
             let of = |key: &str| environment.get(key).cloned().unwrap_or_default();
             let is_private = of("MESOS_DIRECTORY").contains("/private/");
             let scheme = (of("MEROS_AGENT_SCHEME"), of("LIBPROCESS_SSL_ENABLED"));
@@ -90,7 +90,7 @@ fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
                 true => assert_eq!(scheme, words("https", "true")),
                 false => assert_eq!(scheme, words("http", "")),
             }
-            told.insert(is_private);
+            reported.insert(is_private);
         }
     }
 }
@@ -98,19 +98,19 @@ fn an_executor_of_an_agent_that_serves_https_alone_is_told_so() {
 /// SPEC 2.1, 2.5, 3.7.
 // Covers 2.5 SUBSCRIBE; 2.1 401, 403.
 #[test]
-fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_words() {
+fn executor_calls_require_the_executors_own_token() {
     let flags = ["--resources", RESOURCES, "--authenticate_http_executors"];
     let cluster = Cluster::with(1, &flags);
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let offer = scripted.offer();
     let tasks = ["one", "other"].map(|name| {
         let executor = executor(name, &offer, CommandInfo::shell(SLEEPER));
         for_executor(&format!("task-{name}"), &offer, &executor)
     });
-    let launched = puppet.driver.launch(vec![offer.id.clone()], tasks.into());
+    let launched = scripted.driver.launch(vec![offer.id.clone()], tasks.into());
     launched.expect("the driver hears");
-    let one = Speaker::of(&cluster, "one", Form::Protobuf);
-    let other = Speaker::of(&cluster, "other", Form::Json);
+    let one = HttpExecutor::of(&cluster, "one", Form::Protobuf);
+    let other = HttpExecutor::of(&cluster, "other", Form::Json);
 
     let running = one.update("task-one", "TASK_RUNNING", 1);
     let check = |answer: Answer, status: u16, words: &str| {
@@ -167,29 +167,29 @@ fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_wor
     cut.write_all(head.as_bytes()).expect("it is taken");
     drop(cut);
 
-    // Nothing of that was heard, and nobody was disturbed.
-    assert_eq!(puppet.states("task-one"), []);
-    one.says(&running);
+    // None of these calls had an effect.
+    assert_eq!(scripted.states("task-one"), []);
+    one.send(&running);
     assert_eq!(acknowledged(&mut events), vec![1; 16]);
     let mut finished = one.update("task-one", "TASK_FINISHED", 2);
     let check = json!({ "type": "COMMAND", "command": { "exit_code": 3 } });
     let bridge = json!([{ "name": "bridge" }]);
-    let said = &mut finished["update"]["status"];
-    said["check_status"] = check.clone();
-    said["container_status"] = json!({ "network_infos": bridge });
-    one.says(&finished);
-    let status = puppet.state("task-one", TaskState::Finished);
-    let told = v1::json::write(&v1::schema::TaskStatus::from(&status));
-    let told: Value = serde_json::from_slice(&told).expect("JSON");
-    assert_eq!(told["check_status"], check);
-    assert_eq!(told["container_status"]["network_infos"], bridge);
+    let json = &mut finished["update"]["status"];
+    json["check_status"] = check.clone();
+    json["container_status"] = json!({ "network_infos": bridge });
+    one.send(&finished);
+    let status = scripted.state("task-one", TaskState::Finished);
+    let reported = v1::json::write(&v1::schema::TaskStatus::from(&status));
+    let reported: Value = serde_json::from_slice(&reported).expect("JSON");
+    assert_eq!(reported["check_status"], check);
+    assert_eq!(reported["container_status"]["network_infos"], bridge);
     let id = status.container_id.map(|id| id.to_string());
     assert_eq!(
-        told["container_status"]["container_id"]["value"].as_str(),
+        reported["container_status"]["container_id"]["value"].as_str(),
         id.as_deref()
     );
     assert_eq!(
-        puppet.states("task-one"),
+        scripted.states("task-one"),
         [TaskState::Running, TaskState::Finished]
     );
     assert_eq!(
@@ -201,49 +201,49 @@ fn an_executor_is_heard_with_its_own_token_and_everything_else_is_refused_in_wor
 /// SPEC 2.5, 5.3, 5.4.
 // Covers 2.5 SUBSCRIBE.
 #[test]
-fn after_a_broken_stream_the_executor_subscribes_again_and_nothing_is_doubled() {
+fn executor_resubscribes_without_duplicate_updates() {
     let cluster = Cluster::start(1, RESOURCES);
     let info = FrameworkInfo {
         checkpoint: true,
         ..framework("patron", "*")
     };
-    let mut puppet = Puppet::subscribe(&cluster, info);
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, info);
+    let offer = scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let first = for_executor("first", &offer, &executor);
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![first]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![first]);
     launched.expect("the driver hears");
-    let speaker = Speaker::of(&cluster, "e", Form::Json);
-    assert_eq!(speaker.environment["MESOS_CHECKPOINT"], "1");
-    assert_eq!(speaker.environment["MESOS_RECOVERY_TIMEOUT"], "15mins");
-    let mut events = speaker.subscribe(json!({}));
+    let client = HttpExecutor::of(&cluster, "e", Form::Json);
+    assert_eq!(client.environment["MESOS_CHECKPOINT"], "1");
+    assert_eq!(client.environment["MESOS_RECOVERY_TIMEOUT"], "15mins");
+    let mut events = client.subscribe(json!({}));
     let launch = events.next().and_then(|event| event.launch);
-    let told = launch.expect("a task").task;
-    let running = speaker.update("first", "TASK_RUNNING", 1);
-    speaker.says(&running);
+    let reported = launch.expect("a task").task;
+    let running = client.update("first", "TASK_RUNNING", 1);
+    client.send(&running);
     assert_eq!(acknowledged(&mut events), vec![1; 16]);
-    puppet.state("first", TaskState::Running);
+    scripted.state("first", TaskState::Running);
     drop(events);
 
     // While it is away a task comes for it, and another is to end.
-    let offer = puppet.offer();
+    let offer = scripted.offer();
     let second = for_executor("second", &offer, &executor);
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![second]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![second]);
     launched.expect("the driver hears");
-    let killed = puppet
+    let killed = scripted
         .driver
         .kill(protocol::TaskId::new("first").expect("an id"), None);
     killed.expect("the driver hears");
     eventually("the agent to have the second task", || {
-        let (_, state) = crate::support::get(speaker.port, "/state");
+        let (_, state) = crate::support::get(client.port, "/state");
         state.contains("second").then_some(())
     });
-    let known: Value = serde_json::from_slice(&v1::json::write(&told)).expect("JSON");
+    let known: Value = serde_json::from_slice(&v1::json::write(&reported)).expect("JSON");
     let again = json!({
         "unacknowledged_tasks": [known],
         "unacknowledged_updates": [running["update"]],
     });
-    let mut events = speaker.subscribe(again.clone());
+    let mut events = client.subscribe(again.clone());
     let next = events.next().expect("a task");
     let launch = next.launch.as_ref().expect("the second task");
     assert_eq!(launch.task.task_id.value, "second", "{next:?}");
@@ -256,35 +256,35 @@ fn after_a_broken_stream_the_executor_subscribes_again_and_nothing_is_doubled() 
         "what is known is confirmed"
     );
 
-    let mut newest = speaker.subscribe(again);
+    let mut newest = client.subscribe(again);
     assert_eq!(events.next(), None, "the newest stream wins");
-    speaker.says(&speaker.update("first", "TASK_KILLED", 2));
-    speaker.says(&speaker.update("second", "TASK_FINISHED", 3));
-    puppet.state("first", TaskState::Killed);
-    puppet.state("second", TaskState::Finished);
+    client.send(&client.update("first", "TASK_KILLED", 2));
+    client.send(&client.update("second", "TASK_FINISHED", 3));
+    scripted.state("first", TaskState::Killed);
+    scripted.state("second", TaskState::Finished);
     assert_eq!(
-        puppet.states("first"),
+        scripted.states("first"),
         [TaskState::Running, TaskState::Killed]
     );
-    drop(puppet);
+    drop(scripted);
     newest.wait("the order to stop", |event| {
         (event.r#type == Some(EventType::Shutdown)).then_some(())
     });
 }
 
-/// SPEC 5.10: executors of Mesos that know of no token are heard unless the operator wants tokens.
+/// Executors of Mesos without tokens are accepted unless the operator requires tokens.
 #[test]
-fn without_authentication_an_executor_needs_no_token_but_a_wrong_one_is_still_refused() {
+fn token_is_optional_without_authentication_but_checked() {
     let cluster = Cluster::start(1, RESOURCES);
-    let mut puppet = Puppet::subscribe(&cluster, framework("patron", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("patron", "*"));
+    let offer = scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let only = for_executor("only", &offer, &executor);
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![only]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![only]);
     launched.expect("the driver hears");
-    let speaker = Speaker::of(&cluster, "e", Form::Json);
-    let bare = Endpoint::new(speaker.port, PATH);
-    let subscribe = speaker.said("SUBSCRIBE", json!({"subscribe": {}}));
+    let client = HttpExecutor::of(&cluster, "e", Form::Json);
+    let bare = Endpoint::new(client.port, PATH);
+    let subscribe = client.message("SUBSCRIBE", json!({"subscribe": {}}));
     let refused = bare.clone().header("Authorization", "Bearer a.b");
     assert_eq!(refused.call(&call(&subscribe)).status, 401);
     let events = bare.stream::<Event>(&call(&subscribe));
@@ -295,22 +295,22 @@ fn without_authentication_an_executor_needs_no_token_but_a_wrong_one_is_still_re
         events.next().and_then(|event| event.r#type),
         Some(EventType::Subscribed)
     );
-    let finished = speaker.update("only", "TASK_FINISHED", 1);
+    let finished = client.update("only", "TASK_FINISHED", 1);
     assert_eq!(bare.call(&call(&finished)).status, 202);
-    puppet.state("only", TaskState::Finished);
+    scripted.state("only", TaskState::Finished);
 }
 
 /// Under the name that tools of Mesos use too.
 const PATH: &str = "/slave(1)/api/v1/executor";
 
 /// The mouth of an executor whose process sleeps.
-pub struct Speaker {
+pub struct HttpExecutor {
     pub port: u16,
     form: Form,
     pub environment: BTreeMap<String, String>,
 }
 
-impl Speaker {
+impl HttpExecutor {
     /// Waits until the executor of this name runs, and reads its environment.
     pub fn of(cluster: &Cluster, executor: &str, form: Form) -> Self {
         let wanted = format!("executors/{executor}/runs");
@@ -338,11 +338,11 @@ impl Speaker {
             .header("Authorization", &format!("Bearer {token}"))
     }
 
-    fn said(&self, kind: &str, mut said: Value) -> Value {
-        said["type"] = kind.into();
-        said["framework_id"] = json!({"value": self.environment["MESOS_FRAMEWORK_ID"]});
-        said["executor_id"] = json!({"value": self.environment["MESOS_EXECUTOR_ID"]});
-        said
+    fn message(&self, kind: &str, mut json: Value) -> Value {
+        json["type"] = kind.into();
+        json["framework_id"] = json!({"value": self.environment["MESOS_FRAMEWORK_ID"]});
+        json["executor_id"] = json!({"value": self.environment["MESOS_EXECUTOR_ID"]});
+        json
     }
 
     /// A status of a task, named by this number sixteen times.
@@ -356,22 +356,22 @@ impl Speaker {
             "source": "SOURCE_EXECUTOR",
             "uuid": uuid["data"],
         });
-        self.said("UPDATE", json!({"update": {"status": status}}))
+        self.message("UPDATE", json!({"update": {"status": status}}))
     }
 
-    pub fn answer(&self, said: &Value) -> Answer {
-        self.endpoint().call(&call(said))
+    pub fn answer(&self, json: &Value) -> Answer {
+        self.endpoint().call(&call(json))
     }
 
-    pub fn says(&self, said: &Value) {
-        let answer = self.answer(said);
-        assert_eq!((answer.status, answer.text().as_str()), (202, ""), "{said}");
+    pub fn send(&self, json: &Value) {
+        let answer = self.answer(json);
+        assert_eq!((answer.status, answer.text().as_str()), (202, ""), "{json}");
     }
 
-    /// Subscribes, and hears that it has.
+    /// Subscribes and waits for the answer.
     pub fn subscribe(&self, what: Value) -> Events<Event> {
-        let said = self.said("SUBSCRIBE", json!({"subscribe": what}));
-        let events = self.endpoint().stream::<Event>(&call(&said));
+        let json = self.message("SUBSCRIBE", json!({"subscribe": what}));
+        let events = self.endpoint().stream::<Event>(&call(&json));
         let mut events = events.unwrap_or_else(|answer| panic!("{}", answer.text()));
         assert_eq!(
             events.header("content-type").as_deref(),
@@ -395,9 +395,9 @@ pub fn acknowledged(events: &mut Events<Event>) -> Vec<u8> {
     acknowledged.uuid.to_vec()
 }
 
-fn call(said: &Value) -> Call {
-    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
-    read.unwrap_or_else(|bad| panic!("{bad}: {said}"))
+fn call(json: &Value) -> Call {
+    let read = Form::Json.read(json.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad| panic!("{bad}: {json}"))
 }
 
 /// What is in the first file of this name in a directory whose path contains `within`.

@@ -1,4 +1,4 @@
-//! Frameworks that speak the v1 scheduler API over HTTP, as Mesos' documentation has them (SPEC 2.1-2.3, 3.3, 3.13).
+//! Frameworks that use the v1 scheduler API over HTTP (SPEC 2.1-2.3, 3.3, 3.13).
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -14,13 +14,13 @@ use crate::support::{Cluster, eventually, get, get_with, header};
 
 const PATH: &str = "/api/v1/scheduler";
 
-/// A call as JSON says it.
-fn call(said: &Value) -> Call {
-    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
-    read.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {said}"))
+/// A call from JSON.
+fn call(json: &Value) -> Call {
+    let read = Form::Json.read(json.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {json}"))
 }
 
-/// A framework that is subscribed.
+/// A subscribed framework.
 pub struct Scheduler {
     id: String,
     pub events: Events<Event>,
@@ -57,20 +57,20 @@ impl Scheduler {
         })
     }
 
-    /// What this call is answered.
-    fn asks(&self, mut said: Value) -> Answer {
-        said["framework_id"] = json!({"value": self.id});
-        self.calls.call(&call(&said))
+    /// Sends a call and returns the answer.
+    fn call(&self, mut json: Value) -> Answer {
+        json["framework_id"] = json!({"value": self.id});
+        self.calls.call(&call(&json))
     }
 
-    /// Says a call that must be taken.
-    pub fn says(&self, said: Value) {
-        let answer = self.asks(said.clone());
-        assert_eq!(answer.status, 202, "{said}: {}", answer.text());
+    /// Sends a call that must be accepted.
+    pub fn send(&self, json: Value) {
+        let answer = self.call(json.clone());
+        assert_eq!(answer.status, 202, "{json}: {}", answer.text());
         assert_eq!(answer.text(), "");
     }
 
-    /// The next offer: its id, its agent's, and itself.
+    /// The next offer.
     pub fn offer(&mut self) -> Offered {
         self.events.wait("an offer", |event| {
             let offer = event.offers.as_ref()?.offers.first()?;
@@ -78,7 +78,7 @@ impl Scheduler {
         })
     }
 
-    /// The next status of a task, acknowledged if it asks for that: its state, its reason and its message.
+    /// The next status of a task, acknowledged if required: state, reason and message.
     fn status(&mut self) -> (String, String, String) {
         let status = self.events.wait("a status", |event| {
             let update = event.update.as_ref()?;
@@ -91,13 +91,13 @@ impl Scheduler {
 
     fn acknowledge(&self, status: &Value) {
         if let Some(uuid) = status.get("uuid") {
-            self.says(json!({"type": "ACKNOWLEDGE", "acknowledge": {
+            self.send(json!({"type": "ACKNOWLEDGE", "acknowledge": {
                 "agent_id": status["agent_id"], "task_id": status["task_id"], "uuid": uuid,
             }}));
         }
     }
 
-    /// The states of a task until one of them is this.
+    /// The states of a task up to this one.
     pub fn until(&mut self, state: &str) -> Vec<String> {
         let mut states = Vec::new();
         while states.last().is_none_or(|last| last != state) {
@@ -109,7 +109,7 @@ impl Scheduler {
     }
 }
 
-/// A message as JSON says it.
+/// A message as JSON.
 pub fn value(message: &dyn Message) -> Value {
     serde_json::from_slice(&v1::json::write(message)).expect("JSON")
 }
@@ -145,7 +145,7 @@ fn resources(cpus: f64, mem: f64) -> Value {
     ])
 }
 
-/// A framework of whoever runs the tests.
+/// A framework of the user that runs the tests.
 pub fn framework(name: &str) -> Value {
     json!({"user": user(), "name": name})
 }
@@ -161,7 +161,7 @@ fn user() -> String {
 /// SPEC 2.2, 2.3 and 3.13: the flow of a launch, in either form.
 // Covers 2.3 OFFERS, RESCIND; 2.3 UPDATE, UPDATE_OPERATION_STATUS; 3.13 Launch.
 #[test]
-fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
+fn task_runs_to_its_end_in_json_and_protobuf() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     for form in [Form::Json, Form::Protobuf] {
         let mut scheduler = Scheduler::subscribe(cluster.port, form, framework("web"));
@@ -170,11 +170,11 @@ fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
         let offer = scheduler.offer();
         // A framework with one role reads resources as Mesos had them first.
         assert_eq!(offer.0.get("allocation_info"), None, "{}", offer.0);
-        scheduler.says(offer.launch(&[offer.task("t", "exit 0")]));
+        scheduler.send(offer.launch(&[offer.task("t", "exit 0")]));
         let states = scheduler.until("TASK_FINISHED");
         assert_eq!(states, ["TASK_STARTING", "TASK_RUNNING", "TASK_FINISHED"]);
-        scheduler.says(json!({"type": "TEARDOWN"}));
-        // It is over, and that is no error.
+        scheduler.send(json!({"type": "TEARDOWN"}));
+        // The stream ends without an error.
         while let Some(event) = scheduler.events.next() {
             assert_ne!(event.r#type, Some(EventType::Error), "{event:?}");
         }
@@ -186,19 +186,19 @@ fn a_task_is_launched_and_runs_to_its_end_in_json_and_in_protobuf() {
     });
 }
 
-/// SPEC 2.2 KILL and RECONCILE: each task by its name, all at once, and one that nobody knows.
+/// Reconciliation by id, of all tasks, and of an unknown task; then a kill.
 // Covers 2.2 KILL; 2.2 RECONCILE.
 #[test]
-fn a_task_is_killed_and_asked_about() {
+fn task_is_reconciled_and_killed() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let offer = scheduler.offer();
-    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     scheduler.until("TASK_RUNNING");
     let asked = |tasks: Value| json!({"type": "RECONCILE", "reconcile": {"tasks": tasks}});
     let agent = &offer.0["agent_id"];
     for tasks in [json!([{"task_id": {"value": "t"}}]), json!([])] {
-        scheduler.says(asked(tasks.clone()));
+        scheduler.send(asked(tasks.clone()));
         let (state, reason, _) = scheduler.status();
         assert_eq!(
             (&*state, &*reason),
@@ -206,19 +206,19 @@ fn a_task_is_killed_and_asked_about() {
             "{tasks}"
         );
     }
-    scheduler.says(asked(
+    scheduler.send(asked(
         json!([{"task_id": {"value": "never"}, "agent_id": agent}]),
     ));
     let (state, reason, _) = scheduler.status();
     assert_eq!((&*state, &*reason), ("TASK_LOST", "REASON_RECONCILIATION"));
-    scheduler.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    scheduler.send(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
     scheduler.until("TASK_KILLED");
 }
 
-/// SPEC 2.2 DECLINE, SUPPRESS and REVIVE: a year's refusal and a suppression end with the next REVIVE.
+/// A filter of a year and a suppression end with the next REVIVE.
 // Covers 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]
-fn what_is_declined_comes_again_when_it_is_revived() {
+fn revive_ends_filters_and_suppression() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Protobuf, framework("web"));
     let mut seen = Vec::new();
@@ -226,12 +226,12 @@ fn what_is_declined_comes_again_when_it_is_revived() {
         let offer = scheduler.offer();
         assert!(!seen.contains(&offer.0["id"]), "{seen:?}");
         if suppress {
-            scheduler.says(json!({"type": "SUPPRESS"}));
+            scheduler.send(json!({"type": "SUPPRESS"}));
         }
-        scheduler.says(json!({"type": "DECLINE", "decline": {
+        scheduler.send(json!({"type": "DECLINE", "decline": {
             "offer_ids": [offer.0["id"]], "filters": {"refuse_seconds": 31_536_000.0},
         }}));
-        scheduler.says(json!({"type": "REVIVE"}));
+        scheduler.send(json!({"type": "REVIVE"}));
         seen.push(offer.0["id"].clone());
     }
 }
@@ -239,13 +239,13 @@ fn what_is_declined_comes_again_when_it_is_revived() {
 /// SPEC 2.2 SUBSCRIBE, 3.13: the newest subscription counts, and the tasks know nothing of it.
 // Covers 2.2 SUBSCRIBE; 3.13 Scheduler failover.
 #[test]
-fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
+fn resubscription_keeps_tasks_and_closes_the_old_stream() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut lasting = framework("web");
     lasting["failover_timeout"] = json!(3600.0);
     let mut first = Scheduler::subscribe(cluster.port, Form::Json, lasting.clone());
     let offer = first.offer();
-    first.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    first.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     first.until("TASK_RUNNING");
 
     lasting["id"] = json!({"value": first.id});
@@ -254,11 +254,11 @@ fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
     let error = first.events.wait("an error", |event| event.error.clone());
     assert_eq!(error.message, "Framework failed over");
     assert!(first.events.next().is_none());
-    let stale = first.asks(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    let stale = first.call(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
     assert_eq!(stale.status, 400);
     assert!(stale.text().contains("The stream ID"), "{}", stale.text());
 
-    // A connection that breaks: it is disconnected, and may come back.
+    // After its connection breaks the framework is disconnected and may come back.
     drop(second);
     eventually("it to be disconnected", || {
         let (_, page) = get(cluster.port, "/frameworks");
@@ -266,16 +266,16 @@ fn a_scheduler_that_comes_again_finds_its_tasks_and_ends_the_stream_before() {
         (page["frameworks"][0]["connected"] == false).then_some(())
     });
     let mut third = Scheduler::subscribe(cluster.port, Form::Json, lasting);
-    third.says(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
+    third.send(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
     assert_eq!(third.status().0, "TASK_RUNNING");
-    third.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    third.send(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
     third.until("TASK_KILLED");
 }
 
-/// SPEC 2.2 ACCEPT: operations in order, with feedback; what has no meaning here is an error of its own, and the rest goes on.
+/// Operations are applied in order, with feedback; invalid ones fail alone.
 // Covers 2.2 ACCEPT; 2.3 UPDATE, UPDATE_OPERATION_STATUS.
 #[test]
-fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
+fn accept_applies_valid_operations_and_rejects_others() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut newest = framework("web");
     newest["roles"] = json!(["web"]);
@@ -294,7 +294,7 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
             "task_group": {"tasks": [offer.task("pod", "true")]},
         },
     });
-    scheduler.says(offer.accept(json!([
+    scheduler.send(offer.accept(json!([
         {"type": "RESERVE", "id": {"value": "op"}, "reserve": {"resources": reserved}},
         {"type": "LAUNCH", "launch": {"task_infos": [bad, offer.task("good", "exit 0")]}},
         group,
@@ -304,7 +304,7 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
         let event = scheduler.events.next().expect("an event");
         if let Some(changed) = &event.update_operation_status {
             let status = value(&changed.status);
-            scheduler.says(json!({"type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
+            scheduler.send(json!({"type": "ACKNOWLEDGE_OPERATION_STATUS", "acknowledge_operation_status": {
                 "agent_id": status["agent_id"], "uuid": status["uuid"]["value"], "operation_id": {"value": "op"},
             }}));
             operation = Some(status);
@@ -339,12 +339,12 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
     other["roles"] = json!(["web", "ads"]);
     other["capabilities"] = json!([{"type": "MULTI_ROLE"}]);
     let update = |info: &Value| json!({"type": "UPDATE_FRAMEWORK", "update_framework": {"framework_info": info}});
-    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    assert_eq!(scheduler.call(update(&other)).status, 200);
     // SPEC 3.3: it may have none for a while; with one again it is offered something.
     other["roles"] = json!([]);
-    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    assert_eq!(scheduler.call(update(&other)).status, 200);
     other["roles"] = json!(["later"]);
-    assert_eq!(scheduler.asks(update(&other)).status, 200);
+    assert_eq!(scheduler.call(update(&other)).status, 200);
     let offered = |event: &Event| {
         let offers = event.offers.iter().flat_map(|offers| &offers.offers);
         let mut roles = offers.filter_map(|offer| offer.allocation_info.as_ref()?.role.clone());
@@ -352,15 +352,15 @@ fn offers_are_taken_for_operations_and_tasks_of_which_some_are_refused() {
     };
     while !scheduler.events.next().is_some_and(|event| offered(&event)) {}
     other["checkpoint"] = json!(true);
-    let refused = scheduler.asks(update(&other));
+    let refused = scheduler.call(update(&other));
     assert_eq!(refused.status, 400);
     assert!(refused.text().contains("checkpoint"), "{}", refused.text());
 }
 
-/// SPEC 2.2 MESSAGE and SHUTDOWN: an executor of the framework's own, which would wait for more tasks, echoes and ends.
+/// A custom executor echoes a message and ends at SHUTDOWN.
 // Covers 2.2 SHUTDOWN; 2.2 MESSAGE; 2.3 MESSAGE, FAILURE.
 #[test]
-fn an_executor_is_shut_down() {
+fn executor_receives_messages_and_is_shut_down() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let offer = scheduler.offer();
@@ -374,9 +374,9 @@ fn an_executor_is_shut_down() {
         "command": {"value": executor.display().to_string()},
     });
     task["data"] = json!("bGluZQ==");
-    scheduler.says(offer.launch(&[task]));
+    scheduler.send(offer.launch(&[task]));
     scheduler.until("TASK_FINISHED");
-    scheduler.says(json!({"type": "MESSAGE", "message": {
+    scheduler.send(json!({"type": "MESSAGE", "message": {
         "executor_id": {"value": "e"}, "agent_id": offer.0["agent_id"], "data": "ZWNobw==",
     }}));
     scheduler.events.wait("the echo", |event| {
@@ -386,7 +386,7 @@ fn an_executor_is_shut_down() {
             .filter(|message| message.data[..] == *b"echo")
             .map(|_| ())
     });
-    scheduler.says(json!({"type": "SHUTDOWN", "shutdown": {
+    scheduler.send(json!({"type": "SHUTDOWN", "shutdown": {
         "executor_id": {"value": "e"}, "agent_id": offer.0["agent_id"],
     }}));
     let lost = scheduler
@@ -395,10 +395,10 @@ fn an_executor_is_shut_down() {
     assert_eq!(value(&*lost)["executor_id"]["value"], "e");
 }
 
-/// Any bytes: an answer that says what is wrong, and nobody else is disturbed.
+/// Any bytes get an answer that names the fault, and other clients are not disturbed.
 // Covers 2.1 400, 406, 413, 415.
 #[test]
-fn whatever_is_said_is_answered_and_disturbs_nobody() {
+fn invalid_scheduler_calls_get_errors_and_disturb_no_client() {
     let cluster = Cluster::start(0, "cpus:1");
     let scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let endpoint = Endpoint::new(cluster.port, "/master/api/v1/scheduler");
@@ -454,9 +454,9 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
     ];
     for (kind, body, status, words) in cases {
         let answer = endpoint.post(kind, body);
-        let said = answer.text();
-        assert_eq!(answer.status, status, "{kind}: {said}");
-        assert!(said.contains(words) && !said.is_empty(), "{kind}: {said}");
+        let json = answer.text();
+        assert_eq!(answer.status, status, "{kind}: {json}");
+        assert!(json.contains(words) && !json.is_empty(), "{kind}: {json}");
     }
     let unwanted = endpoint.clone().header("Accept", "text/html");
     let subscribe = json!({"type": "SUBSCRIBE", "subscribe": {"framework_info": framework("x")}});
@@ -466,7 +466,7 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
         head.starts_with("HTTP/1.1 405") && header(&head, "allow").as_deref() == Some("POST"),
         "{head}"
     );
-    // A body that is cut: there is nobody left to answer.
+    // A truncated body of a closed connection gets no answer.
     for length in ["100", "18446744073709551615", "99999999999999999999"] {
         let mut connection = TcpStream::connect(("127.0.0.1", cluster.port)).expect("it answers");
         let head = format!(
@@ -474,20 +474,20 @@ fn whatever_is_said_is_answered_and_disturbs_nobody() {
         );
         connection.write_all(head.as_bytes()).expect("it is taken");
     }
-    scheduler.says(json!({"type": "REVIVE"}));
+    scheduler.send(json!({"type": "REVIVE"}));
 }
 
-/// SPEC 2.1, 3.13: a follower sends to the leader, and its tasks outlive a leader's end.
+/// A follower redirects to the leader, and tasks outlive a leader.
 // Covers 3.13 Master failover.
 #[test]
-fn a_framework_finds_the_next_leader_and_its_tasks() {
+fn framework_finds_the_next_leader_and_its_tasks() {
     let mut group = Group::start();
     let leader = group.leader();
     let _agent = group.cluster.agent("agent", "cpus:2;mem:256");
     let mut lasting = framework("web");
     lasting["failover_timeout"] = json!(3600.0);
     let follower = group.others(leader)[0];
-    group.follows(follower);
+    group.wait_until_follower(follower);
     let port = |index: usize, group: &Group| -> u16 {
         let (_, port) = group.addresses[index].rsplit_once(':').expect("a port");
         port.parse().expect("a number")
@@ -498,12 +498,12 @@ fn a_framework_finds_the_next_leader_and_its_tasks() {
     let expected = format!("//{}{PATH}", group.addresses[leader]);
     assert_eq!((sent.status, &there), (307, &expected));
 
-    // It goes where it was sent.
+    // It follows the redirect.
     let there = there.split(['/', ':']).find_map(|part| part.parse().ok());
     let there = there.expect("a port");
     let mut scheduler = Scheduler::subscribe(there, Form::Json, lasting.clone());
     let offer = scheduler.offer();
-    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     scheduler.until("TASK_RUNNING");
     lasting["id"] = json!({"value": scheduler.id});
     group.process(leader).signal("KILL");
@@ -513,22 +513,22 @@ fn a_framework_finds_the_next_leader_and_its_tasks() {
         Scheduler::try_subscribe(port(next, &group), Form::Protobuf, lasting.clone()).ok()
     });
     assert_eq!(again.id, scheduler.id);
-    // An offer says that the agent is back; before, nobody may know how the task is.
+    // An offer shows that the agent is back; before, the task's state may be unknown.
     again.offer();
-    again.says(json!({"type": "RECONCILE", "reconcile": {"tasks": [{"task_id": {"value": "t"}}]}}));
+    again.send(json!({"type": "RECONCILE", "reconcile": {"tasks": [{"task_id": {"value": "t"}}]}}));
     assert_eq!(again.status().0, "TASK_RUNNING");
-    again.says(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
+    again.send(json!({"type": "KILL", "kill": {"task_id": {"value": "t"}}}));
     again.until("TASK_KILLED");
 }
 
-/// A master that is stopped and started again ends streams, and no framework, however short its failover timeout.
+/// A master restart ends streams but no framework, however short its failover timeout.
 #[test]
-fn a_master_that_is_stopped_in_good_order_ends_no_framework() {
+fn stopping_a_master_ends_no_framework() {
     let mut cluster = Cluster::master_alone(|_, _| ());
     let _agent = cluster.agent("agent", "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let offer = scheduler.offer();
-    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     scheduler.until("TASK_RUNNING");
     cluster.process.signal("TERM");
     while let Some(event) = scheduler.events.next() {
@@ -542,6 +542,6 @@ fn a_master_that_is_stopped_in_good_order_ends_no_framework() {
         Scheduler::try_subscribe(cluster.port, Form::Json, known.clone()).ok()
     });
     again.offer();
-    again.says(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
+    again.send(json!({"type": "RECONCILE", "reconcile": {"tasks": []}}));
     assert_eq!(again.status().0, "TASK_RUNNING");
 }

@@ -1,7 +1,6 @@
-//! Commands that end in time, or fail their test with what they said.
+//! Commands with a time limit: one that does not end fails its test with its output.
 //!
-//! A command that never ends would leave its test waiting for ever, and nobody would learn which one. Nothing here looks at how a command
-//! ended.
+//! Exit statuses are left to the caller.
 
 use std::io::{self, Read};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -9,11 +8,12 @@ use std::sync::mpsc::{Receiver, channel};
 
 use crate::support::{LONGEST, PATIENCE, within};
 
-/// [`Command::output`] and [`Command::status`] with a bound: that of a whole test, for some are one, in a place of its own. An error says that the command could not be started.
+/// [`Command::output`] and [`Command::status`] bounded by [`LONGEST`], because some commands run a
+/// whole test in namespaces. An error means that the command could not be started.
 pub trait InTime {
-    /// Runs it to its end and gives what it printed.
+    /// Waits for its exit and returns its output.
     fn output_in_time(&mut self) -> io::Result<Output>;
-    /// Runs it to its end; what it prints goes where the command says.
+    /// Waits for its exit; its output goes where the command directs it.
     fn status_in_time(&mut self) -> io::Result<ExitStatus>;
 }
 
@@ -21,10 +21,10 @@ impl InTime for Command {
     fn output_in_time(&mut self) -> io::Result<Output> {
         self.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.stdin(Stdio::null()).spawn()?;
-        let (out, err) = (heard(child.stdout.take()), heard(child.stderr.take()));
+        let (out, err) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
         let status = ended(&mut child);
-        // Who outlives it may hold its output open, and then there is no end to wait for.
-        let all = |said: Receiver<Vec<u8>>| said.recv_timeout(PATIENCE).ok();
+        // A surviving child process may hold the output open, so this wait is bounded too.
+        let all = |output: Receiver<Vec<u8>>| output.recv_timeout(PATIENCE).ok();
         match (status, all(out), all(err)) {
             (Some(status), Some(stdout), Some(stderr)) => Ok(Output {
                 status,
@@ -32,8 +32,8 @@ impl InTime for Command {
                 stderr,
             }),
             (status, out, err) => {
-                let text = |said: Option<Vec<u8>>| {
-                    said.map(|said| String::from_utf8_lossy(&said).into_owned())
+                let text = |output: Option<Vec<u8>>| {
+                    output.map(|output| String::from_utf8_lossy(&output).into_owned())
                 };
                 let (out, err) = (text(out), text(err));
                 panic!(
@@ -50,7 +50,7 @@ impl InTime for Command {
     }
 }
 
-/// How it ended; nothing if it had to be killed.
+/// Its exit status; `None` if it had to be killed.
 fn ended(child: &mut Child) -> Option<ExitStatus> {
     let status = within(LONGEST, || child.try_wait().ok().flatten());
     if status.is_none() {
@@ -60,15 +60,15 @@ fn ended(child: &mut Child) -> Option<ExitStatus> {
     status
 }
 
-/// All that is said here, once it is all.
-fn heard(from: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
-    let (say, said) = channel();
+/// Reads to the end on a thread; the receiver gets all bytes at once.
+fn read_all(from: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (send, output) = channel();
     std::thread::spawn(move || {
         let mut all = Vec::new();
         if let Some(mut from) = from {
             let _ = from.read_to_end(&mut all); // What was read until then is what there is.
         }
-        let _ = say.send(all); // Nobody may listen any more.
+        let _ = send.send(all); // Nobody may listen any more.
     });
-    said
+    output
 }

@@ -1,7 +1,8 @@
-//! A load: a framework that launches short tasks as long as there is room, and remembers what it is told of each.
+//! A load: a framework that launches short tasks while there is room, beside an operator who writes
+//! to the registry.
 //!
-//! Beside it an operator writes to the registry all the time. The driver is the real one, on a thread and a socket of its own. Each task appends its id to a file, so that the file says what ran and the
-//! statuses what the framework was told; [`Load::finish`] compares the two. It disturbs nobody itself.
+//! The driver is the real one, on its own thread and socket. Each task appends its id to a file,
+//! and [`Load::finish`] compares that file with the received statuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -15,63 +16,63 @@ use resources::Resources;
 use runtime::{Clock, Instant, Role};
 use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver, Undelivered};
 
-use crate::puppet::{framework, task};
+use crate::scripted_framework::{framework, task};
 use crate::support::{Cluster, PATIENCE, eventually};
 use crate::writes::Writes;
 
-/// What a task takes: two fit on a CPU.
+/// Resources of a task: two fit on a CPU.
 const SHARE: &str = "cpus:0.5;mem:16";
 
-/// What is under way when a master falls may be told as lost: so many tasks each time at most, for no more fit at once.
+/// Maximum number of tasks that may be lost per leader failure: those that fit at once.
 const LOST_MAX: usize = 8;
 
-/// What the framework was told so far.
+/// Callbacks received so far.
 #[derive(Default)]
-struct Told {
-    /// The ids it was given, and how often it was subscribed.
+struct Observed {
+    /// Framework ids received, and number of subscriptions.
     ids: BTreeSet<String>,
     subscriptions: usize,
-    /// Every task that was launched, with the ends it was told of.
+    /// Every launched task with its reported ends.
     tasks: BTreeMap<u32, Vec<End>>,
-    /// The longest time between two ends, and when the last was.
+    /// The longest time between two ends, and the time of the last.
     gap: Duration,
     last: Option<Instant>,
-    /// No more is launched.
+    /// Stops launching.
     enough: bool,
     failed: Option<String>,
 }
 
-/// An end as the framework was told it.
+/// A terminal status.
 #[derive(Debug)]
 struct End {
     state: TaskState,
-    /// Whether it was told as an update, or in answer to a question.
+    /// A status update, as opposed to a reconciliation answer.
     is_update: bool,
     #[allow(dead_code, reason = "it is shown when something is wrong")]
     why: String,
 }
 
 struct Launcher {
-    told: Arc<Mutex<Told>>,
+    observed: Arc<Mutex<Observed>>,
     ran: PathBuf,
     clock: Clock,
 }
 
 impl Launcher {
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As many tasks as this offer has room for.
+    /// As many tasks as fit into this offer.
     fn tasks(&self, mut offer: Offer) -> Vec<protocol::TaskInfo> {
         let wanted: Resources = SHARE.parse().expect("resources");
-        let (mut told, mut tasks) = (self.told(), Vec::new());
-        while !told.enough && offer.resources.find(&wanted).is_some() {
-            let number = told.tasks.len() as u32;
+        let (mut observed, mut tasks) = (self.observed(), Vec::new());
+        while !observed.enough && offer.resources.find(&wanted).is_some() {
+            let number = observed.tasks.len() as u32;
             let line = format!("echo {number} >> {}; sleep 0.1", self.ran.display());
             let next = task(&number.to_string(), &offer, SHARE, &line);
             offer.resources = offer.resources.saturating_sub(&next.resources);
-            told.tasks.insert(number, Vec::new());
+            observed.tasks.insert(number, Vec::new());
             tasks.push(next);
         }
         tasks
@@ -80,9 +81,9 @@ impl Launcher {
 
 impl Scheduler for Launcher {
     fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
-        let mut told = self.told();
-        told.ids.insert(subscribed.framework_id.to_string());
-        told.subscriptions += 1;
+        let mut observed = self.observed();
+        observed.ids.insert(subscribed.framework_id.to_string());
+        observed.subscriptions += 1;
     }
 
     fn offers(&mut self, verbs: &mut Calls, offers: Vec<Offer>) {
@@ -102,11 +103,11 @@ impl Scheduler for Launcher {
             return;
         }
         let now = self.clock.now();
-        let mut told = self.told();
-        let gap = told.last.map_or(Duration::ZERO, |last| now - last);
-        (told.gap, told.last) = (told.gap.max(gap), Some(now));
+        let mut observed = self.observed();
+        let gap = observed.last.map_or(Duration::ZERO, |last| now - last);
+        (observed.gap, observed.last) = (observed.gap.max(gap), Some(now));
         let number = status.task_id.as_str().parse().expect("a number");
-        told.tasks.entry(number).or_default().push(End {
+        observed.tasks.entry(number).or_default().push(End {
             state: status.state,
             is_update: status.uuid.is_some(),
             why: format!("{:?}: {}", status.reason, status.message),
@@ -114,17 +115,17 @@ impl Scheduler for Launcher {
     }
 
     fn undelivered(&mut self, _: &mut Calls, failed: &Undelivered) {
-        self.told().failed = Some(format!("{failed:?}"));
+        self.observed().failed = Some(format!("{failed:?}"));
     }
 
     fn failed(&mut self, _: &mut Calls, reason: &str) {
-        self.told().failed = Some(reason.to_owned());
+        self.observed().failed = Some(reason.to_owned());
     }
 }
 
-/// A framework that launches and launches.
+/// A framework that launches tasks continuously.
 pub struct Load {
-    told: Arc<Mutex<Told>>,
+    observed: Arc<Mutex<Observed>>,
     driver: DriverRef,
     ran: PathBuf,
     writes: Writes,
@@ -136,14 +137,14 @@ impl Load {
         Self::start_as(cluster, "*")
     }
 
-    /// The same in this role.
+    /// Like [`start`](Self::start), in this role.
     pub fn start_as(cluster: &Cluster, role: &str) -> Self {
         let authority = transport::Authority::load(&cluster.certs()).expect("an authority");
         let identity = authority.issue(Role::Framework, "load");
         let identity = identity.expect("a certificate");
-        let (told, ran) = (Arc::default(), cluster.directory().join("ran"));
+        let (observed, ran) = (Arc::default(), cluster.directory().join("ran"));
         let launcher = Launcher {
-            told: Arc::clone(&told),
+            observed: Arc::clone(&observed),
             ran: ran.clone(),
             clock: Clock::real(),
         };
@@ -160,48 +161,58 @@ impl Load {
         });
         let driver = driver.recv_timeout(PATIENCE).expect("a driver");
         let load = Self {
-            told,
+            observed,
             driver,
             ran,
             writes: Writes::start(cluster),
         };
-        load.goes_on();
+        load.wait_for_progress();
         load
     }
 
-    fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until tasks have finished that are launched from now on, and a write was acknowledged that was begun from now on.
-    pub fn goes_on(&self) {
-        self.writes.go_on();
-        let next = self.told().tasks.len() as u32;
+    /// Waits until a task launched after this call has finished and a write started after it is
+    /// acknowledged.
+    pub fn wait_for_progress(&self) {
+        self.writes.wait_for_write();
+        let next = self.observed().tasks.len() as u32;
         eventually("new tasks to be launched and to finish", || {
-            let told = self.told();
-            assert_eq!(told.failed, None);
-            let mut new = told.tasks.range(next..).map(|(_, ends)| ends);
+            let observed = self.observed();
+            assert_eq!(observed.failed, None);
+            let mut new = observed.tasks.range(next..).map(|(_, ends)| ends);
             new.any(|ends| ends.iter().any(|end| end.state == TaskState::Finished))
                 .then_some(())
         });
     }
 
-    /// Launches no more, waits until every task has ended, and looks at all: each has one end as its framework was told, be it as an
-    /// update, in answer to a question of the driver, or both; each that finished ran once, none other ran at all, few were lost, and the framework
-    /// had one id all the time; what operators were told that was written is there. Gives how often it was subscribed.
+    /// Stops launching, waits for every task's end and checks: the statuses of each task agree;
+    /// each finished task ran once and no other task ran; few tasks were lost; the framework kept
+    /// its id; acknowledged writes are present. Returns the number of subscriptions.
     pub fn finish(mut self) -> usize {
         self.writes.finish();
-        self.told().enough = true;
+        self.observed().enough = true;
         eventually("every task to have an end", || {
-            let told = self.told();
-            let open = told.tasks.values().filter(|ends| ends.is_empty()).count();
+            let observed = self.observed();
+            let open = observed
+                .tasks
+                .values()
+                .filter(|ends| ends.is_empty())
+                .count();
             (open == 0).then_some(())
         });
-        let told = self.told();
-        assert_eq!((told.ids.len(), &told.failed), (1, &None), "{:?}", told.ids);
+        let observed = self.observed();
+        assert_eq!(
+            (observed.ids.len(), &observed.failed),
+            (1, &None),
+            "{:?}",
+            observed.ids
+        );
         let ran = runs(&self.ran);
         let mut finished = 0;
-        for (number, ends) in &told.tasks {
+        for (number, ends) in &observed.tasks {
             let runs = ran.get(number).copied().unwrap_or_default();
             let state = ends[0].state;
             let agree = ends.iter().all(|end| end.state == state);
@@ -215,15 +226,15 @@ impl Load {
             assert_eq!(runs, expected, "task {number} ended {ends:?}");
             finished += expected;
         }
-        let launched = told.tasks.len();
-        assert!(ran.keys().all(|number| told.tasks.contains_key(number)));
-        let (lost, gap) = (launched - finished, told.gap);
+        let launched = observed.tasks.len();
+        assert!(ran.keys().all(|number| observed.tasks.contains_key(number)));
+        let (lost, gap) = (launched - finished, observed.gap);
         eprintln!(
             "{launched} tasks: {finished} ran, {lost} were lost before; none ended for {gap:?} at the most"
         );
-        let most = told.subscriptions * LOST_MAX;
+        let most = observed.subscriptions * LOST_MAX;
         assert!(lost <= most, "{lost} tasks were lost, expected {most}");
-        told.subscriptions
+        observed.subscriptions
     }
 }
 
@@ -233,7 +244,7 @@ impl Drop for Load {
     }
 }
 
-/// How often each task ran, by what they wrote.
+/// How often each task ran, from the file that tasks write.
 fn runs(file: &Path) -> BTreeMap<u32, usize> {
     let mut runs = BTreeMap::new();
     let text = std::fs::read_to_string(file).unwrap_or_default();

@@ -1,6 +1,8 @@
-//! What a test asks of the machine and may not get: a network and mounts of its own, disks without room, a look at system calls.
+//! Features of the machine that a test may lack: own network and mounts, full disks, system call
+//! tracing.
 //!
-//! Whoever does not get it says so in one line and skips. Nothing is left behind: all of it ends with the last process that uses it.
+//! A test without them prints one line and skips. All of it ends with the last process that uses
+//! it.
 
 use std::io::Write;
 use std::path::Path;
@@ -9,17 +11,19 @@ use std::process::{Command, Stdio};
 use crate::in_time::InTime;
 use crate::support::{Running, eventually};
 
-/// Set in the process that runs a test in a place of its own.
+/// Set in the process that runs a test in its own namespaces.
 const INSIDE: &str = "MEROS_TEST_INSIDE";
 
-/// Says why a test is not run.
+/// Prints the reason why a test is skipped.
 pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
-/// Runs this test, by its path, in a process of its own, whose network, mounts and processes are its own too; true inside of it.
+/// Runs this test, by its path, in a process with its own network, mounts and process ids; returns
+/// true inside of it.
 ///
-/// Outside it is false: the test has been run, or skipped. However it ends, the kernel ends all that it has started.
+/// Outside it returns false after the test was run or skipped. The kernel kills all processes that
+/// it started.
 pub fn inside(test: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         must("ip link set lo up");
@@ -33,7 +37,7 @@ pub fn inside(test: &str) -> bool {
         "--kill-child",
         "--mount-proc",
     ];
-    // Without the rights of root they can be had in a user namespace, where the machine allows one.
+    // Without root, a user namespace permits them on some machines.
     let ways: [&[&str]; 2] = [&[], &["--map-root-user"]];
     let may = |way: &&&[&str]| {
         let mut command = Command::new("unshare");
@@ -68,24 +72,25 @@ fn succeeds(command: &mut Command) -> bool {
     quiet.status_in_time().is_ok_and(|status| status.success())
 }
 
-/// Runs a command line of words, which must succeed.
+/// Runs a command line without quoting; panics if it fails.
 fn must(line: &str) {
     let mut words = line.split(' ');
     let program = words.next().unwrap_or_default();
     let output = Command::new(program).args(words).output_in_time();
     let output = output.unwrap_or_else(|error| panic!("{line}: {error}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{line}: {said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{line}: {errors}");
 }
 
-/// Machines on one cable, each a network namespace: `10.77.0.1` and so on; here is `10.77.0.254`. To be made [`inside`] only.
+/// Machines on one bridge, each a network namespace: `10.77.0.1` and so on; the test has
+/// `10.77.0.254`. Only for use [`inside`].
 pub struct Net {
-    /// Each holds a namespace.
+    /// Each keeps a namespace open.
     machines: Vec<Running>,
 }
 
 impl Net {
-    /// So many machines.
+    /// Creates `count` machines.
     pub fn of(count: usize) -> Self {
         must("ip link add hub type bridge");
         must("ip addr add 10.77.0.254/24 dev hub");
@@ -114,18 +119,18 @@ impl Net {
         }
     }
 
-    /// Where a machine is.
+    /// The address of a machine.
     pub fn ip(index: usize) -> String {
         format!("10.77.0.{}", index + 1)
     }
 
-    /// The processes by which the machines are entered, see [`on`].
+    /// Processes in the machines' namespaces, see [`on`].
     pub fn holders(&self) -> Vec<u32> {
         self.machines.iter().map(Running::id).collect()
     }
 
-    /// What `from` says to `to` is lost from now on, or again arrives; not what `to` says to `from`.
-    pub fn deafen(&self, from: usize, to: usize, lost: bool) {
+    /// Starts or stops dropping packets from `from` to `to`; the other direction is not affected.
+    pub fn drop_packets(&self, from: usize, to: usize, lost: bool) {
         let verb = if lost { "add" } else { "del" };
         let (pid, to) = (self.machines[from].id(), Self::ip(to));
         must(&format!(
@@ -133,7 +138,7 @@ impl Net {
         ));
     }
 
-    /// Pulls a machine's cable, or plugs it in again.
+    /// Disconnects or reconnects a machine.
     pub fn unplug(&self, index: usize, pulled: bool) {
         let state = if pulled { "down" } else { "up" };
         must(&format!("ip link set port{} {state}", index + 1));
@@ -166,7 +171,7 @@ pub struct SmallDisk {
 }
 
 impl SmallDisk {
-    /// One of so many megabytes, in a directory of its own; none where the machine does not allow it.
+    /// Mounts `megabytes` MB on a temporary directory; `None` where the machine does not permit it.
     pub fn mount(megabytes: usize) -> Option<Self> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let options = format!("size={megabytes}m,nr_inodes=200");
@@ -176,7 +181,7 @@ impl SmallDisk {
         mounted.then_some(Self { directory })
     }
 
-    /// Where it is.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.directory.path()
     }
@@ -184,7 +189,7 @@ impl SmallDisk {
     /// Leaves no byte and no inode free.
     pub fn fill(&self) {
         if let Ok(mut filler) = std::fs::File::create(self.path().join("filler")) {
-            // Each ends when there is no room.
+            // Each loop ends when the disk is full.
             while filler.write_all(&[0; 64 << 10]).is_ok() {}
             while filler.write_all(&[0]).is_ok() {}
         }
@@ -193,7 +198,7 @@ impl SmallDisk {
         }
     }
 
-    /// Makes room again.
+    /// Deletes the filler files.
     pub fn clear(&self) {
         let entries = std::fs::read_dir(self.path()).into_iter().flatten();
         for entry in entries.flatten() {
@@ -213,7 +218,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Whether system calls of our processes can be looked at here.
+/// Whether this machine permits tracing our processes.
 pub fn can_trace() -> bool {
     succeeds(&mut traced(
         &Command::new("true"),
@@ -222,25 +227,25 @@ pub fn can_trace() -> bool {
     ))
 }
 
-/// The same command, whose system calls of these names are written to `file` with their times.
+/// The same command, with these system calls and their times written to `file`.
 pub fn traced(command: &Command, calls: &str, file: &Path) -> Command {
-    // strace beside the process and not above it: signals and exit codes are the command's own.
+    // strace runs as a grandchild (`-D`), so signals and exit codes are the command's own.
     let mut strace = Command::new("strace");
     strace.args(["-D", "-f", "--seccomp-bpf", "-qq", "-ttt", "-e"]);
     strace.arg(format!("trace={calls}")).arg("-o").arg(file);
     prefixed(strace, command)
 }
 
-/// The disk of a running process, which does not come back from a sync until this is dropped.
+/// Makes every sync of a running process hang until this is dropped.
 pub struct HungDisk(#[expect(dead_code, reason = "it lets go when it is dropped")] Running);
 
 impl HungDisk {
-    /// Of the process with this id; none if this machine does not let us look at a process that runs.
+    /// Attaches to this process; `None` if this machine does not permit tracing it.
     pub fn of(pid: u32) -> Option<Self> {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-p", &pid.to_string()]);
         strace.args(["-e", "trace=fsync,fdatasync"]);
-        // Longer than any test waits.
+        // Longer than any test.
         strace.args(["-e", "inject=fsync,fdatasync:delay_enter=3600s"]);
         let mut strace = Running::start(&mut strace);
         let is_looked_at = eventually("each of its threads to be looked at", || {
@@ -260,7 +265,7 @@ impl HungDisk {
     }
 }
 
-/// When calls in this file succeeded, in seconds since 1970.
+/// The times of successful calls in this trace, in seconds since 1970.
 pub fn times(file: &Path) -> Vec<f64> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let done = text.lines().filter(|line| line.trim_end().ends_with("= 0"));

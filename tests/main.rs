@@ -1,4 +1,4 @@
-//! Integration tests of the whole: real binaries, real sockets, real processes. One module a capability.
+//! Integration tests with real binaries, sockets and processes. One module per capability.
 
 #![allow(
     clippy::expect_used,
@@ -37,10 +37,10 @@ mod owners;
 mod pages;
 mod partitions;
 mod privacy;
-mod puppet;
 mod recovery;
 mod renewal;
 mod roles;
+mod scripted_framework;
 mod standby;
 mod streams;
 mod support;

@@ -1,5 +1,5 @@
-//! Maintenance with real processes: a machine is planned to be away, frameworks are asked to leave it, it is taken down and comes back
-//! (SPEC 3.6, 4.7).
+//! Maintenance with real processes: a machine is scheduled, frameworks are asked to leave it, it
+//! goes down and comes back (SPEC 3.6, 4.7).
 
 use serde_json::{Value, json};
 use v1::{Form, Limits};
@@ -12,10 +12,10 @@ use crate::support::{Cluster, Running, eventually, get, send_whole, stderr, stdo
 /// When the machine will be away, in nanoseconds.
 const START: i64 = 1_900_000_000_000_000_000;
 
-fn ask(port: u16, said: &Value) -> Answer {
-    let call = Form::Json.read(said.to_string().as_bytes(), Limits::default());
+fn ask(port: u16, json: &Value) -> Answer {
+    let call = Form::Json.read(json.to_string().as_bytes(), Limits::default());
     let call: v1::schema::master::Call =
-        call.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {said}"));
+        call.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {json}"));
     Endpoint::new(port, "/api/v1").call(&call)
 }
 
@@ -30,9 +30,9 @@ fn post(port: u16, path: &str, body: &Value) {
     assert!(head.contains(" 200 "), "{path}: {head} {text}");
 }
 
-/// SPEC 3.2: the task has the shorter time to end, and the agent is gone when nothing is left on it.
+/// The task gets the shorter grace period, and the agent is gone when it is empty.
 #[test]
-fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
+fn drained_agent_is_marked_gone() {
     let cluster = Cluster::master_alone(|_, _| ());
     let mut agent = cluster.agent("agent", "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
@@ -40,7 +40,7 @@ fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
     let stubborn = "trap '' TERM; while :; do sleep 1; done";
     let mut task = offer.task("t", stubborn);
     task["kill_policy"] = json!({"grace_period": {"nanoseconds": 3_600_000_000_000_i64}});
-    scheduler.says(offer.launch(&[task]));
+    scheduler.send(offer.launch(&[task]));
     scheduler.until("TASK_RUNNING");
     let drain = json!({"type": "DRAIN_AGENT", "drain_agent": {
         "agent_id": offer.0["agent_id"], "max_grace_period": {"seconds": 1}, "mark_gone": true,
@@ -57,13 +57,13 @@ fn an_agent_is_drained_of_its_tasks_and_gone_for_good() {
 
 // Covers W30 in part: without automatic windows.
 #[test]
-fn an_agent_is_drained_task_by_task_where_that_is_asked() {
+fn agent_is_drained_task_by_task_on_request() {
     let cluster = Cluster::master_alone(|_, _| ());
     let _agent = cluster.agent("agent", "cpus:2;mem:256");
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let offer = scheduler.offer();
     let tasks = ["t1", "t2"].map(|id| offer.task(id, "exec sleep 1000"));
-    scheduler.says(offer.launch(&tasks));
+    scheduler.send(offer.launch(&tasks));
     scheduler.until("TASK_RUNNING");
     scheduler.until("TASK_RUNNING");
     let agent_id = offer.0["agent_id"]["value"].as_str().expect("an id");
@@ -82,10 +82,11 @@ fn an_agent_is_drained_task_by_task_where_that_is_asked() {
     assert!(reactivated.status.success(), "{}", stderr(&reactivated));
 }
 
-/// W30: of two tasks the first is told to end, and does not until it is let; whoever changes his mind meanwhile keeps the second.
+/// Of two tasks the first gets a kill and delays its exit; cancelling the drain meanwhile keeps the
+/// second.
 // Covers W30 in part: without automatic windows.
 #[test]
-fn a_drain_is_given_up_while_it_goes_task_by_task_and_cancelled_while_all_end() {
+fn drain_is_cancelled_in_both_modes() {
     let cluster = Cluster::master_alone(|_, _| ());
     let _agent = cluster.agent("agent", "cpus:2;mem:256");
     let file = |name: &str| cluster.directory().join(name);
@@ -102,7 +103,7 @@ fn a_drain_is_given_up_while_it_goes_task_by_task_and_cancelled_while_all_end() 
     first["kill_policy"] = json!({"grace_period": {"nanoseconds": 3_600_000_000_000_i64}});
     let mut launch = offer.launch(&[first, offer.task("t2", "exec sleep 1000")]);
     launch["accept"]["filters"] = json!({"refuse_seconds": 0.0});
-    scheduler.says(launch);
+    scheduler.send(launch);
     scheduler.until("TASK_RUNNING");
     scheduler.until("TASK_RUNNING");
     is_there("listens");
@@ -142,19 +143,19 @@ fn a_drain_is_given_up_while_it_goes_task_by_task_and_cancelled_while_all_end() 
     shows(false, json!(null));
     std::fs::write(file("may-end"), "").expect("it is written");
     scheduler.until("TASK_KILLED");
-    // What they had is offered again.
+    // Their resources are offered again.
     scheduler.offer();
 }
 
 #[test]
-fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
+fn machine_goes_through_planned_maintenance_and_returns() {
     let mut cluster = Cluster::master_alone(|_, _| ());
     let mut agent = cluster.agent("agent", "cpus:2;mem:256");
     let machine = json!({"hostname": page(cluster.port, "/slaves")["slaves"][0]["hostname"]});
     let mut scheduler = Scheduler::subscribe(cluster.port, Form::Json, framework("web"));
     let offer = scheduler.offer();
     assert_eq!(offer.0.get("unavailability"), None);
-    scheduler.says(offer.launch(&[offer.task("t", "exec sleep 1000")]));
+    scheduler.send(offer.launch(&[offer.task("t", "exec sleep 1000")]));
     scheduler.until("TASK_RUNNING");
 
     let away = json!({"start": {"nanoseconds": START}, "duration": {"nanoseconds": 5}});
@@ -185,7 +186,7 @@ fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
     let port = url["address"]["port"].as_u64().expect("a port");
     let served = crate::support::get(port.try_into().expect("a port"), "/slave(1)/state").1;
     assert!(served.contains(offer.0["agent_id"]["value"].as_str().expect("an id")));
-    scheduler.says(
+    scheduler.send(
         json!({"type": "ACCEPT_INVERSE_OFFERS", "accept_inverse_offers": {
             "inverse_offer_ids": [inverse["id"]], "filters": {"refuse_seconds": 3600.0},
         }}),
@@ -212,7 +213,7 @@ fn a_machine_is_planned_to_be_away_left_taken_down_and_brought_up_again() {
     assert!(!agent.wait().success(), "it was told to stop");
     assert_eq!(status()["down_machines"], machines);
 
-    // What was said is in the registry.
+    // The schedule is in the registry.
     cluster.kill_and_restart_master();
     assert_eq!(
         page(cluster.port, "/maintenance/status")["down_machines"],

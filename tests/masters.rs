@@ -1,4 +1,4 @@
-//! A group of masters, in processes of their own: whoever leads is killed without a word, and the cluster goes on.
+//! A group of master processes whose leader is killed with SIGKILL.
 
 use std::net::TcpStream;
 
@@ -6,7 +6,7 @@ use protocol::TaskState;
 
 use crate::group::Group;
 use crate::in_time::InTime;
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{eventually, get, get_with, header, meros, sleepers, stderr, stdout};
 
 impl Group {
@@ -16,19 +16,19 @@ impl Group {
             .expect("a port")
     }
 
-    /// One of this master's figures.
+    /// A metric of this master.
     fn metric(&self, index: usize, name: &str) -> f64 {
         let (_, snapshot) = get(self.port(index), "/metrics/snapshot");
         let snapshot: serde_json::Value = serde_json::from_str(&snapshot).expect("JSON");
         snapshot[name].as_f64().unwrap_or(f64::NAN)
     }
 
-    /// The others' pages show the agent and this task of their own, say whose books those are and how old, and send there whoever
-    /// wants no mirror.
+    /// The followers' pages show the agent and this task from their mirror, with the leader and the
+    /// age, and redirect requests that refuse a mirror.
     fn followers_show(&self, task: &str, leader: usize) {
         for follower in self.others(leader) {
-            // One that has just begun again shows the leader's books before it has heard from its own group who leads.
-            self.follows(follower);
+            // A restarted follower shows its mirror before its own group has named the leader.
+            self.wait_until_follower(follower);
             let port = self.port(follower);
             let staleness = eventually("a follower to show the task", || {
                 TcpStream::connect(("127.0.0.1", port)).ok()?;
@@ -52,10 +52,11 @@ impl Group {
     }
 }
 
-/// S131, W3: agent and scheduler are told of the next leader, the agent keeps its id and its task, and what comes next is launched.
+/// Agent and scheduler find the next leader, the agent keeps its id and task, and launches
+/// continue.
 // Covers P7; W6; 3.13 Master failover.
 #[test]
-fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
+fn repeated_leader_kills_lose_nothing() {
     let mut group = Group::start();
     let _agent = group
         .cluster
@@ -63,20 +64,20 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
     let agents = group.agents();
     let mut info = framework("owner", "*");
     info.failover_timeout = std::time::Duration::from_secs(300);
-    let mut puppet = Puppet::subscribe(&group.cluster, info);
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&group.cluster, info);
+    let offer = scripted.offer();
     let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98751");
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![steady]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![steady]);
     launched.expect("the driver hears");
-    puppet.state("steady", TaskState::Running);
+    scripted.state("steady", TaskState::Running);
     let process = eventually("the task's process", || sleepers(98751).first().copied());
 
     for round in 0..3 {
         let leader = group.leader();
         group.process(leader).signal("KILL");
         group.process(leader).wait();
-        puppet.hear("its new subscription", |heard| match heard {
-            Heard::Subscribed(_) => Some(()),
+        scripted.wait_for("its new subscription", |heard| match heard {
+            Callback::Subscribed(_) => Some(()),
             _ => None,
         });
         eventually("the agent to be back under its id", || {
@@ -84,39 +85,39 @@ fn the_leader_of_three_is_killed_again_and_again_and_nothing_is_lost() {
         });
         assert_eq!(sleepers(98751), [process], "the task has not noticed");
         let name = format!("after-{round}");
-        let offer = puppet.offer();
+        let offer = scripted.offer();
         let next = task(&name, &offer, "cpus:0.5;mem:32", "true");
-        let launched = puppet.driver.launch(vec![offer.id.clone()], vec![next]);
+        let launched = scripted.driver.launch(vec![offer.id.clone()], vec![next]);
         launched.expect("the driver hears");
-        puppet.state(&name, TaskState::Finished);
+        scripted.state(&name, TaskState::Finished);
         group.start_again(leader);
     }
 
     let leader = group.leader();
     group.followers_show("steady", leader);
-    let kill = puppet
+    let kill = scripted
         .driver
         .kill(protocol::TaskId::new("steady").expect("an id"), None);
     kill.expect("the driver hears");
-    puppet.state("steady", TaskState::Killed);
+    scripted.state("steady", TaskState::Killed);
 }
 
-/// S131: it believes that it leads until it is told; agent and scheduler know better.
+/// The resumed master still believes that it leads; agent and scheduler follow the new leader.
 // Covers S131.
 #[test]
-fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
+fn resumed_old_leader_steps_down() {
     let mut group = Group::start();
     let _agent = group
         .cluster
         .agent("agent", "cpus:2;mem:256;disk:0;ports:[]");
     let mut info = framework("owner", "*");
     info.failover_timeout = std::time::Duration::from_secs(300);
-    let mut puppet = Puppet::subscribe(&group.cluster, info);
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&group.cluster, info);
+    let offer = scripted.offer();
     let steady = task("steady", &offer, "cpus:1;mem:64", "sleep 98752");
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![steady]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![steady]);
     launched.expect("the driver hears");
-    puppet.state("steady", TaskState::Running);
+    scripted.state("steady", TaskState::Running);
     let process = eventually("the task's process", || sleepers(98752).first().copied());
 
     let old = group.leader();
@@ -125,15 +126,15 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     let others: Vec<usize> = (0..3).filter(|index| *index != old).collect();
     let next = group.leader_of(&others);
     assert!(group.metric(next, "master/term") > term);
-    puppet.hear("its new subscription", |heard| match heard {
-        Heard::Subscribed(_) => Some(()),
+    scripted.wait_for("its new subscription", |heard| match heard {
+        Callback::Subscribed(_) => Some(()),
         _ => None,
     });
-    let offer = puppet.offer();
+    let offer = scripted.offer();
     let second = task("second", &offer, "cpus:0.5;mem:32", "true");
-    let launched = puppet.driver.launch(vec![offer.id.clone()], vec![second]);
+    let launched = scripted.driver.launch(vec![offer.id.clone()], vec![second]);
     launched.expect("the driver hears");
-    puppet.state("second", TaskState::Finished);
+    scripted.state("second", TaskState::Finished);
 
     group.process(old).signal("CONT");
     eventually("the one that slept to follow", || {
@@ -149,22 +150,22 @@ fn a_leader_that_slept_finds_another_one_leading_and_does_no_harm() {
     assert_eq!(sleepers(98752), [process], "the task has not noticed");
     let leader = group.leader();
     assert_eq!(group.metric(leader, "master/slaves_active"), 1.0);
-    let kill = puppet
+    let kill = scripted
         .driver
         .kill(protocol::TaskId::new("steady").expect("an id"), None);
     kill.expect("the driver hears");
-    puppet.state("steady", TaskState::Killed);
+    scripted.state("steady", TaskState::Killed);
     assert_eq!(
-        puppet.states("second").last(),
+        scripted.states("second").last(),
         Some(&TaskState::Finished),
         "an end that was told stands"
     );
 }
 
-/// A majority decides: one master of three alone takes nothing in.
+/// One of three masters alone commits nothing.
 // Covers 2.1 307, 503.
 #[test]
-fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
+fn master_without_a_majority_admits_no_agent() {
     let mut group = Group::start();
     for index in [0, 1] {
         group.process(index).signal("KILL");
@@ -191,10 +192,10 @@ fn one_master_of_three_alone_lets_nobody_in_until_another_is_back() {
     });
 }
 
-/// An operator of Mesos is told what takes the place of a flag, also of one that is in the environment.
+/// Flags of Mesos get an error that names the replacement, also in the environment.
 // Covers W6.
 #[test]
-fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
+fn zookeeper_and_quorum_flags_name_their_replacements() {
     let initial = "--initial_masters";
     let of_master = [
         ("quorum", "2", initial),
@@ -218,10 +219,10 @@ fn flags_that_named_a_quorum_or_zookeeper_say_what_to_use_now() {
     };
     let refused = |mut command: std::process::Command, flag: &str, instead: &str| {
         let output = command.output_in_time().expect("meros runs");
-        let said = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains(&format!("--{flag}")), "{said}");
-        assert!(said.contains(instead), "{said}");
+        let printed = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(printed.contains(&format!("--{flag}")), "{printed}");
+        assert!(printed.contains(instead), "{printed}");
     };
     let masters = of_master.map(|row| ("master", row));
     let agents = of_agent.map(|row| ("agent", row));

@@ -1,10 +1,10 @@
-//! Parameters of modules as an operator gives them to the real binary: each has its effect, and what is wrong is named before anything starts.
+//! Module parameters of the real binary: each has its effect, and invalid ones stop the start.
 
 use protocol::{Reason, TaskState};
 use serde_json::{Value, json};
 
 use crate::in_time::InTime;
-use crate::puppet::{Heard, Puppet, framework, task, text};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
 use crate::support::{Cluster, eventually, meros, signal, sleepers, stderr, stdout};
 
 /// `--modules` that gives these parameters to a module that is linked in.
@@ -16,10 +16,9 @@ fn given(module: &str, parameters: &[(&str, &str)]) -> String {
     json!({ "libraries": { "modules": { "name": module, "parameters": parameters } } }).to_string()
 }
 
-/// SPEC 4.1, S97.
 // Covers S97.
 #[test]
-fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
+fn allocator_parameter_sets_the_minimum_offer() {
     let modules = given(
         "HierarchicalDRF",
         &[("min_allocatable_resources", "cpus:2|disk:64")],
@@ -33,7 +32,7 @@ fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
             &modules,
         ],
     );
-    let mut puppet = Puppet::subscribe(&cluster, framework("web", "*"));
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("web", "*"));
     let why = eventually("an explanation of one agent", || {
         let output = cluster.output(["explain", "web"]);
         let text = stdout(&output);
@@ -44,14 +43,14 @@ fn a_parameter_of_the_allocator_says_what_is_worth_an_offer() {
         "{why}"
     );
     let _big = cluster.agent("big", "cpus:2;mem:1;disk:0;ports:[]");
-    assert_eq!(text(&puppet.offer()), "cpus:2;mem:1");
+    assert_eq!(text(&scripted.offer()), "cpus:2;mem:1");
     let _disk = cluster.agent("disk", "cpus:1;mem:1;disk:64;ports:[]");
-    assert_eq!(text(&puppet.offer()), "cpus:1;mem:1;disk:64");
+    assert_eq!(text(&scripted.offer()), "cpus:1;mem:1;disk:64");
 }
 
 // Covers S97.
 #[test]
-fn a_wrong_parameter_is_named_with_its_module_and_nothing_starts() {
+fn invalid_module_parameter_stops_the_start() {
     let refused = |verb: &str, modules: &str, flags: &[&str]| {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut command = meros([verb, "--ip=127.0.0.1", "--modules", modules]);
@@ -91,16 +90,16 @@ fn a_wrong_parameter_is_named_with_its_module_and_nothing_starts() {
         ),
     ] {
         for verb in ["master", "local"] {
-            let told = refused(verb, &given(module, &[parameter]), flags);
-            assert!(told.contains(expected), "{verb}: {told}");
+            let error = refused(verb, &given(module, &[parameter]), flags);
+            assert!(error.contains(expected), "{verb}: {error}");
         }
     }
 }
 
-/// S122, S123: a real agent ends an executor that does nothing when it is told to kill, and with it the task that had to go.
+/// A real agent kills an executor that ignores a kill, and with it the revoked task.
 // Covers S122.
 #[test]
-fn an_executor_that_does_not_react_to_the_kill_of_a_revoked_task_ends_with_it() {
+fn executor_ignoring_a_revocation_kill_is_killed() {
     let modules = given(
         "hierarchical",
         &[
@@ -117,7 +116,7 @@ fn an_executor_that_does_not_react_to_the_kill_of_a_revoked_task_ends_with_it() 
             &modules,
         ],
     );
-    let mut borrower = Puppet::subscribe(&cluster, framework("borrower", "b"));
+    let mut borrower = ScriptedFramework::subscribe(&cluster, framework("borrower", "b"));
     let offer = borrower.offer();
     let launched = task("t", &offer, "cpus:2;mem:256", "exec sleep 86122");
     let accepted = borrower.driver.launch(vec![offer.id], vec![launched]);
@@ -125,23 +124,23 @@ fn an_executor_that_does_not_react_to_the_kill_of_a_revoked_task_ends_with_it() 
     borrower.state("t", TaskState::Running);
     let sleeper = eventually("the task's process", || sleepers(86122).first().copied());
     let executor = parent(sleeper);
-    // It hears nothing any more, and does not end by itself.
+    // It receives no more messages and does not exit by itself.
     signal(executor, "STOP");
 
     let guarantee = ["quota", "set", "a", "--guarantee", "cpus:2;mem:256"];
     let set = cluster.output(guarantee);
     assert!(set.status.success(), "{}", stderr(&set));
-    let mut owner = Puppet::subscribe(&cluster, framework("owner", "a"));
+    let mut owner = ScriptedFramework::subscribe(&cluster, framework("owner", "a"));
     let offer = owner.offer();
     assert_eq!(text(&offer), "cpus:2;mem:256");
 
-    let warned = borrower.hear("a warning", |heard| match heard {
-        Heard::Revoked(revoked) => Some(revoked.clone()),
+    let warned = borrower.wait_for("a warning", |callback| match callback {
+        Callback::Revoked(revoked) => Some(revoked.clone()),
         _ => None,
     });
     assert_eq!(warned.role.as_deref(), Some("a"), "{warned:?}");
-    let ended = borrower.hear("its end", |heard| match heard {
-        Heard::Status(status) if status.state.is_terminal() => Some((**status).clone()),
+    let ended = borrower.wait_for("its end", |callback| match callback {
+        Callback::Status(status) if status.state.is_terminal() => Some((**status).clone()),
         _ => None,
     });
     assert_eq!(ended.task_id.as_str(), "t");

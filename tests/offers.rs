@@ -1,27 +1,29 @@
-//! Offers as frameworks get them over the wire: the example of the paper, agents' attributes, weighted shares, and another policy.
+//! Offers over the wire: the example of the paper, attributes, weighted shares, and strict
+//! priority.
 
 use std::collections::BTreeMap;
 
 use protocol::{Demand, Filters, Offer, Operation, TaskState, Wants};
 use resources::{AttributeValue, Name, Scalar};
 
-use crate::puppet::{Heard, Puppet, framework, task, text};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
 use crate::support::{Cluster, eventually};
 
-/// Takes nothing away: what is declined may be offered again at once.
+/// Sets no filter: declined resources may be offered again at once.
 const NO_FILTER: Filters = Filters {
     refuse_seconds: 0.0,
 };
 
-/// S111, step by step: the agent reports, framework 1 is offered all of it and launches two tasks, and framework 2 is offered the rest.
+/// The agent reports, framework 1 is offered all of it and launches two tasks, and framework 2 is
+/// offered the rest.
 // Covers S111.
 #[test]
-fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
+fn second_framework_is_offered_the_remaining_resources() {
     let cluster = Cluster::start(1, "cpus:4;mem:4096;disk:0;ports:[]");
     let go = cluster.directory().join("go");
     let until_told = format!("until [ -e {} ]; do sleep 0.1; done", go.display());
 
-    let mut first = Puppet::subscribe(&cluster, framework("first", "*"));
+    let mut first = ScriptedFramework::subscribe(&cluster, framework("first", "*"));
     let offer = first.offer();
     assert_eq!(text(&offer), "cpus:4;mem:4096");
     assert_eq!(offer.framework_id, first.id);
@@ -37,7 +39,7 @@ fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
         assert_eq!(status.agent_id.as_ref(), Some(&offer.agent_id));
     }
 
-    let mut second = Puppet::subscribe(&cluster, framework("second", "*"));
+    let mut second = ScriptedFramework::subscribe(&cluster, framework("second", "*"));
     let rest = second.offer();
     assert_eq!(text(&rest), "cpus:1;mem:1024");
     assert_eq!(rest.agent_id, offer.agent_id);
@@ -56,40 +58,46 @@ fn two_tasks_of_one_framework_leave_one_cpu_and_one_gigabyte_to_another() {
         let zero = |key: &str| agent[key]["cpus"].as_f64() == Some(0.0);
         (zero("used_resources") && zero("offered_resources")).then_some(())
     });
-    let mut third = Puppet::subscribe(&cluster, framework("third", "*"));
+    let mut third = ScriptedFramework::subscribe(&cluster, framework("third", "*"));
     assert_eq!(text(&third.offer()), "cpus:4;mem:4096");
 }
 
-/// S94, S96: what the documented flag says of an agent comes to frameworks as it was said.
+/// Frameworks get the attributes of the documented flag unchanged.
 // Covers S94; S96.
 #[test]
-fn an_offer_has_the_attributes_of_its_agent_as_they_were_given() {
+fn offers_have_the_agents_attributes() {
     let cluster = Cluster::master_alone(|_, _| {});
     let given = "rack:rack-2;datacenter:europe;os:ubuntuv14.4";
     let mut command = cluster.agent_command("agent", "cpus:1;mem:64;disk:0;ports:[]");
     let _agent = cluster.agent_of(command.args(["--attributes", given]));
-    let mut puppet = Puppet::subscribe(&cluster, framework("web", "*"));
-    let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("web", "*"));
+    let offer = scripted.offer();
     let attributes = offer.attributes.iter();
-    let said: Vec<_> = attributes.map(|own| (own.name(), own.value())).collect();
+    let attributes_shown: Vec<_> = attributes.map(|own| (own.name(), own.value())).collect();
     let text = |text: &str| AttributeValue::Text(text.to_owned());
     let (rack, datacenter, os) = (text("rack-2"), text("europe"), text("ubuntuv14.4"));
     let expected = [("rack", &rack), ("datacenter", &datacenter), ("os", &os)];
-    assert_eq!(said, expected);
+    assert_eq!(attributes_shown, expected);
 }
 
-/// S77, over the wire: weights dev=2, qa=1, prod=3 share 60 equal slots as 20, 10 and 30, when everybody takes all it can, slot by slot.
+/// Weights dev=2, qa=1, prod=3 share 60 equal slots as 20, 10 and 30 when all frameworks take every
+/// offer.
 // Covers S77.
 #[test]
-fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
+fn sixty_slots_are_shared_by_weight() {
     let flags = ["--resources", "cpus:60;mem:60;disk:0;ports:[]"];
     let weights = ["--roles", "dev,qa,prod", "--weights", "dev=2,qa=1,prod=3"];
     let interval = ["--allocation_interval", "100ms"];
     let flags = [&flags[..], &weights[..], &interval[..]].concat();
     let cluster = Cluster::with(1, &flags);
 
-    let mut hoarders: BTreeMap<&str, Puppet> = ["dev", "qa", "prod"]
-        .map(|role| (role, Puppet::subscribe(&cluster, framework(role, role))))
+    let mut hoarders: BTreeMap<&str, ScriptedFramework> = ["dev", "qa", "prod"]
+        .map(|role| {
+            (
+                role,
+                ScriptedFramework::subscribe(&cluster, framework(role, role)),
+            )
+        })
         .into();
     let mut slots: BTreeMap<&str, usize> = BTreeMap::new();
     for number in 1..=60 {
@@ -118,19 +126,19 @@ fn sixty_slots_go_by_weight_to_frameworks_that_take_all_they_can() {
     );
 }
 
-/// S113, over the wire: what one role leaves is offered to it again and again, and to a lower one only when the higher wants no more. Fair
-/// sharing would offer it to the lower one at once, which holds nothing.
+/// Resources that the higher role declines are offered to it again, and to the lower role only
+/// after it suppresses. Fair sharing would offer them to the lower role at once.
 // Covers S113.
 #[test]
-fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
+fn strict_priority_offers_to_the_higher_role_first() {
     let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[]"];
     let sorter = ["--sorter", "strict_priority", "--weights", "high=2,low=1"];
     let interval = ["--allocation_interval", "100ms"];
     let cluster = Cluster::with(1, &[&flags[..], &sorter[..], &interval[..]].concat());
 
-    let mut low = Puppet::subscribe(&cluster, framework("low", "low"));
+    let mut low = ScriptedFramework::subscribe(&cluster, framework("low", "low"));
     let first = low.offer();
-    let mut high = Puppet::subscribe(&cluster, framework("high", "high"));
+    let mut high = ScriptedFramework::subscribe(&cluster, framework("high", "high"));
     let declined = low.driver.decline(vec![first.id], NO_FILTER);
     declined.expect("the driver hears");
 
@@ -152,29 +160,29 @@ fn by_strict_priority_the_higher_role_is_offered_even_what_it_has_just_left() {
     assert_eq!(text(&low.offer()), "cpus:2;mem:224");
 }
 
-/// W9, over the wire: who says how much it can use is offered no more of an agent, and others get the rest at the same time; what it says
-/// counts from its next offer on.
+/// A framework with a demand is offered no more than that of an agent, and others get the rest at
+/// the same time; a new demand applies from the next offer.
 // Covers W9 in part: without moving what runs.
 #[test]
-fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
+fn demand_limits_the_offer_and_others_get_the_rest() {
     let flags = ["--resources", "cpus:4;mem:256;disk:0;ports:[31000-31009]"];
     let sorter = ["--sorter", "strict_priority", "--weights", "modest=2"];
     let cluster = Cluster::with(1, &[&flags[..], &sorter[..]].concat());
-    let mut modest = Puppet::subscribe(&cluster, framework("modest", "modest"));
+    let mut modest = ScriptedFramework::subscribe(&cluster, framework("modest", "modest"));
     let whole = modest.offer();
     assert_eq!(text(&whole), "cpus:4;mem:256;ports:[31000-31009]");
-    let mut greedy = Puppet::subscribe(&cluster, framework("greedy", "greedy"));
+    let mut greedy = ScriptedFramework::subscribe(&cluster, framework("greedy", "greedy"));
 
     let amounts = |text| resources::Quantities::parse(text).expect("amounts");
-    let say = |modest: &mut Puppet, demand: Demand| {
+    let say = |modest: &mut ScriptedFramework, demand: Demand| {
         let wants = Wants {
             demands: BTreeMap::from([("modest".to_owned(), demand)]),
             ..Wants::default()
         };
         let info = framework("modest", "modest");
         modest.driver.update(info, wants).expect("the driver hears");
-        modest.hear("the update", |heard| match heard {
-            Heard::Updated(outcome) => Some(outcome.clone()),
+        modest.wait_for("the update", |callback| match callback {
+            Callback::Updated(outcome) => Some(outcome.clone()),
             _ => None,
         })
     };
@@ -206,7 +214,7 @@ fn who_says_what_it_needs_is_offered_that_and_others_the_rest() {
 /// SPEC 3.8, 4.5: `--whitelist`, read again at SIGHUP.
 // Covers S99.
 #[test]
-fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told() {
+fn only_whitelisted_hosts_are_offered_and_sighup_rereads() {
     let mut file = std::path::PathBuf::new();
     let cluster = Cluster::master_alone(|command, directory| {
         file = directory.join("whitelist");
@@ -215,24 +223,24 @@ fn only_hosts_of_the_whitelists_file_are_offered_and_it_is_read_again_when_told(
     });
     let resources = "cpus:1;mem:64;disk:0;ports:[]";
     let _agent = cluster.agent("agent", resources);
-    let mut puppet = Puppet::subscribe(&cluster, framework("web", "a"));
+    let mut scripted = ScriptedFramework::subscribe(&cluster, framework("web", "a"));
     let explained = || {
         let output = cluster.output(["explain", "web"]);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let told = explained();
+    let explanation = explained();
     assert!(
-        told.contains("1 agent: its host is not on the masters' whitelist"),
-        "{told}"
+        explanation.contains("1 agent: its host is not on the masters' whitelist"),
+        "{explanation}"
     );
-    assert_eq!(puppet.offer_if_any().map(|offer| text(&offer)), None);
+    assert_eq!(scripted.offer_if_any().map(|offer| text(&offer)), None);
     std::fs::write(&file, "127.0.0.1\n").expect("a file");
     cluster.process.signal("HUP");
-    assert_eq!(text(&puppet.offer()), "cpus:1;mem:64");
-    let told = explained();
+    assert_eq!(text(&scripted.offer()), "cpus:1;mem:64");
+    let explanation = explained();
     assert!(
-        told.contains("1 agent: already offered to the framework"),
-        "{told}"
+        explanation.contains("1 agent: already offered to the framework"),
+        "{explanation}"
     );
 }
 

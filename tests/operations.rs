@@ -1,4 +1,4 @@
-//! Reservations and volumes, as frameworks make them with what they are offered, over real agents and their disks (SPEC 3.5).
+//! Reservations and volumes by frameworks, on real agents and disks (SPEC 3.5).
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use resources::{
     Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Resources, Scalar,
 };
 
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually};
 
-/// Takes nothing away: what is not used may be offered again at once.
+/// Sets no filter: declined resources may be offered again at once.
 const NO_FILTER: Filters = Filters {
     refuse_seconds: 0.0,
 };
@@ -48,7 +48,7 @@ fn reserve(id: &str, text: &str) -> Operation {
     step(id, Conversion::Reserve { resources })
 }
 
-impl Puppet {
+impl ScriptedFramework {
     fn operate(&self, offer: &Offer, operations: Vec<Operation>) {
         let accepted = self
             .driver
@@ -58,16 +58,16 @@ impl Puppet {
 
     /// Waits until an operation has that state.
     fn operation(&mut self, id: &str, state: OperationState) -> OperationStatus {
-        let wanted = |heard: &Heard| match heard {
-            Heard::Operation(status)
+        let wanted = |callback: &Callback| match callback {
+            Callback::Operation(status)
                 if status.operation_id.as_str() == id && status.state == state =>
             {
                 Some((**status).clone())
             }
             _ => None,
         };
-        let past = self.past.iter().find_map(|(_, heard)| wanted(heard));
-        past.unwrap_or_else(|| self.hear(&format!("{id} as {state}"), wanted))
+        let past = self.past.iter().find_map(|(_, callback)| wanted(callback));
+        past.unwrap_or_else(|| self.wait_for(&format!("{id} as {state}"), wanted))
     }
 }
 
@@ -75,12 +75,12 @@ fn has(offer: &Offer) -> Resources {
     offer.resources.unallocate()
 }
 
-/// S91, S92, with the seed's numbers: the operation changes the next offer, to everybody.
+/// The operation changes the next offer of every framework.
 // Covers S91; S92.
 #[test]
-fn the_offer_after_a_reservation_is_exactly_the_seeds() {
+fn reservation_changes_the_next_offer() {
     let cluster = Cluster::start(1, "cpus:32;mem:65536;disk:0;ports:[]");
-    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let mut ads = ScriptedFramework::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     assert_eq!(has(&offer), parse("cpus:32;mem:65536"));
     ads.operate(&offer, vec![reserve("first", "cpus:8;mem:4096")]);
@@ -91,7 +91,7 @@ fn the_offer_after_a_reservation_is_exactly_the_seeds() {
     assert_eq!(finished.converted, reserved("cpus:8;mem:4096"));
     assert_eq!(finished.agent_id.as_ref(), Some(&next.agent_id));
 
-    // Of another role, one is offered what is reserved for nobody.
+    // Another role is offered only unreserved resources.
     let declined = ads.driver.decline(
         vec![next.id],
         Filters {
@@ -99,14 +99,14 @@ fn the_offer_after_a_reservation_is_exactly_the_seeds() {
         },
     );
     declined.expect("the driver hears");
-    let mut web = Puppet::subscribe(&cluster, framework("web", "web"));
+    let mut web = ScriptedFramework::subscribe(&cluster, framework("web", "web"));
     assert_eq!(has(&web.offer()), parse("cpus:24;mem:61440"));
 }
 
-/// S90, as the seed writes it on a command line: each role is offered what is its own and what is nobody's.
+/// Each role is offered its own static reservations and unreserved resources.
 // Covers S90.
 #[test]
-fn what_is_reserved_statically_is_offered_to_its_role_alone_and_exactly_the_seeds() {
+fn static_reservations_are_offered_only_to_their_role() {
     let seed = "cpus:4;mem:2048;cpus(ads):8;mem(ads):4096";
     let cluster = Cluster::start(1, seed);
     // Disk and ports are found by the agent, as in Mesos.
@@ -116,7 +116,7 @@ fn what_is_reserved_statically_is_offered_to_its_role_alone_and_exactly_the_seed
         assert_eq!(found, found.unreserved());
         has(offer).filter(is_given)
     };
-    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let mut ads = ScriptedFramework::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     assert_eq!(given(&offer), parse(seed));
     let long = Filters {
@@ -124,18 +124,19 @@ fn what_is_reserved_statically_is_offered_to_its_role_alone_and_exactly_the_seed
     };
     let declined = ads.driver.decline(vec![offer.id], long);
     declined.expect("the driver hears");
-    let mut web = Puppet::subscribe(&cluster, framework("web", "web"));
+    let mut web = ScriptedFramework::subscribe(&cluster, framework("web", "web"));
     assert_eq!(given(&web.offer()), parse("cpus:4;mem:2048"));
 }
 
-/// SPEC 3.5: RESERVE, CREATE and LAUNCH in one accept; the volume outlives its task and its agent, and ends with DESTROY.
+/// RESERVE, CREATE and LAUNCH in one accept; the volume outlives its task and its agent, until
+/// DESTROY.
 #[test]
-fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
+fn volume_outlives_its_task_and_agent_until_destroyed() {
     let cluster = Cluster::master_alone(|_, _| {});
     let resources = "cpus:4;mem:1024;disk:1024;ports:[]";
     let mut command = cluster.agent_command("agent", resources);
     let mut agent = cluster.agent_of(&mut command);
-    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let mut ads = ScriptedFramework::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     let volumes: Resources = volume("v", 64).into();
     let mut writer = task(
@@ -191,35 +192,39 @@ fn a_volume_outlives_its_task_and_its_agent_and_ends_when_it_is_destroyed() {
     offered(&mut ads, |offer| has(offer) == before);
 }
 
-/// Offers are declined until there is one that is wanted.
-fn offered(puppet: &mut Puppet, wanted: impl Fn(&Offer) -> bool) -> Offer {
-    // Those that were passed over while something else was waited for are declined as well: what is free comes in one offer again.
-    let passed_over = puppet.past.iter().flat_map(|(_, heard)| match heard {
-        Heard::Offers(offers) => offers.iter().map(|offer| offer.id.clone()).collect(),
-        _ => Vec::new(),
-    });
-    let declined = puppet.driver.decline(passed_over.collect(), NO_FILTER);
+/// Declines offers until `wanted` accepts one.
+fn offered(scripted: &mut ScriptedFramework, wanted: impl Fn(&Offer) -> bool) -> Offer {
+    // Also declines offers skipped by earlier waits, so that all free resources arrive in one
+    // offer.
+    let passed_over = scripted
+        .past
+        .iter()
+        .flat_map(|(_, callback)| match callback {
+            Callback::Offers(offers) => offers.iter().map(|offer| offer.id.clone()).collect(),
+            _ => Vec::new(),
+        });
+    let declined = scripted.driver.decline(passed_over.collect(), NO_FILTER);
     declined.expect("the driver hears");
     loop {
-        let offer = puppet.offer();
+        let offer = scripted.offer();
         if wanted(&offer) {
             return offer;
         }
-        let declined = puppet.driver.decline(vec![offer.id], NO_FILTER);
+        let declined = scripted.driver.decline(vec![offer.id], NO_FILTER);
         declined.expect("the driver hears");
     }
 }
 
-/// SPEC 3.5: what was applied at the master alone is taken back, with all that was built upon it.
+/// Operations applied only at the master are rolled back, with those that depend on them.
 #[test]
-fn what_follows_an_operation_that_failed_is_dropped_as_stale() {
+fn operations_after_a_failed_one_are_dropped() {
     let cluster = Cluster::master_alone(|_, _| {});
     let work_dir = cluster.directory().join("agent");
     let block = |path: &Path| std::fs::write(path, "in the way").expect("a file");
     std::fs::create_dir(&work_dir).expect("a directory");
     block(&work_dir.join("volumes"));
     let _agent = cluster.agent("agent", "cpus:4;mem:1024;disk:1024;ports:[]");
-    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let mut ads = ScriptedFramework::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     let volumes: Resources = volume("v", 64).into();
     let mut doomed = task("doomed", &offer, "cpus:1;mem:32", "true");
@@ -249,13 +254,13 @@ fn what_follows_an_operation_that_failed_is_dropped_as_stale() {
     });
 }
 
-/// SPEC 3.5: GROW_VOLUME and SHRINK_VOLUME; what is in the volume stays, and its agent remembers its size.
+/// GROW_VOLUME and SHRINK_VOLUME keep the content, and the agent persists the size.
 #[test]
-fn a_volume_grows_and_shrinks_with_what_is_in_it() {
+fn volume_keeps_its_content_when_resized() {
     let cluster = Cluster::master_alone(|_, _| {});
     let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024;ports:[]");
     let mut agent = cluster.agent_of(&mut command);
-    let mut ads = Puppet::subscribe(&cluster, framework("ads", "ads"));
+    let mut ads = ScriptedFramework::subscribe(&cluster, framework("ads", "ads"));
     let offer = ads.offer();
     let volumes: Resources = volume("v", 64).into();
     let mut writer = task(
@@ -272,7 +277,7 @@ fn a_volume_grows_and_shrinks_with_what_is_in_it() {
     ads.operate(&offer, vec![reserve("r", "disk:100"), create, launch]);
     ads.state("writer", TaskState::Finished);
 
-    // What the task gave back and what it had not taken come in one offer.
+    // The task's resources and the unused rest arrive in one offer.
     let all = |rest: &str, size: u32| {
         parse("cpus:4;mem:1024;disk:924") + reserved(rest) + Resources::from(volume("v", size))
     };

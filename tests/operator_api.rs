@@ -1,4 +1,5 @@
-//! Tools that speak the v1 operator API over HTTP, and those that poll the pages of Mesos (SPEC 2.1, 2.6, 3.9, 3.12).
+//! Tools that use the v1 operator API over HTTP or poll the pages of Mesos (SPEC 2.1, 2.6, 3.9,
+//! 3.12).
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,19 +12,19 @@ use v1::{Form, Limits};
 use crate::api::{Answer, Endpoint, Events};
 use crate::support::{Cluster, eventually, get, get_with, header, send};
 
-fn call(said: &Value) -> Call {
-    let read = Form::Json.read(said.to_string().as_bytes(), Limits::default());
-    read.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {said}"))
+fn call(json: &Value) -> Call {
+    let read = Form::Json.read(json.to_string().as_bytes(), Limits::default());
+    read.unwrap_or_else(|bad: v1::Invalid| panic!("{bad}: {json}"))
 }
 
 fn endpoint(port: u16) -> Endpoint {
     Endpoint::new(port, "/api/v1")
 }
 
-/// The answer to a question that must be answered.
-fn asked(port: u16, said: &Value) -> Value {
-    let answer = endpoint(port).call(&call(said));
-    assert_eq!(answer.status, 200, "{said}: {}", answer.text());
+/// The answer to a call that must succeed.
+fn answered(port: u16, json: &Value) -> Value {
+    let answer = endpoint(port).call(&call(json));
+    assert_eq!(answer.status, 200, "{json}: {}", answer.text());
     serde_json::from_slice(&answer.body).expect("JSON")
 }
 
@@ -41,7 +42,7 @@ fn subscribe(port: u16, form: Form) -> (Events<Event>, Box<ResponseGetState>) {
 
 /// SPEC 2.6: the whole first, and then each thing as it comes and goes.
 #[test]
-fn a_tool_hears_how_all_is_and_then_what_becomes_of_a_task() {
+fn event_stream_starts_with_the_state_then_events() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let streams = [Form::Json, Form::Protobuf].map(|form| subscribe(cluster.port, form));
     assert!(cluster.output(["run", "--", "true"]).status.success());
@@ -83,20 +84,19 @@ fn a_tool_hears_how_all_is_and_then_what_becomes_of_a_task() {
     assert_eq!(tasks.completed_tasks[0].state, TaskState::Finished);
 }
 
-/// SPEC 2.6, 3.5.
 // Covers 2.1 409.
 #[test]
-fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
+fn operator_reserves_and_unreserves_with_mesos_statuses() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
-    let agents = asked(cluster.port, &json!({"type": "GET_AGENTS"}));
+    let agents = answered(cluster.port, &json!({"type": "GET_AGENTS"}));
     let id = agents["get_agents"]["agents"][0]["agent_info"]["id"].clone();
     let change = |kind: &str, field: &str, cpus: f64| {
         let resource = json!({
             "name": "cpus", "type": "SCALAR", "scalar": {"value": cpus},
             "reservations": [{"type": "DYNAMIC", "role": "ops", "principal": "ops"}],
         });
-        let said = json!({"type": kind, field: {"agent_id": id, "resources": [resource]}});
-        endpoint(cluster.port).call(&call(&said))
+        let json = json!({"type": kind, field: {"agent_id": id, "resources": [resource]}});
+        endpoint(cluster.port).call(&call(&json))
     };
     let answer = change("RESERVE_RESOURCES", "reserve_resources", 1.5);
     assert_eq!(answer.status, 202, "{}", answer.text());
@@ -114,10 +114,10 @@ fn a_tool_reserves_and_unreserves_with_the_statuses_of_mesos() {
     assert_eq!(reserved(), None);
 }
 
-/// Whatever the bytes are, they are answered, and nothing else is disturbed.
+/// Any bytes get an answer, and other clients are not disturbed.
 // Covers 2.1 405.
 #[test]
-fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
+fn invalid_operator_calls_get_errors_and_disturb_no_client() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let (mut events, _) = subscribe(cluster.port, Form::Json);
     let json = "application/json";
@@ -158,7 +158,7 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
     }
     // Others are answered while many such are read.
     std::thread::scope(|scope| {
-        // Two of an address are read at a time: on a slow machine the others are told to try again.
+        // Two large bodies per address are read at a time; others get an error to retry.
         let large = || {
             eventually("a turn", || {
                 let status = endpoint(cluster.port).post(json, valid.as_bytes()).status;
@@ -183,10 +183,10 @@ fn bytes_that_are_no_call_are_refused_in_words_and_disturb_nobody() {
     events.wait("a task", |event| event.task_added.as_ref().map(drop));
 }
 
-/// W4: those who do not read cost others nothing, and are counted.
+/// Subscribers that do not read delay no other client, and are counted.
 // Covers W4.
 #[test]
-fn subscribers_who_never_read_delay_nobody() {
+fn stalled_subscribers_delay_no_other_client() {
     const STALLED: usize = 200;
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let body = r#"{"type":"SUBSCRIBE"}"#;
@@ -204,7 +204,7 @@ fn subscribers_who_never_read_delay_nobody() {
         .collect();
     let (mut events, _) = subscribe(cluster.port, Form::Json);
     let subscribers = || {
-        let metrics = asked(cluster.port, &json!({"type": "GET_METRICS"}));
+        let metrics = answered(cluster.port, &json!({"type": "GET_METRICS"}));
         let metrics = metrics["get_metrics"]["metrics"].as_array().cloned();
         let all = metrics.expect("metrics").into_iter();
         let mut found = all.filter(|one| one["name"] == "master/operator_event_stream_subscribers");
@@ -224,10 +224,10 @@ fn subscribers_who_never_read_delay_nobody() {
     });
 }
 
-/// SPEC 2.1, 3.9: reads are answered by any master; what only the leader can do is sent to it.
+/// Any master answers reads; other calls are redirected to the leader.
 // Covers 2.1 307, 503.
 #[test]
-fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
+fn follower_answers_reads_and_redirects_writes() {
     let (cluster, _others) = Cluster::of_three_masters();
     let ports: Vec<u16> = cluster
         .master
@@ -268,7 +268,7 @@ fn a_follower_answers_questions_and_sends_all_else_to_the_leader() {
 /// SPEC 3.9, 3.12: as tools poll them, with and without the prefix.
 // Covers 3.9 Pages of masters.
 #[test]
-fn the_pages_of_mesos_are_served_with_and_without_the_prefix() {
+fn mesos_pages_are_served_with_and_without_prefix() {
     let cluster = Cluster::with(1, &["--resources", "cpus:2;mem:256", "--jsonp"]);
     let head_of = |path: &str| get_with(cluster.port, path, "Accept: */*");
     for page in [

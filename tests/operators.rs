@@ -1,4 +1,4 @@
-//! What an operator does with a group of masters in processes of their own: looks, adds, removes, hands over, dumps, restores.
+//! Operation of a group of master processes: list, add, remove, hand over, dump, restore.
 
 use std::path::Path;
 use std::process::Output;
@@ -26,7 +26,7 @@ impl Masters {
         }
     }
 
-    /// A verb that must do what it is asked; what it printed.
+    /// Runs a verb that must succeed; returns its output.
     fn done(&self, arguments: &[&str]) -> String {
         let output = self.cluster.output(arguments.iter().copied());
         assert!(
@@ -37,7 +37,7 @@ impl Masters {
         stdout(&output)
     }
 
-    /// A verb that must fail in one line; that line.
+    /// Runs a verb that must fail with one line; returns that line.
     fn refused(&self, arguments: &[&str]) -> String {
         refusal(&self.cluster.output(arguments.iter().copied()))
     }
@@ -66,7 +66,7 @@ impl Masters {
         process.wait();
     }
 
-    /// A master in the directory `name` that knows these others, in a process of its own.
+    /// A master process with the directory `name` and these initial masters.
     fn master(&self, name: &str, address: &str, initial: &str) -> Running {
         let (_, port) = address.rsplit_once(':').expect("a port");
         let mut command = Cluster::master_in(self.cluster.directory(), name, port);
@@ -94,7 +94,7 @@ fn local_address() -> String {
 
 /// One process with a group in it is operated like any other group.
 #[test]
-fn an_embedded_cluster_of_three_masters_runs_tasks_whoever_of_them_leads() {
+fn embedded_three_masters_run_tasks_under_any_leader() {
     let cluster = Cluster::local(3, 1, &["--resources", "cpus:1;mem:64"]);
     let roles = || {
         let output = cluster.output(["masters", "list", "--json"]);
@@ -125,7 +125,7 @@ fn an_embedded_cluster_of_three_masters_runs_tasks_whoever_of_them_leads() {
 }
 
 #[test]
-fn a_dead_master_is_replaced_in_one_change() {
+fn dead_master_is_replaced_in_one_change() {
     let mut group = Masters::start();
     let leader = address(&group.leader());
     let dead = group.addresses.iter().find(|one| **one != leader);
@@ -136,9 +136,9 @@ fn a_dead_master_is_replaced_in_one_change() {
     group.done(&["masters", "add", &fourth]);
     let lone = group.refused(&["masters", "promote", &fourth, "--in_place_of", &fourth]);
     assert!(lone.contains("cannot take its own place"), "{lone}");
-    let said = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
-    assert!(said.contains("votes in the place of"), "{said}");
-    assert!(said.contains("2 of 3 voters are needed"), "{said}");
+    let printed = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
+    assert!(printed.contains("votes in the place of"), "{printed}");
+    assert!(printed.contains("2 of 3 voters are needed"), "{printed}");
     let again = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
     assert!(again.contains("votes already"), "{again}");
     let seated = |row: &Value| row["votes"] == true;
@@ -146,7 +146,7 @@ fn a_dead_master_is_replaced_in_one_change() {
 }
 
 #[test]
-fn masters_are_listed_handed_over_added_promoted_and_removed() {
+fn masters_are_added_promoted_and_removed() {
     let mut group = Masters::start();
     let old = group.leader();
     assert_eq!(group.list().len(), 3);
@@ -158,11 +158,11 @@ fn masters_are_listed_handed_over_added_promoted_and_removed() {
         (all[0].is_some() && all.iter().all(|one| *one == all[0])).then_some(())
     });
 
-    let said = group.done(&["masters", "transfer"]);
+    let printed = group.done(&["masters", "transfer"]);
     let new = group.leader();
     assert!(
-        new["id"] != old["id"] && said.contains(&address(&new)),
-        "{said}"
+        new["id"] != old["id"] && printed.contains(&address(&new)),
+        "{printed}"
     );
     let again = group.done(&["masters", "transfer", &address(&new)]);
     assert!(again.contains("leads already"), "{again}");
@@ -235,7 +235,7 @@ fn ids(cluster: &Cluster) -> Vec<String> {
 }
 
 #[test]
-fn with_the_majority_lost_a_survivor_is_dumped_and_a_new_group_goes_on_with_its_registry() {
+fn lost_majority_is_restored_from_a_survivors_dump() {
     let mut group = Masters::start();
     let agent = group
         .cluster
@@ -244,8 +244,8 @@ fn with_the_majority_lost_a_survivor_is_dumped_and_a_new_group_goes_on_with_its_
     let directory = group.cluster.directory().to_owned();
     let file = |name: &str| directory.join(name).to_str().expect("a path").to_owned();
     let online = file("online.dump");
-    let said = group.done(&["registry", "dump", &online]);
-    assert!(said.contains("1 agents"), "{said}");
+    let printed = group.done(&["registry", "dump", &online]);
+    assert!(printed.contains("1 agents"), "{printed}");
     let kept = group.refused(&["registry", "dump", &online]);
     assert!(kept.contains("--force"), "{kept}");
     group.done(&["registry", "dump", &online, "--force"]);
@@ -264,8 +264,8 @@ fn with_the_majority_lost_a_survivor_is_dumped_and_a_new_group_goes_on_with_its_
     let running = group.refused(&["registry", "dump", &dump, "--work_dir", &work_dir]);
     assert!(running.contains("a master runs there"), "{running}");
     group.kill(&group.addresses[survivor].clone());
-    let said = group.done(&["registry", "dump", &dump, "--work_dir", &work_dir]);
-    assert!(said.contains("1 agents"), "{said}");
+    let printed = group.done(&["registry", "dump", &dump, "--work_dir", &work_dir]);
+    assert!(printed.contains("1 agents"), "{printed}");
 
     let restored = file("restored");
     let damaged = file("damaged.dump");
@@ -302,7 +302,7 @@ fn flip(from: &str, to: &str) {
 }
 
 #[test]
-fn the_registry_of_a_master_that_was_alone_is_taken_into_a_group() {
+fn single_masters_registry_is_imported_into_a_group() {
     let cluster = Cluster::master_alone(|_, _| ());
     let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
     let agents = ids(&cluster);

@@ -1,6 +1,7 @@
-//! Masters that are killed, stopped and restarted under a load of launches: no task is lost or doubled, and nobody gets another id.
+//! Masters are killed, stopped and restarted under a load of launches: no task is lost or
+//! duplicated, and ids stay.
 //!
-//! What may be said of a task that was on its way when its master died is `TASK_LOST`, and then it never ran.
+//! A task that was in flight when its master died may become `TASK_LOST`; then it never ran.
 
 use std::time::Duration;
 
@@ -8,16 +9,16 @@ use protocol::TaskState;
 
 use crate::group::Group;
 use crate::load::Load;
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually, stderr};
 
-/// How many times the leader is killed, if it is not said otherwise.
+/// Default number of leader kills.
 const KILLS: u32 = 20;
 
 fn kills() -> u32 {
-    let said = std::env::var("MEROS_TEST_KILLS").ok();
-    said.map_or(KILLS, |said| {
-        said.parse().expect("MEROS_TEST_KILLS is a number")
+    let value = std::env::var("MEROS_TEST_KILLS").ok();
+    value.map_or(KILLS, |value| {
+        value.parse().expect("MEROS_TEST_KILLS is a number")
     })
 }
 
@@ -26,16 +27,16 @@ fn two_agents(group: &Group) -> [Running; 2] {
     ["one", "two"].map(|name| group.cluster.agent(name, "cpus:1;mem:64;disk:0;ports:[]"))
 }
 
-/// S131, S132: as many tasks as the load launches end once, whatever dies in between.
+/// Every launched task ends once, whichever masters die.
 // Covers S131; P7; S132.
 #[test]
-fn the_leader_is_killed_under_a_load_of_launches_and_no_task_is_lost_or_doubled() {
+fn leader_is_killed_under_load_without_task_loss() {
     leaders_are_killed(Group::start(), kills());
 }
 
-/// With `--lease_reads` a leader answers reads of the registry by itself for a while, and no longer than it leads.
+/// With `--lease_reads` a leader answers registry reads locally during its lease.
 #[test]
-fn leaders_of_a_group_that_reads_from_leases_are_killed_and_no_task_is_lost_or_doubled() {
+fn lease_reading_leader_is_killed_without_task_loss() {
     let group = Group::start_with(|directory, addresses, index| {
         let mut command = Cluster::master_of_three(directory, addresses, index);
         command.arg("--lease_reads");
@@ -52,7 +53,7 @@ fn leaders_are_killed(mut group: Group, times: u32) {
         let leader = group.leader();
         group.process(leader).signal("KILL");
         group.process(leader).wait();
-        load.goes_on();
+        load.wait_for_progress();
         group.start_again(leader);
         eprintln!("round {round}: master {leader} was killed");
     }
@@ -62,16 +63,16 @@ fn leaders_are_killed(mut group: Group, times: u32) {
     });
 }
 
-/// A leader that was frozen wakes up, finds that another leads, and says so to whoever asks; what was agreed on meanwhile stands.
+/// A resumed old leader redirects to the new one, and commits made meanwhile stand.
 #[test]
-fn a_leader_that_was_frozen_wakes_up_behind_the_others_and_takes_nothing_back() {
+fn resumed_old_leader_undoes_no_commit() {
     let mut group = Group::start();
     let _agents = two_agents(&group);
     let load = Load::start(&group.cluster);
     let frozen = group.leader();
     group.process(frozen).signal("STOP");
     let next = group.leader_of(&group.others(frozen));
-    load.goes_on();
+    load.wait_for_progress();
     // One that only the others have agreed on.
     let _late = group
         .cluster
@@ -80,7 +81,7 @@ fn a_leader_that_was_frozen_wakes_up_behind_the_others_and_takes_nothing_back() 
     assert_eq!(agents.len(), 3, "{agents:?}");
 
     group.process(frozen).signal("CONT");
-    group.follows(frozen);
+    group.wait_until_follower(frozen);
     let address = group.addresses[frozen].clone();
     let asked = group
         .cluster
@@ -95,19 +96,19 @@ fn a_leader_that_was_frozen_wakes_up_behind_the_others_and_takes_nothing_back() 
     );
     assert!(group.leads(next), "the one that was elected leads still");
 
-    // The one that woke up has what it missed, or gets it: with the third it is a majority.
+    // The resumed master catches up: once the new leader is killed, it is needed for a majority.
     group.process(next).signal("KILL");
     group.process(next).wait();
-    load.goes_on();
+    load.wait_for_progress();
     load.finish();
     eventually("all agents to be back under their ids", || {
         (group.agents() == agents).then_some(())
     });
 }
 
-/// Each is stopped in good order, and the one that leads hands over first.
+/// Each master gets SIGTERM, and the leader hands over first.
 #[test]
-fn a_rolling_restart_of_all_masters_under_load_loses_nothing() {
+fn rolling_restart_of_masters_loses_nothing() {
     let mut group = Group::start();
     let _agents = two_agents(&group);
     let agents = group.agents();
@@ -117,27 +118,27 @@ fn a_rolling_restart_of_all_masters_under_load_loses_nothing() {
         let led = group.leads(index);
         group.process(index).signal("TERM");
         let status = group.process(index).wait();
-        assert!(status.success(), "{status}: {}", group.said(index));
+        assert!(status.success(), "{status}: {}", group.log_text(index));
         if led {
             group.leader_of(&group.others(index));
         }
         group.start_again(index);
-        group.is_back(index);
-        load.goes_on();
+        group.wait_until_back(index);
+        load.wait_for_progress();
     }
 
     load.finish();
     assert_eq!(group.agents(), agents);
 }
 
-/// W6: agent, scheduler and verbs each know one master, which does not lead, and the one that does dies.
+/// Agent, scheduler and verbs each know only one follower, and the leader dies.
 // Covers W6.
 #[test]
-fn whoever_is_given_only_a_master_that_does_not_lead_finds_the_one_that_does() {
+fn clients_find_the_leader_through_a_follower() {
     let mut group = Group::start();
     let leader = group.leader();
     let [known, _] = group.others(leader);
-    group.follows(known);
+    group.wait_until_follower(known);
     group.cluster.master.clone_from(&group.addresses[known]);
     let _agent = group
         .cluster
@@ -145,23 +146,23 @@ fn whoever_is_given_only_a_master_that_does_not_lead_finds_the_one_that_does() {
     let agents = group.agents();
     let mut info = framework("owner", "*");
     info.failover_timeout = Duration::from_secs(300);
-    let mut puppet = Puppet::subscribe(&group.cluster, info);
-    let runs = |puppet: &mut Puppet, name: &str| {
-        let offer = puppet.offer();
+    let mut scripted = ScriptedFramework::subscribe(&group.cluster, info);
+    let runs = |scripted: &mut ScriptedFramework, name: &str| {
+        let offer = scripted.offer();
         let task = task(name, &offer, "cpus:1;mem:64", "true");
-        let launched = puppet.driver.launch(vec![offer.id.clone()], vec![task]);
+        let launched = scripted.driver.launch(vec![offer.id.clone()], vec![task]);
         launched.expect("the driver hears");
-        puppet.state(name, TaskState::Finished);
+        scripted.state(name, TaskState::Finished);
     };
-    runs(&mut puppet, "one");
+    runs(&mut scripted, "one");
 
     group.process(leader).signal("KILL");
     group.process(leader).wait();
-    puppet.hear("its new subscription", |heard| match heard {
-        Heard::Subscribed(_) => Some(()),
+    scripted.wait_for("its new subscription", |callback| match callback {
+        Callback::Subscribed(_) => Some(()),
         _ => None,
     });
-    runs(&mut puppet, "two");
+    runs(&mut scripted, "two");
     for address in group
         .others(leader)
         .map(|index| group.addresses[index].clone())

@@ -1,7 +1,7 @@
-//! Oversubscription, thin but whole: what an agent lends, who is offered it, and who yields, over real processes.
+//! Oversubscription end to end, over real processes.
 //!
-//! The six steps are seen where they happen: in the log lines of the agent's and the master's process, and in what the
-//! framework's scheduler is called back for. All three have one clock, the machine's.
+//! The six steps are observed in the logs of agent and master and in the callbacks of the
+//! framework, all by the machine's clock.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use protocol::{Capability, Filters, FrameworkInfo, Offer, Reason, TaskState, Tas
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
-use crate::puppet::{Heard, Puppet, framework, task, text};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task, text};
 use crate::support::{Cluster, Running, eventually, get, sleepers};
 
-/// `--modules` of the `fixed` estimator, word for word as documented, with objects where lists are meant (S37).
+/// `--modules` of the `fixed` estimator as documented, with JSON objects in place of lists (S37).
 const FIXED: &str = r#"{
   "libraries": {
     "file": "/usr/local/lib64/libfixed_resource_estimator.so",
@@ -51,7 +51,7 @@ const FIXED_AND_LOAD: &str = r#"{
   ]
 }"#;
 
-/// Declines without a filter: the like may come again at once.
+/// Declines without a filter, so the resources may return at once.
 const NO_FILTER: Filters = Filters {
     refuse_seconds: 0.0,
 };
@@ -139,14 +139,14 @@ fn is_revocable(offer: &Offer) -> bool {
         .any(|resource| resource.is_revocable())
 }
 
-/// S7, S11, S17, S37: the documented flags lend exactly 14 revocable cpus, and only to those who ask for such.
+/// The documented flags lend exactly 14 revocable cpus, only to frameworks with the capability.
 // Covers S7; S11; S17; S37 in part: read and estimated, not offered.
 #[test]
-fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_to_nobody_else() {
+fn documented_flags_lend_cpus_only_to_revocable_frameworks() {
     let lending = Lending::start(&["--modules", FIXED]);
     lending.logged("master", "an agent lends");
 
-    let mut plain = Puppet::subscribe(&lending.cluster, framework("plain", "*"));
+    let mut plain = ScriptedFramework::subscribe(&lending.cluster, framework("plain", "*"));
     for _ in 0..5 {
         let offer = plain.offer();
         assert_eq!(text(&offer), "cpus:2;mem:256", "regular resources only");
@@ -156,7 +156,8 @@ fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_
     let offer = plain.offer();
     assert!(!is_revocable(&offer), "and this one is kept");
 
-    let mut batch = Puppet::subscribe(&lending.cluster, batch(&[Capability::RevocableResources]));
+    let mut batch =
+        ScriptedFramework::subscribe(&lending.cluster, batch(&[Capability::RevocableResources]));
     let lent = batch.offer();
     assert!(
         lent.resources
@@ -174,12 +175,12 @@ fn the_documented_flags_lend_fourteen_cpus_to_those_who_take_revocable_ones_and_
     drop(lending.agent);
 }
 
-/// S1, S3, S4, S6, S8, S10, S29, S33, S35, S36: measure, estimate, report, mark, launch, correct, in this order.
+/// Measure, estimate, report, mark, launch, correct, in this order.
 // Covers S1; S3; S4 in part: what is measured; S6; S8; S10.
 // Covers S16 in part: killing for the machine's load, in two halves; S29 in part: what it advises.
 // Covers S33; S35; S36; 3.13 Oversubscribe in part: not with these amounts in one run.
 #[test]
-fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
+fn oversubscription_steps_happen_in_order() {
     let load = "org_apache_mesos_LoadQoSController";
     let qos = [
         "--qos_controller",
@@ -191,14 +192,14 @@ fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
     let cluster = &lending.cluster;
 
     // The agent is fully allocated, to a task that sleeps.
-    let mut regular = Puppet::subscribe(cluster, framework("regular", "*"));
+    let mut regular = ScriptedFramework::subscribe(cluster, framework("regular", "*"));
     let offer = regular.offer();
     let steady = task("steady", &offer, "cpus:2;mem:256", "sleep 98731");
     let launched = regular.driver.launch(vec![offer.id], vec![steady]);
     launched.expect("the driver hears");
     regular.state("steady", TaskState::Running);
 
-    let mut batch = Puppet::subscribe(cluster, batch(&[Capability::RevocableResources]));
+    let mut batch = ScriptedFramework::subscribe(cluster, batch(&[Capability::RevocableResources]));
     let (name, offered, launched, lost) = preempted_while_running(&mut batch);
     let running = batch.states(&name);
     assert!(
@@ -242,10 +243,12 @@ fn the_six_steps_happen_in_order_and_the_regular_task_does_not_notice() {
     assert!(preempted >= Some(1.0), "{preempted:?}");
 }
 
-/// Launches on what is lent until a task has run and was made to yield; gives its name, when it was offered and launched, and its end.
+/// Launches on lent resources until a running task is evicted; returns its name, the times of offer
+/// and launch, and its end.
 ///
-/// The controller looks once a second, and may look before a task has got as far as running: then a framework would try again.
-fn preempted_while_running(batch: &mut Puppet) -> (String, String, String, TaskStatus) {
+/// The controller checks once a second and may evict a task before it runs; then the launch is
+/// repeated.
+fn preempted_while_running(batch: &mut ScriptedFramework) -> (String, String, String, TaskStatus) {
     for attempt in 1..=5 {
         let offer = batch.offer();
         let offered = now();
@@ -263,10 +266,13 @@ fn preempted_while_running(batch: &mut Puppet) -> (String, String, String, TaskS
         let launched = now();
         let accepted = batch.driver.launch(vec![offer.id], vec![spare]);
         accepted.expect("the driver hears");
-        let lost = batch.hear("the end of a task on lent resources", |heard| match heard {
-            Heard::Status(status) if status.state.is_terminal() => Some((**status).clone()),
-            _ => None,
-        });
+        let lost = batch.wait_for(
+            "the end of a task on lent resources",
+            |callback| match callback {
+                Callback::Status(status) if status.state.is_terminal() => Some((**status).clone()),
+                _ => None,
+            },
+        );
         assert_eq!(lost.state, TaskState::Lost, "{lost:?}");
         assert_eq!(lost.reason, Some(Reason::ContainerPreempted), "{lost:?}");
         if batch.states(&name).contains(&TaskState::Running) {

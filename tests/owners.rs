@@ -1,4 +1,4 @@
-//! Who owns an agent's resources, as operators change it: by the pages that Mesos has for it, and by verbs.
+//! Reservations and volumes by operators: through the pages of Mesos and through verbs.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn amounts(flat: &Value) -> Value {
 /// S92 by an operator's hand, and S93: 8 cpus and 4096 MB of 32 and 65536.
 // Covers S40 in part: statically and over HTTP; S93.
 #[test]
-fn an_operator_reserves_and_unreserves_over_http() {
+fn operator_reserves_and_unreserves_over_http() {
     let cluster = Cluster::start(1, "cpus:32;mem:65536;disk:0;ports:[]");
     let port = cluster.port;
     let id = agent(port)["id"].as_str().expect("an id").to_owned();
@@ -46,7 +46,7 @@ fn an_operator_reserves_and_unreserves_over_http() {
         let one = |name: &str, amount: u32| json!({ "name": name, "type": "SCALAR", "scalar": { "value": amount }, "role": "role1", "reservation": { "principal": "ops" } });
         json!([one("cpus", cpus), one("mem", mem)]).to_string()
     };
-    // As curl sends it: nothing of it is encoded.
+    // As curl sends it, without encoding.
     let plain = format!("slaveId={id}&resources={}", resources(8, 4096));
     posted(port, "/master/reserve", &plain, "202");
     let owned = agent(port);
@@ -94,7 +94,7 @@ fn an_operator_reserves_and_unreserves_over_http() {
 /// S91: an operator's reservation and volume, made and ended by verbs.
 // Covers S91.
 #[test]
-fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
+fn verbs_manage_reservations_and_volumes() {
     let cluster = Cluster::start(1, "cpus:4;mem:512;disk:2048;ports:[]");
     let id = agent(cluster.port)["id"]
         .as_str()
@@ -140,8 +140,8 @@ fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
         volume.map(|volume| volume["scalar"]["value"].clone())
     };
     for (verb, by, then) in [("grow", "300", 900), ("shrink", "200", 700)] {
-        let said = done(&["volume", verb, &id, "data", by]);
-        assert_eq!(said, format!("volume data of {then} MB on {id}\n"));
+        let printed = done(&["volume", verb, &id, "data", by]);
+        assert_eq!(printed, format!("volume data of {then} MB on {id}\n"));
         assert_eq!(size(), Some(json!(f64::from(then))));
     }
     let problem = refused(&["volume", "grow", &id, "data", "400"]);
@@ -176,7 +176,7 @@ fn verbs_reserve_and_make_volumes_of_what_is_reserved() {
 /// S95, as the seed writes it on a command line.
 // Covers S95.
 #[test]
-fn the_documented_agent_shows_three_amounts_one_range_and_one_set() {
+fn documented_resources_are_parsed_and_shown() {
     let resources = "cpus:30;mem:122880;disk:921600;ports:[21000-29000];bugs:{a,b,c}";
     let cluster = Cluster::start(1, resources);
     let shown = agent(cluster.port)["resources"].clone();

@@ -32,7 +32,7 @@ fn master_and_agent_serve_health_version_metrics_and_processes() {
 
 /// What tools written for Mesos index, whatever the method and the query.
 #[test]
-fn pages_have_the_flags_and_answers_that_tools_of_mesos_expect() {
+fn pages_answer_as_mesos_tools_expect() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let json = |port: u16, method: &str, path: &str| {
         let (status, text) = send(port, method, path, "");
@@ -74,7 +74,7 @@ fn pages_have_the_flags_and_answers_that_tools_of_mesos_expect() {
 }
 
 #[test]
-fn the_snapshot_bears_mesos_names_with_true_values() {
+fn metrics_snapshot_has_mesos_names_and_true_values() {
     let cluster = Cluster::start(2, "cpus:2;mem:256");
     let (_, text) = get(cluster.port, "/metrics/snapshot?timeout=5secs");
     let snapshot: serde_json::Value = serde_json::from_str(&text).expect("flat JSON");
@@ -96,10 +96,9 @@ fn the_snapshot_bears_mesos_names_with_true_values() {
     assert_eq!(snapshot["slave/registered"].as_f64(), Some(1.0), "{text}");
 }
 
-/// SPEC 3.12.
 // Covers 3.12 Pages of masters.
 #[test]
-fn the_state_has_the_keys_that_tools_rely_on() {
+fn state_has_the_keys_for_mesos_tools() {
     let cluster = Cluster::start(2, "cpus:2;mem:256;ports:[31000-31009]");
     assert!(cluster.output(["run", "--", "true"]).status.success());
     let (status, text) = get(cluster.port, "/state");

@@ -1,21 +1,21 @@
-//! Masters on machines of their own, network namespaces on one bridge, some of which do not hear others for a while.
+//! Masters in separate network namespaces on one bridge, with partial partitions.
 //!
-//! Each test runs in a place of its own (see `machine`), and is skipped with a line where there is none. Loss and reordering belong
-//! to the simulator.
+//! Each test runs in its own namespaces (see `machine`) or is skipped. Loss and reordering are
+//! tested in the simulator.
 
 use crate::group::Group;
 use crate::load::Load;
 use crate::machine::{Net, inside, on};
 use crate::support::{Cluster, Running, eventually, meros};
 
-/// Three masters on three machines, and all else on this one.
-struct Apart {
+/// Three masters on three machines; the rest runs on the test's machine.
+struct SeparateMachines {
     net: Net,
     group: Group,
     _agent: Running,
 }
 
-impl Apart {
+impl SeparateMachines {
     fn start() -> Self {
         let net = Net::of(3);
         let holders = net.holders();
@@ -39,16 +39,17 @@ impl Apart {
         }
     }
 
-    /// Whoever led is replaced by one of the others, and the load goes on.
+    /// Waits until another master leads and the load continues.
     fn is_replaced(&self, led: usize, load: &Load) {
         self.group.leader_of(&self.group.others(led));
-        load.goes_on();
+        load.wait_for_progress();
     }
 }
 
-/// Between the leader and each other master one way is lost, until another leads and this one acts no more.
+/// Drops one direction between the leader and each follower until another master leads and the old
+/// leader follows.
 fn a_leader_is_cut_off_one_way(lose: impl Fn(&Net, usize, usize, bool)) {
-    let apart = Apart::start();
+    let apart = SeparateMachines::start();
     let load = Load::start(&apart.group.cluster);
     let led = apart.group.leader();
     let lost = |lost| {
@@ -62,74 +63,72 @@ fn a_leader_is_cut_off_one_way(lose: impl Fn(&Net, usize, usize, bool)) {
         (!apart.group.leads(led)).then_some(())
     });
     lost(false);
-    apart.group.follows(led);
-    load.goes_on();
+    apart.group.wait_until_follower(led);
+    load.wait_for_progress();
     load.finish();
 }
 
-/// Its followers do not hear it any more, though it hears them: they elect another, which it hears of.
+/// The leader's messages are lost but it receives: the followers elect another leader, and it
+/// learns of it.
 #[test]
-fn a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again() {
-    if inside(
-        "partitions::a_leader_that_is_not_heard_is_replaced_and_follows_when_it_is_heard_again",
-    ) {
-        a_leader_is_cut_off_one_way(|net, led, other, lost| net.deafen(led, other, lost));
+fn leader_with_lost_sends_is_replaced() {
+    if inside("partitions::leader_with_lost_sends_is_replaced") {
+        a_leader_is_cut_off_one_way(|net, led, other, lost| net.drop_packets(led, other, lost));
     }
 }
 
-/// It hears nobody any more, though it is heard: without a majority that answers it steps down by itself.
+/// The leader receives nothing but its messages arrive: without answers of a majority it steps
+/// down.
 #[test]
-fn a_leader_that_hears_nobody_steps_down() {
-    if inside("partitions::a_leader_that_hears_nobody_steps_down") {
-        a_leader_is_cut_off_one_way(|net, led, other, lost| net.deafen(other, led, lost));
+fn leader_that_receives_nothing_steps_down() {
+    if inside("partitions::leader_that_receives_nothing_steps_down") {
+        a_leader_is_cut_off_one_way(|net, led, other, lost| net.drop_packets(other, led, lost));
     }
 }
 
-/// A follower that the leader does not hear costs no work. That it starts no election is shown in virtual time, in `consensus`: here an
-/// election may also come of a machine that is too busy for heartbeats.
+/// Losing one follower's messages to the leader does not stop work. That the follower starts no
+/// election is tested in virtual time in `consensus`: here a busy machine may also cause one.
 #[test]
-fn work_goes_on_while_the_leader_receives_nothing_of_a_follower() {
-    if !inside("partitions::work_goes_on_while_the_leader_receives_nothing_of_a_follower") {
+fn work_continues_while_one_followers_messages_are_lost() {
+    if !inside("partitions::work_continues_while_one_followers_messages_are_lost") {
         return;
     }
-    let apart = Apart::start();
+    let apart = SeparateMachines::start();
     let load = Load::start(&apart.group.cluster);
     let led = apart.group.leader();
     let [unheard, other] = apart.group.others(led);
-    apart.net.deafen(unheard, led, true);
+    apart.net.drop_packets(unheard, led, true);
     for _ in 0..5 {
-        load.goes_on();
+        load.wait_for_progress();
     }
-    apart.net.deafen(unheard, led, false);
-    apart.group.is_back(unheard);
-    apart.group.is_back(other);
-    load.goes_on();
+    apart.net.drop_packets(unheard, led, false);
+    apart.group.wait_until_back(unheard);
+    apart.group.wait_until_back(other);
+    load.wait_for_progress();
     load.finish();
 }
 
-/// The leader is alone on its side: the others go on, and it does nothing until it is back among them.
+/// The isolated leader does nothing until it is reconnected; the others continue.
 #[test]
-fn a_leader_alone_on_its_side_is_replaced_and_a_follower_alone_is_not_missed() {
-    if !inside(
-        "partitions::a_leader_alone_on_its_side_is_replaced_and_a_follower_alone_is_not_missed",
-    ) {
+fn isolated_leader_is_replaced_and_isolated_follower_tolerated() {
+    if !inside("partitions::isolated_leader_is_replaced_and_isolated_follower_tolerated") {
         return;
     }
-    let apart = Apart::start();
+    let apart = SeparateMachines::start();
     let load = Load::start(&apart.group.cluster);
     let led = apart.group.leader();
     apart.net.unplug(led, true);
     apart.is_replaced(led, &load);
     apart.net.unplug(led, false);
-    apart.group.follows(led);
+    apart.group.wait_until_follower(led);
 
     let leads = apart.group.leader();
     let [alone, _] = apart.group.others(leads);
     apart.net.unplug(alone, true);
-    load.goes_on();
+    load.wait_for_progress();
     assert!(apart.group.leads(leads), "the leader leads on");
     apart.net.unplug(alone, false);
-    apart.group.follows(alone);
-    load.goes_on();
+    apart.group.wait_until_follower(alone);
+    load.wait_for_progress();
     load.finish();
 }

@@ -1,4 +1,4 @@
-//! Privacy on one machine: modes of state, sandboxes and output on the disk, and the rights of an agent's own user.
+//! File modes of state, sandboxes and output, and the rights of an agent's user.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
@@ -33,7 +33,7 @@ fn walk(directory: &Path, check: &mut impl FnMut(&Path, u32)) {
 }
 
 #[test]
-fn a_clusters_files_are_closed_to_other_users() {
+fn cluster_files_are_closed_to_other_users() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(&[], "echo word; echo note > note");
     assert!(output.status.success(), "{}", stderr(&output));
@@ -53,7 +53,7 @@ fn a_clusters_files_are_closed_to_other_users() {
         } else if text.contains("/agent-1") && path.is_dir() && !text.contains("/meta") {
             assert_eq!(mode, 0o711, "{text}: {mode:o}");
         } else if !text.contains("/certs/") {
-            // A directory that a store makes in its own, which is closed, has the rights that the umask leaves.
+            // Directories inside a store's closed directory have the rights of the umask.
             let closed = match path.is_dir() && text.contains("/registry/") {
                 true => STRANGERS & !0o011,
                 false => STRANGERS,
@@ -68,9 +68,9 @@ fn a_clusters_files_are_closed_to_other_users() {
     );
 }
 
-/// Needs root, to become another user; without it there is nothing to show.
+/// Needs root to become another user; skipped otherwise.
 #[test]
-fn an_agent_without_root_refuses_tasks_of_root() {
+fn agent_without_root_refuses_tasks_of_root() {
     if !nix::unistd::geteuid().is_root() {
         return crate::machine::skip("only root can become another user");
     }

@@ -1,5 +1,5 @@
-//! Agents that are killed, stopped and started again under running tasks of frameworks with `checkpoint` (SPEC 5.3): the tasks run on, the
-//! agent is the same to its master, and nothing is said twice.
+//! Agents are killed, stopped and restarted under running tasks of frameworks with `checkpoint`
+//! (SPEC 5.3): tasks continue, the agent keeps its id, and no update is duplicated.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,22 +9,22 @@ use serde_json::{Value, json};
 use v1::Form;
 use v1::schema::executor::EventType;
 
-use crate::http_executor::{SLEEPER, Speaker, acknowledged, executor, for_executor};
+use crate::http_executor::{HttpExecutor, SLEEPER, acknowledged, executor, for_executor};
 use crate::in_time::InTime;
-use crate::puppet::{Heard, Puppet, framework, task};
+use crate::scripted_framework::{Callback, ScriptedFramework, framework, task};
 use crate::support::{Cluster, Running, eventually, get_over, signal, sleepers, stderr, stdout};
 
 const RESOURCES: &str = "cpus:2;mem:256;disk:0;ports:[]";
 
-/// A master, and an agent that can be started again, with a framework whose tasks outlive it.
-struct Story {
+/// A master, a restartable agent, and a framework whose tasks outlive the agent.
+struct Fixture {
     cluster: Cluster,
     command: Command,
     agent: Running,
-    puppet: Puppet,
+    scripted: ScriptedFramework,
 }
 
-impl Story {
+impl Fixture {
     fn begin(checkpoint: bool) -> Self {
         let cluster = Cluster::master_alone(|_, _| ());
         let mut command = cluster.agent_command("agent", RESOURCES);
@@ -34,38 +34,40 @@ impl Story {
             checkpoint,
             ..framework("patron", "*")
         };
-        let puppet = Puppet::subscribe(&cluster, info);
+        let scripted = ScriptedFramework::subscribe(&cluster, info);
         Self {
             cluster,
             command,
             agent,
-            puppet,
+            scripted,
         }
     }
 
     /// Runs this shell line as a task, and waits until it runs.
     fn run(&mut self, name: &str, line: &str) {
         loop {
-            let offer = self.puppet.standing_offer();
+            let offer = self.scripted.standing_offer();
             let task = task(name, &offer, "cpus:0.5;mem:32", line);
-            let launched = self.puppet.driver.launch(vec![offer.id], vec![task]);
+            let launched = self.scripted.driver.launch(vec![offer.id], vec![task]);
             launched.expect("the driver hears");
-            let heard = self.puppet.hear("how it begins", |heard| match heard {
-                Heard::Status(status) if status.task_id.as_str() == name => {
-                    (status.state != TaskState::Starting).then(|| (**status).clone())
-                }
-                _ => None,
-            });
-            match heard.state {
+            let status = self
+                .scripted
+                .wait_for("how it begins", |callback| match callback {
+                    Callback::Status(status) if status.task_id.as_str() == name => {
+                        (status.state != TaskState::Starting).then(|| (**status).clone())
+                    }
+                    _ => None,
+                });
+            match status.state {
                 TaskState::Running => return,
                 // An offer that was made before its agent went, and was taken back meanwhile.
-                TaskState::Lost if heard.reason == Some(Reason::InvalidOffers) => {}
-                _ => panic!("{name} does not run: {heard:?}"),
+                TaskState::Lost if status.reason == Some(Reason::InvalidOffers) => {}
+                _ => panic!("{name} does not run: {status:?}"),
             }
         }
     }
 
-    /// Ends the agent's process by this signal, and nothing else.
+    /// Ends only the agent's process by this signal.
     fn end_agent(&mut self, by: &str) {
         self.agent.signal(by);
         self.agent.wait();
@@ -76,7 +78,7 @@ impl Story {
         self.until_registered();
     }
 
-    /// Waits until the agent's process says that a master has it; the master itself may not have noticed that it was gone.
+    /// Waits until the agent logs its registration; the master may not have noticed its absence.
     fn until_registered(&self) {
         let port = argument_after(&self.command, "--port");
         let port: u16 = port.parse().expect("a port");
@@ -97,7 +99,7 @@ impl Story {
 
     fn kill(&self, name: &str) {
         let id = TaskId::new(name).expect("an id");
-        let killed = self.puppet.driver.kill(id, None);
+        let killed = self.scripted.driver.kill(id, None);
         killed.expect("the driver hears");
     }
 }
@@ -124,34 +126,33 @@ fn until_there(path: &Path) -> String {
     format!("while [ ! -e {} ]; do sleep 0.05; done", path.display())
 }
 
-/// SPEC 5.3.
 #[test]
-fn a_task_runs_on_while_its_agent_is_killed_and_stopped_and_is_told_of_once() {
-    let mut story = Story::begin(true);
-    let id = story.agent_id();
-    story.run("long", "exec sleep 98791");
-    let signal_file = story.cluster.directory().join("go");
-    story.run("short", &until_there(&signal_file));
+fn task_survives_agent_restarts_and_is_reported_once() {
+    let mut fixture = Fixture::begin(true);
+    let id = fixture.agent_id();
+    fixture.run("long", "exec sleep 98791");
+    let signal_file = fixture.cluster.directory().join("go");
+    fixture.run("short", &until_there(&signal_file));
     let process = sleeper(98791);
 
-    story.end_agent("KILL");
+    fixture.end_agent("KILL");
     assert_eq!(sleepers(98791), [process], "it has not noticed");
     std::fs::write(&signal_file, "").expect("a file");
-    story.start_agent();
-    // It ended while there was no agent, and said so when there was one.
-    let finished = story.puppet.state("short", TaskState::Finished);
+    fixture.start_agent();
+    // The task ended without an agent; the next one reported it.
+    let finished = fixture.scripted.state("short", TaskState::Finished);
     assert_eq!(finished.reason, None, "{finished:?}");
     assert_eq!(
-        (story.agent_id(), sleepers(98791)),
+        (fixture.agent_id(), sleepers(98791)),
         (id.clone(), vec![process])
     );
 
-    // What is stopped politely is no other case.
-    story.end_agent("TERM");
+    // SIGTERM has the same effect.
+    fixture.end_agent("TERM");
     assert_eq!(sleepers(98791), [process], "it has not noticed");
-    story.start_agent();
-    assert_eq!((story.agent_id(), sleepers(98791)), (id, vec![process]));
-    let tasks = story.cluster.list("tasks");
+    fixture.start_agent();
+    assert_eq!((fixture.agent_id(), sleepers(98791)), (id, vec![process]));
+    let tasks = fixture.cluster.list("tasks");
     let running = tasks.iter().find(|task| task["name"] == "long");
     assert_eq!(
         running.expect("it is listed")["state"],
@@ -159,83 +160,82 @@ fn a_task_runs_on_while_its_agent_is_killed_and_stopped_and_is_told_of_once() {
         "{tasks:?}"
     );
 
-    // It hears again, and new tasks run beside it.
-    story.run("next", "exec sleep 98792");
-    story.kill("long");
-    story.puppet.state("long", TaskState::Killed);
+    // It receives messages again, and new tasks run beside it.
+    fixture.run("next", "exec sleep 98792");
+    fixture.kill("long");
+    fixture.scripted.state("long", TaskState::Killed);
     let started = [TaskState::Starting, TaskState::Running];
     let with = |end| [started[0], started[1], end];
-    assert_eq!(story.puppet.states("long"), with(TaskState::Killed));
-    assert_eq!(story.puppet.states("short"), with(TaskState::Finished));
+    assert_eq!(fixture.scripted.states("long"), with(TaskState::Killed));
+    assert_eq!(fixture.scripted.states("short"), with(TaskState::Finished));
     gone(98791);
 
-    // Told to leave, it takes everything with it.
-    story.agent.signal("USR1");
-    assert!(story.agent.wait().success());
+    // SIGUSR1 removes the agent and ends all its tasks.
+    fixture.agent.signal("USR1");
+    assert!(fixture.agent.wait().success());
     gone(98792);
-    story.puppet.hear("the end of its task", |heard| {
-        matches!(heard, Heard::Status(status) if status.task_id.as_str() == "next" && status.state.is_terminal())
+    fixture.scripted.wait_for("the end of its task", |callback| {
+        matches!(callback, Callback::Status(status) if status.task_id.as_str() == "next" && status.state.is_terminal())
             .then_some(())
     });
 }
 
 /// SPEC 5.3: only frameworks that want it.
 #[test]
-fn without_checkpoint_a_task_ends_with_its_agent() {
-    let mut story = Story::begin(false);
-    let id = story.agent_id();
-    story.run("t", "exec sleep 98793");
-    story.end_agent("KILL");
+fn task_without_checkpoint_ends_with_its_agent() {
+    let mut fixture = Fixture::begin(false);
+    let id = fixture.agent_id();
+    fixture.run("t", "exec sleep 98793");
+    fixture.end_agent("KILL");
     gone(98793);
-    story.start_agent();
-    let status = story
-        .puppet
-        .hear("the end of the task", |heard| match heard {
-            Heard::Status(status) if status.state.is_terminal() => Some(status.clone()),
+    fixture.start_agent();
+    let status = fixture
+        .scripted
+        .wait_for("the end of the task", |callback| match callback {
+            Callback::Status(status) if status.state.is_terminal() => Some(status.clone()),
             _ => None,
         });
     assert_eq!(status.state, TaskState::Lost, "{status:?}");
     eventually("the agent to be another", || {
-        let agents = story.cluster.list("agents");
+        let agents = fixture.cluster.list("agents");
         let active = agents.iter().find(|agent| agent["active"] == true)?;
         (active["id"] != id).then_some(())
     });
 }
 
-/// SPEC 2.5, 5.3.
 // Covers 2.5 SUBSCRIBE.
 #[test]
-fn an_executor_over_http_subscribes_at_the_next_process_of_its_agent_and_nothing_is_doubled() {
-    let mut story = Story::begin(true);
-    let id = story.agent_id();
-    let offer = story.puppet.offer();
+fn http_executor_resubscribes_at_the_restarted_agent() {
+    let mut fixture = Fixture::begin(true);
+    let id = fixture.agent_id();
+    let offer = fixture.scripted.offer();
     let executor = executor("e", &offer, CommandInfo::shell(SLEEPER));
     let tasks = ["first", "second"].map(|name| for_executor(name, &offer, &executor));
-    let launched = story.puppet.driver.launch(vec![offer.id], tasks.into());
+    let launched = fixture.scripted.driver.launch(vec![offer.id], tasks.into());
     launched.expect("the driver hears");
-    let speaker = Speaker::of(&story.cluster, "e", Form::Json);
-    let mut events = speaker.subscribe(json!({}));
-    let mut told = Vec::new();
+    let client = HttpExecutor::of(&fixture.cluster, "e", Form::Json);
+    let mut events = client.subscribe(json!({}));
+    let mut launched = Vec::new();
     for _ in 0..2 {
         let launch = events.next().and_then(|event| event.launch);
-        told.push(launch.expect("a task").task);
+        launched.push(launch.expect("a task").task);
     }
-    let running = speaker.update("first", "TASK_RUNNING", 1);
-    speaker.says(&running);
+    let running = client.update("first", "TASK_RUNNING", 1);
+    client.send(&running);
     assert_eq!(acknowledged(&mut events), vec![1; 16]);
-    story.puppet.state("first", TaskState::Running);
+    fixture.scripted.state("first", TaskState::Running);
 
-    story.end_agent("KILL");
+    fixture.end_agent("KILL");
     drop(events);
-    let agent = Running::start(&mut story.command);
-    story.agent = agent;
+    let agent = Running::start(&mut fixture.command);
+    fixture.agent = agent;
     eventually("the agent's port to answer", || {
-        std::net::TcpStream::connect(("127.0.0.1", speaker.port)).ok()
+        std::net::TcpStream::connect(("127.0.0.1", client.port)).ok()
     });
-    // It has the first task, but nobody confirmed its status as far as it knows; of the second it has never heard.
-    let known: Value = serde_json::from_slice(&v1::json::write(&told[0])).expect("JSON");
-    let second = speaker.update("first", "TASK_RUNNING", 2);
-    let mut events = speaker.subscribe(json!({
+    // It has the first task with an unacknowledged status, and has never received the second.
+    let known: Value = serde_json::from_slice(&v1::json::write(&launched[0])).expect("JSON");
+    let second = client.update("first", "TASK_RUNNING", 2);
+    let mut events = client.subscribe(json!({
         "unacknowledged_tasks": [known],
         "unacknowledged_updates": [running["update"], second["update"]],
     }));
@@ -245,40 +245,39 @@ fn an_executor_over_http_subscribes_at_the_next_process_of_its_agent_and_nothing
     assert_eq!(launch.task.task_id.value, "second");
     assert_eq!(acknowledged(&mut events), vec![1; 16]);
     assert_eq!(acknowledged(&mut events), vec![2; 16]);
-    story.until_registered();
-    assert_eq!(story.agent_id(), id);
-    speaker.says(&speaker.update("first", "TASK_FINISHED", 3));
-    speaker.says(&speaker.update("second", "TASK_FINISHED", 4));
-    story.puppet.state("first", TaskState::Finished);
-    story.puppet.state("second", TaskState::Finished);
+    fixture.until_registered();
+    assert_eq!(fixture.agent_id(), id);
+    client.send(&client.update("first", "TASK_FINISHED", 3));
+    client.send(&client.update("second", "TASK_FINISHED", 4));
+    fixture.scripted.state("first", TaskState::Finished);
+    fixture.scripted.state("second", TaskState::Finished);
     let expected = [TaskState::Running, TaskState::Running, TaskState::Finished];
-    assert_eq!(story.puppet.states("first"), expected);
-    assert_eq!(story.puppet.states("second"), [TaskState::Finished]);
-    drop(story.puppet);
+    assert_eq!(fixture.scripted.states("first"), expected);
+    assert_eq!(fixture.scripted.states("second"), [TaskState::Finished]);
+    drop(fixture.scripted);
     events.wait("the order to stop", |event| {
         (event.r#type == Some(EventType::Shutdown)).then_some(())
     });
 }
 
-/// SPEC 5.3.
 #[test]
-fn an_executor_that_does_not_subscribe_again_is_killed_and_one_that_died_is_told_as_it_did() {
-    let mut story = Story::begin(true);
-    let offer = story.puppet.offer();
+fn unrecovered_executors_are_killed_and_dead_ones_reported() {
+    let mut fixture = Fixture::begin(true);
+    let offer = fixture.scripted.offer();
     let silent = executor("silent", &offer, CommandInfo::shell("exec sleep 98794"));
     let dying = executor("dying", &offer, CommandInfo::shell("exec sleep 98795"));
     let tasks = [
         for_executor("of-silent", &offer, &silent),
         for_executor("of-dying", &offer, &dying),
     ];
-    let launched = story.puppet.driver.launch(vec![offer.id], tasks.into());
+    let launched = fixture.scripted.driver.launch(vec![offer.id], tasks.into());
     launched.expect("the driver hears");
     let (_, dying) = (sleeper(98794), sleeper(98795));
-    story.end_agent("KILL");
+    fixture.end_agent("KILL");
     signal(dying, "SEGV");
     gone(98795);
     let short = ["--executor_reregistration_timeout", "100ms"];
-    let args: Vec<String> = story
+    let args: Vec<String> = fixture
         .command
         .get_args()
         .map(|arg| arg.to_string_lossy().into_owned())
@@ -288,27 +287,26 @@ fn an_executor_that_does_not_subscribe_again_is_killed_and_one_that_died_is_told
         .position(|arg| arg == short[0])
         .expect("the flag");
     let mut command = crate::support::meros(args[..kept].iter().map(String::as_str).chain(short));
-    command.env("MEROS_CERTS", story.cluster.certs());
-    story.command = command;
-    story.start_agent();
-    let silent = story.puppet.state("of-silent", TaskState::Lost);
+    command.env("MEROS_CERTS", fixture.cluster.certs());
+    fixture.command = command;
+    fixture.start_agent();
+    let silent = fixture.scripted.state("of-silent", TaskState::Lost);
     assert_eq!(silent.reason, Some(Reason::ExecutorReregistrationTimeout));
-    let dying = story.puppet.state("of-dying", TaskState::Failed);
+    let dying = fixture.scripted.state("of-dying", TaskState::Failed);
     assert_eq!(dying.reason, Some(Reason::ExecutorTerminated));
     assert!(dying.message.contains("signal"), "{}", dying.message);
     gone(98794);
 }
 
-/// SPEC 5.3, 5.10.
 #[test]
-fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
-    let mut story = Story::begin(true);
-    let id = story.agent_id();
-    story.run("t", "exec sleep 98796");
+fn cleanup_ends_containers_and_resets_the_agent() {
+    let mut fixture = Fixture::begin(true);
+    let id = fixture.agent_id();
+    fixture.run("t", "exec sleep 98796");
     let process = sleeper(98796);
-    story.end_agent("KILL");
-    // Described otherwise it does not take over what runs, and says what to do.
-    let mut args: Vec<String> = story
+    fixture.end_agent("KILL");
+    // With other resources it refuses to recover, and its error names the next step.
+    let mut args: Vec<String> = fixture
         .command
         .get_args()
         .map(|arg| arg.to_string_lossy().into_owned())
@@ -320,7 +318,7 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
     args[at] = "cpus:1;mem:256;disk:0;ports:[]".to_owned();
     let run = |args: &[String]| {
         let mut command = crate::support::meros(args.iter().map(String::as_str));
-        command.env("MEROS_CERTS", story.cluster.certs());
+        command.env("MEROS_CERTS", fixture.cluster.certs());
         command.output_in_time().expect("meros runs")
     };
     let refused = run(&args);
@@ -340,9 +338,9 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
         stdout(&cleaned)
     );
     gone(98796);
-    story.start_agent();
+    fixture.start_agent();
     eventually("the agent to be another", || {
-        let agents = story.cluster.list("agents");
+        let agents = fixture.cluster.list("agents");
         let active = agents.iter().find(|agent| agent["active"] == true)?;
         (active["id"] != id).then_some(())
     });
@@ -350,11 +348,11 @@ fn cleaning_up_ends_what_runs_and_the_agent_begins_anew() {
 
 #[test]
 fn damaged_ledger_stops_the_start_and_kills_nothing() {
-    let mut story = Story::begin(true);
-    story.run("t", "exec sleep 98797");
+    let mut fixture = Fixture::begin(true);
+    fixture.run("t", "exec sleep 98797");
     let process = sleeper(98797);
-    story.end_agent("KILL");
-    let work_dir = argument_after(&story.command, "--work_dir");
+    fixture.end_agent("KILL");
+    let work_dir = argument_after(&fixture.command, "--work_dir");
     let directory = Path::new(&work_dir).join("meta").join("executors");
     let log = directory.join("db");
     let backup = tempfile::tempdir().expect("a directory");
@@ -364,7 +362,7 @@ fn damaged_ledger_stops_the_start_and_kills_nothing() {
     damaged[at.expect("the task")] ^= 1;
     std::fs::write(&log, damaged).expect("it can be written");
     for _ in 0..2 {
-        let refused = story.command.output_in_time().expect("meros runs");
+        let refused = fixture.command.output_in_time().expect("meros runs");
         assert_eq!(refused.status.code(), Some(1));
         let words = stderr(&refused);
         let last = words.lines().last().unwrap_or_default();
@@ -376,8 +374,8 @@ fn damaged_ledger_stops_the_start_and_kills_nothing() {
     }
     std::fs::remove_dir_all(&directory).expect("it is removed");
     crate::damage::copy(backup.path(), &directory);
-    story.start_agent();
+    fixture.start_agent();
     assert_eq!(sleepers(98797), [process]);
-    story.kill("t");
+    fixture.kill("t");
     gone(98797);
 }

@@ -1,4 +1,4 @@
-//! Certificates that are replaced while a service runs: SIGHUP makes it read them again, and nobody loses a link for that.
+//! Certificates are replaced while a service runs: SIGHUP reloads them, and links stay.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,7 +19,8 @@ fn keep_master(authority: &Path, directory: &Path) {
     identity.save(directory).expect("it can be kept");
 }
 
-/// The active agents, as an operator with these certificates sees them; none if the master does not let it in.
+/// The number of active agents, requested with these certificates; `None` if the master refuses
+/// them.
 fn active_agents(cluster: &Cluster, certs: &Path) -> Option<usize> {
     let mut command = meros(["agents", "--json", "--master", &cluster.master]);
     let output = command.env("MEROS_CERTS", certs).output_in_time();
@@ -34,7 +35,7 @@ fn active_agents(cluster: &Cluster, certs: &Path) -> Option<usize> {
 }
 
 #[test]
-fn a_master_shows_its_new_certificate_after_a_hangup_and_keeps_its_agents() {
+fn sighup_renews_the_certificate_and_keeps_agents() {
     let mut served = None;
     let cluster = Cluster::master_alone(|command, directory| {
         let own = directory.join("served");

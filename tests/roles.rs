@@ -1,11 +1,11 @@
-//! What operators say of roles, by pages and by verbs: quotas and weights, and that they outlive a master.
+//! Quotas and weights: set by pages and verbs, and persistent.
 
 use serde_json::{Value, json};
 
 use crate::group::Group;
 use crate::support::{Cluster, Running, eventually, get, get_with, send, stderr, stdout};
 
-/// A verb that must do what it is asked; what it printed.
+/// Runs a verb that must succeed; returns its output.
 fn done(cluster: &Cluster, arguments: &[&str]) -> String {
     let output = cluster.output(arguments.iter().copied());
     assert!(
@@ -16,7 +16,7 @@ fn done(cluster: &Cluster, arguments: &[&str]) -> String {
     stdout(&output)
 }
 
-/// A verb that must fail in one line; that line.
+/// Runs a verb that must fail with one line; returns that line.
 fn refused(cluster: &Cluster, arguments: &[&str]) -> String {
     let output = cluster.output(arguments.iter().copied());
     assert!(
@@ -45,10 +45,9 @@ fn answered(port: u16, method: &str, path: &str, body: &str, code: &str) -> Stri
     text
 }
 
-/// SPEC 2.6, 3.4 and 3.9.
 // Covers 2.1 409.
 #[test]
-fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
+fn pages_and_verbs_set_and_show_quotas_and_weights() {
     let cluster = Cluster::start(1, "cpus:4;mem:512");
     let port = cluster.port;
 
@@ -98,8 +97,8 @@ fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
         "--limit",
         "cpus:4;mem:256",
     ];
-    let said = done(&cluster, &set);
-    assert_eq!(said, "eng/web: guarantee cpus:3, limit cpus:4;mem:256\n");
+    let printed = done(&cluster, &set);
+    assert_eq!(printed, "eng/web: guarantee cpus:3, limit cpus:4;mem:256\n");
     let more = r#"{"quota_configs":[{"role":"ops","guarantees":{"cpus":{"value":2}}}]}"#;
     let problem = answered(port, "PUT", "/quota", more, "409");
     assert!(
@@ -126,9 +125,8 @@ fn quotas_and_weights_are_set_and_seen_by_pages_and_verbs_alike() {
     assert_eq!(done(&cluster, &["quota", "show"]), "no role has a quota\n");
 }
 
-/// SPEC 3.4: persisted.
 #[test]
-fn quotas_and_weights_outlive_the_master_and_win_over_its_flag() {
+fn stored_quotas_and_weights_override_the_masters_flag() {
     let mut cluster = Cluster::master_alone(|command, _| {
         command.args(["--weights", "dev=2"]);
     });
@@ -145,9 +143,9 @@ fn quotas_and_weights_outlive_the_master_and_win_over_its_flag() {
     );
 }
 
-/// SPEC 3.4, 3.5: what was answered is on a majority's disks, and the next leader has it from there.
+/// Acknowledged changes are on the disks of a majority, and the next leader loads them.
 #[test]
-fn quotas_weights_and_reservations_are_known_to_the_leader_after_the_one_that_was_killed() {
+fn next_leader_has_quotas_weights_and_reservations() {
     let mut group = Group::start();
     let _agent = group
         .cluster
@@ -191,7 +189,7 @@ fn quotas_weights_and_reservations_are_known_to_the_leader_after_the_one_that_wa
 }
 
 #[test]
-fn a_master_that_does_not_lead_sends_changes_to_the_one_that_does() {
+fn follower_redirects_changes_to_the_leader() {
     let (cluster, _others) = Cluster::of_three_masters();
     done(&cluster, &["weights", "set", "dev=2"]);
     let ports = cluster.master.split(',').map(|address| {
@@ -223,9 +221,9 @@ fn a_master_that_does_not_lead_sends_changes_to_the_one_that_does() {
     assert_eq!(sent, 2);
 }
 
-/// SPEC 3.4, 4.5: what a role is offered ends at its limit, and goes on as soon as the limit is raised.
+/// Offers to a role stop at its limit and continue when the limit is raised.
 #[test]
-fn a_limit_that_an_operator_sets_caps_the_next_offers() {
+fn quota_limit_caps_the_next_offers() {
     let cluster = Cluster::start(1, "cpus:4;mem:512");
     done(&cluster, &["quota", "set", "eng", "--limit", "cpus:1"]);
     let flags = ["--role", "eng", "--instances", "3"];

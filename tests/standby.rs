@@ -1,4 +1,4 @@
-//! Two schedulers of one framework, killed in turn: what they were to do is done once (S134).
+//! Two schedulers of one framework are killed alternately; each task runs once.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Stdio};
@@ -30,10 +30,11 @@ fn finishes(scheduler: &mut Running, tasks: usize) {
     }
 }
 
-/// The silence of a process that was killed is noticed after the transport's idle timeout of 30 seconds: then the other leads.
+/// A killed process is detected after the transport's idle timeout of 30 seconds; then the standby
+/// leads.
 // Covers S134.
 #[test]
-fn two_schedulers_that_are_killed_in_turn_lose_no_task_and_double_none() {
+fn alternating_scheduler_kills_lose_and_duplicate_no_task() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut first = scheduler(&cluster);
     first.line("that it leads", |line| line.starts_with("leading "));
@@ -44,7 +45,7 @@ fn two_schedulers_that_are_killed_in_turn_lose_no_task_and_double_none() {
     first.wait();
 
     second.line("that it leads", |line| line.starts_with("leading "));
-    // The third end was heard; whether it was written down as well, nobody knows. If not, it is told again.
+    // The third end was received but may not have been persisted; then it is sent again.
     second.line("what was done", |line| line.starts_with("progress ##"));
     let mut third = scheduler(&cluster);
     third.line("that it waits", |line| line.starts_with("standing by for "));
@@ -64,10 +65,10 @@ fn two_schedulers_that_are_killed_in_turn_lose_no_task_and_double_none() {
     assert_eq!((done.lines().count(), ran.len()), (TASKS, TASKS), "{done}");
 }
 
-/// S131, S134: the master that would have told the standby dies together with the scheduler that led; the next one, which learns from the registry
-/// who led, tells it.
+/// The master that would notify the standby dies together with the leading scheduler; the next one
+/// learns the leading scheduler from the registry.
 #[test]
-fn a_standby_takes_over_when_the_leading_scheduler_and_the_leading_master_are_killed_together() {
+fn standby_takes_over_after_scheduler_and_master_die() {
     let mut group = Group::start();
     let _agent = group
         .cluster

@@ -1,4 +1,5 @@
-//! Standard streams of the command line: full disks, closed pipes, input, hang-ups, and names that strangers have chosen.
+//! Standard streams of the command line: full disks, closed pipes, input, hangups, and untrusted
+//! names.
 
 use std::fs::File;
 use std::io::Write;
@@ -28,7 +29,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn a_failed_write_fails_the_command_and_a_closed_pipe_ends_it_quietly() {
+fn failed_write_is_an_error_but_closed_pipe_is_not() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let verbs: [&[&str]; 9] = [
         &["--help"],
@@ -42,17 +43,17 @@ fn a_failed_write_fails_the_command_and_a_closed_pipe_ends_it_quietly() {
         &["run", "--", "echo", "hello"],
     ];
     for verb in verbs {
-        let (status, said) = ended(cluster.verb(verb.iter().copied()).stdout(full()));
-        assert_eq!(status.code(), Some(1), "{verb:?}: {said}");
+        let (status, printed) = ended(cluster.verb(verb.iter().copied()).stdout(full()));
+        assert_eq!(status.code(), Some(1), "{verb:?}: {printed}");
         let expected = "meros: cannot write to standard output: ";
-        let about: Vec<_> = said
+        let about: Vec<_> = printed
             .lines()
             .filter(|line| line.starts_with(expected))
             .collect();
-        assert_eq!(about.len(), 1, "{verb:?}: {said}");
-        let (status, said) = ended(cluster.verb(verb.iter().copied()).stdout(closed()));
-        assert_eq!(status.code(), Some(0), "{verb:?}: {said}");
-        assert!(!said.contains("write"), "{verb:?}: {said}");
+        assert_eq!(about.len(), 1, "{verb:?}: {printed}");
+        let (status, printed) = ended(cluster.verb(verb.iter().copied()).stdout(closed()));
+        assert_eq!(status.code(), Some(0), "{verb:?}: {printed}");
+        assert!(!printed.contains("write"), "{verb:?}: {printed}");
     }
     // The framework whose output could not be written is gone.
     let frameworks = cluster.list("frameworks");
@@ -65,7 +66,7 @@ fn a_failed_write_fails_the_command_and_a_closed_pipe_ends_it_quietly() {
 }
 
 #[test]
-fn input_that_no_task_would_read_is_refused() {
+fn unread_standard_input_is_refused() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let run = |input: Stdio| {
         let mut command = cluster.verb(["run", "--", "echo", "hello"]);
@@ -74,12 +75,12 @@ fn input_that_no_task_would_read_is_refused() {
     let mut file = tempfile::NamedTempFile::new().expect("a file");
     let opened = || File::open(file.path()).expect("the file").into();
     assert!(run(opened()).0.success(), "an empty file");
-    let (status, said) = {
+    let (status, printed) = {
         file.write_all(b"a\n").expect("written");
         run(File::open(file.path()).expect("the file").into())
     };
-    assert_eq!(status.code(), Some(2), "{said}");
-    assert!(said.contains("standard input"), "{said}");
+    assert_eq!(status.code(), Some(2), "{printed}");
+    assert!(printed.contains("standard input"), "{printed}");
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     let silent = reader.try_clone().expect("a descriptor");
     assert!(run(silent.into()).0.success(), "a silent pipe");
@@ -88,7 +89,7 @@ fn input_that_no_task_would_read_is_refused() {
 }
 
 #[test]
-fn a_hang_up_ends_the_tasks_of_a_run() {
+fn hangup_of_run_ends_its_tasks() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut command = cluster.verb(["run", "--", "sh", "-c", "echo begun; exec sleep 1000"]);
     let mut run = Running::start(command.stdout(Stdio::piped()));
@@ -104,7 +105,7 @@ fn a_hang_up_ends_the_tasks_of_a_run() {
 }
 
 #[test]
-fn a_strangers_name_is_escaped_in_tables_and_json() {
+fn framework_names_are_escaped_in_tables_and_json() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let name = "evil\x1b[31m\nname\u{202e}";
     let run = cluster.output(["run", "--name", name, "--", "true"]);
@@ -127,26 +128,29 @@ fn a_strangers_name_is_escaped_in_tables_and_json() {
 }
 
 #[test]
-fn a_boolean_of_mesos_in_the_environment_is_obeyed() {
+fn mesos_boolean_in_the_environment_is_accepted() {
     let cluster = Cluster::master_alone(|command, _| {
         command.env("MESOS_ROOT_SUBMISSIONS", "false");
     });
     let refused = cluster.output(["run", "--", "true"]);
-    let said = stderr(&refused);
-    assert!(!refused.status.success() && said.contains("root"), "{said}");
+    let printed = stderr(&refused);
+    assert!(
+        !refused.status.success() && printed.contains("root"),
+        "{printed}"
+    );
     for (variable, value) in [
         ("MESOS_SWITCH_USER", "perhaps"),
         ("MESOS_ISOLATION", "cgroups/cpu"),
     ] {
         let mut agent = cluster.agent_command("agent", "cpus:1;mem:64");
-        let (status, said) = ended(agent.env(variable, value).stdout(Stdio::null()));
-        assert_eq!(status.code(), Some(2), "{said}");
+        let (status, printed) = ended(agent.env(variable, value).stdout(Stdio::null()));
+        assert_eq!(status.code(), Some(2), "{printed}");
         let flag = variable.trim_start_matches("MESOS_").to_lowercase();
         assert!(
-            said.contains(&format!("--{flag}")) && said.contains(value),
-            "{said}"
+            printed.contains(&format!("--{flag}")) && printed.contains(value),
+            "{printed}"
         );
     }
-    let (status, said) = ended(meros(["local", "--agents", "0"]).env("MESOS_PORT", "none"));
-    assert_eq!(status.code(), Some(2), "{said}");
+    let (status, printed) = ended(meros(["local", "--agents", "0"]).env("MESOS_PORT", "none"));
+    assert_eq!(status.code(), Some(2), "{printed}");
 }

@@ -1,6 +1,6 @@
-//! What the integration tests share: a real cluster of real processes, and waits that end.
+//! Shared helpers: a cluster of real processes, and bounded waits.
 //!
-//! Nothing here asserts anything about Meros; it starts, runs, waits with a bound, and cleans up.
+//! Nothing here asserts anything about Meros.
 
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 use crate::in_time::InTime;
 
-/// The bound of every wait: far above what is ever needed, so that a slow machine is not a failing one.
+/// The bound of every wait: far above the usual time, so that slow machines pass.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a whole test may take: a bound of what goes on as long as something else than the wanted is heard.
+/// The bound of a whole test, for loops in which other events keep arriving.
 pub const LONGEST: Duration = Duration::from_secs(600);
 
-/// When a test has waited for long enough for everything together.
+/// The end of the time for a whole test.
 pub struct Deadline(Timestamp);
 
 impl Deadline {
@@ -30,7 +30,7 @@ impl Deadline {
         Self(Clock::real().wall() + LONGEST)
     }
 
-    /// Panics with `what` if it has passed.
+    /// Panics with `what` after the deadline.
     pub fn check(&self, what: &str) {
         assert!(
             Clock::real().wall() < self.0,
@@ -39,12 +39,12 @@ impl Deadline {
     }
 }
 
-/// Waits until `condition` gives something; panics with `what` when the patience is spent.
+/// Waits until `condition` returns a value; panics with `what` after [`PATIENCE`].
 pub fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) -> T {
     within(PATIENCE, condition).unwrap_or_else(|| panic!("not within {PATIENCE:?}: {what}"))
 }
 
-/// Waits until `condition` gives something, for so long.
+/// Waits at most `patience` until `condition` returns a value.
 pub fn within<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     const STEP: Duration = Duration::from_millis(20);
     for _ in 0..patience.as_millis() / STEP.as_millis() {
@@ -71,7 +71,7 @@ pub fn meros<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     command
 }
 
-/// `count` port numbers in a row that are free for TCP and UDP.
+/// The first of `count + 1` consecutive ports that are free for TCP and UDP.
 pub fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = 20_000 + (std::process::id() % 300) as u16 * 40;
@@ -87,15 +87,15 @@ pub fn free_ports(count: u16) -> u16 {
     }
 }
 
-/// A process that is killed when the test is over, however it ends.
+/// A process that is killed when this is dropped.
 pub struct Running {
     child: Child,
     lines: Option<Receiver<String>>,
 }
 
 impl Running {
-    /// Starts `command`, its standard error passed on to the test's. Standard output, if piped, is read all the time, so that the
-    /// process never blocks on a full pipe.
+    /// Starts `command`; it inherits standard error. A piped standard output is read continuously,
+    /// so that the process never blocks on a full pipe.
     pub fn start(command: &mut Command) -> Self {
         let mut child = command
             .spawn()
@@ -122,7 +122,7 @@ impl Running {
         signal(self.child.id(), name);
     }
 
-    /// Waits for its end.
+    /// Waits for its exit.
     pub fn wait(&mut self) -> std::process::ExitStatus {
         eventually("the process to end", || {
             self.child.try_wait().ok().flatten()
@@ -134,7 +134,7 @@ impl Running {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// The next line of its standard output that satisfies `wanted`; those before it are passed over.
+    /// The next line of its standard output that satisfies `wanted`; skips earlier lines.
     pub fn line(&mut self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let lines = self
             .lines
@@ -169,7 +169,8 @@ pub fn signal(pid: u32, name: &str) {
         .status_in_time();
 }
 
-/// A cluster in a directory of its own: `meros local`, or a `meros master` with agents that are started one by one.
+/// A cluster in its own directory: `meros local`, or a `meros master` with separately started
+/// agents.
 pub struct Cluster {
     /// `meros local`, or the master.
     pub process: Running,
@@ -191,7 +192,7 @@ impl Cluster {
         Self::local(1, agents, flags)
     }
 
-    /// The same with so many masters, all of which its verbs know.
+    /// Starts `masters` masters; verbs get the addresses of all of them.
     pub fn local(masters: u16, agents: u16, flags: &[&str]) -> Self {
         let work_dir = tempfile::tempdir().expect("a temporary directory");
         let port = free_ports(agents + masters - 1);
@@ -213,7 +214,7 @@ impl Cluster {
         let line = process.line("ready", |line| line.starts_with("ready "));
         let (_, address) = line.split_once("://").unwrap_or_default();
         assert_eq!(address, format!("127.0.0.1:{port}"));
-        // The first master has the first port, agents those after it, and the other masters the last.
+        // Ports: the first master, then the agents, then the other masters.
         let ports = std::iter::once(port).chain(port + agents + 1..port + agents + masters);
         let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
         Self {
@@ -224,7 +225,7 @@ impl Cluster {
         }
     }
 
-    /// A master in a process of its own, without agents; `configure` may add to its command, knowing the
+    /// A separate master process without agents. `configure` may extend its command and gets the
     /// cluster's directory.
     pub fn master_alone(configure: impl FnOnce(&mut Command, &Path)) -> Self {
         let work_dir = certified_directory();
@@ -241,8 +242,8 @@ impl Cluster {
         cluster
     }
 
-    /// A group of three masters on loopback in processes of their own, without agents; the cluster's process is the first, here are the
-    /// others.
+    /// Three master processes on loopback, without agents. The cluster's process is the first; the
+    /// others are returned.
     pub fn of_three_masters() -> (Self, Vec<Running>) {
         let ports = (0..3).map(|_| free_ports(0));
         let addresses: Vec<String> = ports.map(|port| format!("127.0.0.1:{port}")).collect();
@@ -251,7 +252,8 @@ impl Cluster {
         })
     }
 
-    /// The same at these addresses, each by the command that `command` makes of the cluster's directory and its place in the list.
+    /// Masters at these addresses. `command` gets the cluster's directory and the index of the
+    /// address.
     pub fn of_masters(
         addresses: &[String],
         mut command: impl FnMut(&Path, usize) -> Command,
@@ -272,7 +274,8 @@ impl Cluster {
         (cluster, others)
     }
 
-    /// The command of one of three masters, ready to run, also again. It keeps its state in `master-INDEX` of the directory.
+    /// The command of one of three masters; it can be run repeatedly. The state is in
+    /// `master-INDEX` of the directory.
     pub fn master_of_three(work_dir: &Path, addresses: &[String], index: usize) -> Command {
         let (ip, port) = addresses[index].rsplit_once(':').expect("a port");
         let mut command = master_command(work_dir, &format!("master-{index}"), ip, port);
@@ -280,7 +283,8 @@ impl Cluster {
         command
     }
 
-    /// The command of one more master, which keeps its state in `name` of this cluster's directory; ready to run, also again.
+    /// The command of another master, with its state in `name` of this directory; it can be run
+    /// repeatedly.
     pub fn master_in(work_dir: &Path, name: &str, port: &str) -> Command {
         master_command(work_dir, name, "127.0.0.1", port)
     }
@@ -309,8 +313,8 @@ impl Cluster {
         });
     }
 
-    /// `meros agent` for this cluster on a port of its own, ready to run, also again. Its work directory is `name` in the
-    /// cluster's directory, or any absolute path.
+    /// `meros agent` for this cluster on its own port; it can be run repeatedly. Its work directory
+    /// is `name` in the cluster's directory, or an absolute path.
     pub fn agent_command(&self, name: &str, resources: &str) -> Command {
         let port = free_ports(0).to_string();
         let mut command = meros(["agent", "--master", &self.master, "--port", &port]);
@@ -322,12 +326,12 @@ impl Cluster {
         command
     }
 
-    /// Starts an agent in a process of its own and waits until it is registered.
+    /// Starts an agent process and waits for its registration.
     pub fn agent(&self, name: &str, resources: &str) -> Running {
         self.agent_of(&mut self.agent_command(name, resources))
     }
 
-    /// Starts this agent and waits until one more is registered.
+    /// Starts this agent and waits until the number of active agents has grown.
     pub fn agent_of(&self, command: &mut Command) -> Running {
         let active = || {
             let agents = self.list("agents");
@@ -344,12 +348,12 @@ impl Cluster {
         agent
     }
 
-    /// Where it keeps its state, certificates and sandboxes.
+    /// The directory of state, certificates and sandboxes.
     pub fn directory(&self) -> &Path {
         self.work_dir.path()
     }
 
-    /// Where an operator's certificate is.
+    /// The directory of the operator's certificate.
     pub fn certs(&self) -> PathBuf {
         self.work_dir.path().join("certs")
     }
@@ -363,19 +367,19 @@ impl Cluster {
         command
     }
 
-    /// Runs a verb to its end.
+    /// Runs a verb and waits for its exit.
     pub fn output<'a>(&self, arguments: impl IntoIterator<Item = &'a str>) -> Output {
         self.verb(arguments).output_in_time().expect("meros runs")
     }
 
-    /// What `meros agents`, `tasks` or `frameworks` lists.
+    /// The output of `meros agents`, `tasks` or `frameworks` as JSON.
     pub fn list(&self, verb: &str) -> Vec<Value> {
         let output = self.output([verb, "--json"]);
         let list = serde_json::from_slice(&output.stdout);
         list.unwrap_or_else(|error| panic!("{verb}: {error}: {}", stderr(&output)))
     }
 
-    /// `meros run` with a shell line, to its end.
+    /// Runs a shell line by `meros run` and waits for its exit.
     pub fn run_shell(&self, flags: &[&str], line: &str) -> Output {
         let arguments = ["run"]
             .into_iter()
@@ -384,7 +388,7 @@ impl Cluster {
         self.output(arguments)
     }
 
-    /// Ends it politely and waits.
+    /// Sends SIGTERM and waits for the exit.
     pub fn stop(mut self) -> std::process::ExitStatus {
         self.process.signal("TERM");
         self.process.wait()
@@ -422,7 +426,7 @@ pub fn example(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_BIN_EXE_meros")).parent();
     let path = directory.expect("a directory").join("examples").join(name);
     if !path.exists() {
-        // Only when one target of the tests was asked for by name.
+        // Needed only when cargo was asked for a single test target.
         let profile: &[&str] = match cfg!(debug_assertions) {
             true => &[],
             false => &["--release"],
@@ -437,17 +441,17 @@ pub fn example(name: &str) -> PathBuf {
     path
 }
 
-/// What a process printed to standard output.
+/// The standard output of a process.
 pub fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What a process printed to standard error.
+/// The standard error of a process.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Ids of the processes that are `sleep SECONDS`; a test chooses a number of its own, so that it meets no other's.
+/// Ids of the processes `sleep SECONDS`. Each test uses its own number.
 pub fn sleepers(seconds: u32) -> Vec<u32> {
     let line = format!("sleep\0{seconds}\0");
     let entries = std::fs::read_dir("/proc")
@@ -467,13 +471,13 @@ pub fn get(port: u16, path: &str) -> (String, String) {
     (status, body)
 }
 
-/// The head and the body of a page, asked for with this header too.
+/// Fetches a page with one more header; returns its head and body.
 pub fn get_with(port: u16, path: &str, header: &str) -> (String, String) {
     let stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
     get_over(stream, path, header).expect("the answer is read")
 }
 
-/// The same over this connection, which may break.
+/// Like [`get_with`], over this connection, which may break.
 pub fn get_over(
     mut stream: TcpStream,
     path: &str,
@@ -498,12 +502,12 @@ pub fn send(port: u16, method: &str, path: &str, body: &str) -> (String, String)
     (status, answer)
 }
 
-/// The same; returns the whole head and the body of the answer.
+/// Like [`send`]; returns the whole head and the body of the answer.
 pub fn send_whole(port: u16, method: &str, path: &str, body: &str) -> (String, String) {
     request(port, method, path, "", body)
 }
 
-/// A request with one more header, or none if that is empty; returns the whole head and the body of the answer.
+/// Sends a request with one more header, unless it is empty; returns head and body of the answer.
 pub fn request(port: u16, method: &str, path: &str, header: &str, body: &str) -> (String, String) {
     use std::io::{Read, Write};
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port answers");
@@ -526,7 +530,7 @@ pub fn request(port: u16, method: &str, path: &str, header: &str, body: &str) ->
     (head.to_owned(), dechunk(head, answer))
 }
 
-/// The value of a header; its name is given in small letters.
+/// The value of a header; `name` is in lower case.
 pub fn header(head: &str, name: &str) -> Option<String> {
     let mut lines = head.lines().filter_map(|line| line.split_once(':'));
     let line = lines.find(|(key, _)| key.eq_ignore_ascii_case(name));

@@ -3,7 +3,7 @@
 use crate::support::{Cluster, Running, eventually, sleepers, stderr, stdout};
 
 #[test]
-fn a_command_runs_and_its_output_comes_back() {
+fn command_runs_and_its_output_is_printed() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.output(["run", "--", "echo", "hello world"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -15,7 +15,7 @@ fn a_command_runs_and_its_output_comes_back() {
 }
 
 #[test]
-fn many_instances_share_three_agents_and_all_finish() {
+fn instances_share_three_agents_and_finish() {
     let cluster = Cluster::start(3, "cpus:2;mem:256");
     let output = cluster.output([
         "run",
@@ -38,7 +38,7 @@ fn many_instances_share_three_agents_and_all_finish() {
 }
 
 #[test]
-fn the_environment_and_the_sandbox_are_the_tasks_own() {
+fn each_task_has_its_own_environment_and_sandbox() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(
         &["--env", "GREETING=good day"],
@@ -53,7 +53,7 @@ fn the_environment_and_the_sandbox_are_the_tasks_own() {
 }
 
 #[test]
-fn the_first_failing_tasks_code_is_the_commands_code() {
+fn exit_code_is_the_first_failing_tasks() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(&[], "echo before; echo trouble >&2; exit 3");
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
@@ -67,7 +67,7 @@ fn the_first_failing_tasks_code_is_the_commands_code() {
 }
 
 #[test]
-fn a_task_that_dies_by_a_signal_fails_with_the_shells_code() {
+fn task_killed_by_a_signal_gets_the_shells_code() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(&[], "kill -SEGV $$");
     assert_eq!(output.status.code(), Some(128 + 11), "{}", stderr(&output));
@@ -75,7 +75,7 @@ fn a_task_that_dies_by_a_signal_fails_with_the_shells_code() {
 }
 
 #[test]
-fn a_command_that_does_not_exist_fails_and_is_named() {
+fn missing_command_fails_and_is_named() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.output(["run", "--", "/no/such/program"]);
     assert!(!output.status.success());
@@ -91,7 +91,7 @@ fn a_command_that_does_not_exist_fails_and_is_named() {
 }
 
 #[test]
-fn a_task_that_writes_a_hundred_megabytes_does_not_hurt_anyone() {
+fn hundred_megabytes_of_output_disturb_no_other_task() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(
         &[],
@@ -106,7 +106,7 @@ fn a_task_that_writes_a_hundred_megabytes_does_not_hurt_anyone() {
 }
 
 #[test]
-fn a_grandchild_does_not_outlive_its_task() {
+fn grandchild_processes_end_with_their_task() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let output = cluster.run_shell(&[], "setsid sleep 98701 & sleep 98701 & exit 0");
     assert!(output.status.success(), "{}", stderr(&output));
@@ -116,7 +116,7 @@ fn a_grandchild_does_not_outlive_its_task() {
 }
 
 #[test]
-fn a_task_that_ignores_term_is_killed_after_its_grace_period() {
+fn task_ignoring_sigterm_is_killed_after_its_grace_period() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let mut run = Running::start(&mut cluster.verb([
         "run",
@@ -177,7 +177,7 @@ fn logs_show_what_a_task_printed() {
 }
 
 #[test]
-fn a_cluster_that_is_told_to_stop_ends_well_and_takes_its_tasks_with_it() {
+fn stopped_cluster_exits_cleanly_and_ends_its_tasks() {
     let cluster = Cluster::start(1, "cpus:2;mem:256");
     let run = Running::start(&mut cluster.verb(["run", "--", "sleep", "98704"]));
     eventually("the task to run", || sleepers(98704).first().copied());

@@ -1,7 +1,7 @@
-//! An operator who writes to the registry all the time, and remembers what was acknowledged.
+//! An operator who writes to the registry continuously and records acknowledged writes.
 //!
-//! Each write gives a role of its own a weight, so none hides another. What a verb says that it has done stands for good;
-//! of one that failed nobody knows. It disturbs nobody: no framework has such a role.
+//! Each write sets the weight of a new role, so no write hides another, and no framework uses these
+//! roles. An acknowledged write must persist; a failed one may or may not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -12,19 +12,19 @@ use std::thread::JoinHandle;
 use crate::in_time::InTime;
 use crate::support::{Cluster, eventually, stdout};
 
-/// The weight that is written.
+/// The written weight.
 const WEIGHT: &str = "2";
 
-/// How many writes were tried, and the numbers of those that were acknowledged.
+/// The number of attempts, and the numbers of acknowledged writes.
 #[derive(Clone, Default)]
-struct Said {
+struct WriteLog {
     tried: u32,
     acknowledged: BTreeSet<u32>,
 }
 
-/// The operator, on a thread of its own.
+/// The operator, on its own thread.
 pub struct Writes {
-    said: Arc<Mutex<Said>>,
+    written: Arc<Mutex<WriteLog>>,
     enough: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
     /// Shows all weights.
@@ -32,12 +32,15 @@ pub struct Writes {
 }
 
 impl Writes {
-    /// Begins to write to the cluster's masters.
+    /// Starts writing to the cluster's masters.
     pub fn start(cluster: &Cluster) -> Self {
-        let (said, enough) = (Arc::<Mutex<Said>>::default(), Arc::<AtomicBool>::default());
-        // A verb is a command that can be run again; only its last argument differs.
+        let (written, enough) = (
+            Arc::<Mutex<WriteLog>>::default(),
+            Arc::<AtomicBool>::default(),
+        );
+        // Each write repeats this command with another last argument.
         let set = cluster.verb(["weights", "set"]);
-        let (log, stop) = (Arc::clone(&said), Arc::clone(&enough));
+        let (log, stop) = (Arc::clone(&written), Arc::clone(&enough));
         let writer = std::thread::spawn(move || {
             for number in 0.. {
                 if stop.load(Ordering::Relaxed) {
@@ -48,36 +51,36 @@ impl Writes {
                 let done = write
                     .output_in_time()
                     .is_ok_and(|output| output.status.success());
-                let mut said = log.lock().unwrap_or_else(PoisonError::into_inner);
-                said.tried += 1;
+                let mut written = log.lock().unwrap_or_else(PoisonError::into_inner);
+                written.tried += 1;
                 if done {
-                    said.acknowledged.insert(number);
+                    written.acknowledged.insert(number);
                 }
             }
         });
         Self {
-            said,
+            written,
             enough,
             writer: Some(writer),
             show: cluster.verb(["weights", "show"]),
         }
     }
 
-    fn said(&self) -> Said {
-        let said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
-        said.clone()
+    fn written(&self) -> WriteLog {
+        let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.clone()
     }
 
-    /// Waits until a write was acknowledged that was begun from now on.
-    pub fn go_on(&self) {
-        let next = self.said().tried + 1;
+    /// Waits until a write started after this call is acknowledged.
+    pub fn wait_for_write(&self) {
+        let next = self.written().tried + 1;
         eventually("a write to be acknowledged", || {
-            let said = self.said();
-            said.acknowledged.range(next..).next().map(|_| ())
+            let written = self.written();
+            written.acknowledged.range(next..).next().map(|_| ())
         });
     }
 
-    /// Ends, and looks: all that was acknowledged is there, and nothing that was never tried.
+    /// Stops and checks that all acknowledged writes and no untried ones are present.
     pub fn finish(&mut self) {
         self.stop();
         let shown = eventually("the weights to be shown", || {
@@ -90,20 +93,20 @@ impl Writes {
             .filter(|(role, _)| role.starts_with(PREFIX))
             .map(|(role, weight)| (role, weight.trim()))
             .collect();
-        let said = self.said();
-        for number in &said.acknowledged {
+        let written = self.written();
+        for number in &written.acknowledged {
             let shown = weights.get(&*role(*number)).copied();
             assert_eq!(shown, Some(WEIGHT), "write {number} is lost");
         }
-        let tried: BTreeSet<String> = (0..said.tried).map(role).collect();
+        let tried: BTreeSet<String> = (0..written.tried).map(role).collect();
         assert!(weights.keys().all(|role| tried.contains(*role)));
         let (acknowledged, in_doubt) = (
-            said.acknowledged.len(),
-            weights.len() - said.acknowledged.len(),
+            written.acknowledged.len(),
+            weights.len() - written.acknowledged.len(),
         );
         eprintln!(
             "{} writes: {acknowledged} acknowledged, {in_doubt} others done",
-            said.tried
+            written.tried
         );
         assert!(acknowledged > 0);
     }

@@ -1,8 +1,8 @@
-//! Circles: folders of a crate that import each other, directly or through others.
+//! Circles: parts of a crate that import each other, directly or through others.
 //!
-//! A crate's parts are the modules at its root. Code outside tests counts, by its paths that begin with
-//! `crate::` or `super::`. Pure functions over sources; the root module itself is no part, since it only
-//! lists and exports them.
+//! The parts are the modules at the crate's root. Code outside tests counts, by its paths that
+//! begin with `crate::` or `super::`. The root itself is no part: it only lists and exports them.
+//! Pure functions over sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,8 @@ pub fn in_circles(imports: &Imports) -> BTreeSet<String> {
     imports.keys().filter(reaches_itself).cloned().collect()
 }
 
-/// The path of the module in this file: `agents/lost.rs` is `agents::lost`, `agents/mod.rs` is `agents`.
+/// The path of the module in this file: `agents/lost.rs` is `agents::lost`, `agents/mod.rs` is
+/// `agents`.
 fn module(file: &str) -> Vec<String> {
     let file = file.trim_end_matches(".rs");
     let mut path: Vec<String> = file.split('/').map(str::to_owned).collect();

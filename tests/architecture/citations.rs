@@ -1,7 +1,7 @@
 //! Citations of the specification, and the coverage table made from the tests' annotations.
 //!
-//! The specification is `tests/spec/SPEC.md`. A comment cites a numbered fact (`S31`, `W15`, `P7`, a range
-//! `S79-S86`) or a section (`SPEC 2.2`). A test is annotated with a line directly above it:
+//! The specification is `tests/spec/SPEC.md`. A comment cites a numbered fact (`S31`, `W15`, `P7`,
+//! a range `S79-S86`) or a section (`SPEC 2.2`). A test is annotated with a line directly above it:
 //! `// Covers S31; 2.2 KILL; S30 in part: the thresholds.` Pure functions over texts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub fn cited(source: &Source) -> BTreeMap<Number, String> {
     found
 }
 
-/// Every section cited in the comments of this file as `SPEC 2.2`, with the place of its first citation.
+/// Every section cited in comments of this file as `SPEC 2.2`, with the place of its first citation.
 pub fn cited_sections(source: &Source) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (line, text) in source.comments().lines().enumerate() {

@@ -1,7 +1,8 @@
-//! Calls and flags of `meros` that documents, comments and error texts name: each exists.
+//! Verbs and flags of `meros` in documents, comments and error texts: each must exist.
 //!
-//! A verb is a word after `meros` in backticks or in a block of code; a flag is any word that begins with two dashes, unless it is in the
-//! command of another program. Flags of Mesos may be named where Meros lacks them. Pure functions over lines.
+//! A verb is a word after `meros` in backticks or in a block of code. A flag is a word that begins
+//! with two dashes, unless it is in the command of another program. Flags of Mesos may be named
+//! where Meros lacks them. Pure functions over lines.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +43,8 @@ impl Vocabulary {
         Self { verbs, flags: all }
     }
 
-    /// Whether a flag exists, also as the negation of a boolean, or as the beginning of several (`--http_*`).
+    /// Whether a flag exists, also as a negated boolean or as the beginning of several
+    /// (`--http_*`).
     fn has_flag(&self, spelled: &str) -> bool {
         let name = spelled.replace('-', "_");
         let known = |name: &str| self.flags.contains(name);
@@ -156,7 +158,7 @@ pub fn declared_flags(source: &Source) -> Vec<String> {
     declared.collect()
 }
 
-/// The verbs in backticks anywhere in a source, and the flags outside of its tests, that do not exist.
+/// The unknown verbs in backticks anywhere in a source, and the unknown flags outside its tests.
 pub fn wrong_in_source(source: &Source, vocabulary: &Vocabulary) -> Vec<String> {
     let path = source.path.as_str();
     if path.ends_with("architecture/commands.rs") {

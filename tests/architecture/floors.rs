@@ -58,7 +58,7 @@ const FIXED: &[(&str, &[&str])] = &[
     ("quinn", &["meros-transport"]),
     ("sled", &["meros-storage"]),
     ("raft", &["meros-consensus"]),
-    // Neighbours do not know each other: resources tries its wire form, in tests only, without runtime.
+    // Crates of one layer do not import each other: resources tests its wire form without runtime.
     ("bincode", &["meros-runtime", "meros-resources (dev)"]),
 ];
 

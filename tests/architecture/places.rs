@@ -1,6 +1,7 @@
-//! Where things may stand: the top level, the names of the fixed dependencies, the shape of a file.
+//! Places: the top level, folders and module files, and the users of fixed dependencies.
 //!
-//! Pure functions over lists of names and single files. Each fault is a sentence that names the file.
+//! Pure functions over lists of names and single files. Each fault is a sentence that names the
+//! file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,7 +64,7 @@ pub fn misplaced_names(source: &Source) -> Vec<String> {
     faults
 }
 
-/// The source folders of crates with more than `most` entries, and their number. A module's own tests
+/// The source folders of crates with more than `most` entries, and their number. A module's tests
 /// (`tests.rs`, `tests/`) count as its other files do.
 pub fn full_folders(sources: &[Source], most: usize) -> BTreeMap<String, usize> {
     let mut entries: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();

@@ -31,7 +31,7 @@ impl Source {
         self.only(Kind::Comment)
     }
 
-    /// The code before the tests, which stand last in a file; nothing, if the file holds only tests.
+    /// The code before the tests, which are last in a file; empty if the file has only tests.
     pub fn code_without_tests(&self) -> String {
         let in_tests = ["tests/", "benches/", "examples/"];
         let folder =

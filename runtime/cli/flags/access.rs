@@ -72,10 +72,6 @@ pub struct MasterAccessFlags {
     #[arg(long, env = "MESOS_AUTHENTICATE_FRAMEWORKS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_frameworks: bool,
-    /// Agents always authenticate with certificates
-    #[arg(long, env = "MESOS_AUTHENTICATE_AGENTS", default_missing_value = "true", num_args = 0..=1, require_equals = true, hide = true,
-        value_parser = boolean, value_name = "BOOL")]
-    pub authenticate_agents: Option<bool>,
 }
 
 /// The values that these flags refer to.

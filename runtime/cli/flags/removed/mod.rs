@@ -108,9 +108,9 @@ impl Checker<'_> {
             let name = self.current_name(spelled);
             self.given.insert(name.to_owned());
             if self.flag(name).is_some() {
-                left.push(match value {
-                    Some(value) => format!("--{name}={value}").into(),
-                    None => format!("--{name}").into(),
+                left.extend(match value {
+                    Some(value) => self.argument(text, name, value)?,
+                    None => Some(format!("--{name}").into()),
                 });
                 continue;
             }
@@ -169,7 +169,7 @@ impl Checker<'_> {
                 continue;
             }
             if self.flag(name).is_some() {
-                added.push(format!("--{name}={value}").into());
+                added.extend(self.argument(&variable, name, &value)?);
                 continue;
             }
             let positive = name.strip_prefix("no_");
@@ -213,6 +213,21 @@ impl Checker<'_> {
     fn reads(&self, name: &str, variable: &str) -> bool {
         let env = self.flag(name).and_then(Arg::get_env);
         env.is_some_and(|env| env == variable)
+    }
+
+    /// The argument that gives this flag a value; none for a switch that is off.
+    fn argument(
+        &self,
+        setting: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<Option<OsString>, clap::Error> {
+        let takes_values = |flag: &Arg| flag.get_action().takes_values();
+        if self.flag(name).is_some_and(takes_values) {
+            return Ok(Some(format!("--{name}={value}").into()));
+        }
+        let is_set = boolean(value).map_err(|error| refused(setting, &error))?;
+        Ok(is_set.then(|| format!("--{name}").into()))
     }
 
     /// Whether the parser has a flag with this name that needs no value.

@@ -164,6 +164,10 @@ const BOTH: &[(&str, Rule)] = &[
 
 const MASTER: &[(&str, Rule)] = &[
     (
+        "authenticate_agents",
+        Tunes("agents always authenticate by certificate"),
+    ),
+    (
         "zk",
         Refused(
             "masters need no ZooKeeper: use --initial_masters, and --master HOST:PORT,... elsewhere",

@@ -119,6 +119,31 @@ fn boolean_variables_are_obeyed_or_refused() {
 }
 
 #[test]
+fn switches_take_boolean_values() {
+    let parsed = |line: &str, value| {
+        let set = [("MESOS_LEASE_READS", value)];
+        let set = if line.contains("lease_reads") {
+            &[][..]
+        } else {
+            &set
+        };
+        checked(line, set).map(|(line, _)| line)
+    };
+    let (bare, set) = ("meros master", "meros master --lease_reads");
+    for (line, value, expected) in [
+        (bare, "true", set),
+        (bare, "0", bare),
+        ("meros master --lease_reads=true", "", set),
+        ("meros master --lease_reads=false", "", bare),
+        (set, "", set),
+    ] {
+        assert_eq!(parsed(line, value).unwrap(), expected, "{line} {value}");
+    }
+    let wrong = parsed(bare, "perhaps").unwrap_err();
+    assert!(wrong.contains("MESOS_LEASE_READS"), "{wrong}");
+}
+
+#[test]
 fn older_names_stand_for_the_newer_ones() {
     let slave = [("MESOS_SLAVE_PING_TIMEOUT", "3secs")];
     let (line, _) = checked("meros master --authenticate_http=true", &slave).unwrap();

@@ -1,7 +1,7 @@
-//! A framework whose scheduler decides nothing: what it hears is kept for the test, and the test says what it does.
+//! A framework under a test's control: it records every callback, and the test makes the calls.
 //!
-//! The driver is the real one, on a thread and a socket of its own, with a certificate of its own. Nothing here asserts anything
-//! about Meros; every wait has a bound.
+//! The driver is the real one, on its own thread and socket and with its own certificate. Nothing
+//! here asserts anything about Meros; every wait has a bound.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,10 +16,10 @@ use scheduler_driver::{Calls, DriverRef, Scheduler, SchedulerDriver};
 
 use crate::support::{Cluster, Deadline, PATIENCE};
 
-/// What a scheduler was called back for.
+/// A recorded scheduler callback.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "all of it is shown when a wait is in vain")]
-pub enum Heard {
+pub enum Callback {
     Subscribed(FrameworkId),
     Disconnected(String),
     Offers(Vec<Offer>),
@@ -33,107 +33,107 @@ pub enum Heard {
     Failed(String),
 }
 
-struct Ears(Sender<(Timestamp, Heard)>);
+struct CallbackRecorder(Sender<(Timestamp, Callback)>);
 
-impl Ears {
-    fn hear(&self, heard: Heard) {
+impl CallbackRecorder {
+    fn record(&self, callback: Callback) {
         // The test may be over.
-        let _ = self.0.send((Clock::real().wall(), heard));
+        let _ = self.0.send((Clock::real().wall(), callback));
     }
 }
 
-impl Scheduler for Ears {
+impl Scheduler for CallbackRecorder {
     fn subscribed(&mut self, _: &mut Calls, subscribed: &Subscribed) {
-        self.hear(Heard::Subscribed(subscribed.framework_id.clone()));
+        self.record(Callback::Subscribed(subscribed.framework_id.clone()));
     }
     fn disconnected(&mut self, _: &mut Calls, reason: &str) {
-        self.hear(Heard::Disconnected(reason.to_owned()));
+        self.record(Callback::Disconnected(reason.to_owned()));
     }
     fn offers(&mut self, _: &mut Calls, offers: Vec<Offer>) {
-        self.hear(Heard::Offers(offers));
+        self.record(Callback::Offers(offers));
     }
     fn rescinded(&mut self, _: &mut Calls, offer: &OfferId) {
-        self.hear(Heard::Rescinded(offer.clone()));
+        self.record(Callback::Rescinded(offer.clone()));
     }
     fn status(&mut self, _: &mut Calls, status: &TaskStatus) {
-        self.hear(Heard::Status(Box::new(status.clone())));
+        self.record(Callback::Status(Box::new(status.clone())));
     }
     fn operation_status(&mut self, _: &mut Calls, status: &OperationStatus) {
-        self.hear(Heard::Operation(Box::new(status.clone())));
+        self.record(Callback::Operation(Box::new(status.clone())));
     }
     fn message(&mut self, _: &mut Calls, _: &AgentId, executor: &ExecutorId, data: &[u8]) {
-        self.hear(Heard::Message(executor.clone(), data.to_vec()));
+        self.record(Callback::Message(executor.clone(), data.to_vec()));
     }
     fn revoked(&mut self, _: &mut Calls, revoked: &TasksRevoked) {
-        self.hear(Heard::Revoked(revoked.clone()));
+        self.record(Callback::Revoked(revoked.clone()));
     }
     fn lost(&mut self, _: &mut Calls, lost: &Lost) {
-        self.hear(Heard::Lost(lost.clone()));
+        self.record(Callback::Lost(lost.clone()));
     }
     fn updated(&mut self, _: &mut Calls, outcome: Result<(), &str>) {
-        self.hear(Heard::Updated(outcome.map_err(str::to_owned)));
+        self.record(Callback::Updated(outcome.map_err(str::to_owned)));
     }
     fn failed(&mut self, _: &mut Calls, reason: &str) {
-        self.hear(Heard::Failed(reason.to_owned()));
+        self.record(Callback::Failed(reason.to_owned()));
     }
 }
 
-/// A framework in the hands of a test. Torn down when the test is over.
-pub struct Puppet {
-    /// Does what it is told.
+/// A framework under a test's control. It is torn down when the test ends.
+pub struct ScriptedFramework {
+    /// Sends calls to the master.
     pub driver: DriverRef,
     /// Its id.
     pub id: FrameworkId,
-    heard: Receiver<(Timestamp, Heard)>,
-    /// All that was heard so far and when, oldest first.
-    pub past: Vec<(Timestamp, Heard)>,
-    /// What [`standing_offer`](Self::standing_offer) has given away.
+    callback: Receiver<(Timestamp, Callback)>,
+    /// All callbacks so far with their times, oldest first.
+    pub past: Vec<(Timestamp, Callback)>,
+    /// Offers that [`standing_offer`](Self::standing_offer) has returned.
     taken: Vec<OfferId>,
-    /// Offers come for ever.
+    /// Bounds the whole test, because offers never stop.
     deadline: Deadline,
 }
 
-impl Puppet {
-    /// Subscribes at the cluster's master and waits until it has.
+impl ScriptedFramework {
+    /// Subscribes at the cluster's master and waits for the subscription.
     pub fn subscribe(cluster: &Cluster, info: FrameworkInfo) -> Self {
         let authority = transport::Authority::load(&cluster.certs()).expect("an authority");
         let identity = authority.issue(Role::Framework, &info.name);
         let identity = identity.expect("a certificate");
-        let (master, (tell, heard)) = (cluster.master.clone(), channel());
+        let (master, (tell, callback)) = (cluster.master.clone(), channel());
         let (give, driver) = channel();
         std::thread::spawn(move || {
             meros::on_this_thread(async move {
                 let driver = SchedulerDriver::new(master.split(','), info);
-                let driver = driver.connect(&identity, Ears(tell));
+                let driver = driver.connect(&identity, CallbackRecorder(tell));
                 let driver = driver.expect("a driver on the network");
                 let _ = give.send(driver.clone());
                 driver.ended().await
             })
         });
-        let mut puppet = Self {
+        let mut scripted = Self {
             driver: driver.recv_timeout(PATIENCE).expect("a driver"),
             id: FrameworkId::new("none-yet").expect("an id"),
-            heard,
+            callback,
             past: Vec::new(),
             taken: Vec::new(),
             deadline: Deadline::of_a_test(),
         };
-        puppet.id = puppet.hear("its subscription", |heard| match heard {
-            Heard::Subscribed(id) => Some(id.clone()),
+        scripted.id = scripted.wait_for("its subscription", |callback| match callback {
+            Callback::Subscribed(id) => Some(id.clone()),
             _ => None,
         });
-        puppet
+        scripted
     }
 
-    /// Waits until something is heard that `wanted` takes; what comes before it is only kept.
-    pub fn hear<T>(&mut self, what: &str, mut wanted: impl FnMut(&Heard) -> Option<T>) -> T {
+    /// Waits for a callback that `wanted` accepts. Earlier callbacks are only recorded.
+    pub fn wait_for<T>(&mut self, what: &str, mut wanted: impl FnMut(&Callback) -> Option<T>) -> T {
         loop {
             self.deadline.check(what);
-            let Ok((at, heard)) = self.heard.recv_timeout(PATIENCE) else {
-                panic!("not within {PATIENCE:?}: {what}; heard {:#?}", self.past);
+            let Ok((at, callback)) = self.callback.recv_timeout(PATIENCE) else {
+                panic!("not within {PATIENCE:?}: {what}; callback {:#?}", self.past);
             };
-            let found = wanted(&heard);
-            self.past.push((at, heard));
+            let found = wanted(&callback);
+            self.past.push((at, callback));
             if let Some(found) = found {
                 return found;
             }
@@ -142,29 +142,29 @@ impl Puppet {
 
     /// The next offers.
     pub fn offers(&mut self) -> Vec<Offer> {
-        self.hear("an offer", |heard| match heard {
-            Heard::Offers(offers) => Some(offers.clone()),
+        self.wait_for("an offer", |callback| match callback {
+            Callback::Offers(offers) => Some(offers.clone()),
             _ => None,
         })
     }
 
-    /// The next offer, which must come alone.
+    /// The next offer. Panics if it arrives together with others.
     pub fn offer(&mut self) -> Offer {
         let mut offers = self.offers();
         assert_eq!(offers.len(), 1, "{offers:?}");
         offers.remove(0)
     }
 
-    /// An offer that was neither taken back nor given by this before: the newest that has come, also while something else was waited for, or
-    /// the next. It may be taken back before it is used all the same.
+    /// The newest received offer that was neither rescinded nor returned by this before, or else
+    /// the next one. It may still be rescinded before it is used.
     pub fn standing_offer(&mut self) -> Offer {
-        self.past.extend(self.heard.try_iter());
+        self.past.extend(self.callback.try_iter());
         let mut gone = self.taken.clone();
-        let newest = self.past.iter().rev().find_map(|(_, heard)| {
-            if let Heard::Rescinded(id) = heard {
+        let newest = self.past.iter().rev().find_map(|(_, callback)| {
+            if let Callback::Rescinded(id) = callback {
                 gone.push(id.clone());
             }
-            let Heard::Offers(offers) = heard else {
+            let Callback::Offers(offers) = callback else {
                 return None;
             };
             offers
@@ -177,11 +177,11 @@ impl Puppet {
         offer
     }
 
-    /// An offer that has come already, if there is one; those that come together must be one.
+    /// An offer that has already arrived, if any. Panics if it arrived together with others.
     pub fn offer_if_any(&mut self) -> Option<Offer> {
-        while let Ok((at, heard)) = self.heard.try_recv() {
-            self.past.push((at, heard.clone()));
-            if let Heard::Offers(mut offers) = heard {
+        while let Ok((at, callback)) = self.callback.try_recv() {
+            self.past.push((at, callback.clone()));
+            if let Callback::Offers(mut offers) = callback {
                 assert_eq!(offers.len(), 1, "{offers:?}");
                 return offers.pop();
             }
@@ -191,35 +191,37 @@ impl Puppet {
 
     /// The next status of this task.
     pub fn status(&mut self, task: &str) -> TaskStatus {
-        self.hear(&format!("a status of {task}"), |heard| match heard {
-            Heard::Status(status) if status.task_id.as_str() == task => Some((**status).clone()),
+        self.wait_for(&format!("a status of {task}"), |callback| match callback {
+            Callback::Status(status) if status.task_id.as_str() == task => Some((**status).clone()),
             _ => None,
         })
     }
 
-    /// Waits until this task has been heard in this state, be it in the past.
+    /// Waits for this state of this task. Recorded callbacks count.
     pub fn state(&mut self, task: &str, state: TaskState) -> TaskStatus {
-        let wanted = |heard: &Heard| match heard {
-            Heard::Status(status) if status.task_id.as_str() == task && status.state == state => {
+        let wanted = |callback: &Callback| match callback {
+            Callback::Status(status)
+                if status.task_id.as_str() == task && status.state == state =>
+            {
                 Some((**status).clone())
             }
             _ => None,
         };
-        let past = self.past.iter().find_map(|(_, heard)| wanted(heard));
-        past.unwrap_or_else(|| self.hear(&format!("{task} as {state}"), wanted))
+        let past = self.past.iter().find_map(|(_, callback)| wanted(callback));
+        past.unwrap_or_else(|| self.wait_for(&format!("{task} as {state}"), wanted))
     }
 
-    /// The states that this task was heard in so far.
+    /// The states of this task reported so far.
     pub fn states(&self, task: &str) -> Vec<TaskState> {
-        let of_task = |(_, heard): &(Timestamp, Heard)| match heard {
-            Heard::Status(status) if status.task_id.as_str() == task => Some(status.state),
+        let of_task = |(_, callback): &(Timestamp, Callback)| match callback {
+            Callback::Status(status) if status.task_id.as_str() == task => Some(status.state),
             _ => None,
         };
         self.past.iter().filter_map(of_task).collect()
     }
 }
 
-impl Drop for Puppet {
+impl Drop for ScriptedFramework {
     fn drop(&mut self) {
         let _ = self.driver.tear_down(); // It may be over already.
     }
@@ -254,7 +256,7 @@ pub fn task(id: &str, offer: &Offer, resources: &str, line: &str) -> TaskInfo {
     }
 }
 
-/// What is offered, without the mark of the role it is allocated to, as text.
+/// The offered resources as text, without their allocation role.
 pub fn text(offer: &Offer) -> String {
     offer.resources.unallocate().to_string()
 }
