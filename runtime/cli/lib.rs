@@ -102,7 +102,7 @@ enum Verb {
 /// The arguments of a verb that has moved to `meros-lab`.
 #[derive(clap::Args, Debug)]
 struct MovedArgs {
-    /// Ignored
+    /// Repeated in the error, for the new command
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
 }

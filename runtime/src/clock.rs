@@ -114,7 +114,7 @@ impl Clock {
     }
 
     /// Virtual time, which moves only when the system is idle. Needs a runtime whose time is
-    /// paused, as [`rehearse`](crate::testing::simulate) builds it. Every such clock starts at
+    /// paused, as [`simulate`](crate::testing::simulate) builds it. Every such clock starts at
     /// the same wall time.
     pub fn paused() -> Self {
         Self::starting_now(true)

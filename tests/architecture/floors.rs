@@ -45,7 +45,7 @@ pub const HOUSE: &[Place] = &[
     place(4, "meros-master", "master"),
     place(4, "meros-agent", "agent"),
     place(4, "meros-modules", "modules"),
-    // 5, rehearsal
+    // 5, simulation
     place(5, "meros-simulator", "tests/simulator"),
     // 6, roof
     place(6, "meros", ""),

@@ -8,18 +8,34 @@
 )]
 
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 
-/// The `meros-lab` binary with these arguments. Each run ends by itself: `--for` bounds its virtual
-/// time.
+/// The bound of one run, far above its need.
+const TIMEOUT: Duration = Duration::from_secs(600);
+
+/// The `meros-lab` binary with these arguments, run to its end; killed after [`TIMEOUT`].
 fn lab<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_meros-lab"));
-    command
+    let child = Command::new(env!("CARGO_BIN_EXE_meros-lab"))
         .args(arguments)
         .stdin(Stdio::null())
-        .env_remove("RUST_BACKTRACE");
-    command.output().expect("meros-lab starts")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .env_remove("RUST_BACKTRACE")
+        .spawn()
+        .expect("meros-lab starts");
+    let pid = Pid::from_raw(child.id() as i32);
+    let (ended, output) = channel();
+    std::thread::spawn(move || ended.send(child.wait_with_output()));
+    let Ok(output) = output.recv_timeout(TIMEOUT) else {
+        let _ = kill(pid, Signal::SIGKILL);
+        panic!("meros-lab does not end within {TIMEOUT:?}");
+    };
+    output.expect("the output of meros-lab")
 }
 
 fn stdout(output: &Output) -> String {
@@ -30,7 +46,7 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A small cluster, quick to rehearse, with these further flags.
+/// A small cluster, quick to simulate, with these further flags.
 fn simulate(flags: &[&str]) -> Output {
     let small = [
         "simulate",

@@ -4,14 +4,12 @@
 //! as master, allocator, sorter and drivers have. Messages are not encoded, counted or checked.
 
 use std::hint::black_box;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use actix::prelude::{Actor, Addr, Context, Handler, Message};
 use runtime::Clock;
-use tokio::sync::Notify;
+use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use meros::output::error::{CliError, Outcome};
@@ -29,31 +27,6 @@ const OFFER: [usize; 4] = [MASTER, DRIVERS, MASTER, ALLOCATOR];
 /// The path from a decline to the next offer. The drivers' thread waits for it.
 const REOFFER: [usize; 5] = [MASTER, ALLOCATOR, SORTER, ALLOCATOR, MASTER];
 
-/// Waits for a number of events.
-#[derive(Clone)]
-pub struct Countdown(Arc<(AtomicU64, Notify)>);
-
-impl Countdown {
-    /// For `count` events.
-    pub fn of(count: u64) -> Self {
-        Self(Arc::new((AtomicU64::new(count), Notify::new())))
-    }
-
-    /// Counts an event.
-    pub fn one(&self) {
-        if self.0.0.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.1.notify_one();
-        }
-    }
-
-    /// Completes after all events.
-    pub async fn done(&self) {
-        while self.0.0.load(Ordering::Acquire) > 0 {
-            self.0.1.notified().await;
-        }
-    }
-}
-
 /// A token that travels a path of actors several times.
 #[derive(Message)]
 #[rtype(result = "()")]
@@ -62,7 +35,8 @@ struct Token {
     at: usize,
     rounds: u32,
     id: String,
-    ended: Countdown,
+    /// Closed by the end of the last token.
+    _ended: mpsc::Sender<()>,
 }
 
 /// The addresses of all actors.
@@ -100,9 +74,8 @@ impl Handler<Token> for BareActor {
             token.at = 0;
             token.rounds -= 1;
         }
-        match token.rounds {
-            0 => token.ended.one(),
-            _ => self.0[token.path[token.at]].do_send(token),
+        if token.rounds > 0 {
+            self.0[token.path[token.at]].do_send(token);
         }
     }
 }
@@ -124,12 +97,13 @@ impl Bare {
 
     /// Offers per second, with each agent offered to all frameworks in turn.
     pub async fn offers(&self, clock: &Clock, agents: u32, frameworks: u32) -> f64 {
-        let ended = Countdown::of(u64::from(agents));
+        let (ended, mut all_ended) = mpsc::channel(1);
         let begun = clock.now();
         for agent in 0..agents {
             self.send(&OFFER, agent, frameworks, &ended);
         }
-        ended.done().await;
+        drop(ended);
+        all_ended.recv().await;
         let offers = f64::from(agents) * f64::from(frameworks);
         offers / (clock.now() - begun).as_secs_f64().max(f64::EPSILON)
     }
@@ -139,22 +113,23 @@ impl Bare {
         let mut times = Vec::new();
         for decline in 0..declines {
             clock.sleep(pause).await;
-            let ended = Countdown::of(1);
+            let (ended, mut all_ended) = mpsc::channel(1);
             let begun = clock.now();
             self.send(&REOFFER, decline, 1, &ended);
-            ended.done().await;
+            drop(ended);
+            all_ended.recv().await;
             times.push(clock.now() - begun);
         }
         times
     }
 
-    fn send(&self, path: &'static [usize], number: u32, rounds: u32, ended: &Countdown) {
+    fn send(&self, path: &'static [usize], number: u32, rounds: u32, ended: &mpsc::Sender<()>) {
         self.0[path[0]].do_send(Token {
             path,
             at: 0,
             rounds,
             id: format!("00000000-0000-0000-0000-000000000000-O{number}"),
-            ended: ended.clone(),
+            _ended: ended.clone(),
         });
     }
 }
