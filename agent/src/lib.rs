@@ -7,8 +7,8 @@
 //! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
 //! | `host` | /proc, detection of resources, accounts, and the only unsafe code |
-//! | `launcher` | starts executors and reports their exits; the command executor |
-//! | `ledger` | checkpoints of executors that outlive the agent, and recovery |
+//! | `launcher` | starts containers and reports their ends |
+//! | `ledger` | checkpoints of containers that outlive the agent, and recovery |
 //! | `metrics` | the agent's metrics, with the names of Mesos |
 //! | `operations` | reservations and volumes, applied to the agent's resources |
 //! | `oversubscription` | usage, estimates of resources to lend, QoS corrections |
@@ -16,7 +16,7 @@
 //! | `sandbox` | sandbox directories, reads of their files, garbage collection |
 //! | `start` | locks the work directory and spawns the actors |
 //! | `status` | delivers status updates to frameworks until acknowledged |
-//! | `zygote` | the small process that forks executors |
+//! | `zygote` | the small process that starts containers, and the init of each |
 //!
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
 //! [`start()`]; the hidden subcommand `executor-zygote` calls [`zygote::main`]. The crate opens no

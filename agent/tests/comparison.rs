@@ -10,7 +10,6 @@ mod common;
 mod fixture;
 
 use fixture::*;
-use meros_agent::LauncherEvent;
 use protocol::digest::{Digest, Fingerprinter};
 use protocol::message::registration::{AgentInventory, DisownTasks, ReregisterAgent, Reregistered};
 use protocol::message::scheduler::AcknowledgeStatus;
@@ -88,7 +87,7 @@ fn agent_reports_only_the_differing_buckets() {
         assert_eq!(held.frameworks, [framework()]);
         assert!(fits(&all, &held));
         let mut other = held.clone();
-        other.tasks[11].state = TaskState::Running;
+        other.tasks[11].state = TaskState::Starting;
         let theirs = Digest::of(Fingerprinter::new(all.summary.key).fingerprints(&other), 16);
         let buckets = theirs.buckets().to_vec();
         world.answer(Reregistered::Differs { buckets }).await;
@@ -105,7 +104,7 @@ fn agent_reports_only_the_differing_buckets() {
 #[test]
 fn task_that_ends_during_comparison_is_reported() {
     world(by_hand(), |world| async move {
-        world.master.run(vec![shell("a"), shell("b")]);
+        world.master.run(vec![single("a"), single("b")]);
         world.settle().await;
         let (_executor, script) = world.executor(0).await;
         let (_other, others) = world.executor(1).await;
@@ -232,10 +231,7 @@ fn executor_exit_during_comparison_is_reported_once() {
         assert_eq!(executors.len(), 1);
         assert_eq!(executors[0].info.executor_id.as_str(), "own");
         let container_id = world.launcher.container(0);
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id,
-            termination: Termination::Exited(1),
-        });
+        world.launcher.exit(container_id, Termination::Exited(1));
         world.settle().await;
         assert!(world.master.received.lock().unwrap().exited.is_empty());
         let welcome = Reregistered::Registered(welcome(agent_id()));
@@ -286,7 +282,7 @@ fn full_inventory_follows_unknown_or_failed_comparisons() {
 #[test]
 fn master_crash_during_comparison_restarts_registration() {
     world(by_hand(), |world| async move {
-        world.master.run(vec![shell("a")]);
+        world.master.run(vec![single("a")]);
         world.settle().await;
         world.come_back().await;
         world.answer(nothing(1)).await;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fixture::*;
-use meros_agent::{LauncherEvent, Settings};
+use meros_agent::Settings;
 use protocol::message::task::RunTasks;
 use protocol::{TaskState, Termination};
 
@@ -45,15 +45,14 @@ fn sandbox(world: &World, index: usize) -> PathBuf {
 
 /// Ends the executor that was launched at `index`.
 async fn end(world: &World, index: usize) {
-    world.launcher.emit(LauncherEvent::Exited {
-        container_id: world.launcher.container(index),
-        termination: Termination::Exited(0),
-    });
+    world
+        .launcher
+        .exit(world.launcher.container(index), Termination::Exited(0));
     world.settle().await;
 }
 
 async fn run(world: &World, task: &str) {
-    world.master.run(vec![shell(task)]);
+    world.master.run(vec![single(task)]);
     world.settle().await;
 }
 

@@ -34,7 +34,7 @@ fn bytes() -> FrameworkMessage {
 #[test]
 fn lost_update_is_repeated_and_delivered_once() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let (node, script) = world.executor(0).await;
         let probe = Probe::on(&node);
@@ -55,7 +55,7 @@ fn lost_update_is_repeated_and_delivered_once() {
 #[test]
 fn repeated_update_is_recognized_by_uuid() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let (node, script) = world.executor(0).await;
         let probe = Probe::on(&node);
@@ -77,7 +77,7 @@ fn agent_reregisters_after_losing_a_masters_message() {
         let before = world.master.registrations();
         let run = |id: &str| RunTasks {
             framework: framework(),
-            tasks: vec![shell(id)],
+            tasks: vec![single(id)],
         };
         // The agent runs before the containerizer and finds its mailbox full.
         let agent = world.master.agent();
@@ -88,7 +88,7 @@ fn agent_reregisters_after_losing_a_masters_message() {
         assert_eq!(world.launcher.launched.lock().unwrap().len(), 0, "no room");
         world.advance(60).await;
         assert_eq!(world.master.registrations(), before + 1);
-        world.master.run(vec![shell("heard")]);
+        world.master.run(vec![single("heard")]);
         world.settle().await;
         assert_eq!(world.launcher.launched.lock().unwrap().len(), 1);
     });

@@ -60,7 +60,7 @@ fn registration_is_retried_with_backoff() {
 #[test]
 fn agent_reregisters_after_lost_link_and_silence() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         world.network.sever("agent", "master");
         world.advance(10).await;
@@ -335,7 +335,7 @@ fn launched(world: &World) -> usize {
 #[test]
 fn deposed_master_is_refused_and_informed() {
     world(first_of_term_five(), |world| async move {
-        world.master.run(vec![shell("steady")]);
+        world.master.run(vec![single("steady")]);
         world.settle().await;
         let (_executor, script) = world.executor(0).await;
         let next = second(&world, leads_under(6));
@@ -343,7 +343,7 @@ fn deposed_master_is_refused_and_informed() {
         assert_eq!(next.registrations(), 1, "it left the old one at once");
         let received = world.master.received.lock().unwrap().updates.len();
 
-        world.master.run(vec![shell("late")]);
+        world.master.run(vec![single("late")]);
         world.master.kill("steady");
         world.master.tell(DisownTasks {
             tasks: vec![(framework_id(), task_id("steady"))],
@@ -372,7 +372,7 @@ fn deposed_master_is_refused_and_informed() {
         assert_eq!(metric(&world, "slave/master_messages_refused").await, 7.0);
         assert_eq!(metric(&world, "slave/master_term").await, 6.0);
 
-        next.run(vec![shell("next")]);
+        next.run(vec![single("next")]);
         next.kill("steady");
         world.settle().await;
         assert_eq!(launched(&world), 2);
@@ -441,8 +441,8 @@ fn answer_of_an_overtaken_master_is_ignored() {
         welcome.master.term = 5;
         world.master.answer(Reregistered::Registered(welcome));
         world.settle().await;
-        world.master.run(vec![shell("late")]);
-        next.run(vec![shell("next")]);
+        world.master.run(vec![single("late")]);
+        next.run(vec![single("next")]);
         world.settle().await;
         let launched = world.launcher.launched.lock().unwrap();
         assert_eq!(launched[0].environment["MESOS_EXECUTOR_ID"], "next");

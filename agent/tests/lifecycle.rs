@@ -10,14 +10,17 @@
 mod common;
 mod fixture;
 
+use std::time::Duration;
+
 use executor_driver::{Environment, ExecutorDriverRef};
 use fixture::*;
+use meros_agent::launcher::ContainerEnd;
 use meros_agent::{AgentEnd, LauncherEvent};
 use module_api::Fault;
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage};
 use protocol::message::task::{RunTasks, ShutDownFramework};
-use protocol::{ExecutorId, QosCorrection, Reason, TaskState, Termination};
+use protocol::{ExecutorId, QosCorrection, Reason, Source, TaskState, Termination};
 use resources::Resources;
 use runtime::prelude::*;
 use runtime::testing::inject_panic;
@@ -36,7 +39,7 @@ fn update_is_resent_until_acknowledged() {
             ..FixtureOptions::default()
         },
         |world| async move {
-            world.master.run(vec![shell("t")]);
+            world.master.run(vec![single("t")]);
             world.settle().await;
             let (_executor, script) = world.executor(0).await;
             script.driver().report(&task_id("t"), TaskState::Finished);
@@ -91,7 +94,7 @@ fn resend_timers_are_independent() {
             ..FixtureOptions::default()
         },
         |world| async move {
-            world.master.run(vec![shell("old")]);
+            world.master.run(vec![single("old")]);
             world.settle().await;
             let (_old, _) = world.executor(0).await;
             for _ in 0..8 {
@@ -99,7 +102,7 @@ fn resend_timers_are_independent() {
                 world.master.ping(true).await;
             }
             // The old one is resent at 150 s, then at 310 s.
-            world.master.run(vec![shell("new")]);
+            world.master.run(vec![single("new")]);
             world.settle().await;
             let (_new, _) = world.executor(1).await;
             for _ in 0..3 {
@@ -121,7 +124,7 @@ fn resend_timers_are_independent() {
 #[test]
 fn kill_before_subscription_ends_the_task() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("early"), shell("late")]);
+        world.master.run(vec![single("early"), single("late")]);
         world.settle().await;
         world.master.kill("early");
         world.settle().await;
@@ -169,7 +172,7 @@ fn kill_before_subscription_ends_the_task() {
 #[test]
 fn kill_of_an_ended_task_is_ignored() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let (_executor, _) = world.executor(0).await;
         let told = || world.master.received.lock().unwrap().updates.len();
@@ -185,11 +188,10 @@ fn kill_of_an_ended_task_is_ignored() {
             world.master.states("t"),
             [TaskState::Running, TaskState::Killed]
         );
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: Termination::Exited(0),
-        });
-        world.master.run(vec![shell("t")]);
+        world
+            .launcher
+            .exit(world.launcher.container(0), Termination::Exited(0));
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let (_executor, _) = world.executor(1).await;
         world.master.kill("t");
@@ -201,12 +203,13 @@ fn kill_of_an_ended_task_is_ignored() {
 
 #[test]
 fn launches_are_limited_and_queued_ones_killable() {
-    world(FixtureOptions::default(), |world| async move {
-        world.master.run(
-            (0..40)
-                .map(|number| shell(&format!("t{number:02}")))
-                .collect(),
-        );
+    let options = FixtureOptions {
+        launcher: LauncherControl::default(),
+        ..FixtureOptions::default()
+    };
+    world(options, |world| async move {
+        let tasks = (0..40).map(|number| shell(&format!("t{number:02}")));
+        world.master.run(tasks.collect());
         world.settle().await;
         let launched = || world.launcher.launched.lock().unwrap().len();
         assert_eq!(launched(), 32);
@@ -217,13 +220,18 @@ fn launches_are_limited_and_queued_ones_killable() {
             world.launcher.killed.lock().unwrap().is_empty(),
             "there is no process to kill"
         );
-        let (_executor, _script) = world.executor(0).await;
+        world.launcher.start(world.launcher.container(0));
+        world.settle().await;
         assert_eq!(
             launched(),
             33,
-            "the next one's turn comes when an executor has subscribed"
+            "the next one's turn comes when a command has started"
         );
         world.master.kill("t05");
+        world.settle().await;
+        let t05 = world.launcher.container(5);
+        assert_eq!(world.launcher.terminated.lock().unwrap()[0].0, t05);
+        world.launcher.exit(t05, Termination::Signaled(9));
         world.settle().await;
         assert_eq!(launched(), 34);
         let last =
@@ -232,11 +240,54 @@ fn launches_are_limited_and_queued_ones_killable() {
     });
 }
 
+/// SPEC 5.4: the agent reports what Mesos' command executor would.
+#[test]
+fn command_needs_no_executor() {
+    world(FixtureOptions::default(), |world| async move {
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let started = [TaskState::Starting, TaskState::Running];
+        assert_eq!(world.master.states("t"), started);
+        let running = world.master.last("t").unwrap().status;
+        assert_eq!((running.source, running.reason), (Source::Executor, None));
+        assert_eq!(running.executor_id, Some(ExecutorId::new("t").unwrap()));
+        let request = world.launcher.launched.lock().unwrap()[0].clone();
+        assert_eq!(request.environment["MESOS_TASK_ID"], "t");
+        let secrets = ["MEROS_EXECUTOR_TOKEN", "MEROS_EXECUTOR_SOCKET"];
+        assert!(
+            !secrets
+                .iter()
+                .any(|name| request.environment.contains_key(*name))
+        );
+        world.master.kill("t");
+        world.settle().await;
+        let id = world.launcher.container(0);
+        let terminated = world.launcher.terminated.lock().unwrap().clone();
+        assert_eq!(terminated, [(id.clone(), Duration::from_secs(3))]);
+        let end = ContainerEnd::Command {
+            termination: Termination::Signaled(15),
+            kill_wanted: true,
+        };
+        let container_id = id.clone();
+        world
+            .launcher
+            .emit(LauncherEvent::Exited { container_id, end });
+        world.settle().await;
+        let killed = world.master.last("t").unwrap().status;
+        assert_eq!((killed.state, killed.reason), (TaskState::Killed, None));
+        assert_eq!(killed.message, "Command terminated with signal Terminated");
+        assert_eq!(killed.container_id, Some(id));
+        assert!(world.agent.survey().await.unwrap().containers.is_empty());
+        let exits = world.master.received.lock().unwrap().exited.len();
+        assert_eq!(exits, 0, "it is no executor of the framework");
+    });
+}
+
 /// SPEC 5.3: one minute.
 #[test]
 fn silent_executor_is_killed_after_a_minute() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         world.advance(59).await;
         assert!(world.launcher.killed.lock().unwrap().is_empty());
@@ -329,7 +380,7 @@ fn removed_framework_gets_no_updates() {
 #[test]
 fn disowned_task_is_killed_without_updates() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let (_executor, script) = world.executor(0).await;
         world.master.tell(DisownTasks {
@@ -433,7 +484,7 @@ fn kill_correction_ends_the_container() {
             ..FixtureOptions::default()
         },
         |world| async move {
-            let mut lent = shell("t");
+            let mut lent = single("t");
             lent.resources += &revocable("cpus:1");
             world.master.run(vec![lent]);
             world.advance(1).await;
@@ -454,7 +505,7 @@ fn kill_correction_ends_the_container() {
 #[test]
 fn a_silent_controller_costs_nothing() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.advance(30).await;
         let (_executor, script) = world.executor(0).await;
         assert_eq!(script.received(), ["subscribed t", "launch t"]);
@@ -490,7 +541,7 @@ fn stateless_actors_are_restarted_after_a_panic() {
             world.advance(15).await;
             let told = ["cpus:14", "cpus:15", "cpus:16"].map(revocable);
             assert_eq!(world.master.oversubscribed(), told);
-            world.master.run(vec![shell("t")]);
+            world.master.run(vec![single("t")]);
             world.settle().await;
             world.executor(0).await;
             assert_eq!(world.master.states("t").last(), Some(&TaskState::Running));
@@ -517,7 +568,7 @@ fn flooded_agent_reregisters() {
         }
         world.advance(60).await;
         assert_eq!(world.master.registrations(), before + 1);
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         world.executor(0).await;
         assert_eq!(world.master.states("t").last(), Some(&TaskState::Running));
@@ -527,7 +578,7 @@ fn flooded_agent_reregisters() {
 #[test]
 fn lost_launcher_fails_tasks_and_is_restarted() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("a")]);
+        world.master.run(vec![single("a")]);
         world.settle().await;
         world.launcher.emit(LauncherEvent::Lost {
             reason: "killed".into(),
@@ -538,7 +589,7 @@ fn lost_launcher_fails_tasks_and_is_restarted() {
             (status.state, status.reason),
             (TaskState::Failed, Some(Reason::ExecutorTerminated))
         );
-        world.master.run(vec![shell("b")]);
+        world.master.run(vec![single("b")]);
         world.settle().await;
         assert_eq!(world.launcher.launched.lock().unwrap().len(), 2);
     });
@@ -547,7 +598,7 @@ fn lost_launcher_fails_tasks_and_is_restarted() {
 #[test]
 fn executor_without_its_token_is_refused() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         let request = world.launcher.launched.lock().unwrap()[0].clone();
         let mut environment =
@@ -584,7 +635,7 @@ fn unknown_master_is_not_obeyed() {
                 &agent,
                 RunTasks {
                     framework: framework(),
-                    tasks: vec![shell("t")],
+                    tasks: vec![single("t")],
                 },
             )
             .unwrap();
@@ -596,7 +647,7 @@ fn unknown_master_is_not_obeyed() {
 #[test]
 fn shut_down_agent_kills_executors_and_reports_why() {
     world(FixtureOptions::default(), |world| async move {
-        world.master.run(vec![shell("t")]);
+        world.master.run(vec![single("t")]);
         world.settle().await;
         world.master.tell(ShutDownAgent {
             reason: "removed".into(),

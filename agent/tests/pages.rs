@@ -23,7 +23,6 @@ use http::testing::{fetch, hostile_calls, request, wrong_answers};
 use meros_agent::LauncherEvent;
 use protocol::Termination;
 use protocol::message::task::DrainTasks;
-use runtime::prelude::*;
 use serde_json::{Value, json};
 
 const JSON: &str = "application/json";
@@ -237,17 +236,16 @@ fn routes(world: &World) -> Router {
     guard.with_access(Default::default(), acls).protect(routes)
 }
 
-/// An agent that runs one task, with its routes and its executor's sandbox.
-async fn running(world: &World) -> (Router, String, Node) {
+/// An agent that runs one task, with its routes and the task's sandbox.
+async fn running(world: &World) -> (Router, String) {
     world.master.run(vec![shell("the-task")]);
     world.settle().await;
-    let (executor, _) = world.executor(0).await;
     let routes = routes(world);
     let (status, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
     assert_eq!(status, 200, "{state}");
     let state: Value = serde_json::from_str(&state).unwrap();
     let directory = &state["frameworks"][0]["executors"][0]["directory"];
-    (routes, directory.as_str().unwrap().to_owned(), executor)
+    (routes, directory.as_str().unwrap().to_owned())
 }
 
 async fn ask(routes: &Router, case: &Case, directory: &str) -> (u16, String) {
@@ -276,7 +274,7 @@ fn lists(permissive: bool, actions: &[Action], objects: &str) -> Acls {
 #[test]
 fn each_call_checks_its_own_acl() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, directory, _executor) = running(&world).await;
+        let (routes, directory) = running(&world).await;
         let acls = world.acls.clone();
         let mut found = Vec::new();
         for action in Action::ALL {
@@ -330,7 +328,7 @@ fn each_call_checks_its_own_acl() {
 fn each_page_checks_the_acls_of_mesos() {
     world(FixtureOptions::default(), |world| async move {
         use Action::*;
-        let (routes, _, _executor) = running(&world).await;
+        let (routes, _) = running(&world).await;
         let told = async |acls: Acls, case: &Case| {
             world.acls.replace(acls);
             ask(&routes, case, "").await
@@ -364,7 +362,7 @@ fn each_page_checks_the_acls_of_mesos() {
 #[test]
 fn pages_are_also_served_under_slave_1() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, directory, _executor) = running(&world).await;
+        let (routes, directory) = running(&world).await;
         let get = async |path: String| fetch(&routes, request("GET", &path, JSON, "")).await;
         for path in [
             "/health",
@@ -436,7 +434,7 @@ fn help_lists_existing_pages() {
 #[test]
 fn state_shows_the_drain_until_empty() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, _, _executor) = running(&world).await;
+        let (routes, _) = running(&world).await;
         let drain = async || {
             let (_, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
             let state: Value = serde_json::from_str(&state).unwrap();
@@ -449,7 +447,7 @@ fn state_shows_the_drain_until_empty() {
         let (_, state) = fetch(&routes, request("GET", "/state", JSON, "")).await;
         let state: Value = serde_json::from_str(&state).unwrap();
         let task = &state["frameworks"][0]["executors"][0]["tasks"][0];
-        assert_eq!(task["statuses"][0]["state"], "TASK_RUNNING", "{task}");
+        assert_eq!(task["statuses"][1]["state"], "TASK_RUNNING", "{task}");
         assert!(task["statuses"][0]["timestamp"].is_number(), "{task}");
         let begun = world.node.clock().wall().as_secs_f64();
         let order = |seconds| DrainTasks {
@@ -471,10 +469,9 @@ fn state_shows_the_drain_until_empty() {
             let again = (Some(config(nanos)), Some(json!(begun)));
             assert_eq!(drain().await, again);
         }
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: Termination::Exited(0),
-        });
+        world
+            .launcher
+            .exit(world.launcher.container(0), Termination::Exited(0));
         world.settle().await;
         assert_eq!(drain().await, (None, None));
     });
@@ -486,7 +483,7 @@ fn state_shows_the_drain_until_empty() {
 #[test]
 fn completed_runs_are_shown_with_sandboxes() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, directory, _executor) = running(&world).await;
+        let (routes, directory) = running(&world).await;
         let get = async |path: &str| {
             let (status, text) = fetch(&routes, request("GET", path, JSON, "")).await;
             (
@@ -495,10 +492,9 @@ fn completed_runs_are_shown_with_sandboxes() {
             )
         };
         assert_eq!(get("/state").await.1["completed_frameworks"], json!([]));
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: Termination::Exited(1),
-        });
+        world
+            .launcher
+            .exit(world.launcher.container(0), Termination::Exited(1));
         world.settle().await;
         let (_, state) = get("/state").await;
         assert_eq!(state["frameworks"], json!([]), "nothing of it is left");
@@ -510,7 +506,7 @@ fn completed_runs_are_shown_with_sandboxes() {
         assert_eq!(task["id"], "the-task", "{executor}");
         assert_eq!(task["state"], "TASK_FAILED");
         let statuses = task["statuses"].as_array().map(Vec::len);
-        assert_eq!(statuses, Some(2), "{task}");
+        assert_eq!(statuses, Some(3), "{task}");
         let alices = r#"{"permissive": false,
             "access_sandboxes": [{"principals": {"type": "ANY"}, "users": {"values": ["USER"]}}]}"#;
         let user = framework["user"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! Real processes: a real zygote, real command executors and real tasks, with a recording master.
+//! Real processes: a real zygote, real container inits and real tasks, with a recording master.
 //! Real time, bounded waits.
 #![allow(
     clippy::unwrap_used,
@@ -179,7 +179,7 @@ fn task_runs_and_its_output_is_readable() {
 /// A forking process must be single-threaded: another thread might hold a lock that the child would
 /// wait for forever.
 #[test]
-fn zygote_and_command_executors_are_single_threaded() {
+fn zygote_and_container_inits_are_single_threaded() {
     world(|world| async move {
         world.master.run(vec![shell("t", "sleep 1000")]);
         world.is("t", TaskState::Running).await;
@@ -194,7 +194,7 @@ fn zygote_and_command_executors_are_single_threaded() {
             .into_iter()
             .filter_map(|pid| Some(threads(pid)?.count()))
             .collect();
-        assert!(counts.len() >= 2, "a zygote and an executor: {counts:?}");
+        assert!(counts.len() >= 2, "a zygote and an init: {counts:?}");
         assert!(counts.iter().all(|&count| count <= 1), "{counts:?}");
     });
 }
@@ -284,7 +284,7 @@ fn kill_sends_sigterm_then_sigkill() {
 }
 
 /// A program that prints `ready`, then `drained` some time after SIGTERM, and is no direct child of
-/// the executor.
+/// the init.
 fn draining(prefix: &str) -> String {
     let script =
         "trap \"sleep 0.5; echo drained; exit 0\" TERM; echo ready; while :; do sleep 0.05; done";
@@ -583,7 +583,7 @@ fn detached_grandchild_dies_with_its_task() {
 }
 
 #[test]
-fn a_killed_executor_fails_its_task_and_leaves_nothing() {
+fn a_killed_init_fails_its_task_and_leaves_nothing() {
     world(|world| async move {
         world.master.run(vec![shell(
             "t",
@@ -596,7 +596,7 @@ fn a_killed_executor_fails_its_task_and_leaves_nothing() {
             leader
                 .statistics
                 .is_some_and(|statistics| statistics.processes >= 4),
-            "the executor and its tasks"
+            "the init and its task"
         );
         let task = world.processes()[0];
         let session = procfs::processes()
@@ -619,6 +619,51 @@ fn a_killed_executor_fails_its_task_and_leaves_nothing() {
             status.message,
             "Executor terminated; terminated by signal 9"
         );
+        eventually(&world.node, 10, "nothing is left", || {
+            world.processes().is_empty()
+        })
+        .await;
+    });
+}
+
+/// Its parent is its container init, of the same user.
+#[test]
+fn a_task_that_signals_its_init_is_reported_and_leaves_nothing() {
+    world(|world| async move {
+        world.master.run(vec![
+            shell("ignored", "kill $PPID; kill -QUIT $PPID; sleep 0.1; exit 0"),
+            shell("own", "kill -34 $$"),
+            shell("init", "setsid sleep 1000 & kill -34 $PPID; sleep 1000"),
+            TaskInfo {
+                kill_policy: Some(KillPolicy {
+                    grace_period: Duration::ZERO,
+                }),
+                ..shell("stopped", "sleep 0.2; kill -STOP $PPID; sleep 1000")
+            },
+        ]);
+        assert_eq!(world.ends("ignored").await.state, TaskState::Finished);
+        // A real-time signal, which has no name.
+        let own = world.ends("own").await;
+        assert_eq!(own.message, "Command terminated with signal 34");
+        let init = world.ends("init").await;
+        assert_eq!(init.reason, Some(Reason::ExecutorTerminated), "{init:?}");
+        world.is("stopped", TaskState::Running).await;
+        eventually(&world.node, 10, "its init is stopped", || {
+            world.processes().iter().any(|&pid| {
+                let line = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+                let parent = line
+                    .ok()
+                    .and_then(|line| Some(procfs::parse_stat(&line)?.parent));
+                let line = parent.and_then(|parent| {
+                    std::fs::read_to_string(format!("/proc/{parent}/stat")).ok()
+                });
+                line.is_some_and(|line| line.contains(") T "))
+            })
+        })
+        .await;
+        world.master.kill("stopped");
+        let stopped = world.ends("stopped").await;
+        assert_eq!(stopped.state, TaskState::Killed, "{stopped:?}");
         eventually(&world.node, 10, "nothing is left", || {
             world.processes().is_empty()
         })

@@ -13,10 +13,12 @@ mod fixture;
 use std::time::Duration;
 
 use fixture::*;
+use meros_agent::launcher::{ContainerEnd, LeftContainer};
 use meros_agent::{AgentEnd, LauncherEvent};
 use protocol::message::registration::Reregistered;
+use protocol::message::scheduler::AcknowledgeStatus;
 use protocol::message::task::{FrameworkChanged, RunTasks};
-use protocol::{Capability, Reason, TaskState};
+use protocol::{Capability, Reason, TaskState, Termination};
 use runtime::testing::inject_panic;
 
 /// Runs tasks of a custom executor with checkpointing.
@@ -87,6 +89,58 @@ fn executor_resubscribes_after_an_agent_restart() {
         assert_eq!(script.received()[3..], ["kill a None", "launch c"]);
         world.advance(10).await;
         assert!(world.launcher.killed.lock().unwrap().is_empty());
+    });
+}
+
+/// A command goes on without its agent, and its end is stored before the launcher forgets it.
+#[test]
+fn command_that_ends_without_its_agent_keeps_its_state() {
+    world(silent(), |world| async move {
+        world.master.tell(RunTasks {
+            framework: checkpointing_framework(),
+            tasks: vec![shell("goes-on"), shell("ends")],
+        });
+        world.settle().await;
+        let (goes_on, ends) = (world.launcher.container(0), world.launcher.container(1));
+        let mut launcher = LauncherControl::with_left(goes_on);
+        launcher.left.push(LeftContainer {
+            container_id: ends.clone(),
+            pid: None,
+        });
+        let world = world.restart(launcher).await;
+        world.settle().await;
+        let command_ends = || {
+            let end = ContainerEnd::Command {
+                termination: Termination::Exited(0),
+                kill_wanted: false,
+            };
+            let container_id = ends.clone();
+            world
+                .launcher
+                .emit(LauncherEvent::Exited { container_id, end });
+        };
+        command_ends();
+        world.settle().await;
+        command_ends();
+        // No executor has to return.
+        world.advance(10).await;
+        let running = [TaskState::Starting, TaskState::Running];
+        assert_eq!(world.master.states("goes-on"), running[..1], "one by one");
+        assert!(world.launcher.killed.lock().unwrap().is_empty());
+        assert!(world.launcher.forgotten.lock().unwrap().is_empty());
+        for _ in 0..3 {
+            let update = world.master.last("ends").unwrap();
+            world.master.tell(AcknowledgeStatus {
+                framework_id: framework_id(),
+                agent_id: agent_id(),
+                task_id: task_id("ends"),
+                uuid: update.status.uuid.unwrap(),
+            });
+            world.settle().await;
+        }
+        let finished = [running[0], running[1], TaskState::Finished];
+        assert_eq!(world.master.states("ends"), finished);
+        assert_eq!(*world.launcher.forgotten.lock().unwrap(), [ends]);
     });
 }
 
@@ -344,10 +398,10 @@ fn leaving_agent_reports_ends_after_deleting_checkpoints() {
         let _executor = world.executor(0).await;
         world.node.slow_blocking(Duration::from_secs(2));
         world.agent.leave();
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: protocol::Termination::Signaled(9),
-        });
+        world.launcher.exit(
+            world.launcher.container(0),
+            protocol::Termination::Signaled(9),
+        );
         let ended = || {
             let received = world.master.received.lock().unwrap();
             let mut told = received
@@ -370,10 +424,10 @@ fn stopped_agent_returns_for_unacknowledged_ends() {
     world(silent(), |world| async move {
         run(&world, &["a"]).await;
         let _executor = world.executor(0).await;
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: protocol::Termination::Exited(3),
-        });
+        world.launcher.exit(
+            world.launcher.container(0),
+            protocol::Termination::Exited(3),
+        );
         world.settle().await;
         world.agent.stop();
         let end = world.agent.ended().await;

@@ -135,7 +135,6 @@ pub struct NodeBuilder {
     placement: Placement,
     outgoing_max: usize,
     frame_max: usize,
-    unwatched: bool,
     end: Box<dyn Fn(&str) + Send + Sync>,
 }
 
@@ -184,14 +183,6 @@ impl NodeBuilder {
         self
     }
 
-    /// No watchdog, which needs a thread of its own: for a process that forks or lives for one
-    /// task. Blocking handlers are then neither logged nor counted, and messages have no age.
-    /// Default: the node is watched, unless time is paused.
-    pub fn unwatched(mut self) -> Self {
-        self.unwatched = true;
-        self
-    }
-
     /// Ends the process when an actor with that policy has panicked. Default: log and abort.
     pub fn end_process(mut self, end: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.end = Box::new(end);
@@ -219,7 +210,7 @@ impl NodeBuilder {
         let paused = clock.is_paused();
         let home = Arbiter::here();
         let build = |node: &Weak<Inner>| Inner {
-            watched_as: match paused || self.unwatched {
+            watched_as: match paused {
                 true => 0,
                 false => watchdog::watch(WeakNode(node.clone())),
             },
@@ -271,7 +262,6 @@ impl Node {
             placement: Placement::here(),
             outgoing_max: 64 << 20,
             frame_max: 16 << 20,
-            unwatched: false,
             end: Box::new(|reason| {
                 tracing::error!(reason, "ending the process: an essential actor panicked");
                 std::process::abort();

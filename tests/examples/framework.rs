@@ -7,9 +7,9 @@
 //! cargo run --example framework -- 127.0.0.1:5050 CERTS target/debug/examples/executor
 //! ```
 //!
-//! Without a third argument each task is a shell command, run by the agent's command executor. With
-//! one, that program is the framework's own executor (see `executor.rs`): it runs all tasks and
-//! answers with messages.
+//! Without a third argument each task is a shell command, run by the agent. With one, that program
+//! is the framework's own executor (see `executor.rs`): it runs all tasks and answers with
+//! messages.
 //!
 //! It stores nothing on disk. When it exits, its tasks are killed, because its failover timeout is
 //! zero.

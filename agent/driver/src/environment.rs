@@ -32,7 +32,7 @@ pub const SUBSCRIPTION_BACKOFF_MAX: &str = "MESOS_SUBSCRIPTION_BACKOFF_MAX";
 pub const AUTHENTICATION_TOKEN: &str = "MESOS_EXECUTOR_AUTHENTICATION_TOKEN";
 /// Role to which the executor's resources are allocated.
 pub const ALLOCATION_ROLE: &str = "MESOS_ALLOCATION_ROLE";
-/// Whether command executors use HTTP: always `0`.
+/// Set for Mesos' executors: always `0`.
 pub const HTTP_COMMAND_EXECUTOR: &str = "MESOS_HTTP_COMMAND_EXECUTOR";
 /// Scheme of the agent's HTTP endpoint: `http` or `https`. Not in Mesos.
 pub const AGENT_SCHEME: &str = "MEROS_AGENT_SCHEME";
@@ -50,6 +50,8 @@ pub const SOCKET: &str = "MEROS_EXECUTOR_SOCKET";
 pub const TOKEN: &str = "MEROS_EXECUTOR_TOKEN";
 /// The executor's container.
 pub const CONTAINER_ID: &str = "MEROS_CONTAINER_ID";
+/// The id of a command's task.
+pub const TASK_ID: &str = "MESOS_TASK_ID";
 
 const RECOVERY_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15 * 60);
 

@@ -56,7 +56,7 @@ pub use driver::{
     UnconfirmedUpdates,
 };
 pub use environment::{Environment, EnvironmentError};
-use runtime::{Node, NodeBuilder, Role};
+use runtime::{Node, Role};
 
 /// Why an executor did not run.
 #[derive(Debug, thiserror::Error)]
@@ -75,43 +75,17 @@ pub enum ExecutorRunError {
 /// Runs an executor, started by an agent, on this thread until its driver ends.
 pub fn run(executor: impl Executor) -> Result<DriverEnd, ExecutorRunError> {
     let environment = Environment::read()?;
-    run_on(
-        node_of(&environment),
-        environment,
-        |node, environment| async move {
-            let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
-            Ok(driver.ended().await)
-        },
-    )?
-}
-
-/// Runs `story` on this thread, with a node that can reach the agent of `environment`. The node has
-/// no watchdog, so the process keeps a single thread.
-pub fn run_alone<F: Future>(
-    environment: Environment,
-    story: impl FnOnce(Node, Environment) -> F,
-) -> Result<F::Output, ExecutorRunError> {
-    run_on(node_of(&environment).unwatched(), environment, story)
-}
-
-fn node_of(environment: &Environment) -> NodeBuilder {
-    Node::builder(format!("executor-{}", environment.container_id))
-        .role(Role::Executor)
-        .accepts(&[Role::Agent])
-}
-
-fn run_on<F: Future>(
-    node: NodeBuilder,
-    environment: Environment,
-    story: impl FnOnce(Node, Environment) -> F,
-) -> Result<F::Output, ExecutorRunError> {
     let system = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let local = tokio::task::LocalSet::new();
-    Ok(local.block_on(&system, async move {
-        let node = node.build();
+    local.block_on(&system, async move {
+        let node = Node::builder(format!("executor-{}", environment.container_id))
+            .role(Role::Executor)
+            .accepts(&[Role::Agent])
+            .build();
         let _dialling = transport::unix::Dialling::install(&node);
-        story(node, environment).await
-    }))
+        let driver = ExecutorDriverRef::connect(&node, environment, executor).await?;
+        Ok(driver.ended().await)
+    })
 }

@@ -202,7 +202,7 @@ impl Containerizer {
     }
 
     /// Removes the checkpoints of a finished container.
-    pub(super) fn forget_container(&self, id: &ContainerId) {
+    pub(super) fn forget_container(&mut self, id: &ContainerId) {
         let Some(container) = self.containers.get(id).filter(|one| one.is_checkpointed()) else {
             return;
         };
@@ -213,6 +213,7 @@ impl Containerizer {
             keys.push(Key::State(id.clone(), task.clone()));
         }
         self.write_entries(keys.into_iter().map(Entry::Remove).collect(), None);
+        self.launcher.forget(id);
     }
 
     /// Recovers the containers of an earlier agent process.
@@ -224,6 +225,7 @@ impl Containerizer {
         for id in &plan.unknown {
             tracing::warn!(container = %id, "killing an unknown container");
             self.launcher.kill(id);
+            self.launcher.forget(id);
         }
         let patience = self.config.settings.executor_reregistration_timeout;
         for (id, found, action) in plan.containers {
@@ -252,7 +254,10 @@ impl Containerizer {
             }
             match lost {
                 Some(lost) => self.with(&id, ctx, |container| container.lost(lost)),
-                None => self.later(&id, patience, Container::reregistration_overdue, ctx),
+                None => {
+                    self.with(&id, ctx, Container::resume);
+                    self.later(&id, patience, Container::reregistration_overdue, ctx);
+                }
             }
         }
     }
@@ -365,9 +370,11 @@ impl Handler<PrepareToStop> for Containerizer {
         }
         self.checkpointing.stopping = waiting > 0;
         for id in ending {
-            // The launcher knows it as checkpointed and would not kill it after its grace period.
-            let is_terminating =
-                |one: &Container| one.is_checkpointed() && one.phase == Phase::Terminating;
+            // The launcher knows it as checkpointed and would not kill its executor after its grace
+            // period.
+            let is_terminating = |one: &Container| {
+                one.is_checkpointed() && one.phase == Phase::Terminating && !one.is_command
+            };
             match self.containers.get(&id).is_some_and(is_terminating) {
                 true => self.with(&id, ctx, Container::destroy),
                 false => self.shut_down(&id, ctx),

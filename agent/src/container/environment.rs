@@ -1,8 +1,9 @@
-//! The program, user and environment of an executor. Pure.
+//! The program, user and environment of a container. Pure.
 //!
-//! Sets the variables that Mesos executors expect. `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are the
-//! agent's address, since containers share the host's network; they are unset if no address is
-//! configured. `MESOS_DOMAIN_SOCKET` is never set: HTTP is served over TCP only.
+//! Sets the variables that Mesos executors expect, and that their commands see.
+//! `MESOS_CONTAINER_IP` and `LIBPROCESS_IP` are the agent's address, since containers share the
+//! host's network; they are unset if no address is configured. `MESOS_DOMAIN_SOCKET` is never set:
+//! HTTP is served over TCP only.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,9 +16,10 @@ use protocol::{AgentId, AgentInfo, ContainerId};
 
 use super::executor_spec::ExecutorSpec;
 use super::machine::Container;
+use super::machine::command::kill_grace;
 use super::{Containerizer, http_executors};
 use crate::config::Config;
-use crate::launcher::{ExecutorProgram, LaunchRequest};
+use crate::launcher::{ContainerProgram, LaunchRequest};
 
 /// Upper bound of an HTTP executor's subscription backoff; half of
 /// `executor_reregistration_timeout` if that is shorter.
@@ -30,13 +32,15 @@ impl Containerizer {
         let executor = &container.executor;
         let runs = self.runs(framework_id, &executor.executor_id);
         let sandbox = runs.join(id.as_str());
-        let spec = container
-            .tasks()
-            .next()
-            .and_then(|task| ExecutorSpec::of(&task.info, &container.framework).ok())?;
-        let program = match container.is_command {
-            true => ExecutorProgram::Command,
-            false => ExecutorProgram::Custom(executor.command.clone()),
+        let first = container.tasks().next()?;
+        let spec = ExecutorSpec::of(&first.info, &container.framework).ok()?;
+        let grace = grace(&self.config, container);
+        let (program, grace) = match container.is_command {
+            true => (
+                ContainerProgram::Command(executor.command.clone()),
+                kill_grace(&first.info).min(grace),
+            ),
+            false => (ContainerProgram::Executor(executor.command.clone()), grace),
         };
         Some(LaunchRequest {
             container_id: id.clone(),
@@ -51,6 +55,7 @@ impl Containerizer {
             sandbox,
             user: spec.user.filter(|_| self.config.settings.switch_user),
             outlives: container.is_checkpointed(),
+            grace,
         })
     }
 
@@ -117,8 +122,6 @@ fn variables(
         ),
         (variable::HTTP_COMMAND_EXECUTOR, "0".to_owned()),
         (variable::LIBPROCESS_PORT, "0".to_owned()),
-        (variable::SOCKET, text(config.executor_socket())),
-        (variable::TOKEN, container.token.clone()),
         (variable::CONTAINER_ID, container.id.to_string()),
     ];
     if checkpoint {
@@ -140,7 +143,12 @@ fn variables(
     if let Some(role) = allocation_role(container) {
         all.push((variable::ALLOCATION_ROLE, role));
     }
-    if !container.is_command {
+    if container.is_command {
+        let task = container.tasks().next().map(|task| &task.info.task_id);
+        all.extend(task.map(|task| (variable::TASK_ID, task.to_string())));
+    } else {
+        all.push((variable::SOCKET, text(config.executor_socket())));
+        all.push((variable::TOKEN, container.token.clone()));
         all.push((
             variable::AUTHENTICATION_TOKEN,
             http_executors::token(container),
@@ -332,7 +340,7 @@ mod tests {
         assert_eq!(
             scheme(https(true)),
             told("", ""),
-            "it speaks over its socket"
+            "a command speaks to no agent"
         );
     }
 }

@@ -130,7 +130,7 @@ pub struct ContainerView {
     pub framework_id: FrameworkId,
     /// Its executor.
     pub executor: protocol::ExecutorInfo,
-    /// Whether it runs the command executor.
+    /// Whether it runs a command without an executor of the framework.
     pub is_command: bool,
     /// Its phase.
     pub phase: Phase,
@@ -331,18 +331,13 @@ impl Handler<LauncherEvent> for Containerizer {
                 reason,
             } => {
                 self.counts.container_launch_errors += 1;
-                tracing::warn!(container = %container_id, reason, "cannot start executor");
+                tracing::warn!(container = %container_id, reason, "cannot start container");
                 self.with(&container_id, ctx, |container| {
                     container.launch_failed(&reason)
                 });
             }
-            LauncherEvent::Exited {
-                container_id,
-                termination,
-            } => {
-                self.with(&container_id, ctx, |container| {
-                    container.exited(Some(termination))
-                });
+            LauncherEvent::Exited { container_id, end } => {
+                self.with(&container_id, ctx, |container| container.ended(end));
             }
             LauncherEvent::Lost { .. } => {
                 // Containers that wait for their sandbox use the next launcher.

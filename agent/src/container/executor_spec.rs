@@ -1,13 +1,14 @@
-//! The executor that a task needs, and the user it runs as. Pure.
+//! The executor that a task needs, or that pages show for its command, and the user it runs as.
+//! Pure.
 
 use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo};
 
 /// The executor that a task needs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecutorSpec {
-    /// The task's custom executor, or the command executor under the task's id.
+    /// The task's custom executor or, for a command, what pages show as its executor.
     pub executor: ExecutorInfo,
-    /// Whether it is the command executor.
+    /// Whether the task has a command and no executor.
     pub is_command: bool,
     /// The requested user, if any.
     pub user: Option<String>,

@@ -87,10 +87,9 @@ pub enum CallRejected {
         /// The executor.
         executor_id: ExecutorId,
     },
-    /// The agent's own command executor, which uses its socket: over HTTP it can only be an
-    /// impostor.
+    /// A command, which has no executor: the caller can only be an impostor.
     #[error(
-        "executor_id `{executor_id}`: expected a custom executor; this is a command executor, which does not use HTTP"
+        "executor_id `{executor_id}`: expected a custom executor; this is the id of a command, which has no executor"
     )]
     CommandExecutor {
         /// The executor.

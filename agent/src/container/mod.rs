@@ -17,7 +17,7 @@
 //! | `executors` | messages of native executors |
 //! | `history` | completed executors and frameworks, for pages |
 //! | `http_executors` | calls of HTTP executors: authentication and handling |
-//! | `launches` | limit of concurrent launches of command executors |
+//! | `launches` | limit of concurrent launches of commands |
 //! | `machine` | the pure state machine of one container |
 //! | `stream` | the event stream of an HTTP executor |
 //! | `table` | containers indexed by id, executor and task |
@@ -46,8 +46,8 @@ use std::time::Duration;
 use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
 use protocol::message::task::ExecutorExited;
 use protocol::{
-    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
-    TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, StatusUpdate, TaskId,
+    TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::Resources;
 use runtime::NodeId;
@@ -64,6 +64,7 @@ use crate::config::Config;
 use crate::container::launches::unplaced::UnplacedTasks;
 use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;
+use crate::ledger::record::StateRecord;
 use crate::metrics::Counts;
 use crate::sandbox;
 use crate::sandbox::disk::{DiskWatch, RunEnded, WriteFailed};
@@ -101,7 +102,7 @@ pub struct Containerizer {
     pub(crate) frameworks: BTreeMap<FrameworkId, Framework>,
     /// Completed executors and frameworks, for pages.
     history: History,
-    /// Command executors being started, and those queued.
+    /// Commands being started, and those queued.
     pub(crate) launches: LaunchQueue,
     deadlines: Deadlines,
     timer: Option<TimerHandle>,
@@ -381,6 +382,13 @@ impl Containerizer {
                     };
                     return container.launch_failed(&error.reason);
                 }
+                if is_command {
+                    if let Some(container) = self.containers.get_mut(id) {
+                        container.launch_requested();
+                    }
+                    let timeout = self.config.settings.executor_registration_timeout;
+                    self.later(id, timeout, Container::subscription_overdue, ctx);
+                }
             }
             Effect::AwaitSubscription => {
                 self.later(
@@ -407,6 +415,7 @@ impl Containerizer {
                 let patience = self.return_patience(id);
                 self.later(id, patience, Container::return_overdue, ctx);
             }
+            Effect::Terminate(grace) => self.launcher.terminate(id, grace),
             Effect::DestroyAfter(grace) => self.later(id, grace, Container::grace_over, ctx),
             Effect::Destroy => {
                 if self.launches.withdraw(id)
@@ -416,20 +425,18 @@ impl Containerizer {
                 }
                 self.launcher.kill(id);
             }
-            Effect::Report(terminal) => {
+            Effect::Report(report) => {
                 let Some(container) = self.containers.get(id) else {
                     return Vec::new();
                 };
-                let mut status = TaskStatus::new(
-                    terminal.task_id,
-                    terminal.state,
-                    Source::Agent,
-                    ctx.clock().wall(),
-                )
-                .with_reason(terminal.reason, terminal.message);
+                let at = ctx.clock().wall();
+                let mut status = TaskStatus::new(report.task_id, report.state, report.source, at);
+                status.message = report.message;
+                status.termination = report.termination;
+                status.reason = report.reason;
                 status.executor_id = Some(container.executor.executor_id.clone());
                 status.container_id = Some(id.clone());
-                self.counts.note(terminal.state);
+                self.counts.note(report.state);
                 self.forward(id, status, None, ctx);
             }
             Effect::Ended(termination) => self.ended(id, termination, ctx),
@@ -593,7 +600,12 @@ impl Containerizer {
             latest_state: status.state,
             status,
         };
+        // Several changes of a task may be reported at once; each record has its own.
         let record = self.state_record(id, &update.status.task_id);
+        let record = record.map(|(id, record)| {
+            let state = update.status.state;
+            (id, StateRecord { state, ..record })
+        });
         self.give(Forward {
             update,
             executor,

@@ -78,6 +78,49 @@ pub fn processes() -> io::Result<Vec<Process>> {
     Ok(processes)
 }
 
+/// The descendants of one process, without itself. Reads only them, if the kernel lists children.
+pub fn descendants_of(root: i32) -> io::Result<Vec<Process>> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    let mut seen = BTreeSet::from([root]);
+    // Terminates: each process is visited once.
+    while let Some(pid) = open.pop() {
+        let children = match children(pid) {
+            Ok(children) => children,
+            Err(_) if pid == root => return scanned_descendants(root),
+            Err(_) => continue, // It has ended.
+        };
+        for child in children.into_iter().filter(|&child| seen.insert(child)) {
+            let line = std::fs::read(format!("/proc/{child}/stat")).unwrap_or_default();
+            found.extend(parse_stat(&String::from_utf8_lossy(&line)));
+            open.push(child);
+        }
+    }
+    Ok(found)
+}
+
+/// The children of all threads of a process. An error if it has ended, or if the kernel was built
+/// without this list.
+fn children(pid: i32) -> io::Result<Vec<i32>> {
+    let mut lists = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread may have ended.
+        lists.extend(std::fs::read_to_string(thread?.path().join("children")));
+    }
+    if lists.is_empty() {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let pids = lists.iter().flat_map(|list| list.split_ascii_whitespace());
+    Ok(pids.filter_map(|pid| pid.parse().ok()).collect())
+}
+
+fn scanned_descendants(root: i32) -> io::Result<Vec<Process>> {
+    let mut processes = processes()?;
+    let found = descendants(&processes, &[root]);
+    processes.retain(|process| found.contains(&process.pid));
+    Ok(processes)
+}
+
 /// All descendants of these processes, without themselves.
 pub fn descendants(processes: &[Process], roots: &[i32]) -> BTreeSet<i32> {
     let mut children: FxHashMap<i32, Vec<i32>> = FxHashMap::default();
@@ -208,6 +251,28 @@ mod tests {
         let me = all.iter().find(|process| process.pid == own).unwrap();
         assert!(descendants(&all, &[me.parent]).contains(&own));
         assert!(!descendants(&all, &[own]).contains(&own));
+    }
+
+    #[test]
+    fn listed_and_scanned_descendants_are_the_same() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 98796 & echo started; wait"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut started = [0; 8];
+        let output = child.stdout.as_mut().unwrap();
+        std::io::Read::read_exact(output, &mut started).unwrap();
+        let root = child.id() as i32;
+        let pids = |found: Vec<Process>| found.iter().map(|one| one.pid).collect::<Vec<_>>();
+        let listed = pids(descendants_of(root).unwrap());
+        assert_eq!(listed, pids(scanned_descendants(root).unwrap()));
+        assert_eq!(listed.len(), 1);
+        for pid in listed.into_iter().chain([root]) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+        }
+        child.wait().unwrap();
     }
 
     #[test]

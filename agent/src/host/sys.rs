@@ -1,7 +1,7 @@
 //! The only file of this crate with unsafe code: a fork for single-threaded processes, a spawn that
 //! does not copy its caller, and a handle to a process.
 //!
-//! Used by the zygote and by command executors, which have one thread each. Only [`ProcessHandle`]
+//! Used by the zygote and by container inits, which have one thread each. Only [`ProcessHandle`]
 //! is for the agent: code between fork and exec must not need locks of other threads.
 
 use std::ffi::{CStr, CString};
@@ -11,9 +11,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
-use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
-use tokio::io::unix::AsyncFd;
+use protocol::Termination;
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +36,33 @@ pub fn fork() -> io::Result<Forked> {
 }
 
 /// Ends a forked process without the exit handlers inherited from its parent: they free the whole
-/// heap, which takes more than half a millisecond per executor.
+/// heap.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: it ends the process and touches no memory.
     #[allow(unsafe_code)]
     unsafe {
         libc::_exit(status)
+    }
+}
+
+/// Reaps one ended child, if any. `ECHILD` if there are no children.
+pub fn reap() -> io::Result<Option<(Pid, Termination)>> {
+    let mut status = 0;
+    // SAFETY: the pointer is valid for the call. nix's own function fails for a child that was
+    // ended by a real-time signal, after it has reaped it.
+    #[allow(unsafe_code)]
+    let pid = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
+    match pid {
+        0 => Ok(None),
+        _ if pid < 0 => Err(io::Error::last_os_error()),
+        _ if libc::WIFSIGNALED(status) => {
+            let signal = Termination::Signaled(libc::WTERMSIG(status));
+            Ok(Some((Pid::from_raw(pid), signal)))
+        }
+        _ => {
+            let code = Termination::Exited(libc::WEXITSTATUS(status));
+            Ok(Some((Pid::from_raw(pid), code)))
+        }
     }
 }
 
@@ -425,14 +445,6 @@ impl ProcessHandle {
             _ => Err(io::Error::last_os_error()),
         }
     }
-}
-
-/// A signal descriptor for the event loop that becomes readable when a child ends.
-pub fn watch(signals: SignalFd) -> io::Result<AsyncFd<SignalFd>> {
-    // SAFETY: the `SignalFd` owns a valid descriptor, which is not closed or replaced while the
-    // `AsyncFd` owns it.
-    #[allow(unsafe_code)]
-    unsafe { AsyncFd::register(signals) }.map_err(io::Error::from)
 }
 
 /// A user of this host.

@@ -1,11 +1,9 @@
-//! Launcher: starts executors, reports their exits, kills containers.
+//! Launcher: starts containers, reports their ends, kills them.
 //!
 //! [`Launcher`] separates the agent's actors from the host; tests substitute their own.
 //! [`ZygoteLauncher`] talks to a zygote process and starts another if it dies. The zygote of an
-//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox. [`command_executor`] is
-//! the command executor, which the zygote forks.
+//! earlier agent process is resumed (`zygote`). Never blocks the agent's mailbox.
 
-pub mod command_executor;
 mod zygote;
 
 use std::io;
@@ -14,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use protocol::{ContainerId, Termination};
+use protocol::ContainerId;
 use runtime::prelude::*;
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -22,7 +20,7 @@ use tokio::sync::mpsc;
 
 use self::zygote::{Zygote, ZygoteCommand};
 use crate::zygote::wire::{self, Report, Request};
-pub use crate::zygote::wire::{ExecutorProgram, LaunchRequest, LeftContainer};
+pub use crate::zygote::wire::{ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer};
 
 /// Maximum queued requests; further launches fail.
 const REQUESTS_MAX: usize = 65_536;
@@ -31,28 +29,28 @@ const REQUESTS_MAX: usize = 65_536;
 #[derive(Message, Clone, Debug, PartialEq, Eq)]
 #[rtype(result = "()")]
 pub enum LauncherEvent {
-    /// The executor was started; this process leads its session.
+    /// The executor was started, or the command.
     Started {
         /// Its container.
         container_id: ContainerId,
-        /// The process.
+        /// The process that leads the container's session.
         pid: i32,
     },
-    /// The executor could not be started.
+    /// The container could not be started.
     Failed {
-        /// Its container.
+        /// The container.
         container_id: ContainerId,
         /// The failed step and the system error.
         reason: String,
     },
-    /// The executor and all processes it started have ended.
+    /// The container has ended.
     Exited {
-        /// Its container.
+        /// The container.
         container_id: ContainerId,
-        /// Its exit status or signal.
-        termination: Termination,
+        /// How.
+        end: ContainerEnd,
     },
-    /// The launcher has ended, and every executor with it.
+    /// The launcher has ended, and every container with it.
     Lost {
         /// The reason, as far as known.
         reason: String,
@@ -70,7 +68,7 @@ pub struct LaunchError {
     pub reason: String,
 }
 
-/// Starts and kills executors. Its functions must not block.
+/// Starts and kills containers. Its functions must not block.
 pub trait Launcher: Send + 'static {
     /// Takes the checkpointed containers of an earlier agent. Called once, before all other
     /// functions.
@@ -79,11 +77,17 @@ pub trait Launcher: Send + 'static {
     }
     /// Sets the receiver of events. Called once, on the calling actor's thread.
     fn attach(&mut self, events: Events);
-    /// Starts an executor. `Started` or `Failed` follows, and after `Started` an `Exited`.
+    /// Starts a container. `Started`, `Failed` or `Exited` follows, and after `Started` an
+    /// `Exited`.
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
+    /// Sends SIGTERM to all processes of a container that runs a command, and SIGKILL to those that
+    /// remain after `grace`. A repeated call can only shorten this time.
+    fn terminate(&mut self, container_id: &ContainerId, grace: Duration);
     /// Kills all processes of a container. `Exited` follows if it was started.
     fn kill(&mut self, container_id: &ContainerId);
-    /// Treats no executor as checkpointed any more.
+    /// The end of a checkpointed container is stored: no later agent needs it.
+    fn forget(&mut self, _container_id: &ContainerId) {}
+    /// Treats no container as checkpointed any more.
     fn discard_checkpoints(&mut self) {}
 }
 
@@ -128,8 +132,8 @@ type RequestQueue = Mutex<Option<mpsc::Sender<Vec<u8>>>>;
 
 impl ZygoteLauncher {
     /// Resumes the zygote in `work_dir`, or starts one by executing `program` with `arguments`,
-    /// which must call [`crate::zygote::main`]. Checkpointed executors may run without an agent for
-    /// `patience`. Blocks until the zygote is ready; a new one first kills all leftovers of an
+    /// which must call [`crate::zygote::main`]. Checkpointed containers may run without an agent
+    /// for `patience`. Blocks until the zygote is ready; a new one first kills all leftovers of an
     /// earlier agent.
     pub fn start(
         program: &Path,
@@ -170,6 +174,15 @@ impl ZygoteLauncher {
     }
 }
 
+impl ZygoteLauncher {
+    /// Sends a request about a container, which ends with its zygote.
+    fn send_about(&self, container_id: &ContainerId, request: &Request) {
+        if let Err(error) = self.send(request) {
+            tracing::warn!(%container_id, %error, "a request to the launcher is not sent");
+        }
+    }
+}
+
 impl Launcher for ZygoteLauncher {
     fn left(&mut self) -> Vec<LeftContainer> {
         let fresh = self.fresh.as_mut();
@@ -196,18 +209,29 @@ impl Launcher for ZygoteLauncher {
         self.send(&Request::Launch(Box::new(request)))
     }
 
+    fn terminate(&mut self, container_id: &ContainerId, grace: Duration) {
+        self.send_about(
+            container_id,
+            &Request::Terminate {
+                container_id: container_id.clone(),
+                grace,
+            },
+        );
+    }
+
     fn kill(&mut self, container_id: &ContainerId) {
-        if let Err(error) = self.send(&Request::Kill {
-            container_id: container_id.clone(),
-        }) {
-            // Without a zygote there is nothing to kill.
-            tracing::warn!(%container_id, %error, "kill request not sent");
-        }
+        let container_id = container_id.clone();
+        self.send_about(&container_id.clone(), &Request::Kill { container_id });
+    }
+
+    fn forget(&mut self, container_id: &ContainerId) {
+        let container_id = container_id.clone();
+        self.send_about(&container_id.clone(), &Request::Forget { container_id });
     }
 
     fn discard_checkpoints(&mut self) {
         if let Err(error) = self.send(&Request::KeepNothing) {
-            tracing::debug!(%error, "discarding checkpointed executors failed");
+            tracing::debug!(%error, "discarding checkpointed containers failed");
         }
     }
 }
@@ -238,7 +262,7 @@ async fn keep_alive(
             Some(failure) => failure.to_string(),
             None => "the executor launcher ended".to_owned(),
         };
-        tracing::error!(reason, "executor launcher lost with all executors");
+        tracing::error!(reason, "executor launcher lost with all containers");
         let (command, mut process) = (command.clone(), zygote.process);
         let restarted = tokio::task::spawn_blocking(move || {
             // Two zygotes must not coexist, and a closed socket does not prove that this one ended.
@@ -341,13 +365,7 @@ fn deliver_reports(received: &mut Vec<u8>, events: &Events) -> io::Result<u64> {
                 container_id,
                 reason,
             },
-            Report::Exited {
-                container_id,
-                termination,
-            } => LauncherEvent::Exited {
-                container_id,
-                termination,
-            },
+            Report::Exited { container_id, end } => LauncherEvent::Exited { container_id, end },
             Report::Ready | Report::Resumed { .. } | Report::Unable { .. } => continue,
         });
     }

@@ -26,7 +26,7 @@ pub(super) struct ZygoteCommand {
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<String>,
     pub(super) work_dir: PathBuf,
-    /// How long checkpointed executors may run without an agent.
+    /// How long checkpointed containers may run without an agent.
     pub(super) patience: Duration,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum ZygoteProcess {
 }
 
 impl ZygoteProcess {
-    /// Kills the zygote, and with it all executors.
+    /// Kills the zygote, and with it all containers.
     pub(super) fn end(&mut self) {
         match self {
             Self::Child(child) => {

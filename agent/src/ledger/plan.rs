@@ -1,8 +1,8 @@
 //! The recovery plan: which containers of an earlier agent process continue, and which are over.
 //! Pure.
 //!
-//! The launcher knows reliably which containers still live, since its zygote is the parent of their
-//! executors and outlived the earlier agent. All others are over, for example after a reboot.
+//! The launcher knows reliably which containers still live, since its zygote is the parent of them
+//! and outlived the earlier agent. All others are over, for example after a reboot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,8 @@ pub enum EndCause {
 /// The decision for a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryAction {
-    /// Wait for its executor to subscribe again. The session leader, if it lives; its exit is
-    /// reported next otherwise.
+    /// Wait for its executor to subscribe again, or continue its command. The session leader, if it
+    /// lives; its end is reported later otherwise.
     Await(Option<i32>),
     /// Its live tasks have ended.
     Ended(EndCause),
@@ -41,7 +41,7 @@ pub struct Plan {
     pub rewrite: Option<AgentRecord>,
     /// Containers with their tasks and decisions.
     pub containers: Vec<(ContainerId, StoredContainer, RecoveryAction)>,
-    /// Running containers without a checkpoint: they are killed.
+    /// Containers of the launcher without a checkpoint: they are killed and forgotten.
     pub unknown: Vec<ContainerId>,
     /// Unacknowledged updates, in order of arrival.
     pub updates: BTreeMap<u64, StatusUpdate>,
@@ -68,7 +68,8 @@ pub fn plan(
         .filter(|id| !known(id))
         .map(|&id| id.clone())
         .collect();
-    let lives = found.containers.keys().any(|id| living.contains_key(id));
+    let lives = |id| living.get(id).is_some_and(Option::is_some);
+    let lives = found.containers.keys().any(lives);
     let differs = match &found.agent {
         Some(agent) => policy.difference(&agent.info, described),
         None => Some(Incompatible {
@@ -89,7 +90,7 @@ pub fn plan(
             let updates = found.updates.keys().map(|&number| Key::Update(number));
             let all = of_containers.chain(updates).chain(found.orphaned);
             return Ok(Plan {
-                unknown,
+                unknown: living.into_keys().cloned().collect(),
                 forget: all.chain(own).map(Entry::Remove).collect(),
                 ..Plan::default()
             });

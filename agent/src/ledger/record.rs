@@ -35,7 +35,7 @@ pub struct ContainerRecord {
     pub framework: FrameworkInfo,
     /// Its executor.
     pub executor: ExecutorInfo,
-    /// Whether it runs the command executor.
+    /// Whether it runs a command without an executor of the framework.
     pub is_command: bool,
     /// The secret with which its executor subscribes.
     pub token: String,

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use protocol::message::operator::FileChunk;
 use protocol::{ContainerId, FrameworkId, OperationId};
@@ -26,6 +27,8 @@ impl Launcher for Nowhere {
         let reason = "nothing is launched here".to_owned();
         Err(LaunchError { reason })
     }
+
+    fn terminate(&mut self, _: &ContainerId, _: Duration) {}
 
     fn kill(&mut self, _: &ContainerId) {}
 }

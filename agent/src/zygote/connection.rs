@@ -1,16 +1,13 @@
 //! The connection between a zygote and its agent: a socket, and a listener for the next agent.
 //!
-//! Holds partially received requests and undelivered exits. The listener is a socket file in the
+//! Holds partially received requests. The listener is a socket file in the
 //! work directory; connections are accepted only while there is no agent.
 
-use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-
-use protocol::ContainerId;
 
 use super::wire::{self, Report, Request, SOCKET};
 
@@ -25,7 +22,6 @@ pub(super) struct AgentConnection {
     agent: Option<UnixStream>,
     next_agent: Option<NextAgentListener>,
     received: Vec<u8>,
-    undelivered: Vec<Report>,
 }
 
 impl AgentConnection {
@@ -34,7 +30,6 @@ impl AgentConnection {
             agent: Some(agent),
             next_agent: None,
             received: Vec::new(),
-            undelivered: Vec::new(),
         }
     }
 
@@ -134,32 +129,10 @@ impl AgentConnection {
         }
     }
 
-    /// Stores an exit for the next agent.
-    pub(super) fn store(&mut self, report: Report) {
-        self.undelivered.push(report);
-    }
-
-    /// Takes the stored exits.
-    pub(super) fn take_undelivered(&mut self) -> Vec<Report> {
-        std::mem::take(&mut self.undelivered)
-    }
-
     /// Disconnects a forked child from the agent. The socket file stays with the parent.
-    pub(super) fn detach(&mut self, null: UnixStream) {
-        self.agent = Some(null);
+    pub(super) fn detach(&mut self) {
+        self.agent = None;
         self.next_agent = None;
         self.received = Vec::new();
-        self.undelivered = Vec::new();
-    }
-}
-
-/// The container that exited according to this report, if it is one of `of`.
-pub(super) fn exited_container<'a>(
-    report: &'a Report,
-    of: &BTreeSet<ContainerId>,
-) -> Option<&'a ContainerId> {
-    match report {
-        Report::Exited { container_id, .. } if of.contains(container_id) => Some(container_id),
-        _ => None,
     }
 }

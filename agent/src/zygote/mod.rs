@@ -1,49 +1,49 @@
-//! The zygote: a small single-threaded process beside each agent that starts executors and reports
-//! their exits.
+//! The zygote: a small single-threaded process beside each agent that starts containers and reports
+//! their ends.
 //!
 //! Handles [`wire::Request`]s from its standard input, a socket, and sends [`wire::Report`]s over
-//! it. It forks command executors without exec, so it must stay small: it is executed afresh and
+//! it. It forks container inits without exec, so it must stay small: it is executed afresh and
 //! keeps only its process table.
 //!
-//! When the agent ends, executors without a checkpoint get their grace period: each notices the end
-//! by itself and stops its tasks; the zygote kills those that take longer. With the other executors
-//! it waits for the next agent, which connects through a socket in the work directory. As their
-//! parent it knows reliably which still live and how the others ended. If no agent connects in
-//! time, it ends the rest in the same way, and then itself. It never reads task output. It has no
-//! environment and no descriptors of the agent except the socket, so that tasks cannot read them
-//! from it.
+//! When the agent ends, containers without a checkpoint get their grace period: an executor notices
+//! the end by itself, a command gets SIGTERM; the zygote kills those that take longer. With the
+//! other containers it waits for the next agent, which connects through a socket in the work
+//! directory. As their parent it knows reliably which still live and how the others ended. If no
+//! agent connects in time, it ends the rest in the same way, and then itself. It never reads task
+//! output. It has no environment and no descriptors of the agent except the socket, so that tasks
+//! cannot read them from it.
 
 mod connection;
+mod init;
 pub mod process_table;
+mod program;
 pub mod wire;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use executor_driver::environment as variable;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use protocol::text::duration;
-use protocol::{ContainerId, Termination};
+use protocol::{CommandInfo, ContainerId};
 use runtime::{Clock, Instant};
 
 use self::connection::AgentConnection;
 use self::process_table::{Child, ProcessTable};
-use self::wire::{ExecutorProgram, FORM, LaunchRequest, LeftContainer, Report, Request};
+use self::wire::{
+    ContainerEnd, ContainerProgram, FORM, InitReport, LaunchRequest, LeftContainer, Report, Request,
+};
 use crate::host::accounts::OwnUser;
 use crate::host::procfs;
 use crate::host::sys::{self, Forked, Program};
-use crate::launcher::command_executor;
 use crate::sandbox;
 
 /// Milliseconds between sweeps while strays do not die.
@@ -56,8 +56,9 @@ const REQUESTS_A_TURN: usize = 16;
 const WAITING_INTERVAL: u16 = 1000;
 /// Locked by the zygote while any process of its agent may run.
 const LOCK: &str = "launcher.lock";
-/// Grace period of executors without one from their agent.
-const GRACE_DEFAULT: Duration = Duration::from_secs(5);
+/// How long a container init may take to kill its processes, more than its sweeps take. Then it is
+/// killed with them.
+const INIT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the zygote until its work is done. Its standard input must be the agent's socket.
 pub fn main() -> ExitCode {
@@ -73,8 +74,9 @@ pub fn main() -> ExitCode {
 fn serve() -> io::Result<()> {
     // First: all other open descriptors were inherited from the agent's parent.
     sys::close_inherited()?;
-    // A signal to the process group also stops the agent, and executors end after it; a zygote that
-    // ended now would take them along at once. Forked executors inherit this, their tasks do not.
+    // A signal to the process group also stops the agent, and containers end after it; a zygote
+    // that ended now would take them along at once. Container inits inherit this, their commands do
+    // not.
     sys::ignore_ends()?;
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     nix::unistd::dup2_stdin(File::open("/dev/null")?)?;
@@ -83,32 +85,40 @@ fn serve() -> io::Result<()> {
         nix::unistd::setpgid(Pid::from_raw(0), Pid::from_raw(0)).map(|()| Pid::this())
     })?;
     nix::sys::prctl::set_child_subreaper(true)?;
+    let (inits, init_reports) = UnixDatagram::pair()?;
+    inits.set_nonblocking(true)?;
     let mut zygote = Zygote {
         connection: AgentConnection::to(socket),
-        signals: child_signals()?,
+        signals: signals()?,
+        inits: Some(inits),
+        init_reports,
         processes: ProcessTable::default(),
         lock: None,
         checkpointed: BTreeSet::new(),
+        ends: BTreeMap::new(),
         patience: Duration::ZERO,
         wait_deadline: None,
-        ending: Vec::new(),
+        ending: BTreeMap::new(),
         own: OwnUser::look_up().unwrap_or_else(|error| {
             eprintln!("executor-zygote: cannot look up its own user: {error}");
             OwnUser::unnamed()
         }),
         clock: Clock::real(),
     };
-    command_executor::warm_up()?;
     let served = zygote.run();
     zygote.connection.stop_listening();
     zygote.kill_everything();
     served
 }
 
-/// A descriptor that becomes readable when a child ends.
-pub(crate) fn child_signals() -> io::Result<SignalFd> {
+/// A descriptor that becomes readable when a child ends or, in a container init, when it is asked
+/// to stop. A forked init inherits that these signals are blocked, so that Linux queues them
+/// although they are also ignored: none is lost before the init reads them.
+fn signals() -> io::Result<SignalFd> {
     let mut signals = SigSet::empty();
-    signals.add(Signal::SIGCHLD);
+    for signal in [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGQUIT] {
+        signals.add(signal);
+    }
     pthread_sigmask(SigmaskHow::SIG_BLOCK, Some(&signals), None)?;
     Ok(SignalFd::with_flags(
         &signals,
@@ -117,46 +127,56 @@ pub(crate) fn child_signals() -> io::Result<SignalFd> {
 }
 
 /// Drains pending signals; ended children are found by `waitpid`.
-pub(crate) fn forget_signals(signals: &SignalFd) {
+fn forget_signals(signals: &SignalFd) {
     // Terminates: the descriptor does not block, and each read consumes a signal.
     while let Ok(Some(_)) = signals.read_signal() {}
 }
 
-/// Reaps one ended child, if any; `Err` if there are no children.
-pub(crate) fn ended_child() -> Result<Option<(i32, Termination)>, nix::errno::Errno> {
-    match waitpid(None, Some(WaitPidFlag::WNOHANG))? {
-        WaitStatus::Exited(pid, code) => Ok(Some((pid.as_raw(), Termination::Exited(code)))),
-        WaitStatus::Signaled(pid, signal, _) => {
-            Ok(Some((pid.as_raw(), Termination::Signaled(signal as i32))))
-        }
-        _ => Ok(None),
-    }
-}
-
 /// Sends SIGKILL to each process. Ignores processes that have ended.
-pub(crate) fn kill_all(pids: &BTreeSet<i32>) {
+fn kill_all(pids: &BTreeSet<i32>) {
     for &pid in pids {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
 }
 
+/// The sources that have something to read.
+#[derive(Default)]
+struct Ready {
+    signals: bool,
+    inits: bool,
+    agent: bool,
+}
+
 struct Zygote {
     connection: AgentConnection,
     signals: SignalFd,
+    /// Receives the reports of container inits.
+    inits: Option<UnixDatagram>,
+    /// The other end, which each init inherits.
+    init_reports: UnixDatagram,
     processes: ProcessTable,
     /// Held while any process of this agent may run; the next agent's zygote waits for it.
     lock: Option<File>,
-    /// Checkpointed containers with an exit that no agent has received.
+    /// Checkpointed containers whose end no agent has stored.
     checkpointed: BTreeSet<ContainerId>,
+    /// The ends of those that have ended.
+    ends: BTreeMap<ContainerId, ContainerEnd>,
     /// How long they may run without an agent.
     patience: Duration,
     /// Deadline for the next agent, while there is none.
     wait_deadline: Option<Instant>,
-    /// Containers to end because their agent is gone, with their deadlines.
-    ending: Vec<(Instant, ContainerId)>,
-    /// The agent's own user. Looked up once; forked executors inherit it.
+    /// Containers that are asked to stop.
+    ending: BTreeMap<ContainerId, Ending>,
+    /// The agent's own user. Looked up once; forked inits inherit it.
     own: OwnUser,
     clock: Clock,
+}
+
+/// The state of a container that is asked to stop.
+struct Ending {
+    deadline: Instant,
+    /// Whether the grace period is over, so that its init is killing it until the deadline.
+    is_overdue: bool,
 }
 
 impl Zygote {
@@ -164,17 +184,20 @@ impl Zygote {
     fn run(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            let (readable, reap) = self.wait_for_events()?;
-            if reap {
+            let ready = self.wait_for_events()?;
+            if ready.signals {
                 self.reap();
+            } else if ready.inits {
+                self.read_init_reports();
             }
             if self.processes.must_sweep() {
                 self.sweep()?;
             }
             self.kill_overdue()?;
-            if readable && !self.connection.has_agent() {
+            if ready.agent && !self.connection.has_agent() {
                 self.connection.accept();
-            } else if readable && (!self.connection.receive(&mut buffer) || !self.handle_requests())
+            } else if ready.agent
+                && (!self.connection.receive(&mut buffer) || !self.handle_requests())
             {
                 self.disconnect_agent();
             }
@@ -185,12 +208,13 @@ impl Zygote {
         }
     }
 
-    /// Waits for input or an ended child. Returns whether there is either.
-    fn wait_for_events(&self) -> io::Result<(bool, bool)> {
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        let poll_fd = self.connection.poll_fd();
-        fds.extend(poll_fd.map(|poll_fd| PollFd::new(poll_fd, PollFlags::POLLIN)));
-        let soonest = self.ending.iter().map(|(at, _)| *at).min();
+    /// Waits for a message or an ended child.
+    fn wait_for_events(&self) -> io::Result<Ready> {
+        let inits = self.inits.as_ref().map(AsFd::as_fd);
+        let all = [Some(self.signals.as_fd()), inits, self.connection.poll_fd()];
+        let all = all.into_iter().flatten();
+        let mut fds: Vec<_> = all.map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let soonest = self.ending.values().map(|ending| ending.deadline).min();
         let timeout = match (self.processes.must_sweep(), soonest, self.wait_deadline) {
             (true, _, _) => PollTimeout::from(SWEEP_INTERVAL),
             (false, Some(at), _) => {
@@ -206,10 +230,14 @@ impl Zygote {
         };
         match poll(&mut fds, timeout) {
             Ok(_) => {
-                let ready = |fd: &PollFd<'_>| fd.any().unwrap_or(true);
-                Ok((fds.get(1).is_some_and(ready), ready(&fds[0])))
+                let ready = |fd: Option<&PollFd<'_>>| fd.is_some_and(|fd| fd.any().unwrap_or(true));
+                Ok(Ready {
+                    signals: ready(fds.first()),
+                    inits: ready(fds.get(1)),
+                    agent: ready(fds.get(2)),
+                })
             }
-            Err(nix::errno::Errno::EINTR) => Ok((false, false)),
+            Err(nix::errno::Errno::EINTR) => Ok(Ready::default()),
             Err(error) => Err(error.into()),
         }
     }
@@ -226,33 +254,74 @@ impl Zygote {
     fn expire_wait(&mut self) {
         let now = self.clock.now();
         if self.wait_deadline.is_some_and(|until| until <= now) && !self.checkpointed.is_empty() {
-            self.checkpointed.clear();
+            self.keep_nothing();
             self.begin_ending(now);
         }
     }
 
-    /// Starts the grace period of containers that are not checkpointed. Running periods continue.
-    fn begin_ending(&mut self, now: Instant) {
-        let graces = self.processes.graces();
-        let fresh: Vec<_> = graces
-            .filter(|(id, _)| !self.checkpointed.contains(id))
-            .filter(|(id, _)| !self.ending.iter().any(|(_, known)| known == *id))
-            .map(|(id, grace)| (now + grace, id.clone()))
-            .collect();
-        self.ending.extend(fresh);
+    fn keep_nothing(&mut self) {
+        self.checkpointed.clear();
+        self.ends.clear();
     }
 
-    /// Kills containers after their grace period.
+    /// Starts the grace period of containers that are not checkpointed. Running periods continue.
+    fn begin_ending(&mut self, now: Instant) {
+        let children = self.processes.children();
+        let ending: Vec<_> = children
+            .filter(|child| !self.checkpointed.contains(&child.container_id))
+            .map(|child| (child.container_id.clone(), child.grace))
+            .collect();
+        for (container_id, grace) in ending {
+            self.terminate(container_id, now + grace);
+        }
+    }
+
+    /// Asks a container to stop until `deadline`, if it has no earlier one. An executor knows by
+    /// itself that it must stop.
+    fn terminate(&mut self, container_id: ContainerId, deadline: Instant) {
+        let Some((leader, child)) = self.processes.child(&container_id) else {
+            return;
+        };
+        if child.is_init && !child.kill_wanted {
+            // It has not been reaped, so the process is this one.
+            let _ = kill(Pid::from_raw(leader), Signal::SIGTERM);
+        }
+        child.kill_wanted = true;
+        let ending = self.ending.entry(container_id).or_insert(Ending {
+            deadline,
+            is_overdue: false,
+        });
+        if !ending.is_overdue {
+            ending.deadline = ending.deadline.min(deadline);
+        }
+    }
+
+    /// Kills containers after their grace period: an init kills its processes, and is killed with
+    /// them if it takes too long.
     fn kill_overdue(&mut self) -> io::Result<()> {
         if self.ending.is_empty() {
             return Ok(());
         }
         let now = self.clock.now();
-        let due = self.ending.extract_if(.., |(at, _)| *at <= now);
-        let leaders: Vec<i32> = due
-            .filter_map(|(_, id)| self.processes.leader(&id))
-            .collect();
-        kill_trees(&leaders)
+        let processes = &mut self.processes;
+        let mut to_kill = Vec::new();
+        self.ending.retain(|container_id, ending| {
+            let Some((leader, child)) = processes.child(container_id) else {
+                return false; // It has ended.
+            };
+            if now < ending.deadline {
+                return true;
+            }
+            if child.is_init && !ending.is_overdue {
+                let _ = kill(Pid::from_raw(leader), Signal::SIGQUIT); // Not reaped, as above.
+                ending.is_overdue = true;
+                ending.deadline = now + INIT_PATIENCE;
+                return true;
+            }
+            to_kill.push(leader);
+            false
+        });
+        kill_trees(&to_kill)
     }
 
     /// Whether the zygote can end.
@@ -299,20 +368,47 @@ impl Zygote {
             // Not resumed: a new connection has to identify itself first.
             _ if self.wait_deadline.is_some() => false,
             Request::KeepNothing => {
-                self.checkpointed.clear();
+                self.keep_nothing();
                 true
             }
             Request::Launch(request) => {
-                let report = self.launch(*request);
-                self.send(report);
+                if let Some(report) = self.launch(*request) {
+                    self.send(report);
+                }
+                true
+            }
+            Request::Terminate {
+                container_id,
+                grace,
+            } => {
+                self.terminate(container_id, self.clock.now() + grace);
+                true
+            }
+            Request::Forget { container_id } => {
+                self.checkpointed.remove(&container_id);
+                self.ends.remove(&container_id);
                 true
             }
             Request::Kill { container_id } => {
-                let leader = self.processes.leader(&container_id);
-                if let Err(error) = kill_trees(leader.as_slice()) {
+                self.kill(container_id);
+                true
+            }
+        }
+    }
+
+    /// Kills all processes of a container.
+    fn kill(&mut self, container_id: ContainerId) {
+        let Some((leader, child)) = self.processes.child(&container_id) else {
+            return;
+        };
+        child.kill_wanted = true;
+        match child.is_init {
+            // Its init kills them at the deadline.
+            true => self.terminate(container_id, self.clock.now()),
+            false => {
+                if let Err(error) = kill_trees(&[leader]) {
                     eprintln!("executor-zygote: {container_id} cannot be killed: {error}");
                 }
-                true
             }
         }
     }
@@ -353,100 +449,120 @@ impl Zygote {
         });
         let left = left.collect();
         self.send(Report::Resumed { left });
-        for report in self.connection.take_undelivered() {
-            self.send(report);
+        for (container_id, end) in self.ends.clone() {
+            self.send(Report::Exited { container_id, end });
         }
         true
     }
 
-    fn launch(&mut self, request: LaunchRequest) -> Report {
+    /// Starts a container. The start of a command is reported by its init.
+    fn launch(&mut self, request: LaunchRequest) -> Option<Report> {
         let container_id = request.container_id.clone();
-        let cleans_up = request.program == ExecutorProgram::Command;
+        let is_init = matches!(request.program, ContainerProgram::Command(_));
         if request.outlives {
             self.checkpointed.insert(container_id.clone());
         }
         let started = match &request.program {
-            ExecutorProgram::Command => self.fork_command_executor(&request),
-            ExecutorProgram::Custom(_) => start_custom(&request, &self.own),
+            ContainerProgram::Command(command) => self.fork_init(command, &request),
+            ContainerProgram::Executor(command) => start_executor(command, &request, &self.own),
         };
         match started {
             Ok(pid) => {
                 let child = Child {
                     container_id: container_id.clone(),
-                    cleans_up,
-                    grace: grace(&request),
+                    is_init,
+                    grace: request.grace,
+                    kill_wanted: false,
+                    event: None,
                 };
                 self.processes.started(pid.as_raw(), child);
-                Report::Started {
+                (!is_init).then_some(Report::Started {
                     container_id,
                     pid: pid.as_raw(),
-                }
+                })
             }
             Err(reason) => {
                 self.checkpointed.remove(&container_id);
-                Report::Failed {
+                Some(Report::Failed {
                     container_id,
                     reason,
-                }
+                })
             }
         }
     }
 
-    fn fork_command_executor(&mut self, request: &LaunchRequest) -> Result<Pid, String> {
-        let own = nix::unistd::getpid();
+    fn fork_init(&mut self, command: &CommandInfo, request: &LaunchRequest) -> Result<Pid, String> {
+        let zygote = nix::unistd::getpid();
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
         match sys::fork().map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => Ok(child),
             Forked::Child => {
-                let status = match self.become_executor(own, &request.sandbox, out, error) {
-                    Ok(()) => command_executor::run(request, self.own.clone()),
-                    Err(error) => {
-                        eprintln!("command executor: {error}");
-                        command_executor::UNCLEAN
-                    }
-                };
-                sys::exit_now(status)
+                let ended = self
+                    .become_init(zygote, &request.sandbox, &out, &error)
+                    .and_then(|signals| {
+                        init::run(command, request, &self.own, signals, &self.init_reports)
+                    });
+                if let Err(error) = &ended {
+                    eprintln!("container init: {error}");
+                }
+                sys::exit_now(i32::from(ended.is_err()))
             }
         }
     }
 
-    /// Turns the forked child into a session leader and drops the zygote's state.
-    fn become_executor(
+    /// Turns the forked child into a session leader. Returns its signals. Of the zygote's
+    /// descriptors it keeps only the one for its reports.
+    fn become_init(
         &mut self,
         zygote: Pid,
         sandbox: &Path,
-        out: File,
-        error: File,
-    ) -> io::Result<()> {
+        out: &File,
+        error: &File,
+    ) -> io::Result<SignalFd> {
         nix::unistd::setsid()?;
         nix::sys::prctl::set_child_subreaper(true)?;
         nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
         if nix::unistd::getppid() != zygote {
             return Err(io::Error::other("the zygote is gone"));
         }
-        nix::unistd::dup2_stdout(&out)?;
-        nix::unistd::dup2_stderr(&error)?;
+        nix::unistd::dup2_stdout(out)?;
+        nix::unistd::dup2_stderr(error)?;
         std::env::set_current_dir(sandbox)?;
-        let dev_null = File::open("/dev/null")?;
-        // Releases the zygote's descriptors before others take their numbers.
-        let null = UnixStream::from(dev_null.as_fd().try_clone_to_owned()?);
-        self.connection.detach(null);
-        self.lock = None;
-        // Freeing these would copy all their pages in each container.
-        std::mem::forget(std::mem::take(&mut self.processes));
-        std::mem::forget(std::mem::take(&mut self.checkpointed));
-        std::mem::forget(std::mem::take(&mut self.ending));
-        self.signals = child_signals()?;
-        Ok(())
+        self.connection.detach();
+        (self.lock, self.inits) = (None, None);
+        signals()
     }
 
+    /// Reaps ended children.
     fn reap(&mut self) {
         forget_signals(&self.signals);
+        let mut ended = Vec::new();
         // Terminates: each round reaps one child.
-        while let Ok(Some((pid, termination))) = ended_child() {
-            if let Some(report) = self.processes.reaped(pid, termination) {
+        while let Ok(Some(child)) = sys::reap() {
+            ended.push(child);
+        }
+        // An init has sent its last report before its end.
+        self.read_init_reports();
+        for (pid, termination) in ended {
+            if let Some(report) = self.processes.reaped(pid.as_raw(), termination) {
                 self.send(report);
+            }
+        }
+    }
+
+    /// Handles the reports of container inits.
+    fn read_init_reports(&mut self) {
+        let mut buffer = [0; 16 * 1024];
+        // Terminates: it does not block, and each init sends two reports.
+        while let Some(Ok(length)) = self.inits.as_ref().map(|inits| inits.recv(&mut buffer)) {
+            match serde_json::from_slice::<InitReport>(&buffer[..length]) {
+                Ok(report) => {
+                    if let Some(report) = self.processes.note(report) {
+                        self.send(report);
+                    }
+                }
+                Err(error) => eprintln!("executor-zygote: invalid report of an init: {error}"),
             }
         }
     }
@@ -462,14 +578,17 @@ impl Zygote {
         Ok(())
     }
 
-    /// Sends a report. Exits that cannot be delivered are stored for the next agent; the closed
-    /// connection is noticed at the next read.
+    /// Sends a report. Ends of checkpointed containers are kept until an agent has stored them; an
+    /// agent that has connected but not resumed yet gets them afterwards. A closed connection is
+    /// noticed at the next read.
     fn send(&mut self, report: Report) {
-        let sent = self.connection.send(&report);
-        match connection::exited_container(&report, &self.checkpointed).cloned() {
-            Some(ended) if sent => drop(self.checkpointed.remove(&ended)),
-            Some(_) => self.connection.store(report),
-            None => {}
+        if let Report::Exited { container_id, end } = &report
+            && self.checkpointed.contains(container_id)
+        {
+            self.ends.insert(container_id.clone(), end.clone());
+        }
+        if self.wait_deadline.is_none() {
+            self.connection.send(&report);
         }
     }
 
@@ -482,10 +601,10 @@ impl Zygote {
             };
             kill_all(&procfs::descendants(&processes, &[own]));
             loop {
-                match ended_child() {
+                match sys::reap() {
                     Ok(Some(_)) => {}
                     Ok(None) => break,
-                    Err(_) => return,
+                    Err(_) => return, // ECHILD
                 }
             }
             let mut fds = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -567,13 +686,6 @@ pub fn is_over(work_dir: &Path) -> bool {
     }
 }
 
-/// The executor's grace period, from its environment.
-fn grace(request: &LaunchRequest) -> Duration {
-    let text = request.environment.get(variable::SHUTDOWN_GRACE_PERIOD);
-    let grace = text.and_then(|text| duration::parse(text).ok());
-    grace.unwrap_or(GRACE_DEFAULT)
-}
-
 fn pause() {
     let _ = poll(&mut [], PollTimeout::from(SWEEP_INTERVAL));
 }
@@ -592,16 +704,17 @@ fn open_output(sandbox: &Path) -> Result<(File, File), String> {
 }
 
 /// Starts a custom executor.
-fn start_custom(request: &LaunchRequest, own: &OwnUser) -> Result<Pid, String> {
-    let ExecutorProgram::Custom(executor) = &request.program else {
-        return Err("a command executor is forked, not executed".into());
-    };
+fn start_executor(
+    command: &CommandInfo,
+    request: &LaunchRequest,
+    own: &OwnUser,
+) -> Result<Pid, String> {
     let (out, error) = open_output(&request.sandbox)?;
     let program = Program {
         directory: Some(request.sandbox.clone()),
         output: Some((out.as_raw_fd(), error.as_raw_fd())),
-        ..command_executor::program(
-            executor,
+        ..program::program(
+            command,
             &request.environment,
             own,
             request.user.as_deref(),

@@ -1,35 +1,40 @@
 //! The zygote's process table: the containers of its children, and stray processes.
 //!
-//! Pure. A stray is a process without its executor: a child of the zygote that it did not start, a
-//! descendant of such a child, or a member of an ended executor's session. The exit of an executor
-//! that did not clean up is reported only after its strays are gone.
+//! Pure. A stray is a process without its container's leader: a child of the zygote that it did not
+//! start, a descendant of such a child, or a member of an ended leader's session. The end of a
+//! container whose leader has not cleaned up is reported only after its strays are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use protocol::{ContainerId, Termination};
 
-use super::wire::Report;
+use super::wire::{ContainerEnd, InitEvent, InitReport, Report};
 use crate::host::procfs::{self, Process};
 
 /// Sweeps after which a report no longer waits for strays that do not die.
 pub const SWEEPS_MAX: u32 = 500;
 
-/// An executor started by the zygote.
+/// The leader of a container: an executor or a container init.
 #[derive(Debug)]
 pub struct Child {
-    /// The container that it leads.
+    /// Its container.
     pub container_id: ContainerId,
-    /// Whether exit status 0 means that it left no processes behind.
-    pub cleans_up: bool,
+    /// Whether it is a container init, which reports the end of its command.
+    pub is_init: bool,
     /// How long it may take to stop.
     pub grace: Duration,
+    /// Whether it was asked to stop.
+    pub kill_wanted: bool,
+    /// The last event of an init.
+    pub event: Option<InitEvent>,
 }
 
 /// The children and the delayed reports.
 #[derive(Debug, Default)]
 pub struct ProcessTable {
     children: BTreeMap<i32, Child>,
+    leaders: BTreeMap<ContainerId, i32>,
     ended_leaders: BTreeSet<i32>,
     held: Vec<Report>,
     sweeps: u32,
@@ -37,29 +42,43 @@ pub struct ProcessTable {
 }
 
 impl ProcessTable {
-    /// Adds a started executor.
+    /// Adds the leader of a container.
     pub fn started(&mut self, pid: i32, child: Child) {
         self.ended_leaders.remove(&pid);
+        self.leaders.insert(child.container_id.clone(), pid);
         self.children.insert(pid, child);
     }
 
     /// The session leader of a container.
     pub fn leader(&self, container_id: &ContainerId) -> Option<i32> {
-        let mut children = self.children.iter();
-        children
-            .find(|(_, child)| child.container_id == *container_id)
-            .map(|(&pid, _)| pid)
+        self.leaders.get(container_id).copied()
     }
 
-    /// Containers with a living executor, with their grace periods.
-    pub fn graces(&self) -> impl Iterator<Item = (&ContainerId, Duration)> {
-        let children = self.children.values();
-        children.map(|child| (&child.container_id, child.grace))
+    /// A container with its session leader, if it lives.
+    pub fn child(&mut self, container_id: &ContainerId) -> Option<(i32, &mut Child)> {
+        let pid = self.leader(container_id)?;
+        Some((pid, self.children.get_mut(&pid)?))
+    }
+
+    /// The living containers.
+    pub fn children(&self) -> impl Iterator<Item = &Child> {
+        self.children.values()
     }
 
     /// Whether no child and no stray is left.
     pub fn is_idle(&self) -> bool {
         self.children.is_empty() && self.held.is_empty() && !self.sweep_wanted
+    }
+
+    /// Handles the report of an init. Returns the report for the agent, if it needs one at once.
+    pub fn note(&mut self, InitReport { pid, event }: InitReport) -> Option<Report> {
+        let child = self.children.get_mut(&pid).filter(|child| child.is_init)?;
+        let started = (event == InitEvent::Started).then(|| Report::Started {
+            container_id: child.container_id.clone(),
+            pid,
+        });
+        child.event = Some(event);
+        started
     }
 
     /// Handles a reaped child. Returns the report if it need not wait for a sweep.
@@ -69,11 +88,34 @@ impl ProcessTable {
             self.sweep_wanted = true;
             return None;
         };
+        self.leaders.remove(&child.container_id);
+        let (end, is_clean) = match child.event {
+            Some(InitEvent::Ended {
+                termination,
+                kill_wanted,
+                is_clean,
+            }) => {
+                let end = ContainerEnd::Command {
+                    termination,
+                    kill_wanted,
+                };
+                (end, is_clean)
+            }
+            Some(InitEvent::NotStarted(reason)) => (ContainerEnd::CommandNotStarted(reason), true),
+            Some(InitEvent::Started) if child.kill_wanted => {
+                let end = ContainerEnd::Command {
+                    termination,
+                    kill_wanted: true,
+                };
+                (end, false)
+            }
+            Some(InitEvent::Started) | None => (ContainerEnd::Leader(termination), false),
+        };
         let report = Report::Exited {
             container_id: child.container_id,
-            termination,
+            end,
         };
-        if child.cleans_up && termination == Termination::Exited(0) {
+        if is_clean {
             return Some(report);
         }
         self.ended_leaders.insert(pid);
@@ -140,11 +182,13 @@ mod tests {
         }
     }
 
-    fn child(name: &str, cleans_up: bool) -> Child {
+    fn child(name: &str, is_init: bool) -> Child {
         Child {
             container_id: container(name),
-            cleans_up,
+            is_init,
             grace: Duration::from_secs(5),
+            kill_wanted: false,
+            event: None,
         }
     }
 
@@ -152,19 +196,81 @@ mod tests {
         ContainerId::new(name).unwrap()
     }
 
+    fn exited(name: &str, end: ContainerEnd) -> Option<Report> {
+        Some(Report::Exited {
+            container_id: container(name),
+            end,
+        })
+    }
+
+    fn note(table: &mut ProcessTable, pid: i32, event: InitEvent) -> Option<Report> {
+        table.note(InitReport { pid, event })
+    }
+
     #[test]
-    fn clean_executor_is_reported_without_a_sweep() {
+    fn end_of_a_command_is_reported_without_a_sweep() {
         let mut table = ProcessTable::default();
         table.started(200, child("c", true));
+        let started = Report::Started {
+            container_id: container("c"),
+            pid: 200,
+        };
+        let event = note(&mut table, 200, InitEvent::Started);
+        assert_eq!(event, Some(started));
+        let ended = InitEvent::Ended {
+            termination: Termination::Exited(3),
+            kill_wanted: false,
+            is_clean: true,
+        };
+        assert_eq!(note(&mut table, 200, ended), None, "its init still lives");
+        let end = ContainerEnd::Command {
+            termination: Termination::Exited(3),
+            kill_wanted: false,
+        };
         let report = table.reaped(200, Termination::Exited(0));
-        assert_eq!(
-            report,
-            Some(Report::Exited {
-                container_id: container("c"),
-                termination: Termination::Exited(0)
-            })
-        );
+        assert_eq!(report, exited("c", end));
         assert!(!table.must_sweep() && table.is_idle());
+        assert_eq!(table.leader(&container("c")), None);
+    }
+
+    #[test]
+    fn a_command_that_cannot_start_ends_with_its_reason() {
+        let mut table = ProcessTable::default();
+        table.started(200, child("c", true));
+        note(&mut table, 200, InitEvent::NotStarted("no file".into()));
+        let end = ContainerEnd::CommandNotStarted("no file".into());
+        let report = table.reaped(200, Termination::Exited(0));
+        assert_eq!(report, exited("c", end));
+    }
+
+    #[test]
+    fn an_init_that_is_killed_has_left_processes() {
+        for kill_wanted in [true, false] {
+            let mut table = ProcessTable::default();
+            table.started(200, child("c", true));
+            note(&mut table, 200, InitEvent::Started);
+            let (_, child) = table.child(&container("c")).unwrap();
+            child.kill_wanted = kill_wanted;
+            let termination = Termination::Signaled(9);
+            assert_eq!(table.reaped(200, termination), None);
+            assert!(table.must_sweep());
+            let end = match kill_wanted {
+                true => ContainerEnd::Command {
+                    termination,
+                    kill_wanted,
+                },
+                false => ContainerEnd::Leader(termination),
+            };
+            assert_eq!(table.swept(0).pop(), exited("c", end));
+        }
+    }
+
+    #[test]
+    fn reports_of_other_processes_are_ignored() {
+        let mut table = ProcessTable::default();
+        table.started(200, child("executor", false));
+        assert_eq!(note(&mut table, 200, InitEvent::Started), None);
+        assert_eq!(note(&mut table, 201, InitEvent::Started), None);
     }
 
     #[test]

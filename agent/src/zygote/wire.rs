@@ -1,7 +1,8 @@
 //! Protocol between an agent and its zygote: length-prefixed JSON over a socket.
 //!
-//! Pure. Each `Launch` is answered by `Started` or `Failed`, and each `Started` is followed by one
-//! `Exited`. The next agent may have another version, so any change here requires a new [`FORM`].
+//! Pure. Each `Launch` is answered by `Started`, `Failed` or `Exited`, and each `Started` is
+//! followed by one `Exited`. The next agent may have another version, so any change here requires a
+//! new [`FORM`].
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,35 +15,53 @@ use serde::{Deserialize, Serialize};
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 1;
+pub const FORM: u32 = 2;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
 
-/// The program of a container's executor.
+/// What runs in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ExecutorProgram {
-    /// The command executor, which runs one task's command.
-    Command,
+pub enum ContainerProgram {
+    /// The command of a task, under a container init.
+    Command(CommandInfo),
     /// A custom executor.
-    Custom(CommandInfo),
+    Executor(CommandInfo),
 }
 
-/// An executor to start.
+/// A container to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchRequest {
-    /// The container that it leads.
+    /// Its id.
     pub container_id: ContainerId,
     /// The program.
-    pub program: ExecutorProgram,
-    /// Its working directory, which exists; `stdout` and `stderr` in it are appended to.
+    pub program: ContainerProgram,
+    /// The working directory, which exists; `stdout` and `stderr` in it are appended to.
     pub sandbox: PathBuf,
     /// Environment variables set by the agent.
     pub environment: BTreeMap<String, String>,
-    /// The user it runs as, if not the agent's; for a command executor, the user of its task.
+    /// The user that it runs as, if not the agent's.
     pub user: Option<String>,
     /// Whether it is checkpointed and waits for the next agent.
     pub outlives: bool,
+    /// How long it may take to stop after the end of its agent.
+    pub grace: Duration,
+}
+
+/// How a container ended. None of its processes is left, unless the kernel cannot end one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ContainerEnd {
+    /// The command ended.
+    Command {
+        /// Exit status or signal of its main process.
+        termination: Termination,
+        /// Whether it was asked to stop before it ended.
+        kill_wanted: bool,
+    },
+    /// The command could not be started, for example because its file does not exist.
+    CommandNotStarted(String),
+    /// The executor ended, or the init of a command without a report of the command's end.
+    Leader(Termination),
 }
 
 /// A container of an earlier agent.
@@ -50,7 +69,7 @@ pub struct LaunchRequest {
 pub struct LeftContainer {
     /// The container.
     pub container_id: ContainerId,
-    /// Its session leader; `None` if it has ended, which is reported next.
+    /// Its session leader; `None` if it has ended. Its end is reported later.
     pub pid: Option<i32>,
 }
 
@@ -62,20 +81,33 @@ pub enum Request {
     Serve {
         /// The agent's work directory.
         work_dir: PathBuf,
-        /// How long checkpointed executors may run without an agent.
+        /// How long checkpointed containers may run without an agent.
         patience: Duration,
     },
     /// The first request of a recovering agent: continue for it.
     Resume {
         /// The agent's protocol version, [`FORM`].
         form: u32,
-        /// How long checkpointed executors may run without an agent.
+        /// How long checkpointed containers may run without an agent.
         patience: Duration,
     },
-    /// The agent leaves for good: treat no executor as checkpointed.
+    /// The agent leaves for good: treat no container as checkpointed.
     KeepNothing,
-    /// Start an executor.
+    /// Start a container.
     Launch(Box<LaunchRequest>),
+    /// Send SIGTERM to all processes of a command, and SIGKILL to those that remain. A repeated
+    /// request can only shorten the time.
+    Terminate {
+        /// The container.
+        container_id: ContainerId,
+        /// The time between the two signals.
+        grace: Duration,
+    },
+    /// The agent has stored the end of a checkpointed container: report it no more.
+    Forget {
+        /// The container.
+        container_id: ContainerId,
+    },
     /// Kill all processes of a container.
     Kill {
         /// The container.
@@ -88,7 +120,7 @@ pub enum Request {
 pub enum Report {
     /// Ready to launch; no process of an earlier agent runs.
     Ready,
-    /// Continues for the new agent. Exits since the last agent follow.
+    /// Continues for the new agent. Ends that no agent has stored follow.
     Resumed {
         /// Containers of the earlier agent.
         left: Vec<LeftContainer>,
@@ -99,26 +131,53 @@ pub enum Report {
         /// The reason.
         reason: String,
     },
-    /// The executor was started.
+    /// The executor was started, or the command.
     Started {
         /// Its container.
         container_id: ContainerId,
-        /// Its process, which leads the container's session.
+        /// The process that leads the container's session.
         pid: i32,
     },
-    /// The executor could not be started.
+    /// The container could not be started.
     Failed {
-        /// Its container.
+        /// The container.
         container_id: ContainerId,
         /// The failed step and the system error.
         reason: String,
     },
-    /// The executor and all processes it started have ended.
+    /// The container has ended.
     Exited {
-        /// Its container.
+        /// The container.
         container_id: ContainerId,
-        /// Its exit status or signal.
+        /// How.
+        end: ContainerEnd,
+    },
+}
+
+/// A report of a container init to its zygote: one JSON object in one datagram.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InitReport {
+    /// The init's process.
+    pub pid: i32,
+    /// The event.
+    pub event: InitEvent,
+}
+
+/// An event of a container init.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InitEvent {
+    /// The command was started.
+    Started,
+    /// The command could not be started; the init ends. The failed step and the system error.
+    NotStarted(String),
+    /// The command has ended; the init ends.
+    Ended {
+        /// Exit status or signal of its main process.
         termination: Termination,
+        /// Whether it was asked to stop before it ended.
+        kill_wanted: bool,
+        /// Whether all processes that it started have ended too.
+        is_clean: bool,
     },
 }
 
@@ -197,7 +256,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":1,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":2,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

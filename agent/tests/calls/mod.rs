@@ -11,7 +11,7 @@ use super::*;
 #[test]
 fn every_call_of_an_agent_is_tested() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, _, _executor) = running(&world).await;
+        let (routes, _) = running(&world).await;
         let (mut served, mut refused) = (0, 0);
         for (_, _, name) in CallType::VALUES.iter().skip(1) {
             let body = json!({ "type": name }).to_string();
@@ -36,7 +36,7 @@ fn every_call_of_an_agent_is_tested() {
 #[test]
 fn unsupported_call_is_named_for_any_accept_header() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, _, _executor) = running(&world).await;
+        let (routes, _) = running(&world).await;
         let record = |text: &str| format!("{}\n{text}", text.len());
         let attach = |what: &str| json!({ "type": format!("ATTACH_CONTAINER_{what}") }).to_string();
         let input = format!("{}{}", record(&attach("INPUT")), record("never read"));
@@ -114,7 +114,7 @@ fn unsupported_call_is_named_for_any_accept_header() {
 #[test]
 fn invalid_calls_are_rejected_without_effect() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, _, _executor) = running(&world).await;
+        let (routes, _) = running(&world).await;
         let state = async || fetch(&routes, request("GET", "/state", JSON, "")).await;
         let before = state().await;
         let read = [r#"{"type":"READ_FILE","read_file":{"path":["#, "]}}"];

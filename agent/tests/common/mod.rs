@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use meros_agent::launcher::{Events, LaunchError, LaunchRequest, LeftContainer};
+use meros_agent::launcher::{ContainerEnd, Events, LaunchError, LaunchRequest, LeftContainer};
 use meros_agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
 use module_api::qos_controller::{Corrections, InitializeQos, QosControllerRef};
 use module_api::resource_estimator::{InitializeEstimator, Oversubscribable, ResourceEstimatorRef};
@@ -30,7 +30,7 @@ use protocol::message::scheduler::{AcknowledgeStatus, FrameworkMessage, KillTask
 use protocol::message::task::{ExecutorExited, RunTasks, TaskUpdated};
 use protocol::{
     AgentId, CommandInfo, ContainerId, FrameworkId, FrameworkInfo, MasterId, QosCorrection,
-    StatusUpdate, TaskId, TaskInfo, TaskState,
+    StatusUpdate, TaskId, TaskInfo, TaskState, Termination,
 };
 use resources::Resources;
 use runtime::Instant;
@@ -467,6 +467,8 @@ impl Handler<Corrections> for FakeModule {
 pub struct LauncherControl {
     pub launched: Arc<Mutex<Vec<LaunchRequest>>>,
     pub killed: Arc<Mutex<Vec<ContainerId>>>,
+    pub terminated: Arc<Mutex<Vec<(ContainerId, Duration)>>>,
+    pub forgotten: Arc<Mutex<Vec<ContainerId>>>,
     events: Arc<Mutex<Option<Events>>>,
     /// Whether launches succeed at once and kills end executors at once.
     pub prompt: bool,
@@ -498,6 +500,18 @@ impl LauncherControl {
         events.expect("attached")(event);
     }
 
+    /// A container starts.
+    pub fn start(&self, container_id: ContainerId) {
+        let pid = 1 << 22;
+        self.emit(LauncherEvent::Started { container_id, pid });
+    }
+
+    /// The leader of a container ends.
+    pub fn exit(&self, container_id: ContainerId, termination: Termination) {
+        let end = ContainerEnd::Leader(termination);
+        self.emit(LauncherEvent::Exited { container_id, end });
+    }
+
     pub fn container(&self, index: usize) -> ContainerId {
         self.launched.lock().unwrap()[index].container_id.clone()
     }
@@ -522,22 +536,24 @@ impl Launcher for FakeLauncher {
         let container_id = request.container_id.clone();
         self.0.launched.lock().unwrap().push(request);
         if self.0.prompt {
-            self.0.emit(LauncherEvent::Started {
-                container_id,
-                pid: 1 << 22,
-            });
+            self.0.start(container_id);
         }
         Ok(())
+    }
+
+    fn terminate(&mut self, container_id: &ContainerId, grace: Duration) {
+        let mut terminated = self.0.terminated.lock().unwrap();
+        terminated.push((container_id.clone(), grace));
+    }
+
+    fn forget(&mut self, container_id: &ContainerId) {
+        self.0.forgotten.lock().unwrap().push(container_id.clone());
     }
 
     fn kill(&mut self, container_id: &ContainerId) {
         self.0.killed.lock().unwrap().push(container_id.clone());
         if self.0.prompt {
-            let termination = protocol::Termination::Signaled(9);
-            self.0.emit(LauncherEvent::Exited {
-                container_id: container_id.clone(),
-                termination,
-            });
+            self.0.exit(container_id.clone(), Termination::Signaled(9));
         }
     }
 }

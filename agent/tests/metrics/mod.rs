@@ -68,10 +68,9 @@ fn metrics_have_mesos_names_and_skip_ended_executors() {
             .map(|name| metrics[format!("slave/{name}")].as_f64().unwrap())
         };
         assert_eq!(coverage(&busy), [1.0, 1.0, 0.2, 0.05, 64.0]);
-        world.launcher.emit(LauncherEvent::Exited {
-            container_id: world.launcher.container(0),
-            termination: Termination::Exited(0),
-        });
+        world
+            .launcher
+            .exit(world.launcher.container(0), Termination::Exited(0));
         world.settle().await;
         let after = metrics().await;
         assert_eq!(after["slave/tasks_failed"], 1.0);

@@ -13,7 +13,7 @@ use super::*;
 #[test]
 fn sandbox_files_are_served_by_each_name() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, directory, _executor) = running(&world).await;
+        let (routes, directory) = running(&world).await;
         std::fs::write(format!("{directory}/stdout"), "hello").unwrap();
         let get = async |path: String| fetch(&routes, request("GET", &path, JSON, "")).await;
         let (status, names) = get("/files/debug".to_owned()).await;
@@ -77,7 +77,7 @@ fn sandbox_files_are_served_by_each_name() {
 #[test]
 fn malicious_file_requests_are_rejected() {
     world(FixtureOptions::default(), |world| async move {
-        let (routes, directory, _executor) = running(&world).await;
+        let (routes, directory) = running(&world).await;
         // The default socket path would be too long.
         let short = world.work_dir.path().join("s");
         let _socket = std::os::unix::net::UnixListener::bind(&short).unwrap();
@@ -200,7 +200,6 @@ fn volume_files_are_served_below_their_container_path() {
         task.resources += &volume(&world).await;
         world.master.run(vec![task]);
         world.settle().await;
-        let (_executor, _) = world.executor(0).await;
         let routes = routes(&world);
         let get = async |path: &str| fetch(&routes, request("GET", path, JSON, "")).await;
         let (_, state) = get("/state").await;

@@ -93,8 +93,8 @@ impl Task {
         }
     }
 
-    /// The framework's own executor that runs it, if any. A command executor belongs to the agent,
-    /// has the id of the task, and does not appear in Mesos' pages and answers about tasks.
+    /// The framework's own executor that runs it, if any. That of a command has the id of the task
+    /// and does not appear in Mesos' pages and answers about tasks.
     pub fn own_executor_id(&self) -> Option<&ExecutorId> {
         Some(&self.executor_id).filter(|own| own.as_str() != self.id.as_str())
     }

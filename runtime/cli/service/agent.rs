@@ -175,8 +175,8 @@ pub struct AgentFlags {
     pub recovery_timeout: Option<Duration>,
     /// Require the token that each executor gets from executors that use HTTP. Without it an
     /// executor without a token is trusted, as in Mesos: a client that reaches this port and knows
-    /// the ids of a framework and its custom executor can act as that executor, but never as a
-    /// command executor. A wrong token is always refused
+    /// the ids of a framework and its custom executor can act as that executor, but never for a
+    /// command. A wrong token is always refused
     #[arg(long, env = "MESOS_AUTHENTICATE_HTTP_EXECUTORS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
         require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
     pub authenticate_http_executors: bool,

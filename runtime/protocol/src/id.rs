@@ -162,7 +162,7 @@ impl MasterId {
 }
 
 impl From<&TaskId> for ExecutorId {
-    /// A command executor has the id of its task.
+    /// What pages show as the executor of a command has the id of its task.
     fn from(task: &TaskId) -> Self {
         Self(task.0.clone())
     }

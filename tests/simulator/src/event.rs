@@ -8,7 +8,7 @@ use std::any::{Any, TypeId};
 use std::time::Duration;
 
 use consensus::log::{Loaded, Write};
-use protocol::ContainerId;
+use protocol::{ContainerId, FrameworkId, TaskId};
 use runtime::{Pid, Role};
 
 use crate::linear::{RegistryAnswer, RegistryRequest};
@@ -21,6 +21,19 @@ pub struct Event<'a> {
     pub at: Duration,
     /// Its content.
     pub kind: EventKind<'a>,
+}
+
+/// A container with a command instead of an executor.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandTask<'a> {
+    /// The agent's node.
+    pub agent: &'a str,
+    /// The container.
+    pub container: &'a ContainerId,
+    /// The framework of its task.
+    pub framework: &'a FrameworkId,
+    /// Its task.
+    pub task: &'a TaskId,
 }
 
 /// The content of an event.
@@ -76,6 +89,10 @@ pub enum EventKind<'a> {
         /// The container.
         container: &'a ContainerId,
     },
+    /// A container's command started.
+    CommandStarted(CommandTask<'a>),
+    /// A container's command ended, by itself or because it was asked to.
+    CommandEnded(CommandTask<'a>),
     /// A container's process ended.
     ProcessEnded {
         /// The agent's node.

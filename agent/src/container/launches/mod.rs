@@ -1,8 +1,8 @@
-//! Limits concurrent launches of command executors, so that a burst of a thousand tasks does not
-//! start a thousand processes that compete for the CPU. Pure.
+//! Limits concurrent launches of commands, so that a burst of a thousand tasks does not start a
+//! thousand processes that compete for the CPU. Pure.
 //!
-//! Counts only command executors, which subscribe at once. A custom executor may be slow and must
-//! not delay others. `unplaced` remembers tasks that never got a container.
+//! Counts only commands, which start at once. A custom executor may be slow and must not delay
+//! others. `unplaced` remembers tasks that never got a container.
 
 pub(in crate::container) mod unplaced;
 
@@ -12,7 +12,7 @@ use protocol::ContainerId;
 
 use super::machine::Phase;
 
-/// Maximum command executors between launch and subscription.
+/// Maximum commands between launch and start.
 pub const AT_ONCE: usize = 32;
 
 /// Launches in progress and queued ones.
@@ -46,7 +46,7 @@ impl LaunchQueue {
 
     /// Frees the slot of a container that has left the launch phases.
     pub fn phase_changed(&mut self, id: &ContainerId, phase: Option<Phase>) {
-        if !matches!(phase, Some(Phase::Launching | Phase::Registering)) {
+        if phase != Some(Phase::Launching) {
             self.starting.remove(id);
         }
     }
@@ -80,8 +80,8 @@ mod tests {
             .count();
         assert_eq!(begun, AT_ONCE);
         assert_eq!(launches.take_next(), None);
-        launches.phase_changed(&id(0), Some(Phase::Registering));
-        assert_eq!(launches.take_next(), None, "it has not subscribed");
+        launches.phase_changed(&id(0), Some(Phase::Launching));
+        assert_eq!(launches.take_next(), None, "it has not started");
         assert!(launches.withdraw(&id(AT_ONCE)) && !launches.withdraw(&id(1)));
         launches.phase_changed(&id(0), Some(Phase::Running));
         launches.phase_changed(&id(1), None);

@@ -1,8 +1,9 @@
-//! The state machine of one container: its executor process, its actor, and its tasks until the
+//! The state machine of one container: its processes, its executor's actor, and its tasks until the
 //! last acknowledgement.
 //!
 //! Pure: each event returns its effects in order. Knows no processes and no clock. The submodules
-//! have its deadlines, disconnected executors, HTTP streams and checkpoints.
+//! have commands without an executor, deadlines, disconnected executors, HTTP streams and
+//! checkpoints.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -11,28 +12,28 @@ use std::time::Duration;
 use protocol::message::executor::ExecutorRefused;
 use protocol::text::duration;
 use protocol::{
-    Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, TaskId, TaskInfo,
-    TaskState, TaskStatus, Termination, Uuid,
+    Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, Source, TaskId,
+    TaskInfo, TaskState, TaskStatus, Termination, Uuid,
 };
 use resources::Resources;
 use runtime::Pid;
 
+use self::command::kill_grace;
 use self::disconnected::Disconnections;
 use super::history::without_data;
-use crate::launcher::command_executor::outcome::GRACE_DEFAULT;
 
 /// The phase of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Its sandbox is being created.
     Preparing,
-    /// Its executor is being started.
+    /// Its executor or command is being started.
     Launching,
     /// Its executor runs but has not subscribed.
     Registering,
     /// Its executor has outlived an earlier agent process and has not subscribed again.
     Recovering,
-    /// Its executor has subscribed.
+    /// Its executor has subscribed, or its command has started.
     Running,
     /// It is being ended.
     Terminating,
@@ -43,7 +44,7 @@ pub enum Phase {
 /// An action that a container requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Start the executor.
+    /// Start the executor or the command.
     Launch,
     /// Set the deadline for the first subscription.
     AwaitSubscription,
@@ -57,25 +58,31 @@ pub enum Effect {
     DestroyAfter(Duration),
     /// Set the deadline for subscribing again.
     AwaitReturn,
+    /// Ask the command's processes to end, and kill those that remain after this time.
+    Terminate(Duration),
     /// Kill all its processes.
     Destroy,
-    /// Report a terminal state on the agent's behalf.
-    Report(TerminalStatus),
+    /// Report a task's state.
+    Report(TaskReport),
     /// The executor has ended; its id may be used again.
     Ended(Option<Termination>),
 }
 
-/// A task's state as decided by the agent.
+/// A task's state that no executor has reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TerminalStatus {
+pub struct TaskReport {
     /// The task.
     pub task_id: TaskId,
-    /// Always terminal.
+    /// The state.
     pub state: TaskState,
-    /// The reason.
-    pub reason: Reason,
+    /// On whose behalf: the agent's or, for a command, an executor's.
+    pub source: Source,
+    /// The reason, if the agent decided.
+    pub reason: Option<Reason>,
     /// A text for people.
     pub message: String,
+    /// How the command ended.
+    pub termination: Option<Termination>,
 }
 
 /// How to handle a status from the executor.
@@ -157,7 +164,7 @@ pub struct Container {
     pub framework: FrameworkInfo,
     /// Its executor.
     pub executor: ExecutorInfo,
-    /// Whether it runs the command executor.
+    /// Whether it runs a command without an executor of the framework.
     pub is_command: bool,
     /// The secret with which the executor subscribes.
     pub token: String,
@@ -290,6 +297,12 @@ impl Container {
         }
     }
 
+    /// The launch of a command is requested: a kill reaches the command.
+    pub fn launch_requested(&mut self) {
+        self.has_run_tasks = true;
+        self.queue.clear();
+    }
+
     /// A queued launch has its turn. No effect if it is no longer wanted.
     pub fn launch(&mut self) -> Vec<Effect> {
         let wanted = self.phase == Phase::Launching;
@@ -307,14 +320,17 @@ impl Container {
         self.end(None, problem)
     }
 
-    /// The executor's process has started.
+    /// The executor's process has started, or the command.
     pub fn started(&mut self, leader: i32) -> Vec<Effect> {
         self.leader = Some(leader);
         match self.phase {
+            Phase::Launching if self.is_command => self.command_started(),
             Phase::Launching => {
                 self.phase = Phase::Registering;
                 vec![Effect::AwaitSubscription]
             }
+            // It was killed after its launch, in this order.
+            Phase::Terminating if self.is_command => Vec::new(),
             Phase::Terminating => vec![Effect::Destroy],
             // It subscribed before its start was reported.
             _ => Vec::new(),
@@ -328,6 +344,9 @@ impl Container {
                 reason: reason.to_owned(),
             })
         };
+        if self.is_command {
+            return refused("it runs a command and has no executor");
+        }
         if !self.token_matches(token) {
             return refused("the token is wrong");
         }
@@ -367,6 +386,9 @@ impl Container {
             return Vec::new();
         };
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
+            if self.is_command {
+                return self.kill_command(task_id, policy);
+            }
             // The executor has it. An ending executor ends it anyway; a disconnected one gets the
             // kill when it is back.
             task.kill_request = Some(KillRequest(policy));
@@ -397,12 +419,8 @@ impl Container {
     pub fn drain(&mut self, max: Option<Duration>) -> Vec<Effect> {
         let live = self.tasks.values().filter(|task| !task.state.is_terminal());
         let policy = |task: &Task| {
-            let own = task
-                .info
-                .kill_policy
-                .map_or(GRACE_DEFAULT, |policy| policy.grace_period);
             max.map(|max| KillPolicy {
-                grace_period: own.min(max),
+                grace_period: kill_grace(&task.info).min(max),
             })
         };
         let kills: Vec<_> = live
@@ -424,6 +442,7 @@ impl Container {
     /// Shuts the executor down; it is killed after `grace`.
     pub fn shut_down(&mut self, grace: Duration) -> Vec<Effect> {
         match self.phase {
+            _ if self.has_command() => self.shut_down_command(grace),
             Phase::Running if self.actor.is_some() => {
                 self.phase = Phase::Terminating;
                 vec![Effect::ShutDown(grace)]
@@ -561,16 +580,23 @@ impl Container {
         reason: Reason,
         message: String,
     ) -> Option<Effect> {
-        self.tasks.get_mut(task_id)?.state = state;
-        Some(Effect::Report(TerminalStatus {
+        self.report(TaskReport {
             task_id: task_id.clone(),
             state,
-            reason,
+            source: Source::Agent,
+            reason: Some(reason),
             message,
-        }))
+            termination: None,
+        })
+    }
+
+    fn report(&mut self, report: TaskReport) -> Option<Effect> {
+        self.tasks.get_mut(&report.task_id)?.state = report.state;
+        Some(Effect::Report(report))
     }
 }
 
+pub mod command;
 pub mod deadlines;
 mod disconnected;
 mod http_stream;

@@ -2,8 +2,10 @@
 //! with them.
 //!
 //! Pure. The executor of a recovered container gets a short deadline to subscribe again. Then lost
-//! messages are repeated in both directions, as after a broken stream. That a container is ending
-//! is not on disk, as in Mesos: if its agent restarts within its grace period, it goes on.
+//! messages are repeated in both directions, as after a broken stream. A command goes on at once,
+//! and the launcher repeats its end until it is stored. That an executor is ending is not on disk,
+//! as in Mesos: if its agent restarts within its grace period, it goes on. A command's grace period
+//! goes on in the launcher.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -52,6 +54,15 @@ impl Container {
         });
         container.tasks = tasks.collect();
         container
+    }
+
+    /// Continues after the restart of the agent. An executor must subscribe again; a command that
+    /// lives need not.
+    pub fn resume(&mut self) -> Vec<Effect> {
+        match self.is_command && self.leader.is_some() {
+            true => self.command_started(),
+            false => Vec::new(),
+        }
     }
 
     /// The checkpoint of the container.
@@ -154,7 +165,8 @@ impl Container {
 
     /// The deadline for subscribing after an agent restart has passed.
     pub fn reregistration_overdue(&mut self, patience: Duration) -> Vec<Effect> {
-        if self.phase != Phase::Recovering {
+        // The end of a command that has ended is reported by the launcher.
+        if self.phase != Phase::Recovering || self.is_command {
             return Vec::new();
         }
         let patience = duration::format(patience);
@@ -294,7 +306,7 @@ mod tests {
         let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{effects:?}")
         };
-        assert_eq!(terminal.reason, Reason::ExecutorReregistrationTimeout);
+        assert_eq!(terminal.reason, Some(Reason::ExecutorReregistrationTimeout));
         assert!(
             terminal.message.ends_with("within 2secs"),
             "{}",
@@ -358,7 +370,7 @@ mod tests {
         let Some(Effect::Report(terminal)) = effects.first() else {
             panic!("{effects:?}")
         };
-        assert_eq!(terminal.reason, Reason::ExecutorTerminated);
+        assert_eq!(terminal.reason, Some(Reason::ExecutorTerminated));
         assert!(
             terminal.message.contains("status 3"),
             "{}",

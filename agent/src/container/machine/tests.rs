@@ -61,9 +61,7 @@ fn running() -> Container {
 
 pub(super) fn terminals(effects: &[Effect]) -> Vec<(TaskId, TaskState, Reason)> {
     let terminal = |effect: &Effect| match effect {
-        Effect::Report(terminal) => {
-            Some((terminal.task_id.clone(), terminal.state, terminal.reason))
-        }
+        Effect::Report(report) => Some((report.task_id.clone(), report.state, report.reason?)),
         _ => None,
     };
     effects.iter().filter_map(terminal).collect()
@@ -571,7 +569,7 @@ fn statuses_have_mesos_states_reasons_and_messages() {
         };
         assert_eq!(
             (terminal.state, terminal.reason),
-            (state, reason),
+            (state, Some(reason)),
             "{message}"
         );
         assert_eq!(terminal.message, message);

@@ -91,8 +91,7 @@ impl<'a> VisibleState<'a> {
             .map(|of| VisibleTasks(Some(of.as_ref())))
     }
 
-    /// The frameworks' own executors. Command executors, which agents start themselves, are unknown
-    /// to a master.
+    /// The frameworks' own executors. Those that agents show for commands are unknown to a master.
     pub fn executors(self) -> impl Iterator<Item = VisibleExecutor<'a>> {
         self.state.tasks.agents().flat_map(|(agent, on)| {
             on.executors()

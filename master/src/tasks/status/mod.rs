@@ -124,8 +124,7 @@ impl MasterState {
     }
 
     /// A framework's own executor has ended: its resources are free, and its framework is notified.
-    /// An executor that the state does not know is not reported: the end of a command executor is
-    /// the end of its task, which its agent reports.
+    /// An executor that the state does not know is not reported.
     pub fn executor_exited(&mut self, message: ExecutorExited, out: &mut Effects) {
         self.counters.count("master/messages_exited_executor");
         let ExecutorExited {

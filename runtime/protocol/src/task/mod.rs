@@ -37,7 +37,7 @@ pub struct TaskInfo {
     pub agent_id: AgentId,
     /// Resources, taken from the offers.
     pub resources: Resources,
-    /// Command, run by the agent's command executor.
+    /// Command, run by the agent itself.
     pub command: Option<CommandInfo>,
     /// The framework's own executor.
     pub executor: Option<ExecutorInfo>,

@@ -104,7 +104,7 @@ named! {
 named! {
     /// Reason of a task's state.
     Reason, "REASON_" {
-        /// The command executor could not run the command.
+        /// Mesos: its command executor could not run the command. Not used here.
         CommandExecutorFailed = "COMMAND_EXECUTOR_FAILED",
         /// The executor ended before the task.
         ExecutorTerminated = "EXECUTOR_TERMINATED",

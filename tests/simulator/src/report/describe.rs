@@ -14,7 +14,7 @@ use protocol::message::scheduler::{
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{Operation, TaskInfo, TaskStatus};
 
-use crate::event::{EventKind, RegistryCaller, SeenMessage};
+use crate::event::{CommandTask, EventKind, RegistryCaller, SeenMessage};
 use crate::linear::RegistryModel;
 
 /// Maximum parts of a message that are rendered.
@@ -134,6 +134,12 @@ pub fn fact(what: &EventKind<'_>) -> String {
         }
         EventKind::AgentCrashed { agent } => format!("{agent} falls, and its machine goes on"),
         EventKind::ProcessStarted { agent, container } => format!("{agent} runs {container}"),
+        EventKind::CommandStarted(CommandTask { agent, task, .. }) => {
+            format!("{agent} runs {task}")
+        }
+        EventKind::CommandEnded(CommandTask { agent, task, .. }) => {
+            format!("{agent} runs {task} no more")
+        }
         EventKind::ProcessEnded { agent, container } => format!("{agent} runs {container} no more"),
         EventKind::ExecutorKilled { agent, container } => {
             format!("{container} is killed on {agent}")

@@ -117,6 +117,8 @@ impl Tally {
             | EventKind::MachineBusy { .. }
             | EventKind::DiskReset { .. }
             | EventKind::MemberState { .. }
+            | EventKind::CommandStarted(_)
+            | EventKind::CommandEnded(_)
             | EventKind::ProcessEnded { .. }
             | EventKind::FaultEnded(_)
             | EventKind::FaultsOver => {}

@@ -1,15 +1,13 @@
 //! The simulated executor: executes its tasks' commands in virtual time, behind the real executor
 //! driver.
 //!
-//! As a command executor it runs one task, from the task's command. As a framework's executor it
-//! runs many, from the tasks' data, and ends after [`IDLE_MAX`] without a task. Ends and kills are
-//! decided by the same functions as in the real command executor. Nothing starts on the real
-//! machine.
+//! It runs many tasks, from their data, and ends after [`IDLE_MAX`] without a task. Nothing starts
+//! on the real machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use agent::launcher::command_executor::outcome::{GRACE_DEFAULT, Kill, KillStep, outcome};
+use agent::container::machine::command::{kill_grace, outcome};
 use executor_driver::{Environment, Executor, ExecutorDriverRef};
 use protocol::message::executor::ExecutorSubscribed;
 use protocol::{
@@ -20,16 +18,13 @@ use rand::Rng;
 use runtime::prelude::*;
 use runtime::{Promise, Reply, TimerHandle, promise};
 
+use super::command::{KILLED, Kill, KillStep, SEGMENTATION_FAULT, TERMINATED};
 use crate::load::command::{Command, Ending};
 
 /// A framework's executor ends after this time without a task.
 pub const IDLE_MAX: Duration = Duration::from_secs(60);
 /// Maximum delay between launch and start of a task.
 const START_MAX: Duration = Duration::from_millis(20);
-/// The signals that end tasks.
-const TERMINATED: i32 = 15;
-const KILLED: i32 = 9;
-const SEGMENTATION_FAULT: i32 = 11;
 
 /// The node name of a container's executor.
 pub fn node_of(container: &ContainerId) -> String {
@@ -37,8 +32,8 @@ pub fn node_of(container: &ContainerId) -> String {
 }
 
 /// Runs an executor on this node until it ends; returns the termination of its process.
-pub async fn live(node: Node, environment: Environment, own: bool) -> Termination {
-    let Ok(runner) = node.spawn("runner", Runner::new(own)) else {
+pub async fn live(node: Node, environment: Environment) -> Termination {
+    let Ok(runner) = node.spawn("runner", Runner::default()) else {
         return Termination::Exited(1);
     };
     let executor = Ears(runner.clone());
@@ -159,9 +154,8 @@ struct Running {
     kill: Kill,
 }
 
+#[derive(Default)]
 struct Runner {
-    /// Whether it is a framework's executor.
-    own: bool,
     tells_killing: bool,
     tasks: BTreeMap<TaskId, Running>,
     stopping: bool,
@@ -171,31 +165,15 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(own: bool) -> Self {
-        Self {
-            own,
-            tells_killing: false,
-            tasks: BTreeMap::new(),
-            stopping: false,
-            idle: None,
-            over: None,
-            waiting: Vec::new(),
-        }
-    }
-
     fn launch(&mut self, info: Box<TaskInfo>, driver: ExecutorDriverRef, ctx: &mut Context<Self>) {
         let refuse = |message: String, ctx: &Context<Self>| {
             status(&info.task_id, TaskState::Failed, ctx)
                 .with_reason(Reason::CommandExecutorFailed, message)
         };
-        let once = !self.own && !self.tasks.is_empty();
-        if once || self.stopping || self.over.is_some() {
+        if self.stopping || self.over.is_some() {
             return driver.update(refuse("the executor takes no more tasks".into(), ctx));
         }
-        let text = match &info.command {
-            Some(command) => command.value.clone(),
-            None => String::from_utf8_lossy(&info.data).into_owned(),
-        };
+        let text = String::from_utf8_lossy(&info.data);
         let command = match Command::parse(&text) {
             Ok(command) => command,
             Err(error) => return driver.update(refuse(error.to_string(), ctx)),
@@ -237,15 +215,15 @@ impl Runner {
         let Some(running) = self.tasks.remove(id) else {
             return;
         };
-        let outcome = outcome(termination, running.kill.is_wanted());
-        let mut last = status(id, outcome.state, ctx);
-        last.message = outcome.message;
+        let (state, message) = outcome(termination, running.kill.is_wanted());
+        let mut last = status(id, state, ctx);
+        last.message = message;
         last.termination = Some(termination);
         running.driver.update(last);
         if !self.tasks.is_empty() {
             return;
         }
-        if !self.own || self.stopping {
+        if self.stopping {
             return self.end(Over::Done);
         }
         self.idle = Some(ctx.after(IDLE_MAX, |this, _| {
@@ -275,8 +253,7 @@ impl Runner {
         let Some(running) = self.tasks.get_mut(id) else {
             return;
         };
-        let policy = running.info.kill_policy;
-        let own = policy.map_or(GRACE_DEFAULT, |policy| policy.grace_period);
+        let own = kill_grace(&running.info);
         let grace = match (shutdown, given) {
             // In a shutdown the grace is shorter than the agent's wait.
             (true, Some(grace)) => own.min(grace.mul_f64(0.8)),

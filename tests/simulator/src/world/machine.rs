@@ -1,8 +1,8 @@
 //! A simulated machine: an agent's launcher without real processes. Each container is a simulated
-//! process with an executor in it.
+//! process with an executor in it, or a command.
 //!
 //! It receives orders from the agent's containerizer through its [`Launcher`], and can end all of
-//! its processes or a single executor. When its agent ends, it behaves like the real zygote:
+//! its processes or a single one. When its agent ends, it behaves like the real zygote:
 //! containers that outlive the agent continue, others end, and the next agent gets a list of both.
 //! It waits for that agent for as long as the machine runs. Its load is set from outside. Nothing
 //! starts on the real machine.
@@ -15,18 +15,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agent::host::procfs;
-use agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest, LeftContainer};
+use agent::launcher::{
+    ContainerEnd, ContainerProgram, Events, LaunchError, LaunchRequest, LeftContainer,
+};
 use agent::oversubscription::monitor::Sampler;
 use agent::{Launcher, LauncherEvent};
-use executor_driver::Environment;
+use executor_driver::{Environment, environment};
+use futures_util::future::{Either, select};
 use modules::qos_controller::{Load, LoadSource};
-use protocol::{ContainerId, Termination};
+use protocol::{CommandInfo, ContainerId, FrameworkId, TaskId, Termination};
 use runtime::{Clock, Instant, NodeId, Role};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use crate::event::EventKind;
+use crate::event::{CommandTask, EventKind};
+use crate::load::command::Command;
 use crate::report::hash::derived;
+use crate::world::command::{self, KILLED};
 use crate::world::executor;
 use crate::world::process::Process;
 use crate::world::sim_env::SimEnv;
@@ -35,8 +40,8 @@ use crate::world::sim_env::SimEnv;
 const ORDERS_MAX: usize = 65_536;
 /// Duration of the start of a process.
 const FORK: Duration = Duration::from_millis(3);
-/// The signal of a kill.
-const KILLED: i32 = 9;
+/// Maximum further delay before a command starts.
+const START_MAX: Duration = Duration::from_millis(20);
 /// A doomed executor dies within this time after its start: during its registration or its first
 /// task.
 const DOOMED_LIFE_MAX: Duration = Duration::from_millis(60);
@@ -48,7 +53,9 @@ const PIDS_FROM: i32 = 1000;
 /// An agent's order to its machine.
 enum Order {
     Launch(Box<LaunchRequest>),
+    Terminate(ContainerId, Duration),
     Kill(ContainerId),
+    Forget(ContainerId),
     KeepNothing,
 }
 
@@ -64,12 +71,12 @@ struct Shared {
     agent: Rc<str>,
     births: Births,
     running: RefCell<BTreeMap<ContainerId, Running>>,
-    /// Containers that outlive their agent, and whose end was reported to no agent.
+    /// Containers that outlive their agent, and whose end no agent has stored.
     outliving: RefCell<BTreeSet<ContainerId>>,
+    /// The ends of those that have ended.
+    ends: RefCell<BTreeMap<ContainerId, ContainerEnd>>,
     /// The agent's event receiver, if there is an agent.
     events: RefCell<Option<Events>>,
-    /// Events for the next agent.
-    unreported: RefCell<Vec<LauncherEvent>>,
     /// The task that receives the agent's orders.
     serving: RefCell<Option<AbortHandle>>,
     pids: Cell<i32>,
@@ -81,11 +88,21 @@ struct Shared {
 }
 
 struct Running {
-    process: Process,
-    node: NodeId,
-    kill: Option<oneshot::Sender<()>>,
+    body: Body,
+    /// Whether the kill was ordered.
+    kill: Option<oneshot::Sender<bool>>,
     life: Option<AbortHandle>,
     pid: i32,
+}
+
+/// What runs in a container.
+enum Body {
+    Executor {
+        process: Process,
+        node: NodeId,
+    },
+    /// Receives grace periods.
+    Command(mpsc::UnboundedSender<Duration>),
 }
 
 /// The agent's launcher on its machine.
@@ -106,7 +123,7 @@ impl Machine {
             running: RefCell::default(),
             outliving: RefCell::default(),
             events: RefCell::default(),
-            unreported: RefCell::default(),
+            ends: RefCell::default(),
             serving: RefCell::default(),
             pids: Cell::new(PIDS_FROM),
             doomed: doomed.clone(),
@@ -146,8 +163,6 @@ impl Machine {
         shared.events.take();
         let ending: Vec<ContainerId> = {
             let outliving = shared.outliving.borrow();
-            let mut unreported = shared.unreported.borrow_mut();
-            unreported.retain(|event| container_of(event).is_some_and(|id| outliving.contains(id)));
             let running = shared.running.borrow();
             let ending = running.keys().filter(|id| !outliving.contains(*id));
             ending.cloned().collect()
@@ -205,7 +220,7 @@ impl Machine {
         let place = chance.checked_rem(candidates.len() as u64);
         let victim = place.and_then(|place| candidates.get(usize::try_from(place).ok()?));
         if let Some(victim) = victim {
-            self.0.kill_unordered(victim);
+            self.0.kill(victim, false);
         }
         victim.is_some()
     }
@@ -215,18 +230,8 @@ impl Machine {
         for task in self.0.tasks.take() {
             task.abort();
         }
-        self.0.outliving.borrow_mut().clear();
+        self.0.keep_nothing();
         self.lose_agent();
-    }
-}
-
-/// The container of an event.
-fn container_of(event: &LauncherEvent) -> Option<&ContainerId> {
-    match event {
-        LauncherEvent::Started { container_id, .. }
-        | LauncherEvent::Failed { container_id, .. }
-        | LauncherEvent::Exited { container_id, .. } => Some(container_id),
-        LauncherEvent::Lost { .. } => None,
     }
 }
 
@@ -268,6 +273,15 @@ impl Launcher for SimulatedLauncher {
         })
     }
 
+    fn terminate(&mut self, container: &ContainerId, grace: Duration) {
+        let order = Order::Terminate(container.clone(), grace);
+        let _ = self.orders.try_send(order); // as for a kill
+    }
+
+    fn forget(&mut self, container: &ContainerId) {
+        let _ = self.orders.try_send(Order::Forget(container.clone())); // as for a kill
+    }
+
     fn kill(&mut self, container: &ContainerId) {
         // Without a machine there is nothing left to kill.
         let _ = self.orders.try_send(Order::Kill(container.clone()));
@@ -281,38 +295,49 @@ async fn serve(
 ) {
     let Ok(events) = events.await else { return };
     *shared.events.borrow_mut() = Some(events);
-    for event in shared.unreported.take() {
-        shared.tell(event);
+    let ends = shared.ends.borrow().clone();
+    for (container_id, end) in ends {
+        shared.tell(LauncherEvent::Exited { container_id, end });
     }
     while let Some(order) = orders.recv().await {
         match order {
             Order::Launch(request) => shared.launch(*request),
-            Order::KeepNothing => shared.outliving.borrow_mut().clear(),
-            Order::Kill(container) => {
-                let mut running = shared.running.borrow_mut();
-                let kill = running.get_mut(&container).and_then(|one| one.kill.take());
-                if let Some(kill) = kill {
-                    let _ = kill.send(()); // it may have ended by itself
+            Order::KeepNothing => shared.keep_nothing(),
+            Order::Forget(container) => {
+                shared.outliving.borrow_mut().remove(&container);
+                shared.ends.borrow_mut().remove(&container);
+            }
+            Order::Terminate(container, grace) => {
+                let running = shared.running.borrow();
+                if let Some(Body::Command(stops)) = running.get(&container).map(|one| &one.body) {
+                    let _ = stops.send(grace); // it may have ended by itself
                 }
             }
+            Order::Kill(container) => shared.kill(&container, true),
         }
     }
 }
 
 impl Shared {
-    /// Kills an executor without an order.
-    fn kill_unordered(&self, container: &ContainerId) {
+    fn keep_nothing(&self) {
+        self.outliving.borrow_mut().clear();
+        self.ends.borrow_mut().clear();
+    }
+
+    /// Kills a container's processes.
+    fn kill(&self, container: &ContainerId, is_ordered: bool) {
         let kill = {
             let mut running = self.running.borrow_mut();
             running.get_mut(container).and_then(|one| one.kill.take())
         };
-        if let Some(kill) = kill {
+        let Some(kill) = kill else { return };
+        if !is_ordered {
             self.env.watch.fact(EventKind::ExecutorKilled {
                 agent: &self.agent,
                 container,
             });
-            let _ = kill.send(()); // it may have ended by itself
         }
+        let _ = kill.send(is_ordered); // it may have ended by itself
     }
 
     /// Kills the executor that has just started, if a fault wants it.
@@ -324,40 +349,50 @@ impl Shared {
         let chance =
             derived(self.env.seed, container.as_str(), 0) % DOOMED_LIFE_MAX.as_millis() as u64;
         let (shared, container) = (self.clone(), container.clone());
-        let kill_unordered = tokio::task::spawn_local(async move {
+        let kill = tokio::task::spawn_local(async move {
             shared.env.clock.sleep(Duration::from_millis(chance)).await;
-            shared.kill_unordered(&container);
+            shared.kill(&container, false);
         });
-        self.tasks.borrow_mut().push(kill_unordered.abort_handle());
+        self.tasks.borrow_mut().push(kill.abort_handle());
     }
 
-    /// Reports to the agent, or to the next one.
+    /// Reports to the agent, if there is one. Ends of outliving containers are kept.
     fn tell(&self, event: LauncherEvent) {
-        let events = self.events.borrow().clone();
-        let Some(events) = events else {
-            return self.unreported.borrow_mut().push(event);
-        };
-        if let LauncherEvent::Exited { container_id, .. } = &event {
-            self.outliving.borrow_mut().remove(container_id);
+        if let LauncherEvent::Exited { container_id, end } = &event
+            && self.outliving.borrow().contains(container_id)
+        {
+            let mut ends = self.ends.borrow_mut();
+            ends.insert(container_id.clone(), end.clone());
         }
-        events(event);
+        let events = self.events.borrow().clone();
+        if let Some(events) = events {
+            events(event);
+        }
     }
 
     fn launch(self: &Rc<Self>, request: LaunchRequest) {
         let container = request.container_id.clone();
-        let failed = |reason: String| LauncherEvent::Failed {
-            container_id: container.clone(),
-            reason,
-        };
-        let environment = Environment::from(|name| request.environment.get(name).cloned());
-        let environment = match environment {
-            Ok(environment) => environment,
-            Err(error) => return self.tell(failed(error.to_string())),
-        };
         if request.outlives {
             self.outliving.borrow_mut().insert(container.clone());
         }
-        let own = matches!(request.program, ExecutorProgram::Custom(_));
+        let started = match &request.program {
+            ContainerProgram::Executor(_) => self.launch_executor(&request),
+            ContainerProgram::Command(command) => self.launch_command(&request, command),
+        };
+        if let Err(reason) = started {
+            self.outliving.borrow_mut().remove(&container);
+            return self.tell(LauncherEvent::Failed {
+                container_id: container,
+                reason,
+            });
+        }
+        self.kill_if_doomed(&container);
+    }
+
+    fn launch_executor(self: &Rc<Self>, request: &LaunchRequest) -> Result<(), String> {
+        let container = request.container_id.clone();
+        let environment = Environment::from(|name| request.environment.get(name).cloned());
+        let environment = environment.map_err(|error| error.to_string())?;
         let (process, node, ended) = Process::start(|| {
             let env = &self.env;
             let name = executor::node_of(&container);
@@ -368,10 +403,89 @@ impl Shared {
             let id = node.id().clone();
             let main = async move {
                 clock.sleep(FORK).await;
-                executor::live(node, environment, own).await
+                executor::live(node, environment).await
             };
             (id, main)
         });
+        let (pid, killed) = self.run(&container, Body::Executor { process, node });
+        self.tell(LauncherEvent::Started {
+            container_id: container.clone(),
+            pid,
+        });
+        let end = async move {
+            let killed = async { killed.await.map(drop) };
+            match select(ended, std::pin::pin!(killed)).await {
+                Either::Left((Ok(termination), _)) => ContainerEnd::Leader(termination),
+                _ => ContainerEnd::Leader(Termination::Signaled(KILLED)),
+            }
+        };
+        self.oversee(container, end);
+        Ok(())
+    }
+
+    fn launch_command(
+        self: &Rc<Self>,
+        request: &LaunchRequest,
+        command: &CommandInfo,
+    ) -> Result<(), String> {
+        let container = request.container_id.clone();
+        let variable = |name| request.environment.get(name).cloned().unwrap_or_default();
+        let framework = FrameworkId::new(variable(environment::FRAMEWORK_ID));
+        let task = TaskId::new(variable(environment::TASK_ID));
+        let (Ok(framework), Ok(task)) = (framework, task) else {
+            return Err("a command without the ids of its framework and task".to_owned());
+        };
+        let command = match Command::parse(&command.value) {
+            Ok(command) => command,
+            Err(error) => {
+                self.tell(LauncherEvent::Exited {
+                    container_id: container,
+                    end: ContainerEnd::CommandNotStarted(error.to_string()),
+                });
+                return Ok(());
+            }
+        };
+        let (sender, mut stops) = mpsc::unbounded_channel();
+        let (pid, killed) = self.run(&container, Body::Command(sender));
+        let chance = derived(self.env.seed, container.as_str(), 1) % 1000;
+        let delay = FORK + START_MAX.mul_f64(chance as f64 / 1000.0);
+        let (shared, id) = (self.clone(), container.clone());
+        let life = async move {
+            let clock = &shared.env.clock;
+            clock.sleep(delay).await;
+            let owner = CommandTask {
+                agent: &shared.agent,
+                container: &id,
+                framework: &framework,
+                task: &task,
+            };
+            shared.env.watch.fact(EventKind::CommandStarted(owner));
+            shared.tell(LauncherEvent::Started {
+                container_id: id.clone(),
+                pid,
+            });
+            let end = command::run(command, clock, &mut stops).await;
+            if matches!(end, ContainerEnd::Command { .. }) {
+                shared.env.watch.fact(EventKind::CommandEnded(owner));
+            }
+            end
+        };
+        let end = async move {
+            match select(std::pin::pin!(life), killed).await {
+                Either::Left((end, _)) => end,
+                Either::Right((Ok(true), _)) => ContainerEnd::Command {
+                    termination: Termination::Signaled(KILLED),
+                    kill_wanted: true,
+                },
+                Either::Right(_) => ContainerEnd::Leader(Termination::Signaled(KILLED)),
+            }
+        };
+        self.oversee(container, end);
+        Ok(())
+    }
+
+    /// Adds a container. Returns its process id, and the receiver of a kill.
+    fn run(&self, container: &ContainerId, body: Body) -> (i32, oneshot::Receiver<bool>) {
         let (kill, killed) = oneshot::channel();
         let pid = self.pids.replace(self.pids.get() + 1);
         self.births
@@ -379,8 +493,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(pid, self.env.clock.now());
         let running = Running {
-            process,
-            node,
+            body,
             kill: Some(kill),
             life: None,
             pid,
@@ -388,39 +501,29 @@ impl Shared {
         self.running.borrow_mut().insert(container.clone(), running);
         self.env.watch.fact(EventKind::ProcessStarted {
             agent: &self.agent,
-            container: &container,
+            container,
         });
-        self.tell(LauncherEvent::Started {
-            container_id: container.clone(),
-            pid,
-        });
-        let life = self.clone().oversee(container.clone(), ended, killed);
-        let life = tokio::task::spawn_local(life).abort_handle();
-        if let Some(running) = self.running.borrow_mut().get_mut(&container) {
-            running.life = Some(life);
-        }
-        self.kill_if_doomed(&container);
+        (pid, killed)
     }
 
-    /// Waits for the end of a container's process and reports it to the agent.
-    async fn oversee(
-        self: Rc<Self>,
+    /// Waits for the end of a container and reports it to the agent.
+    fn oversee(
+        self: &Rc<Self>,
         container: ContainerId,
-        ended: oneshot::Receiver<Termination>,
-        killed: oneshot::Receiver<()>,
+        end: impl Future<Output = ContainerEnd> + 'static,
     ) {
-        let termination = match futures_util::future::select(ended, killed).await {
-            futures_util::future::Either::Left((Ok(termination), _)) => termination,
-            _ => Termination::Signaled(KILLED),
-        };
+        let (shared, container_id) = (self.clone(), container.clone());
+        let life = tokio::task::spawn_local(async move {
+            let end = end.await;
+            if let Some(running) = shared.running.borrow_mut().get_mut(&container_id) {
+                running.life = None; // this is it
+            }
+            if shared.remove(&container_id) {
+                shared.tell(LauncherEvent::Exited { container_id, end });
+            }
+        });
         if let Some(running) = self.running.borrow_mut().get_mut(&container) {
-            running.life = None; // this is it
-        }
-        if self.remove(&container) {
-            self.tell(LauncherEvent::Exited {
-                container_id: container,
-                termination,
-            });
+            running.life = Some(life.abort_handle());
         }
     }
 
@@ -441,8 +544,10 @@ impl Shared {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&running.pid);
-        self.env.local.gone(&running.node);
-        running.process.kill();
+        if let Body::Executor { process, node } = &running.body {
+            self.env.local.gone(node);
+            process.kill();
+        }
         self.env.watch.fact(EventKind::ProcessEnded {
             agent: &self.agent,
             container,

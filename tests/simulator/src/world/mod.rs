@@ -19,6 +19,7 @@
 //! service that ends by itself is restarted after [`RESTART_AFTER`], as by an operator's
 //! supervisor.
 
+pub mod command;
 pub(crate) mod disk;
 pub mod executor;
 pub mod inject;

@@ -1,38 +1,37 @@
-//! A machine without processes: the launcher of a real agent, whose executors are simulated in this
+//! A machine without processes: the launcher of a real agent, whose commands are simulated in this
 //! process.
 //!
-//! Handles the orders of the agent's containerizer, and reports each start to the [`Record`].
-//! Executors connect to their agent through its Unix socket, as real ones do; tasks only wait (`run
-//! 500ms`). Touches no files.
+//! Handles the orders of the agent's containerizer, and reports each start to the [`Record`]. Tasks
+//! only wait (`run 500ms`). Touches no files.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use ::agent::launcher::{Events, ExecutorProgram, LaunchError, LaunchRequest};
+use ::agent::launcher::{ContainerEnd, ContainerProgram, Events, LaunchError, LaunchRequest};
 use ::agent::sandbox::ReadError;
 use ::agent::{Launcher, LauncherEvent, Sandboxes};
-use executor_driver::Environment;
+use executor_driver::environment::TASK_ID;
 use futures_util::future::{Either, select};
 use protocol::message::operator::FileChunk;
 use protocol::{ContainerId, Termination};
-use runtime::{Node, Role};
+use runtime::Clock;
+use simulator::load::command::Command;
+use simulator::world::command::{self, KILLED};
 use tokio::sync::{mpsc, oneshot};
-use transport::unix::Dialling;
 
 /// Capacity of the order queue. If it is full, a launch fails.
 const ORDERS_MAX: usize = 4096;
-/// SIGKILL.
-const KILLED: i32 = 9;
 
-/// Number of starts of each task's executor on any agent. Clones share the record.
+/// Number of starts of each task on any agent. Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Record(Arc<Mutex<BTreeMap<String, u32>>>);
 
 impl Record {
-    fn started(&self, executor: &str) {
+    fn started(&self, task: &str) {
         let mut starts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *starts.entry(executor.to_owned()).or_default() += 1;
+        *starts.entry(task.to_owned()).or_default() += 1;
     }
 
     /// All counts.
@@ -56,7 +55,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// A machine without executors. Must be called in the `LocalSet` of its executors.
+    /// A machine without containers. Must be called in a `LocalSet`.
     pub fn start(record: Record) -> Self {
         let (orders, queue) = mpsc::channel(ORDERS_MAX);
         let (attached, events) = oneshot::channel();
@@ -82,6 +81,10 @@ impl Launcher for Machine {
         })
     }
 
+    fn terminate(&mut self, container: &ContainerId, _: Duration) {
+        self.kill(container);
+    }
+
     fn kill(&mut self, container: &ContainerId) {
         let _ = self.orders.try_send(Order::Kill(container.clone())); // As above.
     }
@@ -93,6 +96,7 @@ async fn serve(
     events: oneshot::Receiver<Events>,
 ) {
     let Ok(events) = events.await else { return };
+    let clock = Clock::real();
     let mut running = BTreeMap::<ContainerId, oneshot::Sender<()>>::new();
     let mut number = 0;
     while let Some(order) = orders.recv().await {
@@ -102,7 +106,8 @@ async fn serve(
                 let (kill, killed) = oneshot::channel();
                 number += 1;
                 running.insert(request.container_id.clone(), kill);
-                let life = live(*request, number, record.clone(), events.clone(), killed);
+                let (record, clock) = (record.clone(), clock.clone());
+                let life = live(*request, number, record, clock, events.clone(), killed);
                 tokio::task::spawn_local(life);
             }
             Order::Kill(container) => {
@@ -114,18 +119,22 @@ async fn serve(
     }
 }
 
-/// One executor from its start to its end.
+/// One container from its start to its end.
 async fn live(
     request: LaunchRequest,
     pid: i32,
     record: Record,
+    clock: Clock,
     events: Events,
     killed: oneshot::Receiver<()>,
 ) {
-    let container_id = request.container_id.clone();
-    let environment = Environment::from(|name| request.environment.get(name).cloned());
-    let environment = match environment {
-        Ok(environment) => environment,
+    let container_id = request.container_id;
+    let command = match &request.program {
+        ContainerProgram::Command(command) => Command::parse(&command.value),
+        ContainerProgram::Executor(executor) => Command::parse(&executor.value),
+    };
+    let command = match command {
+        Ok(command) => command,
         Err(error) => {
             let reason = error.to_string();
             return events(LauncherEvent::Failed {
@@ -134,32 +143,23 @@ async fn live(
             });
         }
     };
-    record.started(environment.executor_id.as_str());
+    if let Some(task) = request.environment.get(TASK_ID) {
+        record.started(task);
+    }
     events(LauncherEvent::Started {
         container_id: container_id.clone(),
         pid,
     });
-    let node = Node::builder(format!("executor-{container_id}"))
-        .role(Role::Executor)
-        .accepts(&[Role::Agent])
-        .build();
-    let dialling = Dialling::install(&node);
-    let own = matches!(request.program, ExecutorProgram::Custom(_));
-    let life = std::pin::pin!(simulator::world::executor::live(
-        node.clone(),
-        environment,
-        own
-    ));
-    let termination = match select(life, killed).await {
-        Either::Left((termination, _)) => termination,
-        Either::Right(_) => Termination::Signaled(KILLED),
+    let (_stop, mut stops) = mpsc::unbounded_channel();
+    let life = std::pin::pin!(command::run(command, &clock, &mut stops));
+    let end = match select(life, killed).await {
+        Either::Left((end, _)) => end,
+        Either::Right(_) => ContainerEnd::Command {
+            termination: Termination::Signaled(KILLED),
+            kill_wanted: true,
+        },
     };
-    node.shutdown().await;
-    drop(dialling);
-    events(LauncherEvent::Exited {
-        container_id,
-        termination,
-    });
+    events(LauncherEvent::Exited { container_id, end });
 }
 
 /// Sandboxes without files: the tasks write nothing.

@@ -74,21 +74,21 @@ impl Deposed {
                 self.sent.entry(task.task_id.clone()).or_insert(term);
             }
         } else if let Some(launch) = observed.is::<LaunchTask>() {
-            self.judgements += 1;
-            let task = &launch.task.task_id;
-            if let Some(term) = self.late.get(task) {
-                let (later, since) = self
-                    .welcomed
-                    .get(observed.from)
-                    .copied()
-                    .unwrap_or_default();
-                return Err(format!(
-                    "{} starts task {task} for the master of term {term}, but that of term {later} has welcomed it at {since:?}",
-                    observed.from
-                ));
-            }
+            return self.started(&launch.task.task_id, observed.from);
         }
         Ok(())
+    }
+
+    /// An agent starts a task.
+    fn started(&mut self, task: &TaskId, agent: &str) -> Result<(), String> {
+        self.judgements += 1;
+        let Some(term) = self.late.get(task) else {
+            return Ok(());
+        };
+        let (later, since) = self.welcomed.get(agent).copied().unwrap_or_default();
+        Err(format!(
+            "{agent} starts task {task} for the master of term {term}, but that of term {later} has welcomed it at {since:?}"
+        ))
     }
 }
 
@@ -111,6 +111,11 @@ impl Checker for Deposed {
                 self.welcomed.remove(node);
             }
             EventKind::Received(observed) => self.on_received(&observed, event.at),
+            EventKind::CommandStarted(started) => {
+                return self
+                    .started(started.task, started.agent)
+                    .or_else(|what| broken(NAME, event.at, what));
+            }
             EventKind::Sent(observed) => {
                 return self
                     .on_sent(&observed)

@@ -79,18 +79,7 @@ impl Corrections {
             self.revocable
                 .extend(revocable.map(|task| task.task_id.clone()));
         } else if let Some(launch) = observed.is::<LaunchTask>() {
-            if self.revocable.contains(&launch.task.task_id) {
-                let due = self.due(observed.from, at);
-                let borrower = Borrower {
-                    agent: observed.from.to_owned(),
-                    lost_agent: false,
-                    due,
-                };
-                self.borrowers
-                    .entry(observed.to.to_owned())
-                    .or_insert(borrower);
-                self.find_first_due();
-            }
+            self.started(&launch.task.task_id, observed.from, observed.to, at);
         } else if let Some(updated) = observed.is::<TaskUpdated>() {
             let status = &updated.update.status;
             let preempted = status.reason == Some(Reason::ContainerPreempted);
@@ -103,6 +92,19 @@ impl Corrections {
             }
         }
         Ok(())
+    }
+
+    /// An agent starts a task in the container of this executor's node.
+    fn started(&mut self, task: &TaskId, agent: &str, node: &str, at: Duration) {
+        if self.revocable.contains(task) {
+            let borrower = Borrower {
+                agent: agent.to_owned(),
+                lost_agent: false,
+                due: self.due(agent, at),
+            };
+            self.borrowers.entry(node.to_owned()).or_insert(borrower);
+            self.find_first_due();
+        }
     }
 
     fn preempted(
@@ -218,6 +220,10 @@ impl Checker for Corrections {
             EventKind::FaultEnded(fault) if hampers(fault) => {
                 self.hampered -= 1;
                 self.recompute_deadlines(at);
+            }
+            EventKind::CommandStarted(started) => {
+                let node = executor::node_of(started.container);
+                self.started(started.task, started.agent, &node, at);
             }
             EventKind::ProcessEnded { container, .. } => self.process_ended(container, at),
             EventKind::NodeEnded { node, .. } => {

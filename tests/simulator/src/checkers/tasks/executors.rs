@@ -5,7 +5,8 @@
 //! agent's next terminal state must then be that of a task without executor (`TASK_FAILED` for
 //! `EXECUTOR_TERMINATED`), or of a preempted one (`TASK_GONE`, or `TASK_LOST` for frameworks
 //! without it, for `CONTAINER_PREEMPTED`). It must be sent by the end of the recovery, within the
-//! agents' resend times.
+//! agents' resend times. A command's container counts as an executor that dies unless its command
+//! ends.
 //!
 //! An executor that outlives its agent's process keeps its tasks. If it does not reregister in
 //! time, its agent ends it and reports that too (`TASK_GONE`, or `TASK_LOST`, for
@@ -25,7 +26,8 @@ use runtime::Role;
 
 use crate::checkers::checker::{Checker, Violation};
 use crate::checkers::{UNDER_WAY, broken};
-use crate::event::{Event, EventKind, SeenMessage};
+use crate::event::{CommandTask, Event, EventKind, SeenMessage};
+use crate::world::executor;
 
 /// Maximum time of the report after an agent's registration: earlier updates in a task's stream are
 /// resent after ten minutes at most.
@@ -118,6 +120,8 @@ impl Executors {
         {
             let (update, status) = (&updated.update, &updated.update.status);
             let key = (update.framework_id.clone(), status.task_id.clone());
+            // A command's end may be reported before its container has ended.
+            self.command_ended(status.container_id.as_ref(), &key.1);
             if let Some(owed) = self.owed.remove(&key) {
                 self.judgements += 1;
                 return fits(status, owed.lost_agent).then_some(()).ok_or_else(|| {
@@ -129,6 +133,27 @@ impl Executors {
             }
         }
         Ok(())
+    }
+
+    fn command_started(&mut self, started: CommandTask<'_>) {
+        let node = executor::node_of(started.container);
+        self.nodes.insert(started.container.clone(), node.clone());
+        let living = Living {
+            agent: started.agent.to_owned(),
+            framework: started.framework.clone(),
+            container: started.container.clone(),
+            tasks: BTreeMap::from([(started.task.clone(), false)]),
+            lost_agent: false,
+        };
+        self.living.insert(node, living);
+    }
+
+    fn command_ended(&mut self, container: Option<&ContainerId>, task: &TaskId) {
+        let node = container.map(executor::node_of);
+        let living = node.and_then(|node| self.living.get_mut(&node));
+        if let Some(ended) = living.and_then(|living| living.tasks.get_mut(task)) {
+            *ended = true;
+        }
     }
 
     fn died(&mut self, container: &ContainerId, at: Duration) {
@@ -212,6 +237,8 @@ impl Checker for Executors {
                     .on_sent(&observed)
                     .or_else(|what| broken(NAME, event.at, what));
             }
+            EventKind::CommandStarted(started) => self.command_started(started),
+            EventKind::CommandEnded(ended) => self.command_ended(Some(ended.container), ended.task),
             EventKind::ProcessEnded { container, .. } => self.died(container, event.at),
             EventKind::FaultsOver => self.recovery = Some(event.at),
             _ => {}

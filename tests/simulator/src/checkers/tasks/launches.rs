@@ -1,10 +1,10 @@
 //! Launches: one process for each container, and no task is launched twice.
 //!
 //! Judged by the machines and each party's own order. A container's process starts once; a master
-//! sends a task to an agent once; an agent gives a task to an executor once. The agent's next
-//! process, which may not know that, may give it to the same executor again, which ignores it. The
-//! load never reuses a task id of a framework. Sound with any loss, because only sent messages and
-//! started processes count.
+//! sends a task to an agent once; an agent gives a task to an executor once, or runs its command
+//! once. The agent's next process, which may not know that, may give it to the same executor again,
+//! which ignores it. The load never reuses a task id of a framework. Sound with any loss, because
+//! only sent messages and started processes count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,24 +57,34 @@ impl Launches {
         } else if let Some(launch) = observed.is::<LaunchTask>()
             && let Some(framework) = self.executors.get(observed.to)
         {
-            self.judgements += 1;
-            let id = &launch.task.task_id;
-            let key = (framework.clone(), id.clone());
-            let given = Given {
-                executor: observed.to.to_owned(),
-                life: self.ends.get(observed.from).copied().unwrap_or(0),
-            };
-            let before = self.given.insert(key, given.clone());
-            let again =
-                |before: &Given| before.executor != given.executor || before.life == given.life;
-            if let Some(before) = before.filter(again) {
-                return Err(format!(
-                    "task {id} is given to executor {} by {}, but {} has had it already",
-                    observed.to, observed.from, before.executor
-                ));
-            }
+            let key = (framework.clone(), launch.task.task_id.clone());
+            return self.given(key, observed.to, observed.from);
         }
         Ok(())
+    }
+
+    /// An agent gives a task to an executor.
+    fn given(
+        &mut self,
+        key: (FrameworkId, TaskId),
+        executor: &str,
+        agent: &str,
+    ) -> Result<(), String> {
+        self.judgements += 1;
+        let task = key.1.clone();
+        let given = Given {
+            executor: executor.to_owned(),
+            life: self.ends.get(agent).copied().unwrap_or(0),
+        };
+        let before = self.given.insert(key, given.clone());
+        let again = |before: &Given| before.executor != given.executor || before.life == given.life;
+        match before.filter(again) {
+            Some(before) => Err(format!(
+                "task {task} is given to executor {executor} by {agent}, but {} has had it already",
+                before.executor
+            )),
+            None => Ok(()),
+        }
     }
 
     fn started(&mut self, container: &ContainerId, agent: &str) -> Result<(), String> {
@@ -97,6 +107,10 @@ impl Checker for Launches {
         let judged = match event.kind {
             EventKind::Sent(observed) => self.on_sent(&observed),
             EventKind::ProcessStarted { agent, container } => self.started(container, agent),
+            EventKind::CommandStarted(started) => {
+                let key = (started.framework.clone(), started.task.clone());
+                self.given(key, started.container.as_str(), started.agent)
+            }
             EventKind::NodeEnded { node, .. } => {
                 *self.ends.entry(node.to_owned()).or_default() += 1;
                 Ok(())

@@ -4,11 +4,12 @@
 //! Judged from the executor driver's first sending: from then on its agent, or the agent's next
 //! process, must confirm the update while the executor's process lives. It is a violation if the
 //! executor lives for [`RECOVERY`] after the faults without it. After the agent's `UpdateStored`
-//! the update is owed, whether the executor's process lives or not. It has reached its framework
-//! when the scheduler acknowledges it. An acknowledgement before that of an update stored earlier
-//! is a violation at once; an update without one by its deadline is a violation at the end of the
-//! recovery. The deadline follows from the agents' resends: the interval is at most the update's
-//! age, up to ten minutes.
+//! the update is owed, whether the executor's process lives or not. An update of a command, which
+//! the agent makes itself, is owed from the agent's first sending, since it is stored before. It
+//! has reached its framework when the scheduler acknowledges it. An acknowledgement before that of
+//! an update stored earlier is a violation at once; an update without one by its deadline is a
+//! violation at the end of the recovery. The deadline follows from the agents' resends: the
+//! interval is at most the update's age, up to ten minutes.
 //!
 //! Not owed:
 //!
@@ -29,8 +30,8 @@ use std::time::Duration;
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
-use protocol::message::task::{RunTasks, ShutDownFramework};
-use protocol::{ContainerId, FrameworkId, TaskId, TaskState, Uuid};
+use protocol::message::task::{RunTasks, ShutDownFramework, TaskUpdated};
+use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskId, TaskState, Uuid};
 
 use crate::checkers::checker::{Checker, Violation};
 use crate::checkers::masters::membership::{Frameworks, is_refused_for_ever};
@@ -82,6 +83,10 @@ struct Owed {
 pub struct Updates {
     frameworks: Frameworks,
     containers: BTreeMap<ContainerId, Container>,
+    /// Containers of commands.
+    commands: BTreeSet<ContainerId>,
+    /// Updates of commands that agents have sent.
+    of_commands: BTreeSet<Uuid>,
     sent: BTreeMap<Uuid, Sent>,
     /// Updates that drivers of living executors have sent and no agent has confirmed, and since
     /// when.
@@ -169,6 +174,21 @@ impl Updates {
         });
     }
 
+    /// An agent sends an update of a command, perhaps repeatedly.
+    fn command_updated(&mut self, update: &StatusUpdate, agent: &str, at: Duration) {
+        let status = &update.status;
+        let is_command = |id: &ContainerId| self.commands.contains(id);
+        if let Some(uuid) = status.uuid
+            && status.container_id.as_ref().is_some_and(is_command)
+            && self.of_commands.insert(uuid)
+        {
+            let key = (update.framework_id.clone(), status.task_id.clone());
+            let state = status.state;
+            self.sent.insert(uuid, Sent { key, state });
+            self.stored(uuid, agent, at);
+        }
+    }
+
     fn acknowledged(&mut self, call: &AcknowledgeStatus) -> Result<(), String> {
         let key = (call.framework_id.clone(), call.task_id.clone());
         if self.outliving.contains(&key.0) {
@@ -238,6 +258,8 @@ impl Updates {
     fn on_sent(&mut self, observed: &SeenMessage<'_>, at: Duration) -> Result<(), String> {
         if let Some(update) = observed.is::<ExecutorUpdated>() {
             self.driven(update, at);
+        } else if let Some(updated) = observed.is::<TaskUpdated>() {
+            self.command_updated(&updated.update, observed.from, at);
         } else if let Some(stored) = observed.is::<UpdateStored>() {
             self.stored(stored.uuid, observed.from, at);
         } else if let Some(call) = observed.is::<AcknowledgeStatus>() {
@@ -313,6 +335,9 @@ impl Checker for Updates {
                     .or_else(|what| broken(NAME, event.at, what));
             }
             EventKind::Received(observed) => self.on_received(&observed),
+            EventKind::CommandStarted(started) => {
+                self.commands.insert(started.container.clone());
+            }
             EventKind::ProcessEnded { container, .. } => {
                 self.containers.remove(container);
                 let all = std::mem::take(&mut self.unconfirmed).into_iter();

@@ -1,0 +1,278 @@
+//! The container init: the first process of a container that runs a command.
+//!
+//! Forked from the zygote, with one thread. It starts the command and, as a subreaper, inherits all
+//! processes that the command leaves behind, also those in other sessions. SIGTERM of the zygote
+//! asks it to stop the command: all processes get SIGTERM, and the init waits for them, even if the
+//! shell that started them has ended. SIGQUIT ends that wait: the remaining processes are killed.
+//! If the command ends by itself, remaining processes are killed at once, as in Mesos. It reports
+//! to the zygote through a socket, which its processes cannot open, and ends when no process is
+//! left.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signalfd::SignalFd;
+use nix::unistd::Pid;
+use protocol::{CommandInfo, Termination};
+
+use super::SWEEP_INTERVAL;
+use super::program::program;
+use super::wire::{InitEvent, InitReport, LaunchRequest};
+use crate::host::accounts::OwnUser;
+use crate::host::procfs;
+use crate::host::sys::{self, Leads};
+
+/// Fruitless sweeps after which the end is reported although some processes do not die.
+const SWEEPS_MAX: u32 = 100;
+/// Maximum characters of a reported reason, so that a report is short.
+const REASON_MAX: usize = 500;
+
+/// Runs a command in this process, which has just been forked, until none of its processes is left.
+pub(super) fn run(
+    command: &CommandInfo,
+    request: &LaunchRequest,
+    own: &OwnUser,
+    signals: SignalFd,
+    reports: &UnixDatagram,
+) -> io::Result<()> {
+    let (variables, user) = (&request.environment, request.user.as_deref());
+    let started = program(command, variables, own, user, Leads::Group)
+        .and_then(|program| sys::spawn(&program).map_err(|error| error.to_string()));
+    let main = match started {
+        Ok(main) => main.as_raw(),
+        Err(reason) => {
+            let reason = reason.chars().take(REASON_MAX).collect();
+            return report(reports, InitEvent::NotStarted(reason));
+        }
+    };
+    report(reports, InitEvent::Started)?;
+    let ended = Init::of(main, nix::unistd::getppid()).oversee(&signals)?;
+    report(reports, ended)
+}
+
+fn report(reports: &UnixDatagram, event: InitEvent) -> io::Result<()> {
+    let pid = nix::unistd::getpid().as_raw();
+    let bytes = serde_json::to_vec(&InitReport { pid, event })?;
+    reports.send(&bytes).map(drop)
+}
+
+/// The state of a command. Pure, except for `oversee` and the signals that it sends.
+#[derive(Debug)]
+struct Init {
+    main: i32,
+    zygote: Pid,
+    ended: Option<Termination>,
+    kill_wanted: bool,
+    grace_over: bool,
+    sweeps: u32,
+}
+
+/// What to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Wait for a signal.
+    Wait,
+    /// Kill all processes, then look again after [`SWEEP_INTERVAL`].
+    Kill,
+    /// The command is over; whether all its processes are gone.
+    End(Termination, bool),
+}
+
+impl Init {
+    fn of(main: i32, zygote: Pid) -> Self {
+        Self {
+            main,
+            zygote,
+            ended: None,
+            kill_wanted: false,
+            grace_over: false,
+            sweeps: 0,
+        }
+    }
+
+    /// Waits for the end of the command.
+    fn oversee(mut self, signals: &SignalFd) -> io::Result<InitEvent> {
+        loop {
+            let is_childless = self.reap();
+            let timeout = match self.step(is_childless) {
+                Step::Wait => PollTimeout::NONE,
+                Step::Kill => {
+                    self.kill();
+                    // Continues at the exit of a killed child. A child forked meanwhile needs this
+                    // timeout.
+                    PollTimeout::from(SWEEP_INTERVAL)
+                }
+                Step::End(termination, is_clean) => {
+                    return Ok(InitEvent::Ended {
+                        termination,
+                        kill_wanted: self.kill_wanted,
+                        is_clean,
+                    });
+                }
+            };
+            let mut fds = [PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, timeout) {
+                Ok(0) => self.sweeps += 1,
+                Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            // Terminates: the descriptor does not block, and each read consumes a signal.
+            while let Ok(Some(signal)) = signals.read_signal() {
+                // A task may signal its init, but not stop it.
+                if signal.ssi_pid == self.zygote.as_raw() as u32 {
+                    self.signal(signal.ssi_signo as i32);
+                }
+            }
+        }
+    }
+
+    /// Reaps ended children. Whether none is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match sys::reap() {
+                Ok(Some((pid, termination))) if pid.as_raw() == self.main => {
+                    self.ended = Some(termination);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true, // ECHILD
+            }
+        }
+    }
+
+    fn step(&self, is_childless: bool) -> Step {
+        match self.ended {
+            Some(termination) if is_childless => Step::End(termination, true),
+            // They got SIGTERM and have time.
+            Some(_) if self.kill_wanted && !self.grace_over => Step::Wait,
+            Some(termination) if self.sweeps >= SWEEPS_MAX => Step::End(termination, false),
+            Some(_) => Step::Kill,
+            None if self.grace_over => Step::Kill,
+            None => Step::Wait,
+        }
+    }
+
+    fn signal(&mut self, signal: i32) {
+        let is_first = !self.kill_wanted && self.ended.is_none();
+        if signal == Signal::SIGTERM as i32 && is_first {
+            self.kill_wanted = true;
+            self.terminate();
+        }
+        if signal == Signal::SIGQUIT as i32 {
+            self.kill_wanted |= self.ended.is_none();
+            self.grace_over = true;
+        }
+    }
+
+    /// Sends SIGTERM to the main process's group and to all other descendants. Once per process,
+    /// since many treat a second one as urgent. SIGCONT lets stopped processes handle it. The main
+    /// process is not yet reaped, so its id is valid.
+    fn terminate(&self) {
+        let group = Pid::from_raw(self.main);
+        // Atomic, so no process that the group forks meanwhile is missed.
+        let _ = killpg(group, Signal::SIGTERM);
+        let _ = killpg(group, Signal::SIGCONT);
+        for process in own_descendants() {
+            if process.group != self.main {
+                let pid = Pid::from_raw(process.pid);
+                let _ = kill(pid, Signal::SIGTERM);
+                let _ = kill(pid, Signal::SIGCONT);
+            }
+        }
+    }
+
+    /// Kills the main process's group and all other descendants.
+    fn kill(&self) {
+        let descendants = own_descendants();
+        if self.is_group_ours(&descendants) {
+            // Atomic, so no process that the group forks meanwhile is missed.
+            let _ = killpg(Pid::from_raw(self.main), Signal::SIGKILL);
+        }
+        for process in descendants {
+            let _ = kill(Pid::from_raw(process.pid), Signal::SIGKILL); // It may have ended.
+        }
+    }
+
+    /// Whether the main process's id still denotes the command's group. Once it is reaped and the
+    /// group has no descendant, the kernel may reuse the id.
+    fn is_group_ours(&self, descendants: &[procfs::Process]) -> bool {
+        let mut descendants = descendants.iter();
+        self.ended.is_none() || descendants.any(|process| process.group == self.main)
+    }
+}
+
+/// The descendants of this process. Empty if /proc cannot be read.
+fn own_descendants() -> Vec<procfs::Process> {
+    procfs::descendants_of(nix::unistd::getpid().as_raw()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXITED: Termination = Termination::Exited(0);
+
+    fn running() -> Init {
+        Init::of(10, Pid::from_raw(5))
+    }
+
+    fn after_end(kill_wanted: bool, grace_over: bool, sweeps: u32) -> Init {
+        Init {
+            ended: Some(EXITED),
+            kill_wanted,
+            grace_over,
+            sweeps,
+            ..running()
+        }
+    }
+
+    #[test]
+    fn a_command_ends_with_its_last_process() {
+        assert_eq!(running().step(false), Step::Wait);
+        let overdue = Init {
+            grace_over: true,
+            sweeps: 10 * SWEEPS_MAX,
+            ..running()
+        };
+        assert_eq!(overdue.step(false), Step::Kill);
+        for (init, step) in [
+            (after_end(false, false, 0), Step::Kill),
+            (after_end(true, false, 0), Step::Wait),
+            (after_end(true, true, 0), Step::Kill),
+            (after_end(true, true, SWEEPS_MAX), Step::End(EXITED, false)),
+        ] {
+            assert_eq!(init.step(false), step, "{init:?}");
+            assert_eq!(init.step(true), Step::End(EXITED, true), "{init:?}");
+        }
+    }
+
+    #[test]
+    fn a_command_that_has_ended_cannot_be_killed() {
+        let signals = [Signal::SIGTERM, Signal::SIGQUIT];
+        for signal in signals.map(|signal| signal as i32) {
+            let mut ended = after_end(false, false, 0);
+            ended.signal(signal);
+            assert!(!ended.kill_wanted, "{ended:?}");
+        }
+        let mut overdue = running();
+        overdue.signal(Signal::SIGQUIT as i32);
+        assert!(overdue.kill_wanted && overdue.grace_over);
+    }
+
+    #[test]
+    fn reaped_leaders_group_is_ours_while_descendants_remain() {
+        let process = |line: &str| procfs::parse_stat(line).unwrap();
+        let rest = "7 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 0 0 0";
+        let left = [process(&format!("12 (left) S 1 10 {rest}"))];
+        let other = [process(&format!("13 (other) S 1 11 {rest}"))];
+        assert!(
+            running().is_group_ours(&other),
+            "a zombie at least is in it"
+        );
+        assert!(after_end(false, false, 0).is_group_ours(&left));
+        assert!(!after_end(false, false, 0).is_group_ours(&other));
+    }
+}
