@@ -46,8 +46,8 @@ use std::time::Duration;
 use protocol::message::executor::{EndTask, LaunchTask, ShutDownExecutor, UpdateStored};
 use protocol::message::task::ExecutorExited;
 use protocol::{
-    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, StatusUpdate, TaskId,
-    TaskInfo, TaskState, TaskStatus, Uuid,
+    AgentInfo, Capability, ContainerId, FrameworkId, FrameworkInfo, Reason, Source, StatusUpdate,
+    TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
 use resources::Resources;
 use runtime::NodeId;
@@ -58,7 +58,7 @@ use self::ended::EndedTasks;
 use self::executor_spec::ExecutorSpec;
 use self::history::History;
 use self::launches::LaunchQueue;
-use self::machine::{Container, Effect};
+use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
 use crate::container::launches::unplaced::UnplacedTasks;
@@ -434,6 +434,9 @@ impl Containerizer {
                 status.message = report.message;
                 status.termination = report.termination;
                 status.reason = report.reason;
+                if report.source == Source::Executor {
+                    status.uuid = command::update_id(id, report.state);
+                }
                 status.executor_id = Some(container.executor.executor_id.clone());
                 status.container_id = Some(id.clone());
                 self.counts.note(report.state);

@@ -15,12 +15,13 @@
 
 mod connection;
 mod init;
+mod leftovers;
 pub mod process_table;
 mod program;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,6 +38,8 @@ use protocol::{CommandInfo, ContainerId};
 use runtime::{Clock, Instant};
 
 use self::connection::AgentConnection;
+pub use self::leftovers::is_over;
+use self::leftovers::take_over;
 use self::process_table::{Child, ProcessTable};
 use self::wire::{
     ContainerEnd, ContainerProgram, FORM, InitReport, LaunchRequest, LeftContainer, Report, Request,
@@ -54,8 +57,6 @@ const KILL_ATTEMPTS_MAX: u32 = 250;
 const REQUESTS_A_TURN: usize = 16;
 /// Milliseconds between checks whether the next agent can still connect.
 const WAITING_INTERVAL: u16 = 1000;
-/// Locked by the zygote while any process of its agent may run.
-const LOCK: &str = "launcher.lock";
 /// How long a container init may take to kill its processes, more than its sweeps take. Then it is
 /// killed with them.
 const INIT_PATIENCE: Duration = Duration::from_secs(5);
@@ -622,72 +623,6 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
         kill_all(&all);
     }
     Ok(())
-}
-
-/// Waits for an earlier zygote to end, and kills its leftovers if it was killed.
-fn take_over(work_dir: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(work_dir.join(LOCK))?;
-    let mut attempts = 0;
-    while let Err(error) = lock.try_lock() {
-        attempts += 1;
-        match error {
-            std::fs::TryLockError::WouldBlock if attempts < KILL_ATTEMPTS_MAX => pause(),
-            std::fs::TryLockError::WouldBlock => {
-                return Err(io::Error::other(
-                    "an earlier agent's launcher still holds launcher.lock",
-                ));
-            }
-            std::fs::TryLockError::Error(error) => return Err(error),
-        }
-    }
-    for _ in 0..KILL_ATTEMPTS_MAX {
-        let leftovers = leftovers(work_dir)?;
-        if leftovers.is_empty() {
-            return Ok(lock);
-        }
-        kill_all(&leftovers);
-        pause();
-    }
-    Err(io::Error::other(format!(
-        "cannot kill processes of an earlier agent: {:?}",
-        leftovers(work_dir)?
-    )))
-}
-
-/// Processes with a container of this work directory in their environment, and their descendants.
-fn leftovers(work_dir: &Path) -> io::Result<BTreeSet<i32>> {
-    let processes = procfs::processes()?;
-    let of_this_agent = |pid: i32| {
-        let sandbox = procfs::variable(pid, "MESOS_SANDBOX");
-        sandbox.is_some_and(|sandbox| Path::new(&sandbox).starts_with(work_dir))
-            && procfs::variable(pid, "MEROS_CONTAINER_ID").is_some()
-    };
-    let alive = processes
-        .iter()
-        .filter(|process| !process.zombie)
-        .map(|process| process.pid);
-    let roots: Vec<i32> = alive.filter(|&pid| of_this_agent(pid)).collect();
-    let mut all = procfs::descendants(&processes, &roots);
-    all.extend(roots);
-    all.remove(&nix::unistd::getpid().as_raw());
-    Ok(all)
-}
-
-/// Whether no process of any agent runs in this work directory.
-pub fn is_over(work_dir: &Path) -> bool {
-    match File::open(work_dir.join(LOCK)) {
-        Ok(lock) => !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)),
-        Err(_) => true,
-    }
-}
-
-fn pause() {
-    let _ = poll(&mut [], PollTimeout::from(SWEEP_INTERVAL));
 }
 
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {

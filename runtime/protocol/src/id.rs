@@ -172,6 +172,16 @@ impl From<&TaskId> for ExecutorId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Uuid(pub [u8; 16]);
 
+impl Uuid {
+    /// Parses its usual text. `None` if this is another text.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits: String = text.split('-').collect();
+        let number = (text.len() == 36).then(|| u128::from_str_radix(&digits, 16).ok())??;
+        let uuid = Self(number.to_be_bytes());
+        (uuid.to_string() == text).then_some(uuid)
+    }
+}
+
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
@@ -245,5 +255,23 @@ mod tests {
             Uuid([0xab; 16]).to_string(),
             "abababab-abab-abab-abab-abababababab"
         );
+    }
+
+    #[test]
+    fn uuid_is_parsed_from_its_own_text_only() {
+        let uuid = Uuid(*b"0123456789abcdef");
+        let text = uuid.to_string();
+        assert_eq!(Uuid::parse(&text), Some(uuid));
+        let other = [
+            "",
+            "c1",
+            &text[1..],
+            &text.replace('-', "+"),
+            &text.replace('3', "x"),
+            "----------------------------------01",
+        ];
+        for text in other {
+            assert_eq!(Uuid::parse(text), None, "{text}");
+        }
     }
 }

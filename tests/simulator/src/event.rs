@@ -89,6 +89,13 @@ pub enum EventKind<'a> {
         /// The container.
         container: &'a ContainerId,
     },
+    /// A container's command has outlived its agent's process, and the next one starts.
+    CommandOutlived {
+        /// The agent's node.
+        agent: &'a str,
+        /// The container.
+        container: &'a ContainerId,
+    },
     /// A container's command started.
     CommandStarted(CommandTask<'a>),
     /// A container's command ended, by itself or because it was asked to.

@@ -6,7 +6,9 @@
 
 use std::time::Duration;
 
-use protocol::{Capability, KillPolicy, Source, TaskId, TaskInfo, TaskState, Termination};
+use protocol::{
+    Capability, ContainerId, KillPolicy, Source, TaskId, TaskInfo, TaskState, Termination, Uuid,
+};
 
 use super::{Container, Effect, Phase, TaskReport};
 use crate::launcher::ContainerEnd;
@@ -18,6 +20,14 @@ pub const GRACE_DEFAULT: Duration = Duration::from_secs(3);
 pub fn kill_grace(info: &TaskInfo) -> Duration {
     info.kill_policy
         .map_or(GRACE_DEFAULT, |policy| policy.grace_period)
+}
+
+/// The id of a command's update. The next agent process reports a state that was not stored under
+/// the same id, so that its framework is told of it once. A command has each state once.
+pub fn update_id(container: &ContainerId, state: TaskState) -> Option<Uuid> {
+    let mut id = Uuid::parse(container.as_str())?;
+    id.0[15] ^= state as u8 + 1;
+    Some(id)
 }
 
 /// The state and message of a task after its command has ended.
@@ -171,9 +181,7 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::super::tests::{id, task};
     use super::*;
-    use protocol::{
-        CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkInfo, Termination,
-    };
+    use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Termination};
 
     const EXITED: Termination = Termination::Exited(0);
     const TERMINATED: Termination = Termination::Signaled(15);
@@ -353,6 +361,16 @@ mod tests {
         container.on_update(&id("t"), TaskState::Starting);
         assert_eq!(reports(&container.started(42)), ["TASK_RUNNING "]);
         assert_eq!(container.started(42), []);
+    }
+
+    #[test]
+    fn each_state_of_a_command_has_an_id_of_its_own() {
+        let container = ContainerId::from(Uuid([7; 16]));
+        let states = [TaskState::Starting, TaskState::Running, TaskState::Finished];
+        let ids = states.map(|state| update_id(&container, state));
+        assert!(ids.iter().all(Option::is_some));
+        assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
+        assert_eq!(update_id(&container, TaskState::Running), ids[1]);
     }
 
     #[test]

@@ -137,6 +137,9 @@ pub fn fact(what: &EventKind<'_>) -> String {
         EventKind::CommandStarted(CommandTask { agent, task, .. }) => {
             format!("{agent} runs {task}")
         }
+        EventKind::CommandOutlived { agent, container } => {
+            format!("{container} has outlived {agent}")
+        }
         EventKind::CommandEnded(CommandTask { agent, task, .. }) => {
             format!("{agent} runs {task} no more")
         }

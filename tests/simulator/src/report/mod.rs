@@ -65,7 +65,7 @@ impl Tally {
             processes,
             executors_killed,
             agents_fallen,
-            executors_back,
+            containers_back,
             corrections,
             revocations,
             task_ends,
@@ -97,7 +97,7 @@ impl Tally {
             (processes, other.processes),
             (executors_killed, other.executors_killed),
             (agents_fallen, other.agents_fallen),
-            (executors_back, other.executors_back),
+            (containers_back, other.containers_back),
             (corrections, other.corrections),
             (revocations, other.revocations),
             (masters, other.masters),
@@ -185,7 +185,10 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
             if machines {
                 demand(tally.executors_killed, "executors killed");
                 demand(tally.agents_fallen, "agents that crashed alone");
-                demand(tally.executors_back, "executors that outlived their agent");
+                demand(
+                    tally.containers_back,
+                    "containers that outlived their agent",
+                );
             }
             if borrows {
                 demand(tally.revocable, "launches on revocable resources");
@@ -276,8 +279,8 @@ pub fn summary(tally: &Tally) -> Vec<(&'static str, String)> {
         (
             "recovered",
             format!(
-                "{} agents crashed alone; {} executors outlived their agent",
-                tally.agents_fallen, tally.executors_back
+                "{} agents crashed alone; {} containers outlived their agent",
+                tally.agents_fallen, tally.containers_back
             ),
         ),
         (
@@ -402,7 +405,7 @@ mod tests {
         let mut all = busy();
         (all.lost, all.duplicated, all.delayed, all.broken_links) = (1, 1, 1, 1);
         (all.crashes, all.restarts, all.failovers) = (1, 1, 1);
-        (all.executors_killed, all.executors_back) = (1, 1);
+        (all.executors_killed, all.containers_back) = (1, 1);
         (all.agents_fallen, all.disk_failures) = (1, 1);
         assert_eq!(lacking(&scenario(Profile::All, None), &all), [""; 0]);
         let mut borrowing = scenario(Profile::All, None);
@@ -433,7 +436,7 @@ mod tests {
         let expected = [
             "executors killed",
             "agents that crashed alone",
-            "executors that outlived their agent",
+            "containers that outlived their agent",
             "crashes",
             "restarts",
             "failovers of the master",

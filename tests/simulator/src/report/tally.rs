@@ -44,8 +44,8 @@ pub struct Tally {
     pub executors_killed: u64,
     /// Agents whose process crashed while the machine continued.
     pub agents_fallen: u64,
-    /// Executors that reregistered with the next process of their agent.
-    pub executors_back: u64,
+    /// Executors and commands that outlived the process of their agent.
+    pub containers_back: u64,
     /// Tasks that had to yield on a busy machine, as their agents reported.
     pub corrections: u64,
     /// Tasks revoked for guarantees of others, as their frameworks were warned.
@@ -100,6 +100,7 @@ impl Tally {
             EventKind::NodeEnded { crashed: true, .. } => self.crashes += 1,
             EventKind::NodeEnded { .. } => self.restarts += 1,
             EventKind::ProcessStarted { .. } => self.processes += 1,
+            EventKind::CommandOutlived { .. } => self.containers_back += 1,
             EventKind::ExecutorKilled { .. } => self.executors_killed += 1,
             EventKind::AgentCrashed { .. } => self.agents_fallen += 1,
             EventKind::LogWritten { write, .. } => {
@@ -153,7 +154,7 @@ impl Tally {
                 let answer = observed.is::<Result<ExecutorSubscribed, ExecutorRefused>>();
                 if answer.is_some_and(Result::is_ok) {
                     let is_first = noted.insert(derived(1, observed.to, 0));
-                    self.executors_back += u64::from(!is_first);
+                    self.containers_back += u64::from(!is_first);
                 }
             }
             ("operation/apply_operation", false) => self.conversions += 1,

@@ -142,6 +142,15 @@ impl Machine {
         *shared.serving.borrow_mut() = Some(serving.abort_handle());
         let running = shared.running.borrow();
         let outliving = shared.outliving.borrow();
+        for container in outliving.iter() {
+            let body = running.get(container).map(|running| &running.body);
+            if matches!(body, Some(Body::Command(_))) {
+                shared.env.watch.fact(EventKind::CommandOutlived {
+                    agent: &shared.agent,
+                    container,
+                });
+            }
+        }
         let left = outliving.iter().map(|container_id| LeftContainer {
             container_id: container_id.clone(),
             pid: running.get(container_id).map(|running| running.pid),

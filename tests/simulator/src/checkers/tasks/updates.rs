@@ -31,7 +31,7 @@ use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStor
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
 use protocol::message::task::{RunTasks, ShutDownFramework, TaskUpdated};
-use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskId, TaskState, Uuid};
+use protocol::{ContainerId, FrameworkId, Source, StatusUpdate, TaskId, TaskState, Uuid};
 
 use crate::checkers::checker::{Checker, Violation};
 use crate::checkers::masters::membership::{Frameworks, is_refused_for_ever};
@@ -179,6 +179,7 @@ impl Updates {
         let status = &update.status;
         let is_command = |id: &ContainerId| self.commands.contains(id);
         if let Some(uuid) = status.uuid
+            && status.source == Source::Executor
             && status.container_id.as_ref().is_some_and(is_command)
             && self.of_commands.insert(uuid)
         {
