@@ -44,7 +44,7 @@ impl Default for ElectionFlags {
 pub struct GroupPlan {
     /// The address of this master for the others; `None` means the announced host and the port.
     pub address: Option<String>,
-    /// The masters that found the group.
+    /// The masters that found the group; none means this master alone.
     pub initial: Vec<String>,
     /// Timing of elections, and lease reads.
     pub election: ElectionFlags,
