@@ -133,7 +133,7 @@ fn dead_master_is_replaced_in_one_change() {
     group.kill(&dead);
     let fourth = local_address();
     let _fourth = group.master("master-4", &fourth, &group.cluster.master);
-    group.done(&["masters", "add", &fourth]);
+    group.done(&["masters", "add", "--learner", &fourth]);
     let lone = group.refused(&["masters", "promote", &fourth, "--in_place_of", &fourth]);
     assert!(lone.contains("cannot take its own place"), "{lone}");
     let printed = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
@@ -174,14 +174,14 @@ fn masters_are_added_promoted_and_removed() {
         "{waiting}"
     );
     let _fourth = group.master("master-4", &fourth, &group.cluster.master);
-    let added = group.done(&["masters", "add", &fourth]);
+    let added = group.done(&["masters", "add", &fourth, "--learner"]);
     assert!(added.contains("has caught up"), "{added}");
     assert_eq!(
         role_of(&group, &fourth),
         Some(("learner".into(), false.into()))
     );
-    for _ in 0..2 {
-        group.done(&["masters", "promote", &fourth]);
+    for verb in ["promote", "promote", "add"] {
+        group.done(&["masters", verb, &fourth]);
         assert_eq!(
             role_of(&group, &fourth),
             Some(("follower".into(), true.into()))
@@ -315,10 +315,8 @@ fn lone_master_grows_to_a_group_of_three() {
         let port = address.rsplit_once(':').expect("a port").1;
         let mut command = Cluster::master_in(&directory, name, port);
         others.push(Running::start(command.args(["--initial_masters", &first])));
-        for verb in ["add", "promote"] {
-            let output = cluster.output(["masters", verb, &address]);
-            assert!(output.status.success(), "{}", stderr(&output));
-        }
+        let added = cluster.output(["masters", "add", &address]);
+        assert!(added.status.success(), "{}", stderr(&added));
         cluster.master = format!("{},{address}", cluster.master);
     }
     cluster.kill_master();

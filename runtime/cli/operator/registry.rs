@@ -21,7 +21,7 @@ use super::masters::in_order;
 use super::members::Members;
 use crate::out;
 use crate::output::error::{CliError, Outcome};
-use crate::service::master::{LOG, is_nonempty};
+use crate::service::master::LOG;
 
 /// The number of a restored master.
 const RESTORED_ID: u64 = 1;
@@ -246,6 +246,11 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
         identity.group
     );
     Ok(())
+}
+
+/// Whether this directory exists and is not empty.
+fn is_nonempty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Refuses a directory that a running master uses.

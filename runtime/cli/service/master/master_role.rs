@@ -40,11 +40,6 @@ pub(super) struct MasterRole {
     pub(super) set_whitelist: Box<dyn Fn(Hosts)>,
 }
 
-/// Whether this directory exists and is not empty.
-pub fn is_nonempty(directory: &Path) -> bool {
-    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
-}
-
 /// Starts a member of a group, which acts as master while it leads.
 pub(super) fn start(
     node: &Node,
@@ -54,17 +49,14 @@ pub(super) fn start(
     group: &GroupPlan,
 ) -> Outcome<MasterRole> {
     refuse_old_registry(work_dir)?;
-    let directory = ensure_directory(work_dir, LOG)?;
+    let directory = log_directory(work_dir)?;
     let unusable = |error: &dyn std::error::Error| {
         CliError::because(
             format!("the log in {} cannot be used", directory.display()),
             error,
         )
     };
-    let address = match &group.address {
-        Some(address) => address.clone(),
-        None => format!("{}:{}", config.hostname, config.port),
-    };
+    let address = format!("{}:{}", config.hostname, config.port);
     let store = StoredLog::open(&directory).map_err(|error| unusable(&error))?;
     let mut settings = group.settings(address);
     let acls = config.acls.clone();
@@ -119,9 +111,10 @@ fn refuse_old_registry(work_dir: &Path) -> Outcome {
     }
 }
 
-/// A subdirectory of the work directory. Both are created if missing, private to the master's user.
-fn ensure_directory(work_dir: &Path, name: &str) -> Outcome<PathBuf> {
-    let directory = work_dir.join(name);
+/// The directory of the log. It and the work directory are created if missing, private to the
+/// master's user.
+fn log_directory(work_dir: &Path) -> Outcome<PathBuf> {
+    let directory = work_dir.join(LOG);
     let made = storage::make_private(work_dir);
     match made.and_then(|()| storage::make_private(&directory)) {
         Ok(()) => Ok(directory),

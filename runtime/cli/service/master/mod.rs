@@ -35,7 +35,6 @@ use crate::service::whitelist::{self, Whitelist};
 use crate::service::{self, RunningService, Sockets};
 
 pub use self::group::{ElectionFlags, GroupPlan};
-pub use self::master_role::is_nonempty;
 
 /// The roles of nodes whose links a master accepts.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
@@ -571,7 +570,6 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
         group: GroupPlan {
-            address: None,
             initial: args.initial_masters,
             election: args.election,
         },
