@@ -51,8 +51,9 @@ pub struct GroupPlan {
 impl GroupPlan {
     /// The hosts of the members' addresses, which the operator chose. One of them is this master.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
-        let addresses = self.initial.iter();
-        addresses.filter_map(|address| Some(address.rsplit_once(':')?.0))
+        self.initial
+            .iter()
+            .filter_map(|address| Some(address.rsplit_once(':')?.0))
     }
 
     pub(super) fn settings(&self, address: String) -> Settings {
