@@ -71,8 +71,10 @@ fn errors_are_one_line_naming_the_mistake() {
         (&["run", "--resources", "cpus:-1", "--", "true"], "cpus"),
         (&["agents", "--master", "127.0.0.1:1"], "127.0.0.1:1"),
     ];
+    let work_dir = tempfile::tempdir().expect("a directory");
     for (arguments, named) in cases {
         let output = meros(arguments.iter().copied())
+            .env("MESOS_WORK_DIR", work_dir.path())
             .output_in_time()
             .expect("meros runs");
         let text = stderr(&output);

@@ -1,4 +1,4 @@
-//! Disk damage to the stores of a single master and an agent: acknowledged data is present, or the
+//! Disk damage to the stores of a lone master and an agent: acknowledged data is present, or the
 //! start fails.
 
 use std::path::Path;
@@ -6,14 +6,16 @@ use std::path::Path;
 use agent::ledger::record::{ContainerRecord, Entry, Key};
 use agent::ledger::store::CheckpointStore;
 use agent::operations::checkpoint::{Checkpoint, OperationStore};
-use master::registry::{LocalRegistry, Registry, RegistryOperation};
+use consensus::log::LogStore;
+use consensus::member::{Settings, start};
+use consensus::store::StoredLog;
+use master::registry::{Registry, RegistryMachine, RegistryOperation, ReplicatedRegistry};
 use protocol::{
     AgentId, CommandInfo, ContainerId, ExecutorId, ExecutorInfo, FrameworkInfo, TaskId, TaskInfo,
 };
 use resources::{Reservation, Resources};
 use runtime::testing::simulate;
 use storage::fuzzing;
-use storage::sled_store::SledStore;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, request, stderr};
@@ -70,18 +72,22 @@ fn nothing_is_lost_silently<T: PartialEq>(
     assert!(refused > 0, "no damage was noticed");
 }
 
-/// Writes a registry of a master alone, one acknowledged weight after the other.
+/// Writes the registry of a group of one, one acknowledged weight after the other.
 fn write_weights(directory: &Path) {
     simulate(|node| {
-        let store = SledStore::open(directory).expect("a store");
-        let mut registry = LocalRegistry::open(&node, Box::new(store)).expect("a registry");
+        let log = Box::new(StoredLog::open(directory).expect("a log"));
+        let member = start(&node, Settings::new("a", &[]), log, RegistryMachine::new());
+        let member = member.expect("a member");
+        let mut registry = ReplicatedRegistry::over(member.clone());
         async move {
+            node.clock().settle().await;
             for number in 0..150 {
                 let weights = [(format!("role-{number}"), Some(2.0))];
                 let weights = weights.into_iter().collect();
                 let applied = registry.apply(RegistryOperation::UpdateWeights { weights });
                 applied.await.expect("it is applied");
             }
+            member.retire().await;
         }
     });
 }
@@ -89,11 +95,11 @@ fn write_weights(directory: &Path) {
 #[test]
 fn damaged_registry_loses_nothing_silently() {
     let work_dir = tempfile::tempdir().expect("a directory");
-    write_weights(&work_dir.path().join("registry"));
-    nothing_is_lost_silently(work_dir.path(), "registry", |work_dir| {
-        let store = SledStore::open(work_dir.join("registry"));
-        let store = store.map_err(|error| error.to_string())?;
-        LocalRegistry::content(&store).map_err(|error| error.to_string())
+    write_weights(&work_dir.path().join("log"));
+    nothing_is_lost_silently(work_dir.path(), "log", |work_dir| {
+        let log = StoredLog::open(work_dir.join("log"));
+        let loaded = log.and_then(|mut log| log.load());
+        loaded.map_err(|error| error.to_string())
     });
 }
 
@@ -192,7 +198,7 @@ fn master_with_a_damaged_registry_says_what_to_do() {
         assert!(head.contains(" 200 "), "{head}");
     }
     cluster.kill_master();
-    let directory = cluster.directory().join("master").join("registry");
+    let directory = cluster.directory().join("master").join("log");
     let log = directory.join("db");
     let mut bytes = std::fs::read(&log).expect("it can be read");
     let at = bytes.windows(7).position(|some| some == b"role-15");

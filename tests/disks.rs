@@ -12,7 +12,7 @@ use crate::group::Group;
 use crate::load::Load;
 use crate::machine::{HungDisk, SmallDisk, can_trace, inside, skip, times, traced};
 use crate::scripted_framework::{ScriptedFramework, framework};
-use crate::support::{Cluster, Running, eventually, stderr};
+use crate::support::{Cluster, Running, eventually, free_ports, stderr};
 
 /// Makes the masters commit: subscribes a framework, which is torn down when dropped.
 fn agree(group: &Group, name: &str) -> ScriptedFramework {
@@ -22,13 +22,26 @@ fn agree(group: &Group, name: &str) -> ScriptedFramework {
 /// Starts masters with their logs on these disks.
 fn on_disks(disks: &[SmallDisk]) -> Group {
     let paths: Vec<_> = disks.iter().map(|disk| disk.path().to_owned()).collect();
-    Group::start_with(move |directory, addresses, index| {
+    let addresses = paths.iter().map(|_| format!("127.0.0.1:{}", free_ports(0)));
+    Group::at(addresses.collect(), move |directory, addresses, index| {
         let place = directory.join(format!("master-{index}"));
         if !place.exists() {
             std::os::unix::fs::symlink(&paths[index], &place).expect("a link");
         }
         Cluster::master_of_three(directory, addresses, index)
     })
+}
+
+/// This master has ended, and its last line explains why.
+fn ends_with_advice(group: &mut Group, full: usize) {
+    let status = group.process(full).wait();
+    assert_eq!(status.code(), Some(1), "{}", group.log_text(full));
+    let log_text = group.log_text(full);
+    let last = log_text.lines().last().unwrap_or_default();
+    let log = format!("master-{full}/log");
+    for words in ["meros: ", "disk of the store is full", &log, "make room"] {
+        assert!(last.contains(words), "no `{words}` in: {last}");
+    }
 }
 
 /// Fills the disk of the leader or of a follower.
@@ -52,14 +65,7 @@ fn a_disk_fills_up(of_the_leader: bool) {
         drop(agree(&group, "one-more"));
         (!group.process(full).is_running()).then_some(())
     });
-    let status = group.process(full).wait();
-    assert_eq!(status.code(), Some(1), "{}", group.log_text(full));
-    let log_text = group.log_text(full);
-    let last = log_text.lines().last().unwrap_or_default();
-    let log = format!("master-{full}/log");
-    for words in ["meros: ", "disk of the store is full", &log, "make room"] {
-        assert!(last.contains(words), "no `{words}` in: {last}");
-    }
+    ends_with_advice(&mut group, full);
     load.wait_for_progress();
     if of_the_leader {
         group.leader_of(&group.others(full));
@@ -90,6 +96,39 @@ fn leader_with_a_full_disk_is_replaced_and_recovers() {
     if inside("disks::leader_with_a_full_disk_is_replaced_and_recovers") {
         a_disk_fills_up(true);
     }
+}
+
+#[test]
+fn lone_master_with_a_full_disk_exits_and_keeps_its_registry() {
+    if !inside("disks::lone_master_with_a_full_disk_exits_and_keeps_its_registry") {
+        return;
+    }
+    let Some(disk) = SmallDisk::mount(48) else {
+        return skip("this machine does not let us mount a tmpfs");
+    };
+    let mut group = on_disks(std::slice::from_ref(&disk));
+    let set = |group: &Group, weight: &str| {
+        let output = group.cluster.output(["weights", "set", weight]);
+        output.status.success()
+    };
+    assert!(set(&group, "dev=2"));
+    disk.fill();
+    let mut acknowledged = 0;
+    while set(&group, &format!("role-{acknowledged}=3")) {
+        acknowledged += 1;
+    }
+    ends_with_advice(&mut group, 0);
+
+    disk.clear();
+    group.start_again(0);
+    group.leader_of(&[0]);
+    let shown = group.cluster.output(["weights", "show"]);
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    let weights = shown.lines().filter(|line| line.starts_with("role-"));
+    assert!(
+        weights.count() >= acknowledged && shown.contains("dev"),
+        "{shown}"
+    );
 }
 
 /// A master with a hung disk still answers heartbeats, but its commits never complete.
@@ -190,7 +229,6 @@ fn damaged_master_log_is_rebuilt_as_its_error_explains() {
     change(&group, "remove", &address);
     group.start_again(broken);
     change(&group, "add", &address);
-    change(&group, "promote", &address);
     // It has the log and votes: without it there is no majority.
     group.process(third).signal("KILL");
     group.process(third).wait();

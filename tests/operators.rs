@@ -6,7 +6,7 @@ use std::process::Output;
 use serde_json::Value;
 
 use crate::in_time::InTime;
-use crate::support::{Cluster, Running, eventually, free_ports, stderr, stdout};
+use crate::support::{Cluster, Running, eventually, free_ports, meros, stderr, stdout};
 
 /// Three masters; the first is the cluster's process.
 struct Masters {
@@ -133,7 +133,7 @@ fn dead_master_is_replaced_in_one_change() {
     group.kill(&dead);
     let fourth = local_address();
     let _fourth = group.master("master-4", &fourth, &group.cluster.master);
-    group.done(&["masters", "add", &fourth]);
+    group.done(&["masters", "add", "--learner", &fourth]);
     let lone = group.refused(&["masters", "promote", &fourth, "--in_place_of", &fourth]);
     assert!(lone.contains("cannot take its own place"), "{lone}");
     let printed = group.done(&["masters", "promote", &fourth, "--in_place_of", &dead]);
@@ -174,14 +174,14 @@ fn masters_are_added_promoted_and_removed() {
         "{waiting}"
     );
     let _fourth = group.master("master-4", &fourth, &group.cluster.master);
-    let added = group.done(&["masters", "add", &fourth]);
+    let added = group.done(&["masters", "add", &fourth, "--learner"]);
     assert!(added.contains("has caught up"), "{added}");
     assert_eq!(
         role_of(&group, &fourth),
         Some(("learner".into(), false.into()))
     );
-    for _ in 0..2 {
-        group.done(&["masters", "promote", &fourth]);
+    for verb in ["promote", "promote", "add"] {
+        group.done(&["masters", verb, &fourth]);
         assert_eq!(
             role_of(&group, &fourth),
             Some(("follower".into(), true.into()))
@@ -301,73 +301,66 @@ fn flip(from: &str, to: &str) {
     std::fs::write(to, bytes).expect("a copy");
 }
 
+/// Agents keep their ids when the founder is killed.
 #[test]
-fn single_masters_registry_is_imported_into_a_group() {
-    let cluster = Cluster::master_alone(|_, _| ());
+fn lone_master_grows_to_a_group_of_three() {
+    let mut cluster = Cluster::master_alone(|_, _| ());
     let _agent = cluster.agent("agent", "cpus:1;mem:64;disk:0;ports:[]");
     let agents = ids(&cluster);
-    let alone = refusal(&cluster.output(["masters", "list"]));
-    assert!(alone.contains("belongs to no group"), "{alone}");
+    let first = cluster.master.clone();
     let directory = cluster.directory().to_owned();
-    let work_dir = directory
-        .join("master")
-        .to_str()
-        .expect("a path")
-        .to_owned();
-    let dump = directory.join("dump").to_str().expect("a path").to_owned();
-    let mut cluster = cluster;
-    cluster.process.signal("TERM");
-    cluster.process.wait();
-
-    let mut forgetful = Cluster::master_in(&directory, "master", &cluster.port.to_string());
-    forgetful.args(["--log", "off", "--initial_masters", &cluster.master]);
-    let refused = refusal(&forgetful.output_in_time().expect("meros runs"));
-    assert!(refused.contains("meros registry dump"), "{refused}");
-
-    for arguments in [
-        ["registry", "dump", &dump, "--work_dir", &work_dir].as_slice(),
-        &[
-            "registry",
-            "restore",
-            &dump,
-            "--work_dir",
-            &work_dir,
-            "--force",
-        ],
-    ] {
-        let output = cluster.output(arguments.iter().copied());
-        assert!(output.status.success(), "{}", stderr(&output));
+    let mut others = Vec::new();
+    for name in ["second", "third"] {
+        let address = local_address();
+        let port = address.rsplit_once(':').expect("a port").1;
+        let mut command = Cluster::master_in(&directory, name, port);
+        others.push(Running::start(command.args(["--initial_masters", &first])));
+        let added = cluster.output(["masters", "add", &address]);
+        assert!(added.status.success(), "{}", stderr(&added));
+        cluster.master = format!("{},{address}", cluster.master);
     }
+    cluster.kill_master();
+    eventually("the agent to be back under its id", || {
+        let list = cluster.output(["agents", "--json"]);
+        let list: Vec<Value> = serde_json::from_slice(&list.stdout).ok()?;
+        let mut active = list.iter().filter(|agent| agent["active"] == true);
+        let back = active.next()?;
+        (agents == [back["id"].to_string()]).then_some(())
+    });
     cluster.process = Running::start(&mut Cluster::master_in(
         &directory,
         "master",
         &cluster.port.to_string(),
     ));
-    eventually("the agent to be back under its id", || {
-        let list = cluster.output(["agents", "--json"]);
+    eventually("all three to answer", || {
+        let list = cluster.output(["masters", "list", "--json"]);
         let list: Vec<Value> = serde_json::from_slice(&list.stdout).ok()?;
-        let back = list.iter().any(|agent| agent["active"] == true);
-        (back
-            && agents
-                == list
-                    .iter()
-                    .map(|agent| agent["id"].to_string())
-                    .collect::<Vec<_>>())
-        .then_some(())
+        let voters = list.iter().filter(|row| row["votes"] == true);
+        let count = |role| list.iter().filter(|row| row["role"] == role).count();
+        (voters.count() == 3 && count("leader") == 1 && count("follower") == 2).then_some(())
     });
-    let second = local_address();
-    let mut command = Cluster::master_in(
-        &directory,
-        "second",
-        second.rsplit_once(':').expect("a port").1,
+}
+
+#[test]
+fn registry_of_an_older_form_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let registry = directory.path().join("master").join("registry");
+    std::fs::create_dir_all(&registry).expect("a directory");
+    let authority = meros(["certs", "--dir"])
+        .arg(directory.path().join("certs"))
+        .output_in_time();
+    assert!(authority.expect("meros runs").status.success());
+    let mut master = Cluster::master_in(directory.path(), "master", "0");
+    let refused = refusal(
+        &master
+            .args(["--log", "off"])
+            .output_in_time()
+            .expect("meros runs"),
     );
-    let _second = Running::start(command.args(["--initial_masters", &cluster.master]));
-    for verb in ["add", "promote"] {
-        let output = cluster.output(["masters", verb, &second]);
-        assert!(output.status.success(), "{}", stderr(&output));
-    }
-    let list: Vec<Value> =
-        serde_json::from_str(&stdout(&cluster.output(["masters", "list", "--json"])))
-            .expect("JSON");
-    assert_eq!(list.iter().filter(|row| row["votes"] == true).count(), 2);
+    let registry = registry.display().to_string();
+    assert!(
+        refused.contains(&registry) && refused.contains("--work_dir"),
+        "{refused}"
+    );
+    assert!(!directory.path().join("master").join("log").exists());
 }

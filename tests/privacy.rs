@@ -54,7 +54,7 @@ fn cluster_files_are_closed_to_other_users() {
             assert_eq!(mode, 0o711, "{text}: {mode:o}");
         } else if !text.contains("/certs/") {
             // Directories inside a store's closed directory have the rights of the umask.
-            let closed = match path.is_dir() && text.contains("/registry/") {
+            let closed = match path.is_dir() && text.contains("/log/") {
                 true => STRANGERS & !0o011,
                 false => STRANGERS,
             };

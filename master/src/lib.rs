@@ -16,7 +16,7 @@
 //! | `master` | the actor: receives messages and carries out effects, decides nothing |
 //! | `offers` | open offers, their accept, expiry and explanation |
 //! | `operations` | reservations and volumes: validated, recorded, sent to agents |
-//! | `registry` | the durable state, local or replicated |
+//! | `registry` | the durable state, replicated |
 //! | `roles` | quota and weights |
 //! | `state` | [`state::MasterState`], [`state::effects::Effects`], ids and counters |
 //! | `tasks` | tasks and executors, their states, kills and reconciliation |
@@ -42,4 +42,4 @@ pub use api::{counters as counters_source, routes};
 pub use config::{Config, InvalidConfig};
 pub use error::StartError;
 pub use master::{Master, Started, TakeSnapshot, start, start_after};
-pub use registry::{LocalRegistry, MemoryRegistry, Registry};
+pub use registry::{MemoryRegistry, Registry};

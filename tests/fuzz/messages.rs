@@ -28,7 +28,7 @@ use protocol::message::standby::*;
 use protocol::message::state::*;
 use protocol::message::task::*;
 use runtime::delivery::Sequenced;
-use runtime::{Pid, Remote, Timestamp};
+use runtime::{Pid, Remote};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -102,18 +102,6 @@ pub fn targets() -> Vec<Target> {
         body::<Pid>("pid"),
         body::<resources::Resources>("resources wire"),
         body::<resources::Attributes>("attributes wire"),
-        body::<protocol::AgentInfo>("registry/agent"),
-        body::<Timestamp>("registry/unreachable"),
-        body::<master::registry::FrameworkEntry>("registry/framework"),
-        body::<protocol::FrameworkId>("registry/removed"),
-        body::<Pid>("registry/leading"),
-        body::<master::registry::StateRecord>("registry/state"),
-        body::<(String, protocol::Quota)>("registry/quota"),
-        body::<(String, f64)>("registry/weight"),
-        body::<(protocol::MachineId, master::registry::Machine)>("registry/machine"),
-        body::<protocol::AgentOrders>("registry/orders"),
-        body::<Timestamp>("registry/gone"),
-        body::<master::registry::AcceptedRecord>("registry/accepted"),
         body::<master::registry::RegistryOperation>("registry/operation"),
         body::<master::registry::SnapshotRecord>("registry/snapshot"),
         body::<agent::operations::checkpoint::Checkpoint>("agent/operations"),

@@ -113,7 +113,8 @@ pub enum LogError {
     /// A record in the middle of the log differs from the written one.
     #[error(
         "the log is damaged at {place}: {reason}. Move this master's directory away, remove the member and add it \
-         again: its peers send it everything (meros masters remove, meros masters add)"
+         again: its peers send it everything (meros masters remove, meros masters add). If it has no peers, restore a \
+         dump (meros registry restore)"
     )]
     Damaged {
         /// The record.

@@ -80,15 +80,10 @@ async fn of_state(local: LocalLeader, node: Node) -> Option<BTreeMap<String, f64
     Some(all)
 }
 
-/// Metrics of the registry and of this node's member. Only for a master without a group the state
-/// shows whether the registry was read.
+/// Metrics of the registry and of this node's member.
 async fn of_registry(local: LocalLeader, node: Node) -> Option<BTreeMap<String, f64>> {
-    let standing = local.member().map(|member| member.status());
-    let is_ready = match (&standing, local.master()) {
-        (None, Some(master)) => source::snapshot(&master).await?.has_begun(),
-        _ => false,
-    };
-    Some(registrar::look(&local.meter(), &node, standing, is_ready).await)
+    let status = local.member()?.status();
+    Some(registrar::look(&local.meter(), &node, status).await)
 }
 
 /// Queue lengths of the local master and its allocator.

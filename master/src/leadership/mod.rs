@@ -62,7 +62,7 @@ struct LocalLeaderState {
 }
 
 impl LocalLeader {
-    /// For a master without a group.
+    /// For a master that was started without a member, as in tests and measurements.
     pub fn of(master: &Handle<Master>) -> Self {
         let local = Self::default();
         local.change(|inner| inner.master = Some(master.clone()));
@@ -77,12 +77,6 @@ impl LocalLeader {
         local
     }
 
-    /// Adds the metrics of the master's registry.
-    pub fn measured(self, meter: &RegistryMeter) -> Self {
-        self.change(|inner| inner.meter = meter.clone());
-        self
-    }
-
     /// Metrics of the registry of the current or last local master.
     pub(crate) fn meter(&self) -> RegistryMeter {
         self.look(|inner| inner.meter.clone())
@@ -93,7 +87,7 @@ impl LocalLeader {
         self.look(|inner| inner.hits.clone())
     }
 
-    /// This node's member of the group; `None` for a master without a group.
+    /// This node's member of the group; `None` for a master that was started without one.
     pub(crate) fn member(&self) -> Option<MemberHandle<RegistryMachine>> {
         self.look(|inner| inner.member.clone())
     }
@@ -108,7 +102,7 @@ impl LocalLeader {
         self.look(|inner| inner.leader.clone())
     }
 
-    /// The newest term that this node's member knows; 0 before the first, and without a group.
+    /// The newest term that this node's member knows; 0 before the first.
     pub fn term(&self) -> u64 {
         self.look(|inner| inner.term)
     }

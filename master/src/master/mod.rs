@@ -225,7 +225,7 @@ pub struct Started {
 /// the registry. It ends when another master leads or the registry is no longer reliable; the
 /// caller must then restart the process.
 ///
-/// `term` is the term of its leadership. A master without a group has term 0 and cannot be deposed.
+/// `term` is the term of its leadership; 0 for a master whose registry no other can take over.
 pub fn start(
     node: &Node,
     config: Config,

@@ -76,11 +76,6 @@ impl RegistryMachine {
         Self::default()
     }
 
-    /// A registry with this content, taken over from a master without a group.
-    pub fn holding(state: RegistryState) -> Self {
-        Self { state }
-    }
-
     /// The content.
     pub fn state(&self) -> &RegistryState {
         &self.state
@@ -93,9 +88,7 @@ impl StateMachine for RegistryMachine {
 
     fn apply(&mut self, _: u64, operation: RegistryOperation) -> Self::Answer {
         record::check(&operation)?;
-        self.state.apply(&operation)?;
-        let version = self.state.version;
-        Ok(Applied { version })
+        self.state.change(&operation)
     }
 
     fn snapshot_into(&self, into: &mut BytesMut) -> Result<(), Garbled> {
@@ -247,7 +240,7 @@ mod tests {
 
     use consensus::machine::FIRST_FORMAT;
 
-    use super::super::local::tests::story;
+    use super::super::samples::story;
     use super::*;
 
     fn after(operations: &[RegistryOperation]) -> RegistryMachine {
@@ -275,10 +268,11 @@ mod tests {
     #[test]
     fn snapshot_version_that_would_overflow_is_refused() {
         let holding = |version| {
-            RegistryMachine::holding(RegistryState {
+            let state = RegistryState {
                 version,
                 ..RegistryState::default()
-            })
+            };
+            RegistryMachine { state }
         };
         let framework_id = FrameworkId::new("f").unwrap();
         let mut machine = RegistryMachine::new();

@@ -4,7 +4,7 @@
 //! the cluster. Only storage bounds are checked; the caller validates changes, in
 //! [`crate::maintenance`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use protocol::maintenance::Window;
 use protocol::{MachineId, Unavailability};
@@ -97,9 +97,8 @@ impl Machines {
         self.0.insert(id, machine);
     }
 
-    /// Replaces the schedule; down machines stay. Returns the machines whose records may have
-    /// changed.
-    pub fn schedule(&mut self, windows: &[Window]) -> Result<Vec<MachineId>, RegistryError> {
+    /// Replaces the schedule; down machines stay down.
+    pub fn schedule(&mut self, windows: &[Window]) -> Result<(), RegistryError> {
         let count: usize = windows.iter().map(|window| window.machines.len()).sum();
         if count > MACHINES_MAX {
             let reason = format!("schedule of {count} machines: expected at most {MACHINES_MAX}");
@@ -117,28 +116,24 @@ impl Machines {
                 scheduled.insert(id.clone(), machine);
             }
         }
-        let before = std::mem::replace(&mut self.0, scheduled);
-        let touched: BTreeSet<MachineId> =
-            before.into_keys().chain(self.0.keys().cloned()).collect();
-        Ok(touched.into_iter().collect())
+        self.0 = scheduled;
+        Ok(())
     }
 
-    /// Marks scheduled machines as down; returns them.
-    pub fn start(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
-        let mut touched = Vec::new();
+    /// Marks scheduled machines as down.
+    pub fn start(&mut self, machines: &[MachineId]) {
         for id in machines {
             if let Some(machine) = self.0.get_mut(id) {
                 machine.down = true;
-                touched.push(id.clone());
             }
         }
-        touched
     }
 
-    /// Removes machines that are up again; returns them.
-    pub fn stop(&mut self, machines: &[MachineId]) -> Vec<MachineId> {
-        let is_there = |id: &&MachineId| self.0.remove(*id).is_some();
-        machines.iter().filter(is_there).cloned().collect()
+    /// Removes machines that are up again.
+    pub fn stop(&mut self, machines: &[MachineId]) {
+        for id in machines {
+            self.0.remove(id);
+        }
     }
 }
 
@@ -169,26 +164,18 @@ mod tests {
     fn schedule_keeps_its_order_without_returned_machines() {
         let mut machines = Machines::default();
         let said = [window("b a", 5), window("c", 3)];
-        assert_eq!(machines.schedule(&said).unwrap().len(), 3);
+        machines.schedule(&said).unwrap();
         assert_eq!(machines.windows(), said);
-        assert_eq!(
-            machines
-                .start(&[machine("a"), machine("c"), machine("x")])
-                .len(),
-            2
-        );
+        machines.start(&[machine("a"), machine("c"), machine("x")]);
         let said = [window("c", 9), window("d a", 9)];
-        assert_eq!(
-            machines.schedule(&said).unwrap().len(),
-            4,
-            "with what is gone"
-        );
+        machines.schedule(&said).unwrap();
         assert_eq!(machines.windows(), said);
         let down: Vec<_> = machines.iter().filter(|(_, one)| one.down).collect();
         assert_eq!(down.len(), 2, "who is away stays so");
-        assert_eq!(machines.stop(&[machine("c"), machine("c")]), [machine("c")]);
+        machines.stop(&[machine("c"), machine("c")]);
         assert_eq!(machines.windows(), [window("d a", 9)]);
-        assert_eq!(machines.start(&[machine("c")]), []);
+        machines.start(&[machine("c")]);
+        assert_eq!(machines.windows(), [window("d a", 9)]);
     }
 
     #[test]

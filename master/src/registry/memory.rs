@@ -1,4 +1,4 @@
-//! A registry in memory, lost when its master ends (`--registry=in_memory`).
+//! A registry in memory, for tests and simulations; lost when its master ends.
 //!
 //! Answers at once. Refuses only what [`RegistryState`] refuses.
 

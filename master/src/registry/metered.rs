@@ -30,9 +30,8 @@ struct Figures {
     queued: u64,
     /// Milliseconds of the last full read.
     fetched: Option<f64>,
-    /// Milliseconds of operations, until they are synced to a majority's disks or the local disk.
+    /// Milliseconds of operations, until they are synced to a majority's disks.
     stored: TimeSeries<f64>,
-    disk_bytes: Option<u64>,
 }
 
 impl Default for Figures {
@@ -41,7 +40,6 @@ impl Default for Figures {
             queued: 0,
             fetched: None,
             stored: TimeSeries::new(WINDOW, OPERATIONS_MAX),
-            disk_bytes: None,
         }
     }
 }
@@ -67,9 +65,6 @@ impl RegistryMeter {
             }
             if let Some(took) = figures.fetched {
                 put("state_fetch_ms", took);
-            }
-            if let Some(bytes) = figures.disk_bytes {
-                put("registry_size_bytes", bytes as f64);
             }
             all
         })
@@ -126,36 +121,31 @@ impl Registry for Metered {
         &mut self,
         operation: RegistryOperation,
     ) -> BoxFuture<'static, Result<Applied, RegistryError>> {
-        let bytes = self.registry.disk_bytes();
         let queued = Queued::new(&self.meter);
         let (clock, began) = (self.clock.clone(), self.clock.now());
         let applied = self.registry.apply(operation);
         async move {
             let applied = applied.await;
-            queued.0.change(|figures| {
-                figures.disk_bytes = bytes.or(figures.disk_bytes);
-                if applied.is_ok() {
-                    let took = milliseconds(began, &clock);
-                    figures.stored.record(clock.now(), took);
-                }
-            });
+            if applied.is_ok() {
+                let took = milliseconds(began, &clock);
+                queued
+                    .0
+                    .change(|figures| figures.stored.record(clock.now(), took));
+            }
             applied
         }
         .boxed()
     }
 
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>> {
-        let bytes = self.registry.disk_bytes();
         let (clock, began) = (self.clock.clone(), self.clock.now());
         let (read, meter) = (self.registry.read(), self.meter.clone());
         async move {
             let read = read.await;
-            meter.change(|figures| {
-                figures.disk_bytes = bytes.or(figures.disk_bytes);
-                if read.is_ok() {
-                    figures.fetched = Some(milliseconds(began, &clock));
-                }
-            });
+            if read.is_ok() {
+                let took = milliseconds(began, &clock);
+                meter.change(|figures| figures.fetched = Some(took));
+            }
             read
         }
         .boxed()
@@ -171,10 +161,6 @@ impl Registry for Metered {
         key: &str,
     ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>> {
         self.registry.framework_state(framework_id, key)
-    }
-
-    fn disk_bytes(&self) -> Option<u64> {
-        self.registry.disk_bytes()
     }
 }
 

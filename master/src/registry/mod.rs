@@ -4,30 +4,28 @@
 //! The order is: registry, then the master's state, then messages. Only operations are applied to
 //! the state first (`operations::recording`). [`RegistryState`] is the whole content as plain data
 //! with one pure transition, `apply`; implementations decide where it is stored:
-//! [`MemoryRegistry`], [`LocalRegistry`] (synced to the local disk before it answers),
 //! [`ReplicatedRegistry`] (synced to the disks of a majority of masters, as a [`RegistryMachine`])
-//! and, for simulations, [`FaultyRegistry`], which delays and refuses. Soft state (tasks, offers,
-//! usage) is never stored.
+//! and, for tests and simulations, [`MemoryRegistry`] and [`FaultyRegistry`], which delays and
+//! refuses. Soft state (tasks, offers, usage) is never stored.
 //!
 //! | module | contents |
 //! |---|---|
 //! | `accepted` | accepted operations that have not ended |
 //! | `faulty` | a registry with injected faults for simulations |
 //! | `framework_state` | state of frameworks in the registry |
-//! | `local` | a registry on the local disk |
 //! | `machine` | the registry as a state machine that a group of masters replicates |
 //! | `machines` | the maintenance schedule and its bound |
-//! | `memory` | a registry in memory, lost with its master (`--registry=in_memory`) |
+//! | `memory` | a registry in memory, lost with its master |
 //! | `metered` | measurements, under the names of Mesos' registrar metrics |
-//! | `record` | the registry's records in a store |
+//! | `record` | the bounds of the registry's records |
 //! | `replicated` | the registry of a group of masters, as its leader uses it |
 //! | `roles` | quota and weights |
+//! | `samples` | values for the tests |
 //! | `state` | the content, as plain data with one pure transition |
 
 mod accepted;
 mod faulty;
 mod framework_state;
-mod local;
 mod machine;
 mod machines;
 mod memory;
@@ -35,12 +33,13 @@ mod metered;
 mod record;
 mod replicated;
 mod roles;
+#[cfg(test)]
+mod samples;
 mod state;
 
 pub use accepted::{ACCEPTED_MAX, AcceptedOperation, AcceptedOperations, AcceptedRecord};
 pub use faulty::{FaultPlan, FaultyRegistry};
 pub use framework_state::{FrameworkStates, STATE_BYTES_MAX};
-pub use local::{LocalRegistry, OpenError};
 pub use machine::{RegistryMachine, SnapshotRecord};
 pub use machines::{MACHINES_MAX, Machine, Machines};
 pub use memory::MemoryRegistry;
@@ -243,8 +242,8 @@ pub trait Registry: Send + 'static {
     /// Reads the result of all operations so far.
     fn read(&mut self) -> BoxFuture<'static, Result<RegistryState, RegistryError>>;
 
-    /// Checks that this master may still act, as of a time after this call. Without a group it
-    /// always may.
+    /// Checks that this master may still act, as of a time after this call. Without other masters
+    /// it always may.
     fn still_leads(&mut self) -> BoxFuture<'static, Result<(), RegistryError>> {
         future::ready(Ok(())).boxed()
     }
@@ -255,9 +254,4 @@ pub trait Registry: Send + 'static {
         framework_id: &FrameworkId,
         key: &str,
     ) -> BoxFuture<'static, Result<Option<StateValue>, RegistryError>>;
-
-    /// Bytes on the local disk as of the last measurement, if known.
-    fn disk_bytes(&self) -> Option<u64> {
-        None
-    }
 }

@@ -1,11 +1,10 @@
 //! The registry's content, as plain data with one pure transition.
 //!
-//! The owner calls [`RegistryState::apply`], and stores the returned [`Entry`]s. Reads no clock:
-//! times come with the operations.
+//! The owner calls [`RegistryState::change`]. Reads no clock: times come with the operations.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, FrameworkInfo, MachineId, Quota};
+use protocol::{AgentId, AgentInfo, AgentOrders, FrameworkId, FrameworkInfo, Quota};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -60,38 +59,10 @@ pub struct FrameworkEntry {
     pub deadline: Option<Timestamp>,
 }
 
-/// A record that an operation has changed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Entry {
-    Agent(AgentId),
-    Unreachable(AgentId),
-    Framework(FrameworkId),
-    Removed(FrameworkId),
-    Leading(FrameworkId),
-    State(FrameworkId, String),
-    Quota(String),
-    Weight(String),
-    Machine(MachineId),
-    Gone(AgentId),
-    Orders(AgentId),
-    Accepted(AgentId, u64),
-}
-
 impl RegistryState {
     /// Applies an operation, or refuses it without effect.
     pub fn change(&mut self, operation: &RegistryOperation) -> Result<Applied, RegistryError> {
-        self.apply(operation)?;
-        Ok(Applied {
-            version: self.version,
-        })
-    }
-
-    /// Applies `operation` and returns the changed records, or refuses it without effect.
-    pub(super) fn apply(
-        &mut self,
-        operation: &RegistryOperation,
-    ) -> Result<Vec<Entry>, RegistryError> {
-        let touched = match operation {
+        match operation {
             RegistryOperation::AdmitAgent { info }
             | RegistryOperation::MarkAgentReachable { info } => {
                 let id = info.id.clone().ok_or_else(|| refused("agent.id"))?;
@@ -100,33 +71,23 @@ impl RegistryState {
                         format!("agent.id is `{id}`: expected an agent that is not marked as gone");
                     return Err(RegistryError::Refused { reason });
                 }
-                self.agents.insert(id.clone(), info.clone());
                 self.unreachable.remove(&id);
-                vec![Entry::Agent(id.clone()), Entry::Unreachable(id)]
+                self.agents.insert(id, info.clone());
             }
             // It was marked as gone in the meantime.
             RegistryOperation::MarkAgentUnreachable { agent_id, .. }
-                if self.gone.contains_key(agent_id) =>
-            {
-                Vec::new()
-            }
+                if self.gone.contains_key(agent_id) => {}
             RegistryOperation::MarkAgentUnreachable { agent_id, since } => {
                 self.agents.remove(agent_id);
                 self.unreachable.insert(agent_id.clone(), *since);
-                let mut touched = vec![
-                    Entry::Agent(agent_id.clone()),
-                    Entry::Unreachable(agent_id.clone()),
-                ];
-                touched.extend(self.forget_oldest_unreachable());
-                touched
+                if let Some(oldest) = Self::one_too_many(&self.unreachable) {
+                    self.forget_agent(&oldest);
+                }
             }
             RegistryOperation::RemoveAgent { agent_id } => self.forget_agent(agent_id),
             RegistryOperation::MarkAgentGone { agent_id, since } => {
-                let mut touched = self.forget_agent(agent_id);
-                touched.push(Entry::Gone(agent_id.clone()));
-                let forgotten = Self::remember_gone(&mut self.gone, agent_id, *since);
-                touched.extend(forgotten.map(Entry::Gone));
-                touched
+                self.forget_agent(agent_id);
+                Self::remember_gone(&mut self.gone, agent_id, *since);
             }
             RegistryOperation::DrainAgent { agent_id, .. }
             | RegistryOperation::MarkAgentDrained { agent_id }
@@ -139,47 +100,29 @@ impl RegistryState {
             } => {
                 self.check_known(agent_id)?;
                 self.accepted.accept(agent_id, operations)?;
-                let touched = operations.iter();
-                let touched = touched.map(|(serial, _)| Entry::Accepted(agent_id.clone(), *serial));
-                touched.collect()
             }
             RegistryOperation::ForgetOperations { operations } => {
-                let mut touched = Vec::new();
                 for (agent_id, serial) in operations {
-                    if self.accepted.forget(agent_id, *serial) {
-                        touched.push(Entry::Accepted(agent_id.clone(), *serial));
-                    }
+                    self.accepted.forget(agent_id, *serial);
                 }
-                touched
             }
             RegistryOperation::AdmitFramework { info, deadline } => {
-                let id = self.admit_framework(info, *deadline)?;
-                vec![Entry::Framework(id)]
+                self.admit_framework(info, *deadline)?;
             }
             RegistryOperation::RemoveFramework { framework_id } => {
                 self.frameworks.remove(framework_id);
-                let mut touched = vec![Entry::Framework(framework_id.clone())];
-                if self.leading.remove(framework_id).is_some() {
-                    touched.push(Entry::Leading(framework_id.clone()));
-                }
-                let keys = self.framework_states.remove_framework(framework_id);
-                touched.extend(
-                    keys.into_iter()
-                        .map(|key| Entry::State(framework_id.clone(), key)),
-                );
+                self.leading.remove(framework_id);
+                self.framework_states.remove_framework(framework_id);
                 if !self.removed_frameworks.contains(framework_id) {
                     self.removed_frameworks.push_back(framework_id.clone());
-                    touched.push(Entry::Removed(framework_id.clone()));
                 }
                 if self.removed_frameworks.len() > REMOVED_MAX {
-                    touched.extend(self.removed_frameworks.pop_front().map(Entry::Removed));
+                    self.removed_frameworks.pop_front();
                 }
-                touched
             }
             RegistryOperation::AppointScheduler { info, scheduler } => {
                 let id = self.admit_framework(info, None)?;
-                self.leading.insert(id.clone(), scheduler.clone());
-                vec![Entry::Framework(id.clone()), Entry::Leading(id)]
+                self.leading.insert(id, scheduler.clone());
             }
             RegistryOperation::ChangeFrameworkState {
                 framework_id,
@@ -200,36 +143,27 @@ impl RegistryState {
                 };
                 self.framework_states
                     .change(framework_id, change, version)?;
-                vec![Entry::State(framework_id.clone(), key.clone())]
             }
             RegistryOperation::UpdateQuotas { quotas } => {
                 let quotas = quotas.iter().map(|(role, quota)| {
                     let quota = (!quota.is_default()).then(|| quota.clone());
                     (role.clone(), quota)
                 });
-                let touched = roles::set("quotas", &mut self.quotas, quotas.collect())?;
-                touched.into_iter().map(Entry::Quota).collect()
+                roles::set("quotas", &mut self.quotas, quotas.collect())?;
             }
             RegistryOperation::UpdateWeights { weights } => {
                 roles::check_weights(weights)?;
-                let touched = roles::set("weights", &mut self.weights, weights.clone())?;
-                touched.into_iter().map(Entry::Weight).collect()
+                roles::set("weights", &mut self.weights, weights.clone())?;
             }
             RegistryOperation::UpdateMaintenanceSchedule { windows } => {
-                let touched = self.machines.schedule(windows)?;
-                touched.into_iter().map(Entry::Machine).collect()
+                self.machines.schedule(windows)?;
             }
-            RegistryOperation::StartMaintenance { machines } => {
-                let touched = self.machines.start(machines);
-                touched.into_iter().map(Entry::Machine).collect()
-            }
-            RegistryOperation::StopMaintenance { machines } => {
-                let touched = self.machines.stop(machines);
-                touched.into_iter().map(Entry::Machine).collect()
-            }
-        };
+            RegistryOperation::StartMaintenance { machines } => self.machines.start(machines),
+            RegistryOperation::StopMaintenance { machines } => self.machines.stop(machines),
+        }
         self.version += 1;
-        Ok(touched)
+        let version = self.version;
+        Ok(Applied { version })
     }
 
     fn admit_framework(
@@ -248,16 +182,11 @@ impl RegistryState {
         Ok(id)
     }
 
-    fn forget_agent(&mut self, id: &AgentId) -> Vec<Entry> {
+    fn forget_agent(&mut self, id: &AgentId) {
         self.agents.remove(id);
         self.unreachable.remove(id);
-        let mut touched = vec![Entry::Agent(id.clone()), Entry::Unreachable(id.clone())];
-        if self.orders.remove(id).is_some() {
-            touched.push(Entry::Orders(id.clone()));
-        }
-        let serials = self.accepted.forget_agent(id).into_iter();
-        touched.extend(serials.map(|serial| Entry::Accepted(id.clone(), serial)));
-        touched
+        self.orders.remove(id);
+        self.accepted.forget_agent(id);
     }
 
     fn check_known(&self, id: &AgentId) -> Result<(), RegistryError> {
@@ -271,23 +200,14 @@ impl RegistryState {
     }
 
     /// Applies an order for a known agent. Empty orders are not stored.
-    fn order(
-        &mut self,
-        id: &AgentId,
-        order: &RegistryOperation,
-    ) -> Result<Vec<Entry>, RegistryError> {
+    fn order(&mut self, id: &AgentId, order: &RegistryOperation) -> Result<(), RegistryError> {
         self.check_known(id)?;
         let orders = order.ordered(self.orders.get(id).copied())?;
         match orders {
             Some(orders) => drop(self.orders.insert(id.clone(), orders)),
             None => drop(self.orders.remove(id)),
         }
-        Ok(vec![Entry::Orders(id.clone())])
-    }
-
-    fn forget_oldest_unreachable(&mut self) -> Vec<Entry> {
-        let oldest = Self::one_too_many(&self.unreachable);
-        oldest.map_or_else(Vec::new, |oldest| self.forget_agent(&oldest))
+        Ok(())
     }
 
     /// The agent to forget if there are too many: the oldest. The master's state uses it as well.
@@ -297,17 +217,17 @@ impl RegistryState {
         too_many.then(oldest).flatten().map(|(id, _)| id.clone())
     }
 
-    /// Marks an agent as gone, since its first mark; returns the one that is forgotten in exchange.
-    /// The master's state uses it as well.
+    /// Marks an agent as gone, since its first mark, and forgets the oldest one if there are too
+    /// many. The master's state uses it as well.
     pub(crate) fn remember_gone(
         gone: &mut BTreeMap<AgentId, Timestamp>,
         id: &AgentId,
         since: Timestamp,
-    ) -> Option<AgentId> {
+    ) {
         gone.entry(id.clone()).or_insert(since);
-        let oldest = Self::one_too_many(gone)?;
-        gone.remove(&oldest);
-        Some(oldest)
+        if let Some(oldest) = Self::one_too_many(gone) {
+            gone.remove(&oldest);
+        }
     }
 }
 
@@ -367,7 +287,7 @@ fn refused_value(field: &str, found: impl std::fmt::Display, expected: &str) -> 
 mod tests {
     use protocol::Drain;
 
-    use super::super::local::tests::agent;
+    use super::super::samples::agent;
     use super::*;
     use crate::agents::Agents;
 

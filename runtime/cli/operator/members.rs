@@ -110,10 +110,7 @@ impl Members {
         linked.map_err(|error| crate::output::error::chain(&error))?;
         let found = self.node.find(address, NAME, timeout).await;
         found.map_err(|error| match error {
-            AskError::Gone => {
-                "it belongs to no group: it was started without --initial_masters, or is stopping"
-                    .to_owned()
-            }
+            AskError::Gone => "no master runs there, or it is starting or stopping".to_owned(),
             error => error.to_string(),
         })
     }

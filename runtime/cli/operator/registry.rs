@@ -1,13 +1,11 @@
 //! The verbs `meros registry dump | restore`: the masters' registry in one file.
 //!
-//! A dump is taken from a running group, or from the directory of a stopped master: a member of a
-//! group, also without a majority, or a standalone master. A restore makes a new group of one in
-//! the directory of a stopped master. Neither deletes anything: existing files are an error, or are
-//! moved aside on request.
+//! A dump is taken from a running group, or from the directory of a stopped master, also without a
+//! majority. A restore makes a new group of one in the directory of a stopped master. Neither
+//! deletes anything: existing files are an error, or are moved aside on request.
 
 use std::path::{Path, PathBuf};
 
-use ::master::LocalRegistry;
 use ::master::registry::RegistryMachine;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
@@ -17,14 +15,13 @@ use consensus::machine::StateMachine;
 use consensus::member::dumping::{self, DumpTaken, ReadDump, TakeDump};
 use consensus::store::StoredLog;
 use runtime::Node;
-use storage::sled_store::SledStore;
 
 use super::ClusterFlags;
 use super::masters::in_order;
 use super::members::Members;
 use crate::out;
 use crate::output::error::{CliError, Outcome};
-use crate::service::master::{LOG, STANDALONE, is_nonempty};
+use crate::service::master::LOG;
 
 /// The number of a restored master.
 const RESTORED_ID: u64 = 1;
@@ -171,20 +168,13 @@ async fn read(members: &Members, address: &str, stale: bool) -> Outcome<Found> {
 
 /// Reads the directory of a stopped master.
 fn offline(work_dir: &Path, committed_only: bool) -> Outcome<Found> {
-    let (log, standalone) = (work_dir.join(LOG), work_dir.join(STANDALONE));
-    if is_nonempty(&log) {
-        return of_group_member(&log, committed_only);
+    let log = &work_dir.join(LOG);
+    if !is_nonempty(log) {
+        return Err(CliError::new(format!(
+            "{} holds no registry: expected a master's --work_dir, with a directory {LOG} in it",
+            work_dir.display()
+        )));
     }
-    if is_nonempty(&standalone) {
-        return of_standalone(&standalone);
-    }
-    Err(CliError::new(format!(
-        "{} holds no registry: expected a master's --work_dir, with a directory {LOG} or {STANDALONE} in it",
-        work_dir.display()
-    )))
-}
-
-fn of_group_member(log: &Path, committed_only: bool) -> Outcome<Found> {
     check_unused(log)?;
     let failed = |error: &dyn std::error::Error| {
         CliError::because(format_args!("no dump of {}", log.display()), error)
@@ -216,35 +206,17 @@ fn of_group_member(log: &Path, committed_only: bool) -> Outcome<Found> {
     })
 }
 
-fn of_standalone(directory: &Path) -> Outcome<Found> {
-    check_unused(directory)?;
-    let failed = |error: &dyn std::error::Error| {
-        CliError::because(format_args!("no dump of {}", directory.display()), error)
-    };
-    let store = SledStore::open(directory).map_err(|error| failed(&error))?;
-    let state = LocalRegistry::content(&store).map_err(|error| failed(&error))?;
-    let dump = Dump {
-        group: 0,
-        index: state.version,
-        term: 1,
-        names: Bytes::new(),
-        content: written(&RegistryMachine::holding(state))?,
-    };
-    let note = "; of a standalone master".to_owned();
-    Ok(Found { dump, note })
-}
-
 fn restore(args: &RestoreArgs, group: u64) -> Outcome {
     let unusable = |error: &dyn std::error::Error| CliError::because("not restored", error);
     let dump = dump::read_file(&args.file).map_err(|error| unusable(&error))?;
     let held = content(&dump.content)?;
-    let directories = [args.work_dir.join(LOG), args.work_dir.join(STANDALONE)];
-    let taken: Vec<&PathBuf> = directories.iter().filter(|one| is_nonempty(one)).collect();
-    for directory in &taken {
-        check_unused(directory)?;
+    let log = args.work_dir.join(LOG);
+    let is_taken = is_nonempty(&log);
+    if is_taken {
+        check_unused(&log)?;
         if !args.force {
             return Err(
-                CliError::new(format!("{} holds a registry already", directory.display()))
+                CliError::new(format!("{} holds a registry already", log.display()))
                     .next("choose another --work_dir, or move it aside with --force"),
             );
         }
@@ -255,9 +227,9 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
     };
     let content = dumping::beginning(RegistryMachine::new(), &dump.content, RESTORED_ID)
         .map_err(|error| unusable(&error))?;
-    for directory in taken {
-        let aside = storage::set_aside(directory, "aside").map_err(|error| unusable(&error))?;
-        out!("{} is now {}", directory.display(), aside.display());
+    if is_taken {
+        let aside = storage::set_aside(&log, "aside").map_err(|error| unusable(&error))?;
+        out!("{} is now {}", log.display(), aside.display());
     }
     storage::make_private(&args.work_dir).map_err(|error| {
         CliError::because(
@@ -266,19 +238,19 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
         )
     })?;
     let dump = Dump { content, ..dump };
-    dump::restore(&directories[0], &dump, identity).map_err(|error| unusable(&error))?;
-    out!(
-        "{}: {}; {}",
-        directories[0].display(),
-        counted(&held),
-        place(&dump)
-    );
+    dump::restore(&log, &dump, identity).map_err(|error| unusable(&error))?;
+    out!("{}: {}; {}", log.display(), counted(&held), place(&dump));
     out!(
         "it is master {RESTORED_ID}, the only member of the new group {:016x}: start it with this --work_dir, then `meros masters add` the others, \
          with empty directories",
         identity.group
     );
     Ok(())
+}
+
+/// Whether this directory exists and is not empty.
+fn is_nonempty(directory: &Path) -> bool {
+    std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Refuses a directory that a running master uses.
@@ -327,12 +299,12 @@ fn counted(registry: &RegistryMachine) -> String {
 /// The position of a dump in its group's history.
 fn place(dump: &Dump) -> String {
     let masters = String::from_utf8_lossy(&dump.names);
-    let of = match (dump.group, masters.is_empty()) {
-        (0, _) => String::new(),
-        (group, true) => format!(" of group {group:016x}"),
-        (group, false) => format!(" of group {group:016x} ({masters})"),
+    let of = match masters.is_empty() {
+        true => String::new(),
+        false => format!(" ({masters})"),
     };
-    format!("up to index {} of term {}{of}", dump.index, dump.term)
+    let (index, term, group) = (dump.index, dump.term, dump.group);
+    format!("up to index {index} of term {term} of group {group:016x}{of}")
 }
 
 #[cfg(test)]
@@ -340,7 +312,6 @@ mod tests {
 
     use ::master::registry::RegistryOperation;
     use protocol::FrameworkId;
-    use storage::{Changes, Store};
 
     use super::*;
 
@@ -412,22 +383,6 @@ mod tests {
         }
         drop(running);
         assert!(offline(&work_dir, false).is_ok());
-    }
-
-    #[test]
-    fn standalone_registry_is_dumped_and_moved_aside() {
-        let home = tempfile::tempdir().unwrap();
-        let work_dir = home.path().join("master");
-        let mut store = SledStore::open(work_dir.join(STANDALONE)).unwrap();
-        store.commit(Changes::new()).unwrap();
-        drop(store);
-        let dump = offline(&work_dir, false).unwrap().dump;
-        assert_eq!((dump.group, dump.term), (0, 1));
-        let file = home.path().join("alone");
-        dump::write_file(&file, &dump).unwrap();
-        assert!(restore_again(&file, &work_dir, 8, false).is_err());
-        restore_again(&file, &work_dir, 9, true).unwrap();
-        assert!(work_dir.join("registry.aside.1").exists() && !work_dir.join(STANDALONE).exists());
     }
 
     #[test]

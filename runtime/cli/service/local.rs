@@ -22,7 +22,7 @@ use crate::flags::{Text, Threads, ThreadsFlag};
 use crate::operator::Operator;
 use crate::output::error::{CliError, Outcome};
 use crate::service::agent::{self, AgentFlags};
-use crate::service::master::{self, ElectionFlags, GroupPlan, MasterFlags};
+use crate::service::master::{self, GroupPlan, MasterFlags};
 use crate::service::reload::{self, Reload};
 use crate::service::signals::Signals;
 use crate::service::{ServiceThread, free_port};
@@ -178,10 +178,9 @@ impl LocalCluster {
         let credentials = ("credentials", options.credentials.as_deref());
         let certified = options.http_flags.certifies();
         let ports = options.master_ports()?;
-        let initial: Vec<String> = ports
-            .iter()
-            .map(|port| format!("127.0.0.1:{port}"))
-            .collect();
+        // A master alone needs no list, and may choose its port.
+        let founders = ports.iter().filter(|_| ports.len() > 1);
+        let initial: Vec<String> = founders.map(|port| format!("127.0.0.1:{port}")).collect();
         let mut cluster = Self {
             members: Vec::new(),
             masters: Vec::new(),
@@ -215,11 +214,10 @@ impl LocalCluster {
                     .revoking(cluster.issue(Role::Master, &name)?)?,
                 listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
                 hostname: None,
-                group: (options.masters > 1).then(|| GroupPlan {
-                    address: None,
+                group: GroupPlan {
                     initial: initial.clone(),
-                    election: ElectionFlags::default(),
-                }),
+                    ..GroupPlan::default()
+                },
             };
             let (member, address) = ServiceThread::begin(&name, move || master::start(plan))?
                 .wait()

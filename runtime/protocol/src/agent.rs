@@ -98,7 +98,7 @@ pub struct MasterInfo {
     pub port: u16,
     /// Software version, for display only.
     pub version: String,
-    /// Term of this leadership, at least 1 and never reused; 0 for a master without a group.
+    /// Term of this leadership, at least 1 and never reused; 0 for a master that no other can replace.
     pub term: u64,
     /// IPv4 address of the HTTP port, for HTTP clients. Not sent on links, whose peers already know
     /// how to reach the master.

@@ -24,7 +24,7 @@ pub struct Fence {
 }
 
 impl Fence {
-    /// The newest term; 0 before the first, and with a master without a group.
+    /// The newest term; 0 before the first.
     pub fn newest_term(&self) -> u64 {
         self.newest_term
     }

@@ -32,11 +32,10 @@ pub enum Place {
 
 /// The placement of the actors of masters and agents. All others stay at home with the transport:
 /// an agent's own actors, which pass each task's messages from one to the next.
-const SERVICES: [(&str, Place); 8] = [
+const SERVICES: [(&str, Place); 7] = [
     // A master's decision loop, and the actors that it waits for.
     ("master", Place::OwnThread),
     ("consensus", Place::OwnThread),
-    ("registrar", Place::OwnThread),
     // Modules, which may be third-party code.
     ("allocator", Place::OwnThread),
     ("sorter", Place::OwnThread),
@@ -239,7 +238,6 @@ mod tests {
         let table = Placement::services();
         let own = [
             "master",
-            "registrar",
             "consensus",
             "allocator",
             "sorter",

@@ -147,7 +147,7 @@ impl Core {
             RawNode::new(&config, memory, &logger).map_err(|error| unfit(error.to_string()))?;
         let hard = convert::hard_from_raft(&raw.raft.hard_state());
         let stash = Stash::starting(&latest, hard);
-        Ok(Self {
+        let mut core = Self {
             me: identity.id,
             reads: Reads::new(identity.id, rng.random()),
             lease: Lease::new(&settings),
@@ -170,7 +170,28 @@ impl Core {
             reported_role: None,
             refused: 0,
             handover_attempts: 0,
-        })
+        };
+        core.lead_alone();
+        Ok(core)
+    }
+
+    /// Elects the only voter at once: no leader exists for whose messages it could wait.
+    fn lead_alone(&mut self) {
+        let Members {
+            voters,
+            voters_outgoing,
+            ..
+        } = &self.members;
+        if *voters == [self.me] && voters_outgoing.is_empty() {
+            // It is refused while a change of members waits to be applied; then a tick elects it.
+            let _ = self.raw.campaign();
+            self.follow_role();
+        }
+    }
+
+    /// Whether the term is on the disk: a crash cannot repeat it.
+    pub fn term_is_synced(&self) -> bool {
+        self.stash.durable_term() == self.raw.raft.term
     }
 
     /// Advances the clock by one tick.

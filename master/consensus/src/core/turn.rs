@@ -143,6 +143,11 @@ impl Stash {
         self.is_writing().then_some(self.written_at)
     }
 
+    /// The synced term.
+    pub fn durable_term(&self) -> u64 {
+        self.durable.term
+    }
+
     /// The number and bytes of the entries that wait for the write in progress.
     pub fn waiting(&self) -> (usize, usize) {
         self.gathered.as_ref().map_or((0, 0), Unsynced::waiting)

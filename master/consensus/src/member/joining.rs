@@ -3,7 +3,6 @@
 //! [`bootstrap`](super::bootstrap) interprets the answers; this module repeats the questions and
 //! carries out the decision. The initial state is written before the directory is claimed, so that
 //! an interrupted write leaves the directory empty.
-//! counts as empty.
 
 use std::collections::BTreeSet;
 
@@ -46,16 +45,13 @@ impl<M: Replicated> Member<M> {
             }
         };
         let Some(identity) = loaded.identity else {
-            if self.settings.initial.is_empty() {
-                let reason = "the directory is empty and --initial_masters names nobody: expected the first masters, or masters \
-                              of the group that this one was added to";
-                return self.fail(reason, ctx);
-            }
-            let introductions = Introductions::new(&self.settings.address, &self.settings.initial);
+            let mark = self.rng.random_range(2..=u64::MAX);
+            let (me, initial) = (&self.settings.address, &self.settings.initial);
+            let introductions = Introductions::new(me, initial, mark);
             self.phase = Phase::Joining(Joining {
                 machine,
                 introductions,
-                mark: self.rng.random_range(2..=u64::MAX),
+                mark,
                 asking: BTreeSet::new(),
                 next: 0,
                 begun: false,

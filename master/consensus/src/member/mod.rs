@@ -62,6 +62,7 @@ use self::metadata::GroupMachine;
 use self::operator::{ChangeMasters, ViewMaster};
 use self::peers::Peers;
 use self::turns::Running;
+use crate::core::Role as RaftRole;
 use crate::log::LogStore;
 use crate::machine::StateMachine;
 use crate::replica::Replica;
@@ -324,12 +325,16 @@ impl<M: Replicated> Member<M> {
         }
     }
 
-    /// Notifies all watchers if the leadership differs from the last one published.
+    /// Notifies all watchers if the leadership differs from the last one published. The only voter
+    /// leads before its term is synced, and after a crash it would lead in that term again.
     fn publish_leadership(&mut self, ctx: &Context<Self>) {
         let Phase::Running(running) = &self.phase else {
             return;
         };
         let now = running.replica.role_now();
+        if now.role == RaftRole::Leader && !running.replica.term_is_synced() {
+            return;
+        }
         let leader = now.leader.map(|id| {
             let mut leader = self.leader(id);
             if id == running.identity.id {

@@ -18,7 +18,7 @@ pub struct Settings {
     pub address: String,
     /// `--initial_masters`: the addresses of the first members, the same list on each of them, in
     /// any order. Only read with an empty directory. If it lacks this member's own address, it
-    /// lists the masters to ask for admission.
+    /// lists the masters to ask for admission. If it is empty, this member founds a group of one.
     pub initial: Vec<String>,
     /// The length of a tick, the unit of all times in [`core::Settings`]. Default 30 ms: elections
     /// start 0.3 to 0.6 s after a leader fails. Less: a loaded machine causes elections. More: a

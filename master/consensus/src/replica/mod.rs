@@ -133,6 +133,11 @@ impl<M: StateMachine> Replica<M> {
         self.core.status_now()
     }
 
+    /// Whether the term is on the disk: a crash cannot repeat it.
+    pub fn term_is_synced(&self) -> bool {
+        self.core.term_is_synced()
+    }
+
     /// Advances the clock by one tick.
     pub fn tick(&mut self) {
         self.core.tick();

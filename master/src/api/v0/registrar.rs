@@ -16,55 +16,36 @@ use crate::registry::RegistryMeter;
 /// Time limit for the member's status: a slow disk must not delay other metrics.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// All metrics, with the status of this node's member if there is one. Empty if it is late or has
-/// ended.
+/// All metrics, with the status of this node's member. Empty if it is late or has ended.
 pub(crate) async fn look(
     meter: &RegistryMeter,
     node: &Node,
-    standing: Option<impl Future<Output = Result<MemberStatus, ProposeError>>>,
-    is_ready: bool,
+    status: impl Future<Output = Result<MemberStatus, ProposeError>>,
 ) -> BTreeMap<String, f64> {
-    let Some(standing) = standing else {
-        return metrics(meter, None, is_ready);
-    };
-    match node.clock().timeout(PATIENCE, standing).await {
-        Ok(Ok(status)) => metrics(meter, Some(&status), is_ready),
+    match node.clock().timeout(PATIENCE, status).await {
+        Ok(Ok(status)) => metrics(meter, &status),
         _ => BTreeMap::new(),
     }
 }
 
-/// All metrics. `status` is that of this node's member; for a master without a group, `is_ready` is
-/// whether its registry was read.
-fn metrics(
-    meter: &RegistryMeter,
-    status: Option<&MemberStatus>,
-    is_ready: bool,
-) -> BTreeMap<String, f64> {
+fn metrics(meter: &RegistryMeter, status: &MemberStatus) -> BTreeMap<String, f64> {
     let mut all = meter.metrics();
-    let (recovered, voters) = match status {
-        None => (is_ready, 1),
-        Some(status) => {
-            let seat = status.log.as_ref();
-            all.insert(
-                "registrar/registry_size_bytes".to_owned(),
-                status.disk_bytes as f64,
-            );
-            all.extend(
-                seat.into_iter()
-                    .flat_map(|seat| member_metrics(seat, status)),
-            );
-            counts(&status.counts, &mut all);
-            // It has caught up with its known commits, and knows a leader.
-            let recovered =
-                |seat: &Status| seat.now.leader.is_some() && seat.applied >= seat.committed;
-            (
-                seat.is_some_and(recovered),
-                seat.map_or(0, |seat| seat.members.voters.len()),
-            )
-        }
-    };
-    all.insert("registrar/log/recovered".to_owned(), f64::from(recovered));
-    all.insert("registrar/log/ensemble_size".to_owned(), voters as f64);
+    let seat = status.log.as_ref();
+    if let Some(seat) = seat {
+        all.extend(member_metrics(seat, status));
+    }
+    counts(&status.counts, &mut all);
+    // It has caught up with its known commits, and knows a leader.
+    let recovered = |seat: &Status| seat.now.leader.is_some() && seat.applied >= seat.committed;
+    let recovered = seat.is_some_and(recovered);
+    let voters = seat.map_or(0, |seat| seat.members.voters.len());
+    for (name, value) in [
+        ("registry_size_bytes", status.disk_bytes as f64),
+        ("log/recovered", f64::from(recovered)),
+        ("log/ensemble_size", voters as f64),
+    ] {
+        all.insert(format!("registrar/{name}"), value);
+    }
     all
 }
 

@@ -96,13 +96,12 @@ impl FrameworkStates {
         self.bytes -= before.map_or(0, |before| size(key, &before.value));
     }
 
-    /// Removes a framework; returns its keys.
-    pub(super) fn remove_framework(&mut self, framework_id: &FrameworkId) -> Vec<String> {
+    /// Removes a framework.
+    pub(super) fn remove_framework(&mut self, framework_id: &FrameworkId) {
         let keys = self.of.remove(framework_id).unwrap_or_default();
-        for (key, value) in &keys {
-            self.bytes -= size(key, &value.value);
+        for (key, value) in keys {
+            self.bytes -= size(&key, &value.value);
         }
-        keys.into_keys().collect()
     }
 }
 

@@ -46,8 +46,13 @@ impl std::fmt::Display for MasterRef {
 /// The goal of an operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// A master at this address is a learner and has caught up.
-    Added(String),
+    /// A master at this address has caught up, and votes unless it stays a learner.
+    Added {
+        /// Its address.
+        address: String,
+        /// Whether it stays a learner.
+        learner: bool,
+    },
     /// It is a voter.
     Promoted(MasterRef),
     /// One is a voter, and another is removed.
@@ -150,7 +155,7 @@ impl Change {
         let leader = *leader;
         self.first_leader.get_or_insert(leader);
         let next = match self.goal.clone() {
-            Goal::Added(address) => self.add(group, address),
+            Goal::Added { address, learner } => self.add(group, address, learner),
             Goal::Promoted(which) => self.promote(group, &which),
             Goal::Replaced { old, new } => self.replace(group, &old, &new),
             Goal::Removed(which) => self.remove(group, &which),
@@ -160,7 +165,7 @@ impl Change {
         next
     }
 
-    fn add(&mut self, group: &Group, address: String) -> Next {
+    fn add(&mut self, group: &Group, address: String, learner: bool) -> Next {
         self.target.find(group, &MasterRef::At(address.clone()));
         match self.target.vote(group) {
             None | Some(VoteRole::None) => {
@@ -174,32 +179,44 @@ impl Change {
                 self.target.address.clone_from(&address);
                 Next::Send(ChangeMasters::Add { address })
             }
-            Some(VoteRole::Voter) => Next::Done(format!("{} votes already", self.target)),
+            Some(VoteRole::Voter) => self.votes(group),
             Some(VoteRole::Outgoing) => Next::Wait(format!("{} is being removed", self.target)),
-            Some(VoteRole::Learner) => self.catch_up(group),
+            Some(VoteRole::Learner) => {
+                let (target, id) = (&self.target, self.target.id.unwrap_or_default());
+                match self.missing(group, id) {
+                    Some(reason) => Next::Wait(reason),
+                    None if learner => Next::Done(format!(
+                        "{target} is a learner and has caught up; `meros masters promote {id}` makes it a voter"
+                    )),
+                    None => Next::Send(ChangeMasters::Promote { id }),
+                }
+            }
         }
     }
 
-    /// Whether an added learner has connected, and how far it has caught up.
-    fn catch_up(&self, group: &Group) -> Next {
-        let (target, id) = (&self.target, self.target.id.unwrap_or_default());
+    /// The entries that an added learner lacks, or why it lacks them; `None` once it has caught up.
+    fn missing(&self, group: &Group, id: u64) -> Option<String> {
+        let target = &self.target;
         let peer = group.member(id).and_then(|member| member.peer);
         let row = group.master(id);
         if row.is_none_or(|row| row.log.is_none()) {
-            return Next::Wait(self.not_there(group, row));
+            return Some(self.not_there(group, row));
         }
         match peer {
-            Some(peer) if peer.matched > 0 && peer.lag <= CAUGHT_UP => Next::Done(format!(
-                "{target} is a learner and has caught up; `meros masters promote {id}` makes it a voter"
-            )),
-            Some(peer) => Next::Wait(match peer.state {
+            Some(peer) if peer.matched > 0 && peer.lag <= CAUGHT_UP => None,
+            Some(peer) => Some(match peer.state {
                 PeerState::Snapshot { sent, total } => {
                     format!("{target} receives the registry: {sent} of {total} bytes")
                 }
                 _ => format!("{target} lacks {} entries", peer.lag),
             }),
-            None => Next::Wait(format!("{target} has not yet contacted the leader")),
+            None => Some(format!("{target} has not yet contacted the leader")),
         }
+    }
+
+    fn votes(&self, group: &Group) -> Next {
+        let already = if self.asked { "" } else { " already" };
+        Next::Done(format!("{} votes{already}{}", self.target, counted(group)))
     }
 
     /// Instructions for an operator if the new master has not connected.
@@ -234,10 +251,7 @@ impl Change {
                 "the number of {} is only reserved: run `meros masters add {}` again",
                 self.target, self.target.address
             )),
-            Some(VoteRole::Voter) => {
-                let already = if self.asked { "" } else { " already" };
-                Next::Done(format!("{} votes{already}{}", self.target, counted(group)))
-            }
+            Some(VoteRole::Voter) => self.votes(group),
             Some(VoteRole::Outgoing) => Next::Wait(format!("{} is being removed", self.target)),
             Some(VoteRole::Learner) => match self.target.id {
                 Some(id) => Next::Send(ChangeMasters::Promote { id }),

@@ -33,10 +33,10 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(20);
 
 const HELP: &str = "\
 Operating a group (runtime/cli/docs/high-availability.md has the procedures and their output):
-  one more master    meros masters add HOST:PORT; start it there; meros masters promote HOST:PORT
-  replace a dead one the same, with meros masters promote HOST:PORT --in_place_of ID
+  one more master    meros masters add HOST:PORT; start it there
+  one to three       add two
+  replace a dead one meros masters add --learner HOST:PORT; meros masters promote HOST:PORT --in_place_of ID
   rolling restart    each in turn: meros masters transfer if it leads; restart it; wait until `meros masters list` shows no lag
-  one to three       stop it; meros registry dump and restore; start it; then add two
   majority lost      meros registry dump --work_dir on a survivor; restore; start it; then add the others";
 
 /// Show and change the group of masters
@@ -46,7 +46,7 @@ pub enum MastersArgs {
     /// Show every master: role, term, commit and applied index, lag behind the leader, bytes on its
     /// disk
     List(ListArgs),
-    /// Add a new master as a learner, and wait until it has caught up
+    /// Add a new master: wait until it has caught up, then make it a voter
     Add(AddArgs),
     /// Remove a master from the group
     Remove(MasterRefArgs),
@@ -63,6 +63,9 @@ pub struct AddArgs {
     /// Address of the new master, as the others reach it
     #[arg(value_name = "HOST:PORT", value_parser = master_address)]
     address: String,
+    /// Leave it a learner, which has no vote
+    #[arg(long)]
+    learner: bool,
     /// Time to wait until it has caught up; the command may be repeated to continue waiting
     #[arg(long, default_value = "2mins", value_parser = duration, value_name = "DURATION")]
     wait: Duration,
@@ -107,7 +110,10 @@ pub struct TransferArgs {
 pub async fn run(args: MastersArgs) -> Outcome {
     match args {
         MastersArgs::List(args) => show(args).await,
-        MastersArgs::Add(args) => change(&args.cluster, Goal::Added(args.address), args.wait).await,
+        MastersArgs::Add(args) => {
+            let (address, learner) = (args.address, args.learner);
+            change(&args.cluster, Goal::Added { address, learner }, args.wait).await
+        }
         MastersArgs::Remove(args) => {
             change(&args.cluster, Goal::Removed(args.which), CHANGE_TIMEOUT).await
         }
@@ -180,7 +186,7 @@ fn no_answer_error(answers: &Answers) -> CliError {
 
 async fn change(cluster: &ClusterFlags, goal: Goal, timeout: Duration) -> Outcome {
     let mut members = Members::open(cluster)?;
-    if let Goal::Added(address) = &goal {
+    if let Goal::Added { address, .. } = &goal {
         members.add_address(address);
     }
     let outcome = run_change(&mut members, Change::new(goal), timeout).await;

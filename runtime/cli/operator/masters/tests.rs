@@ -177,7 +177,7 @@ fn non_members_are_listed() {
     let group = Group::of(&answers);
     let roles: Vec<_> = group.masters[3..].iter().map(|row| row.role).collect();
     assert_eq!(roles, ["unreachable", "waiting", "stranger"]);
-    let refused = Change::new(Goal::Added("m9:5050".to_owned())).next(&group);
+    let refused = adding(9, false).next(&group);
     let Next::Refuse(reason) = refused else {
         panic!("{refused:?}");
     };
@@ -187,39 +187,49 @@ fn non_members_are_listed() {
     );
 }
 
+fn adding(id: u64, learner: bool) -> Change {
+    let address = at(id);
+    Change::new(Goal::Added { address, learner })
+}
+
 #[test]
 fn adding_and_promoting_can_be_resumed() {
-    let mut adding = Change::new(Goal::Added(at(4)));
+    let mut voter = adding(4, false);
+    let mut adding_learner = adding(4, true);
     let address = at(4);
-    let asked = adding.next(&Fixture::three().group());
+    let asked = voter.next(&Fixture::three().group());
+    assert_eq!(asked, Next::Send(ChangeMasters::Add { address }));
+    let address = at(4);
+    let asked = adding_learner.next(&Fixture::three().group());
     assert_eq!(asked, Next::Send(ChangeMasters::Add { address }));
     let mut joined = Fixture::three().with(4, VoteRole::Learner);
     joined.silent = vec![4];
-    let Next::Wait(reason) = adding.next(&joined.group()) else {
+    let Next::Wait(reason) = voter.next(&joined.group()) else {
         panic!("it is not there");
     };
     let command = "meros master --work_dir DIR --hostname m4 --port 5050 --initial_masters m1:5050,m2:5050,m3:5050";
     assert!(reason.contains(command), "{reason}");
     (joined.silent, joined.matched) = (Vec::new(), 0);
     joined.matched = 0;
-    let Next::Wait(reason) = adding.next(&joined.group()) else {
+    let Next::Wait(reason) = voter.next(&joined.group()) else {
         panic!("it has nothing");
     };
     assert_eq!(reason, "master 4 at m4:5050 lacks 90 entries");
     joined.matched = 89;
-    for change in [adding, Change::new(Goal::Added(at(4)))].iter_mut() {
+    for change in [adding_learner, adding(4, true)].iter_mut() {
         let done = change.next(&joined.group());
         assert!(
             matches!(&done, Next::Done(line) if line.contains("has caught up")),
             "{done:?}"
         );
     }
-    let mut promoting = Change::new(Goal::Promoted(MasterRef::Id(4)));
-    let asked = promoting.next(&joined.group());
-    assert_eq!(asked, Next::Send(ChangeMasters::Promote { id: 4 }));
     let voting = Fixture::three().with(4, VoteRole::Voter).group();
-    let done = Next::Done("master 4 at m4:5050 votes; 3 of 4 voters are needed".to_owned());
-    assert_eq!(promoting.next(&voting), done);
+    for mut change in [voter, Change::new(Goal::Promoted(MasterRef::Id(4)))] {
+        let asked = change.next(&joined.group());
+        assert_eq!(asked, Next::Send(ChangeMasters::Promote { id: 4 }));
+        let done = Next::Done("master 4 at m4:5050 votes; 3 of 4 voters are needed".to_owned());
+        assert_eq!(change.next(&voting), done);
+    }
     let again = Change::new(Goal::Promoted(MasterRef::At(at(4)))).next(&voting);
     assert!(
         matches!(&again, Next::Done(line) if line.contains("votes already")),

@@ -42,9 +42,7 @@ impl Default for ElectionFlags {
 /// The group of a master.
 #[derive(Clone, Debug, Default)]
 pub struct GroupPlan {
-    /// The address of this master for the others; `None` means the announced host and the port.
-    pub address: Option<String>,
-    /// The masters that found the group.
+    /// The masters that found the group; none means this master alone.
     pub initial: Vec<String>,
     /// Timing of elections, and lease reads.
     pub election: ElectionFlags,
@@ -53,8 +51,9 @@ pub struct GroupPlan {
 impl GroupPlan {
     /// The hosts of the members' addresses, which the operator chose. One of them is this master.
     pub(super) fn hosts(&self) -> impl Iterator<Item = &str> {
-        let addresses = self.initial.iter().chain(&self.address);
-        addresses.filter_map(|address| Some(address.rsplit_once(':')?.0))
+        self.initial
+            .iter()
+            .filter_map(|address| Some(address.rsplit_once(':')?.0))
     }
 
     pub(super) fn settings(&self, address: String) -> Settings {

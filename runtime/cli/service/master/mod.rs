@@ -20,7 +20,6 @@ use resources::Invalid;
 use runtime::{Clock, Node, Role};
 use transport::Identity;
 
-use self::master_role::{membership, replicated, standalone};
 use crate::certs::CertsFlag;
 use crate::flags::access::{Access, AccessFlags, MasterAccessFlags};
 use crate::flags::http::{HttpFlags, own_names};
@@ -36,15 +35,12 @@ use crate::service::whitelist::{self, Whitelist};
 use crate::service::{self, RunningService, Sockets};
 
 pub use self::group::{ElectionFlags, GroupPlan};
-pub use self::master_role::is_nonempty;
 
 /// The roles of nodes whose links a master accepts.
 const ACCEPTS: [Role; 4] = [Role::Agent, Role::Framework, Role::Operator, Role::Master];
 
-/// The directory of a group member's log, in its work directory.
+/// The directory of a master's log, in its work directory.
 pub const LOG: &str = "log";
-/// The directory of a standalone master's registry, in its work directory.
-pub const STANDALONE: &str = "registry";
 
 /// Run a master
 #[derive(Args, Clone, Debug)]
@@ -86,8 +82,8 @@ pub struct MasterArgs {
     #[command(flatten)]
     http_flags: HttpFlags,
     /// The masters that found a group, as `host:port`, including this one: the same list on each of
-    /// them. For a master that was added to a group: the others. Ignored after the first start.
-    /// Without it, a master that never belonged to a group runs standalone
+    /// them. For a master that was added to a group: the others. Ignored after the first start
+    /// [default: this master alone; `meros masters add` adds others]
     #[arg(
         long,
         env = "MESOS_INITIAL_MASTERS",
@@ -292,8 +288,8 @@ pub struct Plan {
     pub listen: SocketAddr,
     /// The host announced to others.
     pub hostname: Option<String>,
-    /// Its group; none if it is standalone.
-    pub group: Option<GroupPlan>,
+    /// Its group.
+    pub group: GroupPlan,
     /// The file of the hosts in `config`, read again at SIGHUP.
     pub whitelist: Option<Whitelist>,
     /// The cluster's name.
@@ -340,9 +336,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         address.port(),
     );
     http_options.hosts = http_options.hosts.with(own_names(&config.hostname));
-    if let Some(group) = &group {
-        http_options.hosts = http_options.hosts.with(group.hosts());
-    }
+    http_options.hosts = http_options.hosts.with(group.hosts());
     config.address = service::ipv4(&node, address.ip(), &config.hostname).await;
     config.version = env!("CARGO_PKG_VERSION").to_owned();
     (config.acls, config.throttle) = (access.acls.clone(), access.throttle);
@@ -373,10 +367,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         .allocator(&node, &allocator, sorter, &given)
         .map_err(|error| CliError::because("--allocator", &error))?;
     let measured = allocator.clone();
-    let master_role = match membership(group, &work_dir)? {
-        None => standalone(&node, &config, allocator, &work_dir)?,
-        Some(group) => replicated(&node, &config, allocator, &work_dir, &group)?,
-    };
+    let master_role = master_role::start(&node, &config, allocator, &work_dir, &group)?;
     if let Some(whitelist) = whitelist {
         tokio::task::spawn_local(whitelist.follow(master_role.set_whitelist));
     }
@@ -537,7 +528,6 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
     service::raise_open_files()?;
     let machine = service::machine_name();
     let name = service::node_name(&["master", &machine, &args.port.to_string()]);
-    let is_member = is_nonempty(&args.work_dir.join(LOG));
     let whitelist = args.whitelist.as_deref().and_then(whitelist::path);
     let whitelist = whitelist.map(|path| Whitelist::open(path, signals.hangups()));
     let (whitelist, hosts) = whitelist.transpose()?.unzip();
@@ -579,11 +569,10 @@ pub fn run(args: MasterArgs, signals: Signals) -> Outcome {
         identity,
         listen: SocketAddr::new(args.ip, args.port),
         hostname: args.hostname,
-        group: (!args.initial_masters.is_empty() || is_member).then_some(GroupPlan {
-            address: None,
+        group: GroupPlan {
             initial: args.initial_masters,
             election: args.election,
-        }),
+        },
         whitelist,
         cluster: args.cluster,
         access,

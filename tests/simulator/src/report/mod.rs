@@ -166,8 +166,6 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
                 demand(tally.conversions, "conversions of resources");
             }
             let judges = |checker: &str| match checker {
-                // A single master has no group to judge.
-                "group" => scenario.masters > 1,
                 // Executors may all end in order, no task yields while no machine is busy, and
                 // operators act only because of faults.
                 "executors" => machines,

@@ -16,7 +16,7 @@ use crate::world::roles::{ROLES, masters};
 pub struct Scenario {
     /// The seed of all randomness.
     pub seed: u64,
-    /// The number of masters: one has a local registry, several are a group.
+    /// The number of masters of the group.
     pub masters: u32,
     /// The number of agents.
     pub agents: u32,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ::agent::host::detect::Host;
 use ::agent::{Launcher, Modules, Settings, WorkDir};
 use ::master::registry::{Registry, RegistryMachine, ReplicatedRegistry};
-use ::master::{Config, LocalRegistry, leadership};
+use ::master::{Config, leadership};
 use consensus::member::MemberHandle;
 use consensus::store::StoredLog;
 use futures_util::FutureExt;
@@ -99,11 +99,11 @@ pub struct MasterParts<'a> {
 struct Acting {
     /// The actor whose end ends the process.
     ends: Pid,
-    /// Its group member, if there is one.
-    member: Option<Member>,
+    /// Its group member.
+    member: Member,
 }
 
-/// A master: alone, or a group member that leads when elected.
+/// A master: a group member that leads when elected.
 pub fn master(env: &SimEnv, parts: MasterParts<'_>, stop: Stop) -> Service {
     let MasterParts {
         name, life, clock, ..
@@ -121,25 +121,20 @@ pub fn master(env: &SimEnv, parts: MasterParts<'_>, stop: Stop) -> Service {
     let started = (|| {
         let place = env.join(&node, name).map_err(words)?;
         let allocator = sorter::start_allocator(&node, parts.sorter_faults).map_err(words)?;
-        let acting = match parts.masters.len() {
-            1 => alone(env, &node, config, allocator, parts.disk),
-            _ => grouped(env, &node, config, allocator, &parts),
-        };
-        Ok((acting?, place))
+        let acting = member(env, &node, config, allocator, &parts)?;
+        Ok((acting, place))
     })();
     let (acting, place) = match started {
         Ok(both) => both,
         Err(problem) => return failed_start(node, problem),
     };
-    let (home, member) = (node.clone(), acting.member.clone());
+    let (home, member) = (node.clone(), Some(acting.member.clone()));
     let main = async move {
         let ended = std::pin::pin!(home.ended(&acting.ends));
         let words = match select(ended, stop).await {
             Either::Left((exit, _)) => format!("the master has ended: {exit}"),
             Either::Right((_, ended)) => {
-                if let Some(member) = acting.member {
-                    member.retire().await;
-                }
+                acting.member.retire().await;
                 home.stop(&acting.ends);
                 ended.await;
                 "stopped".to_owned()
@@ -155,24 +150,7 @@ pub fn master(env: &SimEnv, parts: MasterParts<'_>, stop: Stop) -> Service {
     }
 }
 
-fn alone(
-    env: &SimEnv,
-    node: &Node,
-    config: Config,
-    allocator: AllocatorRef,
-    disk: &Disk,
-) -> Result<Acting, String> {
-    let store = disk.open().map_err(words)?;
-    let registry = LocalRegistry::open(node, Box::new(store)).map_err(words)?;
-    let registry = WatchedRegistry::new(Box::new(registry), &env.watch, node.id().name());
-    let started = ::master::start(node, config, 0, allocator, Box::new(registry));
-    Ok(Acting {
-        ends: started.map_err(words)?.master.pid(),
-        member: None,
-    })
-}
-
-fn grouped(
+fn member(
     env: &SimEnv,
     node: &Node,
     config: Config,
@@ -220,7 +198,7 @@ fn grouped(
     let (supervisor, _) = opened.map_err(words)?;
     Ok(Acting {
         ends: supervisor.pid(),
-        member: Some(member),
+        member,
     })
 }
 

@@ -538,7 +538,7 @@ fn restarted_process_exit_is_found() {
         "master ends by itself, and no fault leaves it no other way: the master has ended: stopped",
         |observed| match observed.is::<RunTasks>() {
             Some(_) => Tampering::Also(Forged::act(|node| {
-                node.stop(&node.whereis("master").unwrap());
+                node.stop(&node.whereis("office").unwrap());
             })),
             None => Tampering::Pass,
         },

@@ -10,6 +10,8 @@
 //!   n - n / 2 of the others report that they are untouched (empty, or founded and never in an
 //!   election), at least one of those is among them: this member never took part, and neither did
 //!   the group act without it. The member then writes the same initial state as all founders.
+//! - *A group of one* needs no other. Its id is the mark of its directory, so that a wiped master
+//!   that founds another group never mixes with the members of the earlier one.
 //! - *A running group.* The entry for this address holds the mark of the directory that took it. If
 //!   another directory took it, this one is refused, and an operator must assign a new number
 //!   (`meros masters remove`, `add`). If none did, the leader first commits that this mark takes
@@ -100,6 +102,7 @@ fn sorted(addresses: &[String]) -> Vec<String> {
 #[derive(Clone, Debug)]
 pub struct Introductions {
     me: String,
+    mark: u64,
     founders: Vec<String>,
     answers: BTreeMap<String, Introduced>,
 }
@@ -136,20 +139,27 @@ pub enum InitialState {
 }
 
 impl Introductions {
-    /// For the member at this address; no answers yet.
-    pub fn new(me: &str, initial: &[String]) -> Self {
+    /// For the member at this address, whose empty directory has this mark; no answers yet. Without
+    /// initial members it is the only founder.
+    pub fn new(me: &str, initial: &[String], mark: u64) -> Self {
+        let founders = match initial {
+            [] => vec![me.to_owned()],
+            _ => sorted(initial),
+        };
         Self {
             me: me.to_owned(),
-            founders: sorted(initial),
+            mark,
+            founders,
             answers: BTreeMap::new(),
         }
     }
 
     /// The id of the group that this member would found; 0 if it is no founder.
     pub fn group(&self) -> u64 {
-        match self.founders.contains(&self.me) {
-            true => group_of(&self.founders),
-            false => 0,
+        match self.founders.as_slice() {
+            [only] if *only == self.me => self.mark,
+            founders if founders.contains(&self.me) => group_of(founders),
+            _ => 0,
         }
     }
 

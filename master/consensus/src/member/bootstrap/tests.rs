@@ -11,7 +11,7 @@ fn names(names: &[&str]) -> Vec<String> {
 /// The decision of the first founder, after these answers of the others in order.
 fn decision(founders: usize, answers: &[Option<Introduced>]) -> BootstrapDecision {
     let list = names(&FIVE[..founders]);
-    let mut introductions = Introductions::new("a", &list);
+    let mut introductions = Introductions::new("a", &list, 7);
     for (name, answer) in list[1..].iter().zip(answers) {
         if let Some(answer) = answer {
             introductions.answered(name.clone(), answer.clone());
@@ -70,7 +70,7 @@ fn founders_of_one_list_make_one_group() {
     let mut identities = Vec::new();
     let orders = [["a", "b", "c"], ["c", "b", "a"], ["b", "c", "a"]];
     for (me, order) in ["a", "b", "c"].iter().zip(orders) {
-        let mut introductions = Introductions::new(me, &names(&order));
+        let mut introductions = Introductions::new(me, &names(&order), 7);
         for other in introductions.addresses_to_ask() {
             let group = introductions.group();
             introductions.answered(other, Introduced::Empty { group });
@@ -93,6 +93,21 @@ fn founders_of_one_list_make_one_group() {
 }
 
 #[test]
+fn each_directory_of_a_lone_founder_is_its_own_group() {
+    for initial in [&[][..], &["a"]] {
+        for mark in [7, 8] {
+            let alone = Introductions::new("a", &names(initial), mark);
+            assert!(alone.addresses_to_ask().is_empty());
+            let BootstrapDecision::Begin { identity, .. } = alone.decision() else {
+                panic!("it does not found");
+            };
+            let (id, group) = (1, mark);
+            assert_eq!(identity, Identity { id, group });
+        }
+    }
+}
+
+#[test]
 fn running_group_prevents_founding() {
     let running = Some(Introduced::Running { leader: None });
     let found = decision(5, &[empty(5), empty(5), empty(5), running]);
@@ -106,7 +121,7 @@ fn running_group_prevents_founding() {
 
 #[test]
 fn reported_leader_is_asked() {
-    let mut introductions = Introductions::new("x", &names(&["a"]));
+    let mut introductions = Introductions::new("x", &names(&["a"]), 7);
     let leader = Some("far".to_owned());
     introductions.answered("a".to_owned(), Introduced::Running { leader });
     assert_eq!(

@@ -21,16 +21,47 @@ fn commits_keep_the_order_of_proposals() {
 }
 
 #[test]
-fn single_member_founds_its_group() {
+fn only_voter_leads_without_a_pause() {
     simulate_network(|network| async move {
-        let mut cluster = Cluster::of(network, &["a"]);
-        cluster.start("a");
-        let leader = cluster.leader().await;
-        assert_eq!(cluster.propose(&leader, 5).await, Ok(1));
-        cluster.fall("a").await;
-        cluster.start("a");
-        let leader = cluster.leader().await;
-        assert_eq!(cluster.values(&leader).await, [5]);
+        for initial in [&[][..], &["a"]] {
+            let mut cluster = Cluster::of(network.clone(), initial);
+            for value in 1..=3 {
+                let started = cluster.clock.now();
+                cluster.start("a");
+                cluster.clock.settle().await;
+                let syncs = cluster.disks["a"].syncs();
+                assert_eq!(cluster.propose("a", value).await, Ok(value as usize));
+                assert_eq!(cluster.disks["a"].syncs(), syncs + 1);
+                assert_eq!(cluster.values("a").await, (1..=value).collect::<Vec<_>>());
+                assert_eq!(cluster.clock.now(), started);
+                cluster.fall("a").await;
+            }
+        }
+    });
+}
+
+#[test]
+fn only_voter_publishes_no_unsynced_term() {
+    simulate_network(|network| async move {
+        let mut cluster = Cluster::of(network, &[]);
+        let mut newest = 0;
+        for _ in 0..3 {
+            cluster.start("a");
+            cluster.nodes["a"].slow_blocking(Duration::from_millis(40));
+            let published: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+            let (notes, disk) = (published.clone(), cluster.disks["a"].clone());
+            cluster.members["a"].watch(move |leadership| {
+                let synced = disk.copy().open().unwrap().load().unwrap().hard.term;
+                notes.lock().unwrap().push((leadership.term, synced));
+                true
+            });
+            cluster.wait(1_000).await;
+            let terms = published.lock().unwrap().clone();
+            assert!(terms.len() == 1 && terms[0].0 == terms[0].1, "{terms:?}");
+            assert!(terms[0].0 > newest, "{terms:?} after {newest}");
+            newest = terms[0].0;
+            cluster.fall("a").await;
+        }
     });
 }
 

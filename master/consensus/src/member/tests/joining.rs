@@ -267,20 +267,6 @@ fn member_runs_on_the_stored_log() {
 }
 
 #[test]
-fn empty_directory_without_founders_is_an_error() {
-    simulate_network(|network| async move {
-        let mut cluster = Cluster::of(network, &[]);
-        cluster.start("a");
-        cluster.clock.settle().await;
-        let reason = cluster.members["a"].ended().unwrap();
-        assert!(
-            reason.contains("--initial_masters names nobody"),
-            "{reason}"
-        );
-    });
-}
-
-#[test]
 fn packets_of_another_group_are_rejected() {
     simulate_network(|network| async move {
         let (cluster, leader) = Cluster::three(network).await;

@@ -537,8 +537,8 @@ fn masters_report_their_group_status() {
         let (group, leader) = Group::warm(network).await;
         let look = async |name: &str| {
             let Seat { node, local, .. } = &group.seats[name];
-            let standing = local.member().map(|member| member.status());
-            registrar::look(&local.meter(), node, standing, false).await
+            let status = local.member().expect("a member").status();
+            registrar::look(&local.meter(), node, status).await
         };
         let leads = look(leader).await;
         let committed = leads["raft/committed"];

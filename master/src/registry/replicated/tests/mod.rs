@@ -12,7 +12,7 @@ use runtime::testing::simulate_network;
 use storage::Store;
 use storage::simulated::{Failure, SimulatedDisk};
 
-use super::super::local::tests::story;
+use super::super::samples::story;
 use super::*;
 
 mod steps;

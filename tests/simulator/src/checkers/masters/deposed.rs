@@ -3,7 +3,7 @@
 //! Judged by its effect: an agent that was registered by the master of a later term starts no task
 //! of a master of an earlier term, whichever master forwards it afterwards. A master's term is that
 //! of its member's last election when it became leader. Messages at the very moment of the
-//! registration may have been handled before it. A single master has term 0, and nothing is judged.
+//! registration may have been handled before it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
