@@ -412,7 +412,7 @@ fn as_json(args: &SimulateArgs, results: &Results, took: Duration) -> Value {
         "conversions": tally.conversions,
         "operations": tally.operations,
         "agents_fallen": tally.agents_fallen,
-        "executors_back": tally.executors_back,
+        "containers_back": tally.containers_back,
         "corrections": tally.corrections,
         "revocations": tally.revocations,
         "ends": tally.task_ends,
