@@ -78,6 +78,19 @@ impl SimulatedDisk {
         })
     }
 
+    /// A copy of the synced content, like a backup.
+    pub fn copy(&self) -> Self {
+        let synced = self.state().synced.clone();
+        let copied = State {
+            seen: synced.clone(),
+            synced,
+            ..State::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(copied)),
+        }
+    }
+
     /// Makes the next otherwise successful commit fail in this way. Several failures are used in
     /// order.
     pub fn fail_next(&self, failure: Failure) {

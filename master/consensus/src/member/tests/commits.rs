@@ -68,9 +68,9 @@ fn answers_wait_for_a_synced_majority() {
         assert!(cluster.propose(&leader, 1).await.is_ok());
         // The writes of leader and follower may overlap; neither is shorter than this.
         assert!(cluster.clock.now() - started >= Duration::from_millis(40));
-        let with = |disk: &&ForgetfulLogDisk| {
+        let with = |disk: &&SimulatedDisk| {
             disk.crash();
-            let mut log = disk.open().unwrap();
+            let mut log = StoredLog::new(disk.open().unwrap());
             let entries = log.load().unwrap().entries;
             entries.iter().any(|entry| !entry.data.is_empty())
         };

@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use runtime::wire::codec::Garbled;
-use storage::simulated::Failure;
+use storage::simulated::{Failure, SimulatedStore};
 
 use super::*;
 use crate::machine::CannotRestore;
@@ -246,12 +246,12 @@ impl StateMachine for Shy {
 #[test]
 fn failed_snapshot_leaves_the_log_intact() {
     simulate_network(|network| async move {
-        let disk = ForgetfulLogDisk::new();
+        let disk = SimulatedDisk::new();
         let begin = || {
             let node = network.node("a", Role::Master, &[Role::Master]);
             let mut settings = Settings::new("a", &["a"]);
             settings.policy.snapshot_entries = 8;
-            let log = Box::new(disk.open().unwrap());
+            let log = Box::new(StoredLog::new(disk.open().unwrap()));
             let member = start(&node, settings, log, Shy(0)).unwrap();
             (node, member)
         };
@@ -282,7 +282,7 @@ fn failed_snapshot_leaves_the_log_intact() {
 fn panicked_member_notifies_callers_and_watchers() {
     simulate_network(|network| async move {
         let node = network.node("a", Role::Master, &[Role::Master]);
-        let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+        let log = Box::new(StoredLog::new(SimulatedStore::new()));
         let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
         node.clock().advance(Duration::from_secs(1)).await;
         let (told, last) = std::sync::mpsc::channel();

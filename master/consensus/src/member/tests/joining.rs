@@ -204,9 +204,9 @@ fn new_master_is_admitted_and_can_lead() {
 #[test]
 fn interrupted_founding_leaves_an_empty_directory() {
     simulate_network(|network| async move {
-        for kept in 0..=2 {
+        for kept in 0..=3 {
             let mut cluster = Cluster::of(network.clone(), &["a"]);
-            let disk = ForgetfulLogDisk::new();
+            let disk = SimulatedDisk::new();
             disk.fake_syncs(true);
             cluster.disks.insert("a".to_owned(), disk.clone());
             cluster.start("a");
@@ -250,7 +250,7 @@ fn removed_master_ends_now_or_on_its_return() {
 #[test]
 fn member_runs_on_the_stored_log() {
     simulate_network(|network| async move {
-        let disk = storage::simulated::SimulatedDisk::new();
+        let disk = SimulatedDisk::new();
         for expected in 1..=3 {
             let node = network.node("a", Role::Master, &[Role::Master]);
             let log = StoredLog::new(disk.open().unwrap());

@@ -24,19 +24,19 @@ use std::time::Duration;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use storage::simulated::SimulatedDisk;
 
 use super::*;
 use crate::core::Role as RaftRole;
 use crate::group::Ledger;
 use crate::machine::FIRST_FORMAT;
 use crate::store::StoredLog;
-use crate::store::forgetful::ForgetfulLogDisk;
 
 /// All masters of a test. Their disks outlive their nodes.
 struct Cluster {
     network: Network,
     initial: Vec<String>,
-    disks: BTreeMap<String, ForgetfulLogDisk>,
+    disks: BTreeMap<String, SimulatedDisk>,
     /// The newest operation format of members of another version.
     versions: BTreeMap<String, u16>,
     nodes: BTreeMap<String, Node>,
@@ -87,7 +87,7 @@ impl Cluster {
             .network
             .node(&name, Role::Master, &[Role::Master, Role::Operator]);
         let disk = self.disks.entry(name.clone()).or_default();
-        let log = Box::new(disk.open().unwrap());
+        let log = Box::new(StoredLog::new(disk.open().unwrap()));
         let format = self.versions.get(&name).copied().unwrap_or(FIRST_FORMAT);
         let member = start(&node, settings, log, Ledger::reading(format)).unwrap();
         self.nodes.insert(name.clone(), node);

@@ -309,7 +309,7 @@ fn dump_restores_a_group_of_one() {
         };
         let disk = cluster.disks.entry("x".to_owned()).or_default();
         let identity = Identity { id: 1, group: 77 };
-        fill(&mut disk.open().unwrap(), &dump, identity).unwrap();
+        fill(&mut StoredLog::new(disk.open().unwrap()), &dump, identity).unwrap();
         cluster.start_with(Settings::new("x", &[]));
         assert_eq!(cluster.leader().await, "x");
         assert_eq!(cluster.values("x").await, [1, 2, 3]);
@@ -336,7 +336,7 @@ fn dump_of_a_stopped_master_has_its_applied_state() {
         cluster.wait(1_000).await;
         let follower = cluster.others(&leader)[0].clone();
         cluster.fall(&follower).await;
-        let mut log = cluster.disks[&follower].open().unwrap();
+        let mut log = StoredLog::new(cluster.disks[&follower].open().unwrap());
         let replay =
             |snapshot: &Snapshot, entries: &[Entry]| replayed(Ledger::default(), snapshot, entries);
         let dump = take(&mut log, Reach::Whole, replay).unwrap().dump;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use authority::{Acls, Subject};
 use axum::http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
 use consensus::member::{self, Settings};
-use consensus::store::forgetful::ForgetfulLogDisk;
+use consensus::store::StoredLog;
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
 use protocol::digest::{DigestKey, Fingerprinter};
@@ -21,6 +21,7 @@ use protocol::{
 use resources::Resources;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use storage::simulated::SimulatedStore;
 
 use super::super::*;
 use crate::api::pages::source::{self, Found, LEADER, STALENESS};
@@ -85,7 +86,7 @@ impl Group {
             let hears = [Role::Master, Role::Agent, Role::Framework, Role::Operator];
             let node = network.node(name, Role::Master, &hears);
             let idle = node.spawn("allocator", Idle).unwrap();
-            let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+            let log = Box::new(StoredLog::new(SimulatedStore::new()));
             let settings = Settings::new(name, &NAMES);
             let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
             let config = Config {
