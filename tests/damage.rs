@@ -12,8 +12,8 @@ use protocol::{
 };
 use resources::{Reservation, Resources};
 use runtime::testing::simulate;
-use storage::fuzzing;
 use storage::sled_store::SledStore;
+use testkit::damage::damage;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, request, stderr};
@@ -57,7 +57,7 @@ fn nothing_is_lost_silently<T: PartialEq>(
     for seed in 0..SEEDS {
         let copied = tempfile::tempdir().expect("a directory");
         copy(work_dir, copied.path());
-        let damaged = fuzzing::damage(&copied.path().join(store), chance(seed));
+        let damaged = damage(&copied.path().join(store), chance(seed));
         let damaged = damaged.expect("it can be damaged");
         match read(copied.path()) {
             Ok(found) => assert!(

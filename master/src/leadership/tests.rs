@@ -9,7 +9,7 @@ use protocol::AgentInfo;
 use protocol::discovery::{SPREAD_MAX, find_leader};
 use runtime::testing::memory::Network;
 use runtime::testing::{inject_panic, simulate_network};
-use storage::simulated::SimulatedDisk;
+use testkit::disk::SimulatedDisk;
 
 use super::*;
 use crate::master::TakeSnapshot;

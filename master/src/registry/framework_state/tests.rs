@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use protocol::message::state::STATE_VALUE_BYTES_MAX;
 use runtime::Timestamp;
-use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store};
+use testkit::disk::SimulatedDisk;
 
 use super::super::local::tests::framework;
 use super::super::{RegistryOperation, RegistryState, record};

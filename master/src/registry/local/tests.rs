@@ -8,7 +8,7 @@ use protocol::{
 use resources::{Attributes, Conversion, Reservation, Resources};
 use runtime::testing::simulate;
 use runtime::{NodeId, Pid, Timestamp};
-use storage::simulated::{Failure, SimulatedDisk};
+use testkit::disk::{Failure, SimulatedDisk};
 
 use super::super::AcceptedOperation;
 use super::*;

@@ -3,7 +3,7 @@
 
 use bytes::BytesMut;
 use runtime::wire::codec::Garbled;
-use storage::simulated::{Failure, SimulatedStore};
+use testkit::disk::{Failure, SimulatedStore};
 
 use super::*;
 use crate::machine::CannotRestore;
@@ -282,7 +282,7 @@ fn failed_snapshot_leaves_the_log_intact() {
 fn panicked_member_notifies_callers_and_watchers() {
     simulate_network(|network| async move {
         let node = network.node("a", Role::Master, &[Role::Master]);
-        let log = Box::new(StoredLog::new(SimulatedStore::new()));
+        let log = Box::new(StoredLog::new(SimulatedStore::default()));
         let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
         node.clock().advance(Duration::from_secs(1)).await;
         let (told, last) = std::sync::mpsc::channel();

@@ -120,11 +120,11 @@ fn old_copy_of_a_directory_ends_the_member() {
         cluster.propose(&leader, 1).await.unwrap();
         cluster.wait(2_000).await;
         let restored = cluster.others(&leader)[0].clone();
-        let copy = cluster.disks[&restored].copy();
+        cluster.disks[&restored].copy();
         cluster.propose(&leader, 2).await.unwrap();
         cluster.wait(2_000).await;
         cluster.fall(&restored).await;
-        cluster.disks.insert(restored.clone(), copy);
+        assert!(cluster.disks[&restored].put_back());
         cluster.start(&restored);
         cluster.wait(3_000).await;
         let reason = cluster.members[&restored].ended().unwrap();
@@ -212,8 +212,7 @@ fn interrupted_founding_leaves_an_empty_directory() {
             cluster.start("a");
             cluster.clock.settle().await;
             cluster.nodes["a"].stop_now(&cluster.members["a"].pid());
-            disk.fake_syncs(false);
-            disk.crash_keeping(kept);
+            disk.crash_with(|_| kept);
             cluster.start("a");
             let leader = cluster.leader().await;
             assert_eq!(cluster.propose(&leader, 1).await, Ok(1), "{kept} writes");

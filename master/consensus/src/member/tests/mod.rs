@@ -24,7 +24,7 @@ use std::time::Duration;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
-use storage::simulated::SimulatedDisk;
+use testkit::disk::SimulatedDisk;
 
 use super::*;
 use crate::core::Role as RaftRole;

@@ -21,7 +21,7 @@ use protocol::{
 use resources::Resources;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
-use storage::simulated::SimulatedStore;
+use testkit::disk::SimulatedStore;
 
 use super::super::*;
 use crate::api::pages::source::{self, Found, LEADER, STALENESS};
@@ -86,7 +86,7 @@ impl Group {
             let hears = [Role::Master, Role::Agent, Role::Framework, Role::Operator];
             let node = network.node(name, Role::Master, &hears);
             let idle = node.spawn("allocator", Idle).unwrap();
-            let log = Box::new(StoredLog::new(SimulatedStore::new()));
+            let log = Box::new(StoredLog::new(SimulatedStore::default()));
             let settings = Settings::new(name, &NAMES);
             let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
             let config = Config {
