@@ -98,15 +98,11 @@ fn damaged_registry_loses_nothing_silently() {
 }
 
 fn container() -> ContainerRecord {
-    let executor = ExecutorInfo {
-        executor_id: ExecutorId::new("e").expect("an id"),
-        name: String::new(),
-        command: CommandInfo::shell("executor"),
-        resources: Resources::parse("cpus:0.1").expect("resources"),
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
-    };
+    let executor = ExecutorInfo::new(
+        ExecutorId::new("e").expect("an id"),
+        CommandInfo::shell("executor"),
+        Resources::parse("cpus:0.1").expect("resources"),
+    );
     ContainerRecord {
         framework: FrameworkInfo::new("", "f"),
         executor,
@@ -116,17 +112,12 @@ fn container() -> ContainerRecord {
 }
 
 fn task(name: String) -> TaskInfo {
-    TaskInfo {
-        task_id: TaskId::new(&name).expect("an id"),
-        name,
-        agent_id: AgentId::new("s1").expect("an id"),
-        resources: Resources::parse("cpus:1;mem:32").expect("resources"),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(
+        TaskId::new(&name).expect("an id"),
+        AgentId::new("s1").expect("an id"),
+        Resources::parse("cpus:1;mem:32").expect("resources"),
+    )
+    .with_command(CommandInfo::shell("true"))
 }
 
 #[test]

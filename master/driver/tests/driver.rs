@@ -113,13 +113,8 @@ impl Handler<Subscribe> for Master {
             )
             .unwrap();
         let master = MasterInfo {
-            id: MasterId::new("m").unwrap(),
-            hostname: "host".to_owned(),
-            port: 5050,
-            version: "test".to_owned(),
             term: self.term,
-            address: None,
-            domain: None,
+            ..testkit::values::master()
         };
         MessageResult(Ok(Subscribed {
             framework_id: master.id.framework(0),
@@ -316,17 +311,12 @@ impl Fixture {
 }
 
 fn task() -> TaskInfo {
-    TaskInfo {
-        name: "t".to_owned(),
-        task_id: TaskId::new("t").unwrap(),
-        agent_id: AgentId::new("a").unwrap(),
-        resources: Resources::default(),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Labels::default(),
-    }
+    TaskInfo::new(
+        TaskId::new("t").unwrap(),
+        AgentId::new("a").unwrap(),
+        Resources::default(),
+    )
+    .with_command(CommandInfo::shell("true"))
 }
 
 /// SPEC 2.2: the subscription's answer is the first event.

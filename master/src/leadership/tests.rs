@@ -316,12 +316,8 @@ fn caller_is_led_to_the_leader_or_waits_for_one() {
 /// The agent `agent-NTH`.
 fn info_of(nth: u16) -> AgentInfo {
     AgentInfo {
-        hostname: format!("agent-{nth}"),
-        port: 5051,
-        resources: "cpus:1".parse().unwrap(),
-        attributes: Default::default(),
-        domain: None,
         id: Some(protocol::AgentId::new(format!("m-S{nth}")).unwrap()),
+        ..AgentInfo::new(format!("agent-{nth}"), "cpus:1".parse().unwrap())
     }
 }
 

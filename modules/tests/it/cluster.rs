@@ -10,7 +10,7 @@ use module_api::allocator::{
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
-use resources::{Attributes, Resources, Revocable};
+use resources::{Resources, Revocable};
 use runtime::prelude::*;
 
 /// Time to wait for the immediate effects of a fact; far below the allocation interval.
@@ -323,14 +323,7 @@ impl Cluster {
 }
 
 pub fn added(name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) -> AgentAdded {
-    let info = AgentInfo {
-        hostname: format!("{name}.example"),
-        port: 5051,
-        resources: Resources::parse(total).unwrap(),
-        attributes: Attributes::default(),
-        domain: None,
-        id: None,
-    };
+    let info = AgentInfo::new(format!("{name}.example"), Resources::parse(total).unwrap());
     AgentAdded {
         agent_id: agent(name),
         session: 1,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `damage` | damage to the files of a store |
 //! | `disk` | a disk in memory, whose crash loses unsynced writes |
+//! | `values` | values of the protocol |
 
 #![allow(
     clippy::panic,
@@ -14,3 +15,4 @@
 
 pub mod damage;
 pub mod disk;
+pub mod values;

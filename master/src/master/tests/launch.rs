@@ -446,13 +446,12 @@ fn messages_and_executor_ends_are_forwarded() {
         let mut own = task("t", &a, "cpus:1");
         own.command = None;
         own.executor = Some(ExecutorInfo {
-            executor_id: ExecutorId::new("e").unwrap(),
             name: "e".into(),
-            command: CommandInfo::shell("./executor"),
-            resources: resources("cpus:0.5"),
-            data: vec![],
-            shutdown_grace_period: None,
-            labels: Default::default(),
+            ..ExecutorInfo::new(
+                ExecutorId::new("e").unwrap(),
+                CommandInfo::shell("./executor"),
+                resources("cpus:0.5"),
+            )
         });
         let mut other = own.clone();
         other.task_id = TaskId::new("other").unwrap();

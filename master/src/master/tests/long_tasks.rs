@@ -81,15 +81,11 @@ fn executor_counts_once_for_its_long_tasks() {
         world.bound(None).await;
         let served = |mark: &str, name: &str, executor: &str| {
             let mut task = marked(mark, name, &a, "cpus:1");
-            task.executor = Some(ExecutorInfo {
-                executor_id: ExecutorId::new(executor).unwrap(),
-                name: String::new(),
-                command: task.command.take().unwrap(),
-                resources: resources("cpus:0.5;mem:32"),
-                data: vec![],
-                shutdown_grace_period: None,
-                labels: Default::default(),
-            });
+            task.executor = Some(ExecutorInfo::new(
+                ExecutorId::new(executor).unwrap(),
+                task.command.take().unwrap(),
+                resources("cpus:0.5;mem:32"),
+            ));
             task
         };
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:1024").await;

@@ -51,7 +51,7 @@ use protocol::message::standby::*;
 use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::*;
-use resources::{Attributes, Resources, Role as ResourceRole};
+use resources::{Resources, Role as ResourceRole};
 use runtime::observe::tap::{Fate, Passing};
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
@@ -489,24 +489,20 @@ fn grant(framework: &FrameworkId, agent: &AgentId, text: &str) -> Grant {
 
 fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) -> RegisterAgent {
     RegisterAgent {
-        agent: AgentInfo {
-            hostname: agent.node.id().name().to_owned(),
-            port: 5051,
-            resources: resources("cpus:8;mem:8192;ports:[31000-32000]"),
-            attributes: Attributes::default(),
-            domain: None,
-            id,
-        },
-        pid: agent.pid.clone(),
-        version: "test".to_owned(),
         held: AgentInventory {
             tasks,
             ..AgentInventory::default()
         },
-        digest_key: DigestKey::new([7; 16]),
-        oversubscribed: Resources::default(),
-        resources: None,
-        term_seen: 0,
+        ..testkit::values::registration(
+            AgentInfo {
+                id,
+                ..AgentInfo::new(
+                    agent.node.id().name(),
+                    resources("cpus:8;mem:8192;ports:[31000-32000]"),
+                )
+            },
+            agent.pid.clone(),
+        )
     }
 }
 
@@ -540,17 +536,8 @@ async fn subscribe(
 }
 
 fn task(id: &str, agent: &AgentId, text: &str) -> TaskInfo {
-    TaskInfo {
-        name: id.to_owned(),
-        task_id: TaskId::new(id).unwrap(),
-        agent_id: agent.clone(),
-        resources: resources(text),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: vec![],
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(TaskId::new(id).unwrap(), agent.clone(), resources(text))
+        .with_command(CommandInfo::shell("true"))
 }
 
 fn decline(framework: &FrameworkId, offers: &[&Offer]) -> DeclineOffers {

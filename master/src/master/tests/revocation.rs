@@ -79,15 +79,11 @@ async fn running_tasks(
         task.labels.insert(PRIORITY.to_owned(), "3".to_owned());
         if own {
             let command = task.command.take().unwrap();
-            task.executor = Some(ExecutorInfo {
-                executor_id: ExecutorId::new("shared").unwrap(),
-                name: String::new(),
+            task.executor = Some(ExecutorInfo::new(
+                ExecutorId::new("shared").unwrap(),
                 command,
-                resources: Resources::default(),
-                data: vec![],
-                shutdown_grace_period: None,
-                labels: Default::default(),
-            });
+                Resources::default(),
+            ));
         }
         task
     });

@@ -17,14 +17,12 @@ fn running(id: &str, many: usize) -> AgentInventory {
         framework_id: framework_id.clone(),
         info: TaskInfo {
             name: "web".into(),
-            task_id: TaskId::new(format!("{long}-{number}")).unwrap(),
-            agent_id: AgentId::new("a").unwrap(),
-            resources: resources.clone(),
-            command: Some(CommandInfo::shell("true")),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Default::default(),
+            ..TaskInfo::new(
+                TaskId::new(format!("{long}-{number}")).unwrap(),
+                AgentId::new("a").unwrap(),
+                resources.clone(),
+            )
+            .with_command(CommandInfo::shell("true"))
         },
         state: TaskState::Running,
     };

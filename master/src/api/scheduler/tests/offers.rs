@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use module_api::allocator::{Grant, Granted, InverseGrant, InverseGranted};
-use protocol::digest::DigestKey;
 use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
@@ -16,7 +15,7 @@ use protocol::{
     AgentId, AgentInfo, AgentResources, Demand, MachineId, OperationId, OperationState,
     OperationStatus, Uuid,
 };
-use resources::{Attributes, Resources, Role};
+use resources::{Resources, Role};
 use runtime::Timestamp;
 
 use super::*;
@@ -99,26 +98,14 @@ impl Fixture {
         let machine = self.api.node.spawn("agent", machine).unwrap();
         let resources: Resources = "cpus:4;mem:512;disk:100".parse().unwrap();
         let register = RegisterAgent {
-            agent: AgentInfo {
-                hostname: "host-1".into(),
-                port: 5051,
-                resources: resources.clone(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: machine.pid(),
-            version: "1".into(),
             held,
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Resources::default(),
             resources: Some(AgentResources {
-                total: resources,
+                total: resources.clone(),
                 version: Uuid([1; 16]),
                 operations: Vec::new(),
                 settled: None,
             }),
-            term_seen: 0,
+            ..testkit::values::registration(AgentInfo::new("host-1", resources), machine.pid())
         };
         let registered = self.master.ask(register, PATIENCE).await.unwrap();
         let id = registered.unwrap().agent_id;

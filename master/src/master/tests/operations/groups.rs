@@ -5,13 +5,12 @@ use super::*;
 
 fn group(tasks: Vec<TaskInfo>) -> Operation {
     let executor = Box::new(ExecutorInfo {
-        executor_id: ExecutorId::new("e").unwrap(),
         name: "default".to_owned(),
-        command: CommandInfo::shell("true"),
-        resources: resources("cpus:1"),
-        data: vec![],
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new("e").unwrap(),
+            CommandInfo::shell("true"),
+            resources("cpus:1"),
+        )
     });
     Operation::LaunchGroup { executor, tasks }
 }
