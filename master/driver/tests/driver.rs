@@ -238,6 +238,13 @@ struct Fixture {
     scheduler: Arc<Mutex<Option<Pid>>>,
 }
 
+/// Runs a test with one master and its network.
+fn simulate_driver<F: Future>(test: impl FnOnce(Fixture) -> F) {
+    simulate_network(|network| async move {
+        test(Fixture::new(network)).await;
+    });
+}
+
 impl Fixture {
     fn new(network: Network) -> Self {
         Self::refusing(network, None)
@@ -322,8 +329,7 @@ fn task() -> TaskInfo {
 /// SPEC 2.2: the subscription's answer is the first event.
 #[test]
 fn early_events_follow_the_subscription() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.drive();
         fixture.settle().await;
         assert_eq!(
@@ -337,8 +343,7 @@ fn early_events_follow_the_subscription() {
 // Covers S131; W17.
 #[test]
 fn lost_link_leads_to_resubscription_and_resends() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver.suppress(BTreeSet::new()).unwrap();
@@ -384,8 +389,7 @@ fn lost_link_leads_to_resubscription_and_resends() {
 // Covers W17; 2.2 Retry discipline.
 #[test]
 fn reconciliation_backs_off_and_repeats_every_15_minutes() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver
@@ -409,8 +413,7 @@ fn reconciliation_backs_off_and_repeats_every_15_minutes() {
 // Covers W17.
 #[test]
 fn duplicate_update_is_delivered_once_acknowledged_twice() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.drive();
         fixture.settle().await;
         take(&fixture.callbacks);
@@ -432,8 +435,7 @@ fn duplicate_update_is_delivered_once_acknowledged_twice() {
 /// SPEC 2.2 (`acknowledgeStatusUpdate`).
 #[test]
 fn explicit_acknowledgement_waits_for_the_scheduler() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive_with(Acknowledgement::Explicit);
         fixture.settle().await;
         take(&fixture.callbacks);
@@ -513,8 +515,7 @@ fn temporary_refusal_is_retried_with_backoff() {
 // Covers W6.
 #[test]
 fn absent_master_is_skipped_at_once() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         SchedulerDriver::new(["nowhere", "master"], FrameworkInfo::new("user", "test"))
             .start(
                 &fixture.framework,
@@ -529,8 +530,7 @@ fn absent_master_is_skipped_at_once() {
 /// SPEC 2.8: reason `MASTER_DISCONNECTED`.
 #[test]
 fn launch_without_master_is_lost() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.network.sever("master", "framework");
         let driver = fixture.drive();
         driver
@@ -546,8 +546,7 @@ fn launch_without_master_is_lost() {
 
 #[test]
 fn confirmed_tear_down_ends_the_driver() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);
@@ -559,8 +558,7 @@ fn confirmed_tear_down_ends_the_driver() {
 
 #[test]
 fn stop_for_failover_keeps_the_framework() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);
@@ -572,8 +570,7 @@ fn stop_for_failover_keeps_the_framework() {
 
 #[test]
 fn replaced_scheduler_stops() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         fixture

@@ -12,6 +12,7 @@ use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
 use resources::{Resources, Revocable};
 use runtime::prelude::*;
+use runtime::testing::simulate;
 
 /// Time to wait for the immediate effects of a fact; far below the allocation interval.
 pub const MOMENT: Duration = Duration::from_millis(10);
@@ -156,6 +157,11 @@ pub struct Cluster {
     pub node: Node,
     pub allocator: AllocatorRef,
     scribe: Handle<Scribe>,
+}
+
+/// Runs a test with a cluster without agents and frameworks.
+pub fn simulate_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) -> F::Output {
+    simulate(|node| async move { test(Cluster::new(&node, &[])).await })
 }
 
 impl Cluster {

@@ -3,7 +3,7 @@
 //! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and
 //! for messages and replies a body in the [codec](crate::wire::codec). A tell whose header equals
 //! that of the tell before it in the ordinary lane omits it, and then may have a length of two
-//! bytes ([`crate::wire::frame_reader`]). The reader copies nothing and never panics, whatever the
+//! bytes (`frame_reader`). The reader copies nothing and never panics, whatever the
 //! bytes.
 
 use bytes::{BufMut, BytesMut};
@@ -29,7 +29,7 @@ const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
 pub(crate) const PING: u8 = 10;
-/// A tell without a header, see [`crate::wire::frame_reader`].
+/// A tell without a header, see `frame_reader`.
 pub(crate) const TELL_ELIDED: u8 = 11;
 
 /// One decoded frame.

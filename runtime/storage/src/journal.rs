@@ -8,7 +8,7 @@
 //!
 //! There are two slots, used in turn, because an entry may be overwritten only when its changes are
 //! certainly synced: those of a commit are covered by the sync of the next one, and its slot is
-//! reused by the one after that. Numbers may have gaps: see [`next_number`].
+//! reused by the one after that. Numbers may have gaps: see `next_number`.
 //!
 //! A long entry takes several parts. Part 0 is written last: without it there is no entry. An
 //! unreadable entry is reported as damage, never dropped.

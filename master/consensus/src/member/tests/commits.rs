@@ -8,8 +8,7 @@ use super::*;
 
 #[test]
 fn commits_keep_the_order_of_proposals() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let proposals = (1..=20).map(|value| cluster.propose(&leader, value));
         let answers = join_all(proposals).await;
         let expected: Vec<_> = (1..=20).map(Ok).collect();
@@ -36,8 +35,7 @@ fn single_member_founds_its_group() {
 
 #[test]
 fn proposals_during_a_write_share_the_next() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         cluster.wait(2_000).await;
         cluster.nodes[&leader].slow_blocking(Duration::from_millis(4));
         let (before, syncs) = (
@@ -59,8 +57,7 @@ fn proposals_during_a_write_share_the_next() {
 
 #[test]
 fn answers_wait_for_a_synced_majority() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         for node in cluster.nodes.values() {
             node.slow_blocking(Duration::from_millis(40));
         }
@@ -81,8 +78,7 @@ fn answers_wait_for_a_synced_majority() {
 
 #[test]
 fn leader_counts_itself_only_after_its_sync() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.wait(1_000).await;
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
@@ -96,8 +92,7 @@ fn leader_counts_itself_only_after_its_sync() {
 
 #[test]
 fn watchers_learn_leader_and_address() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         let watching = cluster.others(&leader)[0].clone();
         let published: Arc<Mutex<Vec<Leadership>>> = Arc::default();
         let notes = published.clone();
@@ -125,8 +120,7 @@ fn watchers_learn_leader_and_address() {
 
 #[test]
 fn retiring_leader_hands_over_quickly() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.wait(1_000).await;
         let under_way = cluster.propose(&leader, 1);
         let member = cluster.members.remove(&leader).unwrap();
@@ -170,8 +164,7 @@ fn retiring_leader_picks_a_live_successor() {
 
 #[test]
 fn follower_names_the_leader() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let follower = cluster.others(&leader)[0].clone();
         let error = cluster.propose(&follower, 1).await.unwrap_err();
         let ProposeError::NotLeader {

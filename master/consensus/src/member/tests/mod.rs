@@ -44,6 +44,14 @@ struct Cluster {
     clock: Clock,
 }
 
+/// Runs a test with a group of three and the name of its leader.
+fn simulate_three<F: Future>(test: impl FnOnce(Cluster, String) -> F) {
+    simulate_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        test(cluster, leader).await;
+    });
+}
+
 impl Cluster {
     /// Founders, not started.
     fn of(network: Network, names: &[&str]) -> Self {

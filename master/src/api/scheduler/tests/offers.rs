@@ -184,8 +184,7 @@ fn operations(events: &[Event]) -> Vec<String> {
 // Covers 2.4 Offer constraints.
 #[test]
 fn offer_constraints_last_until_replaced() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let constraints = |selector: Value, predicate: Value| {
             let constraint = json!({ "selector": selector, "predicate": predicate });
             let group = json!({ "attribute_constraints": [constraint] });
@@ -244,8 +243,7 @@ fn offer_constraints_last_until_replaced() {
 // Covers 2.2 ACKNOWLEDGE_OPERATION_STATUS; 2.2 RECONCILE_OPERATIONS.
 #[test]
 fn offered_resources_are_reserved_used_and_freed_with_statuses() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
@@ -346,8 +344,7 @@ fn offered_resources_are_reserved_used_and_freed_with_statuses() {
 // Covers 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn inverse_offer_answers_are_shown_to_the_operator() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
