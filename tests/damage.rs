@@ -15,7 +15,7 @@ use protocol::{
 };
 use resources::{Reservation, Resources};
 use runtime::testing::simulate;
-use storage::fuzzing;
+use testkit::damage::damage;
 
 use crate::in_time::InTime;
 use crate::support::{Cluster, request, stderr};
@@ -59,7 +59,7 @@ fn nothing_is_lost_silently<T: PartialEq>(
     for seed in 0..SEEDS {
         let copied = tempfile::tempdir().expect("a directory");
         copy(work_dir, copied.path());
-        let damaged = fuzzing::damage(&copied.path().join(store), chance(seed));
+        let damaged = damage(&copied.path().join(store), chance(seed));
         let damaged = damaged.expect("it can be damaged");
         match read(copied.path()) {
             Ok(found) => assert!(
@@ -104,15 +104,11 @@ fn damaged_registry_loses_nothing_silently() {
 }
 
 fn container() -> ContainerRecord {
-    let executor = ExecutorInfo {
-        executor_id: ExecutorId::new("e").expect("an id"),
-        name: String::new(),
-        command: CommandInfo::shell("executor"),
-        resources: Resources::parse("cpus:0.1").expect("resources"),
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
-    };
+    let executor = ExecutorInfo::new(
+        ExecutorId::new("e").expect("an id"),
+        CommandInfo::shell("executor"),
+        Resources::parse("cpus:0.1").expect("resources"),
+    );
     ContainerRecord {
         framework: FrameworkInfo::new("", "f"),
         executor,
@@ -122,17 +118,12 @@ fn container() -> ContainerRecord {
 }
 
 fn task(name: String) -> TaskInfo {
-    TaskInfo {
-        task_id: TaskId::new(&name).expect("an id"),
-        name,
-        agent_id: AgentId::new("s1").expect("an id"),
-        resources: Resources::parse("cpus:1;mem:32").expect("resources"),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(
+        TaskId::new(&name).expect("an id"),
+        AgentId::new("s1").expect("an id"),
+        Resources::parse("cpus:1;mem:32").expect("resources"),
+    )
+    .with_command(CommandInfo::shell("true"))
 }
 
 #[test]

@@ -113,13 +113,12 @@ fn poet(offer: &Offer) -> ExecutorInfo {
     let own = task("any", offer, "cpus:0.1;mem:16", "");
     let program = example("executor").to_string_lossy().into_owned();
     ExecutorInfo {
-        executor_id: ExecutorId::new("poet").expect("an id"),
         name: "poet".to_owned(),
-        command: protocol::CommandInfo::program(program, []),
-        resources: own.resources,
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new("poet").expect("an id"),
+            protocol::CommandInfo::program(program, []),
+            own.resources,
+        )
     }
 }
 

@@ -416,13 +416,13 @@ fn find(directory: &Path, within: &str, name: &str) -> Option<String> {
 
 pub fn executor(name: &str, offer: &Offer, command: CommandInfo) -> ExecutorInfo {
     ExecutorInfo {
-        executor_id: ExecutorId::new(name).expect("an id"),
         name: name.to_owned(),
-        command,
-        resources: task("any", offer, "cpus:0.1;mem:16", "").resources,
-        data: Vec::new(),
         shutdown_grace_period: Some(PATIENCE),
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new(name).expect("an id"),
+            command,
+            task("any", offer, "cpus:0.1;mem:16", "").resources,
+        )
     }
 }
 

@@ -240,20 +240,15 @@ pub fn framework(name: &str, role: &str) -> FrameworkInfo {
 pub fn task(id: &str, offer: &Offer, resources: &str, line: &str) -> TaskInfo {
     let wanted: Resources = resources.parse().expect("resources");
     let role = ResourceRole::new(&offer.role).expect("a role");
-    TaskInfo {
-        name: id.to_owned(),
-        task_id: TaskId::new(id).expect("an id"),
-        agent_id: offer.agent_id.clone(),
-        resources: offer
+    TaskInfo::new(
+        TaskId::new(id).expect("an id"),
+        offer.agent_id.clone(),
+        offer
             .resources
             .find(&wanted)
             .unwrap_or_else(|| wanted.allocate(&role)),
-        command: Some(CommandInfo::shell(line)),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    )
+    .with_command(CommandInfo::shell(line))
 }
 
 /// The offered resources as text, without their allocation role.

@@ -12,7 +12,7 @@ use criterion::Criterion;
 use module_api::allocator::{AgentAdded, FrameworkAdded, ListedTask, QuotasChanged};
 use modules::allocator::AllocatorState;
 use protocol::{AgentId, AgentInfo, FrameworkId, FrameworkInfo, Quota, TaskId};
-use resources::{Attributes, Quantities, Resources, Role};
+use resources::{Quantities, Resources, Role};
 use runtime::{Instant, Timestamp};
 
 const AGENTS: u32 = 10_000;
@@ -61,14 +61,7 @@ fn scarce() -> Result<AllocatorState, Wrong> {
         state.agent_added(AgentAdded {
             agent_id: agent_id(number)?,
             session: 1,
-            info: AgentInfo {
-                hostname: format!("host-{number}"),
-                port: 5051,
-                resources: resources.clone(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
+            info: AgentInfo::new(format!("host-{number}"), resources.clone()),
             oversubscribed: Resources::new(),
             used: vec![(owner.clone(), resources.allocate(&batch))],
         });

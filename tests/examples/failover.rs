@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use protocol::message::scheduler::Subscribed;
 use protocol::{
-    CommandInfo, Filters, FrameworkId, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskStatus,
+    CommandInfo, Filters, FrameworkId, FrameworkInfo, Offer, TaskId, TaskInfo, TaskStatus,
 };
 use resources::Resources;
 use runtime::Role;
@@ -59,17 +59,8 @@ impl Scheduler for Keeper {
                 driver.decline(vec![offer.id], Filters::default());
                 continue;
             };
-            let task = TaskInfo {
-                name: self.task.to_string(),
-                task_id: self.task.clone(),
-                agent_id: offer.agent_id,
-                resources,
-                command: Some(CommandInfo::shell(command)),
-                executor: None,
-                data: Vec::new(),
-                kill_policy: None,
-                labels: Labels::default(),
-            };
+            let task = TaskInfo::new(self.task.clone(), offer.agent_id, resources)
+                .with_command(CommandInfo::shell(command));
             driver.launch(vec![offer.id], vec![task]);
         }
     }

@@ -146,13 +146,12 @@ impl Scheduler for Poem {
 async fn run(master: &str, certs: &Path, executor: Option<&str>) -> Result<bool, Box<dyn Error>> {
     let executor = executor.map(|program| -> Result<_, Box<dyn Error>> {
         Ok(ExecutorInfo {
-            executor_id: ExecutorId::new("poet")?,
             name: "poet".to_owned(),
-            command: CommandInfo::program(std::fs::canonicalize(program)?.to_string_lossy(), []),
-            resources: "cpus:0.1;mem:16".parse()?,
-            data: Vec::new(),
-            shutdown_grace_period: None,
-            labels: Labels::default(),
+            ..ExecutorInfo::new(
+                ExecutorId::new("poet")?,
+                CommandInfo::program(std::fs::canonicalize(program)?.to_string_lossy(), []),
+                "cpus:0.1;mem:16".parse()?,
+            )
         })
     });
     let scheduler = Poem::new(executor.transpose()?)?;

@@ -23,8 +23,8 @@ use std::time::Duration;
 use protocol::message::scheduler::Subscribed;
 use protocol::message::standby::StandingBy;
 use protocol::{
-    AgentId, CommandInfo, Filters, FrameworkInfo, Labels, Offer, Reason, TaskId, TaskInfo,
-    TaskState, TaskStatus,
+    AgentId, CommandInfo, Filters, FrameworkInfo, Offer, Reason, TaskId, TaskInfo, TaskState,
+    TaskStatus,
 };
 use resources::Resources;
 use runtime::Role;
@@ -142,17 +142,10 @@ impl Job {
 
     fn task(&self, task: usize, agent_id: AgentId, resources: Resources) -> Option<TaskInfo> {
         let task_id = task_id(task)?;
-        Some(TaskInfo {
-            name: task_id.to_string(),
-            task_id,
-            agent_id,
-            resources,
-            command: Some(CommandInfo::shell(self.command.clone())),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Labels::default(),
-        })
+        Some(
+            TaskInfo::new(task_id, agent_id, resources)
+                .with_command(CommandInfo::shell(self.command.clone())),
+        )
     }
 }
 

@@ -5,11 +5,16 @@ use std::fmt::Debug;
 
 use agent::host::procfs;
 use agent::zygote::wire;
+use bytes::BytesMut;
 use runtime::testing::{node, run_simulated};
 use runtime::wire::codec;
-use runtime::{Hello, Role};
+use runtime::wire::frame::Frame;
+use runtime::{Garbled, Hello, Role};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use storage::{StoreError, journal, record};
+use transport::unix::Bulks;
+use transport::unix::chunk::{self, Kind};
 
 use crate::generate::generate;
 use crate::link;
@@ -61,7 +66,7 @@ pub fn targets() -> Vec<Target> {
         form("certificate", certificate, |_| None),
         form("record", record, |rng| {
             let (epoch, value) = (rng.number(), random_bytes(rng));
-            Some(storage::fuzzing::seal(KEY, epoch, &value))
+            Some(record::seal(KEY, epoch, &value))
         }),
         form("journal", journal, |rng| Some(random_entry(rng))),
         form("process name", process_name, |rng| {
@@ -87,7 +92,12 @@ fn random_bytes(rng: &mut Rng) -> Vec<u8> {
 }
 
 fn frame(bytes: &[u8]) -> Verdict {
-    match COPIES.enforce(bytes.len(), || runtime::wire::fuzzing::reread_frame(bytes))? {
+    let reread = || {
+        let mut written = BytesMut::new();
+        Frame::read(bytes)?.write(&mut written);
+        Ok::<_, Garbled>(written)
+    };
+    match COPIES.enforce(bytes.len(), reread)? {
         Err(garbled) => Observation::rejected(&garbled),
         Ok(written) if written == bytes => Ok(Observation::value(&format_args!(
             "Kind{}",
@@ -121,23 +131,34 @@ fn random_hello(rng: &mut Rng) -> Option<Vec<u8>> {
     codec::encode(&hello).ok()
 }
 
+/// Reads all chunks of a Unix socket's stream and assembles its bulks.
 fn unix_stream(bytes: &[u8]) -> Verdict {
-    let read = CHANGES.enforce(bytes.len(), || transport::fuzzing::read_stream(bytes))?;
-    let mut written = Vec::new();
-    for (kind, body) in &read.chunks {
-        written.push(*kind);
-        written.extend_from_slice(&(body.len() as u32).to_be_bytes());
-        written.extend_from_slice(body);
+    let (mut written, mut chunks, mut whole) = (Vec::new(), 0, 0);
+    let (mut buffer, mut bulks) = (BytesMut::from(bytes), Bulks::default());
+    let mut read = || -> Result<(), String> {
+        while let Some((kind, body)) = chunk::take(&mut buffer)? {
+            written.push(kind as u8);
+            written.extend_from_slice(&(body.len() as u32).to_be_bytes());
+            written.extend_from_slice(&body);
+            chunks += 1;
+            match kind {
+                Kind::BulkBegin => bulks.begin(body)?,
+                Kind::BulkPiece => whole += usize::from(bulks.piece(body)?.is_some()),
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    let read = CHANGES.enforce(bytes.len(), &mut read)?;
+    if !bytes.starts_with(&written) || written.len() + buffer.len() != bytes.len() {
+        return Err(format!("{written:02x?} is not what the bytes say"));
     }
-    if !bytes.starts_with(&written) || written.len() + read.left != bytes.len() {
-        return Err(format!("{read:?} is not what the bytes say"));
-    }
-    match read.garbled {
-        Some(reason) => Observation::rejected(&reason),
-        None => Ok(Observation::value(&format_args!(
+    match read {
+        Err(reason) => Observation::rejected(&reason),
+        Ok(()) => Ok(Observation::value(&format_args!(
             "chunks: C{} bulks: B{}",
-            "x".repeat(read.chunks.len().min(4)),
-            "x".repeat(read.bulks.len().min(3))
+            "x".repeat(chunks.min(4)),
+            "x".repeat(whole.min(3))
         ))),
     }
 }
@@ -182,19 +203,34 @@ fn certificate(bytes: &[u8]) -> Verdict {
 }
 
 fn record(bytes: &[u8]) -> Verdict {
-    match COPIES.enforce(bytes.len(), || storage::fuzzing::reseal(KEY, bytes))? {
+    let reseal = || {
+        let opened = record::open(KEY, bytes)?;
+        Ok::<_, StoreError>(record::seal(KEY, opened.epoch, opened.value))
+    };
+    match COPIES.enforce(bytes.len(), reseal)? {
         Err(error) => Observation::rejected(&error),
         Ok(sealed) if sealed == bytes => Ok(Observation::value(&"Record")),
         Ok(sealed) => Err(format!("opened, and sealed again as {sealed:02x?}")),
     }
 }
 
+/// An entry of the journal with these bytes as the body of its only part.
 fn journal(bytes: &[u8]) -> Verdict {
-    match CHANGES.enforce(bytes.len(), || storage::fuzzing::reread_journal(bytes))? {
+    const NUMBER: u64 = 2;
+    let slot = journal::slot(NUMBER);
+    let key = journal::part_key(slot, 0);
+    let sealed = record::seal(&key, NUMBER, bytes);
+    let reread = || {
+        let get = |asked: &[u8]| Ok((asked == key).then(|| sealed.clone()));
+        let entry = journal::read(slot, get)?;
+        Ok::<_, StoreError>(entry.map(|entry| journal::parts(entry.number, &entry.changes)))
+    };
+    match CHANGES.enforce(bytes.len(), reread)? {
         Err(error) => Observation::rejected(&error),
-        Ok(None) => Err("a head that stands in its slot was read as no entry".to_owned()),
-        Ok(Some(written)) if written == bytes => Ok(Observation::value(&"Entry")),
-        Ok(Some(written)) => Err(format!("read, and written again as {written:02x?}")),
+        Ok(Some(parts)) if parts == [(key, sealed.clone())] => Ok(Observation::value(&"Entry")),
+        // A commit without changes is not journalled, but can be read.
+        Ok(Some(parts)) if parts.is_empty() && bytes == [0, 1] => Ok(Observation::value(&"Empty")),
+        Ok(other) => Err(format!("read, and written again as {other:02x?}")),
     }
 }
 

@@ -15,16 +15,18 @@ use agent::ledger::record::{
 use agent::operations::checkpoint::{Checkpoint, OperationStore};
 use bytes::Bytes;
 use consensus::dump::Dump;
-use consensus::fuzzing;
-use consensus::log::Loaded;
+use consensus::log::{Loaded, LogError, LogStore};
 use consensus::machine::StateMachine;
 use consensus::member::address_book::AddressChange;
 use consensus::member::metadata::{GroupMachine, GroupOperation};
+use consensus::replica::seen::{self, Seen, Ticket};
+use consensus::store::StoredLog;
+use consensus::store::record::{self, Chunk, Meta, RecordType};
 use master::registry::{RegistryMachine, RegistryOperation};
 use protocol::{ContainerId, FrameworkId, StatusUpdate, TaskInfo};
 use runtime::wire::codec::{decode, encode};
-use storage::simulated::SimulatedDisk;
 use storage::{Changes, Store, StoreError};
+use testkit::disk::{SimulatedDisk, SimulatedStore};
 
 use crate::forms::form;
 use crate::generate::generate;
@@ -46,12 +48,12 @@ pub fn targets() -> Vec<Target> {
         form("ledger", ledger, |rng| Some(framed(&random_ledger(rng)?))),
         form(
             "log turn",
-            |bytes| reread("turn", bytes, fuzzing::reread_chunk),
+            |bytes| reread("turn", bytes, reread_chunk),
             |rng| Some(turn(rng, 1, 0, 1).1),
         ),
         form(
             "log member",
-            |bytes| reread("member", bytes, fuzzing::reread_meta),
+            |bytes| reread("member", bytes, |bytes| Some(Meta::decode(bytes)?.encode())),
             |rng| Some(member(rng, 1, None)),
         ),
         form("log", log, |rng| Some(framed(&random_log(rng)))),
@@ -198,8 +200,40 @@ fn reread(what: &str, bytes: &[u8], reread: fn(&[u8]) -> Option<Vec<u8>>) -> Ver
     }
 }
 
+/// A turn's record with its entries, decoded and encoded again.
+fn reread_chunk(body: &[u8]) -> Option<Vec<u8>> {
+    let (chunk, inline) = Chunk::decode(body)?;
+    if chunk.parts.count > 0 {
+        return Some(chunk.encode(&[]));
+    }
+    let mut entries = Vec::new();
+    record::decode_entries(chunk.first, chunk.count, inline, &mut entries)?;
+    Some(chunk.encode(&record::encode_entries(&entries).ok()?))
+}
+
+/// Loads a log with these bodies under these keys, each with a valid checksum. Skips keys that are
+/// not a log's.
+fn load(records: Records) -> Result<Loaded, LogError> {
+    let mut store = SimulatedStore::default();
+    for (key, body) in records {
+        let record_type = match (key.first(), key.len()) {
+            (Some(b'a'), 1) => RecordType::Meta,
+            (Some(b'b'), 13) => RecordType::Part,
+            (Some(b'e'), 9) => RecordType::Chunk,
+            _ => continue,
+        };
+        let sealed = record::seal(&key, record_type, &body);
+        let mut changes = Changes::new();
+        changes.put(key, sealed);
+        store.commit(changes).map_err(|error| LogError::Disk {
+            reason: error.to_string(),
+        })?;
+    }
+    StoredLog::new(store).load()
+}
+
 fn log(bytes: &[u8]) -> Verdict {
-    match RECORDS.enforce(bytes.len(), || fuzzing::load(&records(bytes)))? {
+    match RECORDS.enforce(bytes.len(), || load(records(bytes)))? {
         Err(error) => Observation::rejected(&error),
         Ok(loaded) => {
             whole(&loaded)?;
@@ -278,7 +312,7 @@ fn member(rng: &mut Rng, number: u64, snapshot: Option<&[u8]>) -> Vec<u8> {
         body.extend([1_u64, 0, 1].map(u64::to_be_bytes).concat());
         body.extend(1_u32.to_be_bytes());
         body.extend((content.len() as u64).to_be_bytes());
-        body.extend(fuzzing::sum(content).to_be_bytes());
+        body.extend(crc32c::crc32c(content).to_be_bytes());
         for _ in 0..4 {
             let members = rng.below(3) as u32;
             body.extend(members.to_be_bytes());
@@ -314,17 +348,17 @@ type Group = GroupMachine<RegistryMachine>;
 /// A snapshot for a member that is far behind: after decoding, it is usable and is encoded as the
 /// same value.
 fn snapshot(bytes: &[u8]) -> Verdict {
-    let read = |bytes: &[u8]| -> Result<(Vec<u8>, Group), String> {
-        let (_, machine) = fuzzing::reread_snapshot(bytes)?;
+    let read = |bytes: &[u8]| -> Result<(Seen, Group), String> {
+        let (seen, machine) = seen::unpack(bytes)?;
         let mut group = Group::default();
         group.restore(machine).map_err(|error| error.to_string())?;
-        Ok((machine.to_vec(), group))
+        Ok((seen, group))
     };
     match RECORDS.enforce(bytes.len(), || read(bytes))? {
         Err(problem) => Observation::rejected(&format_args!("a snapshot: {problem}")),
-        Ok((_, mut group)) => {
-            let (seen, _) = fuzzing::reread_snapshot(bytes)?;
-            let (again, _) = fuzzing::reread_snapshot(&seen)?;
+        Ok((seen, mut group)) => {
+            let packed = pack(&seen, b"").ok_or("what was read cannot be written")?;
+            let (again, _) = seen::unpack(&packed)?;
             let mut other = Group::default();
             let restored = other.restore(&write(&group)?);
             restored.map_err(|error| format!("what was read is refused once written: {error}"))?;
@@ -360,9 +394,25 @@ fn random_snapshot(rng: &mut Rng) -> Option<Vec<u8>> {
         let operation: RegistryOperation = generate(rng)?;
         group.apply(index as u64, GroupOperation::Machine(operation));
     }
-    let proposals = rng.below(4) as u64;
-    let snapshot = fuzzing::write_snapshot(proposals, &group.snapshot().ok()?);
-    Some(snapshot.ok()?.into())
+    let mut seen = Seen::default();
+    for sequence in 0..rng.below(4) as u64 {
+        let (member, incarnation) = (1, 1);
+        let ticket = Ticket {
+            member,
+            incarnation,
+            sequence,
+        };
+        seen.add(ticket, sequence + 1);
+    }
+    Some(pack(&seen, &group.snapshot().ok()?)?.into())
+}
+
+fn pack(seen: &Seen, machine: &[u8]) -> Option<Bytes> {
+    let packed = seen::pack(seen, |into| {
+        into.extend_from_slice(machine);
+        Ok(())
+    });
+    packed.ok()
 }
 
 /// Registry operations of another master: their results are complete in a snapshot.
@@ -428,13 +478,13 @@ fn random_checkpoint(rng: &mut Rng) -> Option<Vec<u8>> {
 }
 
 fn dump(bytes: &[u8]) -> Verdict {
-    let check = |bytes: &[u8]| match RECORDS.enforce(bytes.len(), || fuzzing::reread_dump(bytes))? {
+    let check = |bytes: &[u8]| match RECORDS.enforce(bytes.len(), || Dump::decode(bytes))? {
         Err(fault) => Observation::rejected(&fault),
-        Ok(written) if written == bytes => Ok(Observation::value(&"Dump")),
-        Ok(written) => Err(format!("read, and written again as {written:02x?}")),
+        Ok(dump) if dump.encode() == bytes => Ok(Observation::value(&"Dump")),
+        Ok(dump) => Err(format!("read {dump:?}, which is written as other bytes")),
     };
     let mut mended = bytes.to_vec();
-    fuzzing::mend_dump(&mut mended);
+    correct_checksums(&mut mended);
     let (as_it_is, mended) = (check(bytes)?, check(&mended)?);
     Ok(Observation {
         features: [as_it_is.features, mended.features].concat(),
@@ -444,11 +494,38 @@ fn dump(bytes: &[u8]) -> Verdict {
 
 fn random_dump(rng: &mut Rng) -> Vec<u8> {
     let (names, content) = (rng.below(20), rng.below(100));
-    fuzzing::write_dump(&Dump {
+    let dump = Dump {
         group: rng.number(),
         index: rng.number(),
         term: rng.number(),
         names: Bytes::from(rng.bytes(names)),
         content: Bytes::from(rng.bytes(content)),
-    })
+    };
+    dump.encode()
+}
+
+/// Corrects the checksum at the end of a dump's header, and the one at the end of the file.
+fn correct_checksums(bytes: &mut [u8]) {
+    const HEADER_BYTES: usize = 50;
+    for end in [HEADER_BYTES, bytes.len().max(HEADER_BYTES + 4)] {
+        let part = bytes.get_mut(..end).and_then(<[u8]>::split_last_chunk_mut);
+        if let Some((before, sum)) = part {
+            *sum = crc32c::crc32c(before).to_be_bytes();
+        }
+    }
+}
+
+#[test]
+fn corrected_checksums_make_a_dump_readable() {
+    let mut bytes = random_dump(&mut Rng::new(7));
+    let written = bytes.clone();
+    bytes[12] ^= 1;
+    assert!(Dump::decode(&bytes).is_err());
+    bytes[12] ^= 1;
+    bytes[47] ^= 1; // the checksum itself
+    correct_checksums(&mut bytes);
+    assert_eq!(bytes, written);
+    bytes[12] ^= 1;
+    correct_checksums(&mut bytes);
+    assert!(Dump::decode(&bytes).is_ok());
 }

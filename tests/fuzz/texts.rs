@@ -218,8 +218,8 @@ pub fn targets() -> Vec<Target> {
         form(
             "address",
             &["node-1:5050", "agent@[::1]:5051"],
-            transport::fuzzing::address,
-            String::clone,
+            transport::Address::parse,
+            |address| format!("{}@{}", address.role, address.host),
             |_| None,
         ),
         read_only(

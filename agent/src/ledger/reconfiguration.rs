@@ -162,12 +162,9 @@ mod tests {
 
     fn info(resources: &str, attributes: &str, domain: Option<&str>) -> AgentInfo {
         AgentInfo {
-            hostname: "h".to_owned(),
-            port: 5051,
-            resources: Resources::parse(resources).unwrap(),
             attributes: Attributes::parse(attributes).unwrap(),
             domain: domain.map(|text| text.parse::<Domain>().unwrap()),
-            id: None,
+            ..AgentInfo::new("h", Resources::parse(resources).unwrap())
         }
     }
 

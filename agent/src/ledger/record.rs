@@ -262,12 +262,8 @@ pub(crate) mod tests {
 
     pub(crate) fn agent(boot: &str) -> AgentRecord {
         let info = AgentInfo {
-            hostname: "h".into(),
-            port: 5051,
-            resources: Resources::parse("cpus:4;mem:512").unwrap(),
-            attributes: Default::default(),
-            domain: None,
             id: Some(AgentId::new("s1").unwrap()),
+            ..AgentInfo::new("h", Resources::parse("cpus:4;mem:512").unwrap())
         };
         let boot = boot.to_owned();
         AgentRecord { info, boot }
@@ -279,15 +275,11 @@ pub(crate) mod tests {
             checkpoint: true,
             ..FrameworkInfo::new("", "f")
         };
-        let executor = ExecutorInfo {
-            executor_id: ExecutorId::new("e").unwrap(),
-            name: String::new(),
-            command: CommandInfo::shell("executor"),
-            resources: Resources::parse("cpus:0.1").unwrap(),
-            data: Vec::new(),
-            shutdown_grace_period: None,
-            labels: Default::default(),
-        };
+        let executor = ExecutorInfo::new(
+            ExecutorId::new("e").unwrap(),
+            CommandInfo::shell("executor"),
+            Resources::parse("cpus:0.1").unwrap(),
+        );
         ContainerRecord {
             framework,
             executor,
@@ -297,17 +289,12 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn task(name: &str) -> TaskInfo {
-        TaskInfo {
-            name: name.into(),
-            task_id: TaskId::new(name).unwrap(),
-            agent_id: AgentId::new("s1").unwrap(),
-            resources: Resources::parse("cpus:1;mem:32").unwrap(),
-            command: Some(CommandInfo::shell("true")),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Default::default(),
-        }
+        TaskInfo::new(
+            TaskId::new(name).unwrap(),
+            AgentId::new("s1").unwrap(),
+            Resources::parse("cpus:1;mem:32").unwrap(),
+        )
+        .with_command(CommandInfo::shell("true"))
     }
 
     pub(crate) fn update(task: &str, state: TaskState, number: u8) -> StatusUpdate {

@@ -243,7 +243,7 @@ pub(crate) mod tests {
     use super::*;
     use protocol::TaskInfo;
     use std::sync::Arc;
-    use storage::simulated::SimulatedDisk;
+    use testkit::disk::SimulatedDisk;
 
     /// A store on a full disk: commits fail.
     struct FullDisk(Box<dyn Store>);

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use runtime::testing::simulate;
-use storage::simulated::{Failure, SimulatedDisk};
+use testkit::disk::{Failure, SimulatedDisk};
 
 use super::record::tests::{agent, container, id, task};
 use super::record::{Key, StoredRecords};

@@ -224,7 +224,7 @@ fn key(number: usize) -> Vec<u8> {
 mod tests {
     use super::*;
     use resources::Reservation;
-    use storage::simulated::{Failure, SimulatedDisk};
+    use testkit::disk::{Failure, SimulatedDisk};
 
     fn checkpoint(reservations: usize) -> Checkpoint {
         let one = |number: usize| {

@@ -8,7 +8,7 @@ use protocol::message::operator::FileChunk;
 use protocol::{ContainerId, FrameworkId, OperationId};
 use resources::{Annotations, Conversion, DiskInfo, Name, Reservation, Resource, Scalar};
 use runtime::testing::simulate;
-use storage::simulated::{Failure, SimulatedDisk};
+use testkit::disk::{Failure, SimulatedDisk};
 
 use super::*;
 use crate::host::detect::Host;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use protocol::{Source, TaskState, TaskStatus};
 use runtime::Timestamp;
 use runtime::testing::simulate;
-use storage::simulated::{Failure, SimulatedDisk};
+use testkit::disk::{Failure, SimulatedDisk};
 
 use super::*;
 use crate::ledger::record::tests::id;

@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `core` | Raft without I/O, clock or randomness of its own |
 //! | `dump` | export and restore of the state, for the loss of a majority |
-//! | `fuzzing` | decoders of logs, snapshots and dumps, only for `tests/fuzz.rs` |
 //! | `log` | the stored data, and the [`LogStore`](log::LogStore) trait of its storage |
 //! | `machine` | the trait of the replicated state machine |
 //! | `member` | the actor around a replica, with a clock, a disk and a network of peers |
@@ -15,8 +14,6 @@
 
 pub mod core;
 pub mod dump;
-#[doc(hidden)]
-pub mod fuzzing;
 pub mod log;
 pub mod machine;
 pub mod member;

@@ -55,17 +55,9 @@
 //!                 continue;
 //!             };
 //!             self.launched = true;
-//!             let task = TaskInfo {
-//!                 name: "greeting".to_owned(),
-//!                 task_id: TaskId::new("greeting").unwrap(),
-//!                 agent_id: offer.agent_id.clone(),
-//!                 resources,
-//!                 command: Some(CommandInfo::shell("echo hello")),
-//!                 executor: None,
-//!                 data: Vec::new(),
-//!                 kill_policy: None,
-//!                 labels: Default::default(),
-//!             };
+//!             let task_id = TaskId::new("greeting").unwrap();
+//!             let task = TaskInfo::new(task_id, offer.agent_id.clone(), resources)
+//!                 .with_command(CommandInfo::shell("echo hello"));
 //!             driver.launch(vec![offer.id], vec![task]);
 //!         }
 //!     }

@@ -113,13 +113,8 @@ impl Handler<Subscribe> for Master {
             )
             .unwrap();
         let master = MasterInfo {
-            id: MasterId::new("m").unwrap(),
-            hostname: "host".to_owned(),
-            port: 5050,
-            version: "test".to_owned(),
             term: self.term,
-            address: None,
-            domain: None,
+            ..testkit::values::master()
         };
         MessageResult(Ok(Subscribed {
             framework_id: master.id.framework(0),
@@ -243,6 +238,13 @@ struct Fixture {
     scheduler: Arc<Mutex<Option<Pid>>>,
 }
 
+/// Runs a test with one master and its network.
+fn simulate_driver<F: Future>(test: impl FnOnce(Fixture) -> F) {
+    simulate_network(|network| async move {
+        test(Fixture::new(network)).await;
+    });
+}
+
 impl Fixture {
     fn new(network: Network) -> Self {
         Self::refusing(network, None)
@@ -316,24 +318,18 @@ impl Fixture {
 }
 
 fn task() -> TaskInfo {
-    TaskInfo {
-        name: "t".to_owned(),
-        task_id: TaskId::new("t").unwrap(),
-        agent_id: AgentId::new("a").unwrap(),
-        resources: Resources::default(),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Labels::default(),
-    }
+    TaskInfo::new(
+        TaskId::new("t").unwrap(),
+        AgentId::new("a").unwrap(),
+        Resources::default(),
+    )
+    .with_command(CommandInfo::shell("true"))
 }
 
 /// SPEC 2.2: the subscription's answer is the first event.
 #[test]
 fn early_events_follow_the_subscription() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.drive();
         fixture.settle().await;
         assert_eq!(
@@ -347,8 +343,7 @@ fn early_events_follow_the_subscription() {
 // Covers S131; W17.
 #[test]
 fn lost_link_leads_to_resubscription_and_resends() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver.suppress(BTreeSet::new()).unwrap();
@@ -394,8 +389,7 @@ fn lost_link_leads_to_resubscription_and_resends() {
 // Covers W17; 2.2 Retry discipline.
 #[test]
 fn reconciliation_backs_off_and_repeats_every_15_minutes() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver
@@ -419,8 +413,7 @@ fn reconciliation_backs_off_and_repeats_every_15_minutes() {
 // Covers W17.
 #[test]
 fn duplicate_update_is_delivered_once_acknowledged_twice() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.drive();
         fixture.settle().await;
         take(&fixture.callbacks);
@@ -442,8 +435,7 @@ fn duplicate_update_is_delivered_once_acknowledged_twice() {
 /// SPEC 2.2 (`acknowledgeStatusUpdate`).
 #[test]
 fn explicit_acknowledgement_waits_for_the_scheduler() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive_with(Acknowledgement::Explicit);
         fixture.settle().await;
         take(&fixture.callbacks);
@@ -523,8 +515,7 @@ fn temporary_refusal_is_retried_with_backoff() {
 // Covers W6.
 #[test]
 fn absent_master_is_skipped_at_once() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         SchedulerDriver::new(["nowhere", "master"], FrameworkInfo::new("user", "test"))
             .start(
                 &fixture.framework,
@@ -539,8 +530,7 @@ fn absent_master_is_skipped_at_once() {
 /// SPEC 2.8: reason `MASTER_DISCONNECTED`.
 #[test]
 fn launch_without_master_is_lost() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         fixture.network.sever("master", "framework");
         let driver = fixture.drive();
         driver
@@ -556,8 +546,7 @@ fn launch_without_master_is_lost() {
 
 #[test]
 fn confirmed_tear_down_ends_the_driver() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);
@@ -569,8 +558,7 @@ fn confirmed_tear_down_ends_the_driver() {
 
 #[test]
 fn stop_for_failover_keeps_the_framework() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);
@@ -582,8 +570,7 @@ fn stop_for_failover_keeps_the_framework() {
 
 #[test]
 fn replaced_scheduler_stops() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         fixture

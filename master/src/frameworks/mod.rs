@@ -521,14 +521,12 @@ mod tests {
             for task in 0..15 {
                 let info = TaskInfo {
                     name: String::new(),
-                    task_id: TaskId::new(format!("t{task}")).unwrap(),
-                    agent_id: AgentId::new("a").unwrap(),
-                    resources: Resources::new(),
-                    command: None,
-                    executor: None,
-                    data: Vec::new(),
-                    kill_policy: None,
                     labels: BTreeMap::from([("k".to_owned(), "x".repeat(1 << 20))]),
+                    ..TaskInfo::new(
+                        TaskId::new(format!("t{task}")).unwrap(),
+                        AgentId::new("a").unwrap(),
+                        Resources::new(),
+                    )
                 };
                 let state = TaskState::Finished;
                 tasks.refuse(Task::placed(id.clone(), &info, Resources::new(), state));

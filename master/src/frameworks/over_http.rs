@@ -81,14 +81,7 @@ impl MasterState {
         };
         let named = TaskInfo {
             name: task.name,
-            task_id: task.task_id,
-            agent_id,
-            resources: Resources::default(),
-            command: None,
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Default::default(),
+            ..TaskInfo::new(task.task_id, agent_id, Resources::default())
         };
         self.refuse(framework, &named, state, status, out);
     }

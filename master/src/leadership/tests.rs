@@ -9,7 +9,7 @@ use protocol::AgentInfo;
 use protocol::discovery::{SPREAD_MAX, find_leader};
 use runtime::testing::memory::Network;
 use runtime::testing::{inject_panic, simulate_network};
-use storage::simulated::SimulatedDisk;
+use testkit::disk::SimulatedDisk;
 
 use super::*;
 use crate::master::TakeSnapshot;
@@ -316,12 +316,8 @@ fn caller_is_led_to_the_leader_or_waits_for_one() {
 /// The agent `agent-NTH`.
 fn info_of(nth: u16) -> AgentInfo {
     AgentInfo {
-        hostname: format!("agent-{nth}"),
-        port: 5051,
-        resources: "cpus:1".parse().unwrap(),
-        attributes: Default::default(),
-        domain: None,
         id: Some(protocol::AgentId::new(format!("m-S{nth}")).unwrap()),
+        ..AgentInfo::new(format!("agent-{nth}"), "cpus:1".parse().unwrap())
     }
 }
 

@@ -261,17 +261,11 @@ mod tests {
                 id: Some(FrameworkId::new(framework).unwrap()),
                 ..FrameworkInfo::new("", framework)
             },
-            tasks: vec![TaskInfo {
-                name: task.to_owned(),
-                task_id: TaskId::new(task).unwrap(),
-                agent_id: agent(),
-                resources: Resources::new(),
-                command: None,
-                executor: None,
-                data: Vec::new(),
-                kill_policy: None,
-                labels: Default::default(),
-            }],
+            tasks: vec![TaskInfo::new(
+                TaskId::new(task).unwrap(),
+                agent(),
+                Resources::new(),
+            )],
         })
     }
 

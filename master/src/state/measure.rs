@@ -70,28 +70,19 @@ impl SyntheticAgents {
         };
         for number in numbers {
             let agent = AgentInfo {
-                hostname: format!("agent-{number}"),
-                port: 5051,
-                resources: resources.clone(),
-                attributes: Default::default(),
-                domain: None,
                 id: Some(master.agent(number.into())),
+                ..AgentInfo::new(format!("agent-{number}"), resources.clone())
             };
             let info = |task: u32| -> Result<RunningTask, SyntheticAgentsError> {
                 let name = format!("{number}-{task}");
                 Ok(RunningTask {
                     framework_id: owner_of(&master, number + task),
-                    info: TaskInfo {
-                        task_id: TaskId::new(&name)?,
-                        name,
-                        agent_id: master.agent(number.into()),
-                        resources: task_resources.clone(),
-                        command: Some(CommandInfo::shell("sleep 1000")),
-                        executor: None,
-                        data: Vec::new(),
-                        kill_policy: None,
-                        labels: Default::default(),
-                    },
+                    info: TaskInfo::new(
+                        TaskId::new(&name)?,
+                        master.agent(number.into()),
+                        task_resources.clone(),
+                    )
+                    .with_command(CommandInfo::shell("sleep 1000")),
                     state: TaskState::Running,
                 })
             };

@@ -25,27 +25,22 @@ fn text(bytes: usize) -> BTreeMap<String, String> {
 
 fn executor() -> ExecutorInfo {
     ExecutorInfo {
-        executor_id: ExecutorId::new("own").unwrap(),
-        name: String::new(),
-        command: CommandInfo::shell("true"),
-        resources: "cpus:0.1".parse().unwrap(),
         data: vec![0; 3 * FREE_BYTES],
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new("own").unwrap(),
+            CommandInfo::shell("true"),
+            "cpus:0.1".parse().unwrap(),
+        )
     }
 }
 
 fn placed(f: u8, t: u8, a: u8, own: bool) -> Task {
     let info = TaskInfo {
         name: String::new(),
-        task_id: id(t),
-        agent_id: agent(a),
-        resources: "cpus:1;mem:32".parse().unwrap(),
         command: (!own).then(|| CommandInfo::shell("true")),
         executor: own.then(executor),
-        data: vec![],
-        kill_policy: None,
         labels: text(usize::from(t % 3) * FREE_BYTES),
+        ..TaskInfo::new(id(t), agent(a), "cpus:1;mem:32".parse().unwrap())
     };
     let resources = info.resources.clone();
     Task::placed(framework(f), &info, resources, TaskState::Staging)

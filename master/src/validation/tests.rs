@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use protocol::{FrameworkId, TaskId, TaskState};
-use resources::{Attributes, Revocable};
+use resources::Revocable;
 use runtime::Timestamp;
 
 use super::*;
@@ -42,28 +42,22 @@ fn a() -> AgentId {
 }
 
 fn good() -> TaskInfo {
-    TaskInfo {
-        name: "t".into(),
-        task_id: TaskId::new("t").unwrap(),
-        agent_id: a(),
-        resources: "cpus:1;mem:32".parse().unwrap(),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: vec![],
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(
+        TaskId::new("t").unwrap(),
+        a(),
+        "cpus:1;mem:32".parse().unwrap(),
+    )
+    .with_command(CommandInfo::shell("true"))
 }
 
 fn own(command: &str) -> ExecutorInfo {
     ExecutorInfo {
-        executor_id: ExecutorId::new("e").unwrap(),
         name: "e".into(),
-        command: CommandInfo::shell(command),
-        resources: "cpus:0.5".parse().unwrap(),
-        data: vec![],
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new("e").unwrap(),
+            CommandInfo::shell(command),
+            "cpus:0.5".parse().unwrap(),
+        )
     }
 }
 
@@ -503,14 +497,7 @@ proptest! {
         let _ = framework(&info, &Wants::suppressing(BTreeSet::from([texts[3].clone()])), &policy());
 
         let resources: Resources = format!("cpus:{amount};mem:1").parse().unwrap_or_default();
-        let about = AgentInfo {
-            hostname: texts[4].clone(),
-            port: 1,
-            resources: resources.clone(),
-            attributes: Attributes::default(),
-            domain: None,
-            id: None,
-        };
+        let about = AgentInfo::new(texts[4].clone(), resources.clone());
         let _ = agent(&about, &resources);
 
         let mut task = good();

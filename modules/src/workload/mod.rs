@@ -22,8 +22,8 @@ use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use resources::{
-    Annotations, Attributes, DiskInfo, Label, Labels, Name, Quantities, Reservation, Resource,
-    Resources, Role, Scalar,
+    Annotations, DiskInfo, Label, Labels, Name, Quantities, Reservation, Resource, Resources, Role,
+    Scalar,
 };
 use runtime::Instant;
 
@@ -95,14 +95,7 @@ impl Shape {
         let added = move |n| AgentAdded {
             agent_id: must(format!("agent-{n}").parse()),
             session: 1,
-            info: AgentInfo {
-                hostname: format!("host-{n}"),
-                port: 5051,
-                resources: total.clone() + shape.reserved(n),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
+            info: AgentInfo::new(format!("host-{n}"), total.clone() + shape.reserved(n)),
             oversubscribed: Resources::new(),
             used: vec![(
                 must(format!("framework-{}", n % users).parse()),

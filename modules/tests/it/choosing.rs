@@ -4,9 +4,8 @@ use module_api::allocator::{AgentAdded, AgentRemoved, WhitelistChanged};
 use protocol::Capability;
 use protocol::agent::Domain;
 use protocol::offers::wants::{Constraint, Demand, Predicate, Selector};
-use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added, agent, lines};
+use crate::cluster::{added, agent, lines, simulate_cluster};
 
 fn in_rack(name: &str, rack: &str) -> AgentAdded {
     let mut added = added(name, "cpus:1;mem:100", vec![]);
@@ -30,8 +29,7 @@ fn rack_is(expression: &str) -> Demand {
 // Covers 2.4 Offer constraints.
 #[test]
 fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("choosy", "a", rack_is("r[12]"));
         for (name, rack) in [("a1", "r1"), ("a2", "r2"), ("a3", "r3")] {
             cluster.allocator.tell(in_rack(name, rack)).unwrap();
@@ -52,8 +50,7 @@ fn a_framework_is_offered_only_agents_that_pass_its_constraints() {
 // Covers 2.4 Offer constraints.
 #[test]
 fn verdicts_follow_demands_and_agents() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("choosy", "a", rack_is("r1"));
         cluster.allocator.tell(in_rack("a1", "r2")).unwrap();
         assert_eq!(cluster.granted().await, []);
@@ -81,8 +78,7 @@ fn verdicts_follow_demands_and_agents() {
 // Covers S126.
 #[test]
 fn a_list_of_nodes_is_a_demand() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("choosy", "a", Demand::on_hosts(["a2.example"]));
         for name in ["a1", "a2", "a3"] {
             cluster.agent(name, "cpus:1;mem:100");
@@ -97,8 +93,7 @@ fn a_list_of_nodes_is_a_demand() {
 /// SPEC 4.1, `domain`: agents of another region go only to frameworks with the capability.
 #[test]
 fn remote_agents_require_region_aware() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("near", "a", &[]);
         for (name, region) in [("a1", "away"), ("a2", "home")] {
             let mut added = added(name, "cpus:1;mem:100", vec![]);
@@ -119,8 +114,7 @@ fn remote_agents_require_region_aware() {
 // Covers S99.
 #[test]
 fn only_whitelisted_hosts_are_offered() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let whitelist = |hosts: Option<&[&str]>| {
             let hosts = hosts.map(|hosts| hosts.iter().map(|host| (*host).to_owned()).collect());
             let told = cluster.allocator.tell(WhitelistChanged { hosts });

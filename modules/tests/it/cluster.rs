@@ -10,8 +10,9 @@ use module_api::allocator::{
 };
 use module_api::{AllocatorRef, Parameters};
 use protocol::{AgentId, AgentInfo, Capability, Demand, FrameworkId, FrameworkInfo};
-use resources::{Attributes, Resources, Revocable};
+use resources::{Resources, Revocable};
 use runtime::prelude::*;
+use runtime::testing::simulate;
 
 /// Time to wait for the immediate effects of a fact; far below the allocation interval.
 pub const MOMENT: Duration = Duration::from_millis(10);
@@ -156,6 +157,11 @@ pub struct Cluster {
     pub node: Node,
     pub allocator: AllocatorRef,
     scribe: Handle<Scribe>,
+}
+
+/// Runs a test with a cluster without agents and frameworks.
+pub fn simulate_cluster<F: Future>(test: impl FnOnce(Cluster) -> F) -> F::Output {
+    simulate(|node| async move { test(Cluster::new(&node, &[])).await })
 }
 
 impl Cluster {
@@ -323,14 +329,7 @@ impl Cluster {
 }
 
 pub fn added(name: &str, total: &str, used: Vec<(FrameworkId, Resources)>) -> AgentAdded {
-    let info = AgentInfo {
-        hostname: format!("{name}.example"),
-        port: 5051,
-        resources: Resources::parse(total).unwrap(),
-        attributes: Attributes::default(),
-        domain: None,
-        id: None,
-    };
+    let info = AgentInfo::new(format!("{name}.example"), Resources::parse(total).unwrap());
     AgentAdded {
         agent_id: agent(name),
         session: 1,

@@ -24,7 +24,7 @@ use runtime::Instant;
 use runtime::prelude::{Actor, Context, Handler, Process, RemoteHandlers};
 use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added, agent, framework, lent, subscribed};
+use crate::cluster::{Cluster, added, agent, framework, lent, simulate_cluster, subscribed};
 
 /// The remaining pause, if there is one.
 const PAUSE: Duration = Duration::from_secs(60);

@@ -3,15 +3,13 @@
 
 use module_api::allocator::{Converted, Recovered};
 use resources::{Reservation, Resources};
-use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added, agent, framework, lines};
+use crate::cluster::{added, agent, framework, lines, simulate_cluster};
 
 /// S92: returned reserved resources are offered only to their role, together with the rest.
 #[test]
 fn reserved_grant_is_offered_to_its_role_alone() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("ads", "ads", &[]);
         cluster.agent("a1", "cpus:32;mem:65536");
         let grant = cluster.granted().await.remove(0);
@@ -58,8 +56,7 @@ fn reserved_grant_is_offered_to_its_role_alone() {
 /// otherwise unchanged.
 #[test]
 fn filters_survive_reregistration_of_an_unchanged_agent() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("web", "web", &[]);
         cluster.agent("a1", "cpus:4;mem:64");
         let grant = cluster.granted().await.remove(0);

@@ -13,7 +13,7 @@ use resources::{Quantities, Resources, Role};
 use runtime::Node;
 use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, framework, subscribed};
+use crate::cluster::{Cluster, framework, simulate_cluster, subscribed};
 
 /// A filter of zero, like a framework that does not want the offer.
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
@@ -99,8 +99,7 @@ async fn runs(cluster: &Cluster) -> f64 {
 // Covers W16.
 #[test]
 fn simultaneous_changes_share_one_run() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("f", "*", &[]);
         for n in 0..20 {
             cluster.agent(&format!("a{n}"), "cpus:4;mem:1024");

@@ -10,7 +10,7 @@ use protocol::Quota;
 use resources::Quantities;
 use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, lines};
+use crate::cluster::{Cluster, lines, simulate_cluster};
 
 pub fn set(cluster: &Cluster, role: &str, guarantees: &str, limits: &str) {
     let quota = Quota {
@@ -24,8 +24,7 @@ pub fn set(cluster: &Cluster, role: &str, guarantees: &str, limits: &str) {
 /// SPEC 4.10, QuotaProvidesLimit: the limit is raised; resources beyond it go to another role.
 #[test]
 fn resources_beyond_a_limit_go_to_others() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         set(&cluster, "a", "", "cpus:0;mem:0;disk:0");
         cluster.framework("a", "a", &[]);
         cluster.agent("a1", "cpus:2;mem:1024;disk:1024");
@@ -47,8 +46,7 @@ fn resources_beyond_a_limit_go_to_others() {
 // Covers W11.
 #[test]
 fn role_is_bounded_by_its_parents_limit() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         set(&cluster, "eng", "", "cpus:3");
         cluster.framework("dev", "eng/dev", &[]);
         cluster.framework("qa", "eng/qa", &[]);
@@ -66,8 +64,7 @@ fn role_is_bounded_by_its_parents_limit() {
 /// SPEC 4.10, QuotaAbsentFramework, QuotaAgainstStarvation.
 #[test]
 fn guarantee_stays_free_without_a_framework() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         set(&cluster, "a", "cpus:2;mem:512", "");
         cluster.framework("b", "b", &[]);
         cluster.agent("a1", "cpus:3;mem:1024");

@@ -14,7 +14,7 @@ use resources::{Quantities, Resources, Role};
 use runtime::prelude::*;
 use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, agent, framework, lines};
+use crate::cluster::{Cluster, agent, framework, lines, simulate_cluster};
 use crate::quota::set;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -458,8 +458,7 @@ fn no_revocation_for_a_suppressed_role() {
 
 #[test]
 fn guarantees_are_kept_without_revoke_after() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("batch", "batch", &[]);
         cluster.agent("a1", "cpus:2;mem:64");
         cluster.granted().await;

@@ -15,7 +15,7 @@ use resources::{Name, Quantities, Scalar};
 use runtime::Instant;
 use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added, agent, lent, lines, subscribed};
+use crate::cluster::{Cluster, added, agent, lent, lines, simulate_cluster, subscribed};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -30,8 +30,7 @@ fn shaped(least: &str, most: &str) -> Demand {
 // Covers W9 in part: without moving what runs.
 #[test]
 fn others_get_the_rest_of_a_shaped_offer() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let mut demand = shaped("cpus:1;mem:100", "cpus:2;mem:100");
         demand.most.set(Name::Ports, Scalar::whole(3));
         cluster.demanding("small", "a", demand);
@@ -50,8 +49,7 @@ fn others_get_the_rest_of_a_shaped_offer() {
 /// W9: one offer of an agent in each run, and another one in the next batch, while it fits.
 #[test]
 fn small_shape_gets_one_offer_per_run() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("small", "a", shaped("cpus:2", "cpus:3"));
         cluster.agent("a1", "cpus:8;mem:64");
         assert_eq!(lines(&cluster.granted().await), ["small a1 cpus:3;mem:64"]);
@@ -70,8 +68,7 @@ fn small_shape_gets_one_offer_per_run() {
 // Covers S126.
 #[test]
 fn own_minimum_replaces_the_common_one() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("plain", "a", &[]);
         cluster.demanding(
             "modest",
@@ -103,8 +100,7 @@ fn own_minimum_replaces_the_common_one() {
 /// others.
 #[test]
 fn refused_part_stays_hidden() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("first", "a", shaped("cpus:1", "cpus:2;mem:64"));
         cluster.demanding("second", "b", shaped("cpus:1", "cpus:1;mem:32"));
         cluster.agent("a1", "cpus:8;mem:800");

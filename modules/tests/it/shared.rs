@@ -9,9 +9,8 @@ use module_api::sorter::Pool;
 use modules::allocator::AllocatorState;
 use protocol::{Capability, Quota};
 use resources::{Resources, Role};
-use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added, agent, framework, subscribed};
+use crate::cluster::{added, agent, framework, simulate_cluster, subscribed};
 
 const VOLUME: &str = r#"[{"name":"disk","type":"SCALAR","scalar":{"value":16},"role":"r","shared":{},
     "disk":{"persistence":{"id":"data"},"volume":{"mode":"RW","container_path":"data"}}}]"#;
@@ -39,8 +38,7 @@ fn users(grants: &[Grant]) -> Vec<String> {
 /// SPEC 4.10, SharedResources.
 #[test]
 fn shared_volume_is_offered_once_per_run() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let can = [Capability::SharedResources];
         cluster.framework("f", "r/a", &can);
         cluster.framework("g", "r/b", &can);
@@ -79,8 +77,7 @@ fn shared_volume_is_offered_once_per_run() {
 
 #[test]
 fn shared_volumes_require_the_capability() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("f", "r", &[]);
         let agent = with_volume("a1", "cpus:1;mem:64");
         cluster.allocator.tell(agent).unwrap();
@@ -93,8 +90,7 @@ fn shared_volumes_require_the_capability() {
 /// framework would block the next ones.
 #[test]
 fn refusal_without_shared_volumes_still_applies() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("rich", "r", &[]);
         cluster.agent("a2", "cpus:8;mem:512");
         assert_eq!(cluster.granted().await.len(), 1);

@@ -11,7 +11,9 @@ use protocol::Capability;
 use resources::{Resources, Role};
 use runtime::testing::{run_simulated, simulate};
 
-use crate::cluster::{Cluster, MOMENT, added, agent, counts, framework, lent, lines};
+use crate::cluster::{
+    Cluster, MOMENT, added, agent, counts, framework, lent, lines, simulate_cluster,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -74,8 +76,7 @@ fn changed_weight_applies_at_once() {
 // Covers S86.
 #[test]
 fn agents_go_to_the_smallest_share() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let mut given = Vec::new();
         let arrivals = [
             (Some(("f1", "role1")), "a1", "cpus:2;mem:1024"),
@@ -108,8 +109,7 @@ fn agents_go_to_the_smallest_share() {
 // Covers S40 in part: statically and over HTTP; S89.
 #[test]
 fn reserved_resources_go_to_their_role_or_below() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("other", "other", &[]);
         cluster.agent("a1", "cpus:1;mem:100;cpus(ads):2;ports(ads):[1-9]");
         assert_eq!(lines(&cluster.granted().await), ["other a1 cpus:1;mem:100"]);
@@ -132,8 +132,7 @@ fn reserved_resources_go_to_their_role_or_below() {
 // Covers S128.
 #[test]
 fn outstanding_offers_count_for_the_share() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("hoarder", "a", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
         cluster.granted().await;
@@ -153,8 +152,7 @@ fn outstanding_offers_count_for_the_share() {
 // Covers S8; S11; S17; S46; S52; S61 in part: regular apart from revocable.
 #[test]
 fn revocable_resources_require_the_capability() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("plain", "a", &[]);
         let mut first = added("a1", "cpus:4;mem:100", vec![]);
         first.oversubscribed = lent("cpus:2");
@@ -192,8 +190,7 @@ fn revocable_resources_require_the_capability() {
 // Covers S56 in part: for usage slack, and without lowering its books; S57.
 #[test]
 fn reduced_oversubscription_is_withdrawn() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("brave", "*", &[Capability::RevocableResources]);
         cluster.agent("a1", "cpus:1;mem:100");
         cluster.granted().await;
@@ -232,8 +229,7 @@ fn reduced_oversubscription_is_withdrawn() {
 // Covers W16.
 #[test]
 fn freed_resources_do_not_wait_for_the_batch() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("f", "*", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
         let offer = cluster.granted().await.remove(0);
@@ -280,8 +276,7 @@ fn filter_lasts_as_requested() {
 // Covers 2.2 Filters.
 #[test]
 fn larger_offer_passes_a_filter() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("f", "*", &[]);
         cluster.agent("a1", "cpus:4;mem:100");
         let offer = cluster.granted().await.remove(0);
@@ -298,8 +293,7 @@ fn larger_offer_passes_a_filter() {
 // Covers S112; W16.
 #[test]
 fn declined_offer_goes_to_the_next_framework() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         for name in ["f1", "f2", "f3"] {
             cluster.framework(name, "*", &[]);
         }
@@ -346,8 +340,7 @@ fn zero_filter_reoffers_once_per_batch() {
 // Covers S124; W8; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn suppressed_framework_gets_no_offers_until_revive() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("f", "a,b", &[]);
         let (framework_id, roles) = (framework("f"), BTreeSet::new());
         let suppressed = Suppressed {
@@ -396,8 +389,7 @@ fn suppressed_framework_gets_no_offers_until_revive() {
 /// SPEC 4.10, DeactivateAgent, RemoveAgent with outstanding offers.
 #[test]
 fn removed_or_inactive_agent_is_not_offered() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.agent("a1", "cpus:4;mem:100");
         cluster.agent("a2", "cpus:1;mem:100");
         let agent_id = agent("a1");
@@ -429,8 +421,7 @@ fn removed_or_inactive_agent_is_not_offered() {
 /// SPEC 4.5: agents with GPUs go only to frameworks that can use them.
 #[test]
 fn agents_with_gpus_require_the_capability() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.framework("blind", "a", &[]);
         cluster.agent("a1", "cpus:4;mem:100;gpus:1");
         assert_eq!(cluster.granted().await, []);
@@ -446,8 +437,7 @@ fn agents_with_gpus_require_the_capability() {
 /// new `Begin` resets everything.
 #[test]
 fn existing_allocations_count_until_a_new_begin() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let held = Resources::parse("cpus:3;mem:60")
             .unwrap()
             .allocate(&Role::new("a").unwrap());

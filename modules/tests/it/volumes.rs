@@ -9,9 +9,8 @@ use protocol::Demand;
 use resources::{
     Annotations, DiskInfo, Name, Quantities, Reservation, Resource, Resources, Role, Scalar,
 };
-use runtime::testing::simulate;
 
-use crate::cluster::{Cluster, added};
+use crate::cluster::{Cluster, added, simulate_cluster};
 use crate::quota::set;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -58,8 +57,7 @@ fn most(disk: u32) -> Demand {
 
 /// Offers of an agent to a framework with this maximum of disk, now and in the next batch.
 fn shaped(volumes: &'static [u32], plain: u32, disk: u32) -> [(Vec<i64>, i64); 2] {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         cluster.demanding("f", "a", most(disk));
         agent(&cluster, "a", volumes, plain);
         let first = cluster.granted().await;
@@ -94,8 +92,7 @@ fn shaped_offer_never_splits_a_volume() {
 #[test]
 fn limit_never_splits_a_volume() {
     let limited = |disk: u32| {
-        simulate(|node| async move {
-            let cluster = Cluster::new(&node, &[]);
+        simulate_cluster(|cluster| async move {
             set(&cluster, "a/b", "", &format!("cpus:8;mem:800;disk:{disk}"));
             cluster.framework("f", "a/b", &[]);
             agent(&cluster, "a", &[100], 100);
@@ -172,8 +169,7 @@ fn a_part_of_a_volume_is_not_contained_in_it() {
 
 /// Grants that were kept, three times.
 fn granted(case: Case) -> Vec<Vec<Grant>> {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let quota = |disk: Option<u32>| match disk {
             Some(disk) => format!("cpus:8;mem:800;disk:{disk}"),
             None => String::new(),

@@ -359,14 +359,7 @@ mod tests {
     fn agent(resources: Resources) -> AgentView {
         AgentView {
             id: AgentId::new("a").unwrap(),
-            info: AgentInfo {
-                hostname: "host".to_owned(),
-                port: 5051,
-                resources,
-                attributes: Default::default(),
-                domain: None,
-                id: None,
-            },
+            info: AgentInfo::new("host", resources),
             address: "host:5051".to_owned(),
             active: true,
             orders: Default::default(),

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use protocol::{
-    AgentId, CommandInfo, Labels, Offer, Reason, TaskId, TaskInfo, TaskState, TaskStatus,
-};
+use protocol::{AgentId, CommandInfo, Offer, Reason, TaskId, TaskInfo, TaskState, TaskStatus};
 use resources::Resources;
 
 /// The maximum launches of an instance whose launches are lost before they reach the agent.
@@ -111,14 +109,7 @@ impl Placement {
             .insert("MEROS_INSTANCE".to_owned(), instance.index.to_string());
         TaskInfo {
             name: self.job.name.clone(),
-            task_id,
-            agent_id,
-            resources,
-            command: Some(command),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Labels::default(),
+            ..TaskInfo::new(task_id, agent_id, resources).with_command(command)
         }
     }
 

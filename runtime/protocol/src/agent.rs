@@ -26,6 +26,20 @@ pub struct AgentInfo {
     pub id: Option<AgentId>,
 }
 
+impl AgentInfo {
+    /// An agent on the default port, without attributes, that is not admitted yet.
+    pub fn new(hostname: impl Into<String>, resources: Resources) -> Self {
+        Self {
+            hostname: hostname.into(),
+            port: 5051,
+            resources,
+            attributes: Attributes::default(),
+            domain: None,
+            id: None,
+        }
+    }
+}
+
 /// Location of a machine. A region has several zones with independent failures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Domain {

@@ -4,6 +4,7 @@
 //! loses and delays nothing by itself; the simulator has a network that does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::{Future, ready};
 use std::sync::{Arc, Mutex};
 
 use bytes::BytesMut;
@@ -122,10 +123,6 @@ impl Network {
             address: to_address.to_owned(),
             reason: reason.to_owned(),
         };
-        let refused = |reason: String| ConnectError::Refused {
-            address: to_address.to_owned(),
-            reason,
-        };
         let between = pair(from_address, to_address);
         let to = {
             let state = lock(&self.0);
@@ -135,32 +132,90 @@ impl Network {
             let listener = state.listeners.get(to_address).and_then(WeakNode::upgrade);
             listener.ok_or_else(|| unreachable("no listener"))?
         };
-        let hello_of =
-            |node: &Node| Hello::decode(&node.hello()).map_err(|error| refused(error.to_string()));
-        let (caller, called) = (hello_of(from)?, hello_of(&to)?);
-        let peer_of = |hello: &Hello, address: &str| Peer {
-            node: hello.node.clone(),
-            role: hello.role,
-            address: address.to_owned(),
+        let (peer, ends) = link(from, from_address, &to, to_address)?;
+        let [here, there] = &ends;
+        for (from, to) in [(here, there), (there, here)] {
+            for lane in [Lane::Ordinary, Lane::Ping] {
+                let carried = carry(lane, from.clone(), to.clone(), || ready(Ok(())), || true);
+                tokio::task::spawn_local(carried);
+            }
+        }
+        lock(&self.0).links.push(Wire { between, ends });
+        Ok(peer)
+    }
+}
+
+/// Links two nodes as after the handshake of a transport. Returns the called peer and the two ends,
+/// the caller's first; [`carry`] must run for each lane in each direction.
+pub fn link(
+    from: &Node,
+    from_address: &str,
+    to: &Node,
+    to_address: &str,
+) -> Result<(Peer, [Link; 2]), ConnectError> {
+    let refused = |reason: String| ConnectError::Refused {
+        address: to_address.to_owned(),
+        reason,
+    };
+    let hello_of =
+        |node: &Node| Hello::decode(&node.hello()).map_err(|error| refused(error.to_string()));
+    let (caller, called) = (hello_of(from)?, hello_of(to)?);
+    let peer_of = |hello: &Hello, address: &str| Peer {
+        node: hello.node.clone(),
+        role: hello.role,
+        address: address.to_owned(),
+    };
+    let peer = peer_of(&called, to_address);
+    let here = from.attach(peer.clone(), called, Dialled::ByUs);
+    let there = to.attach(peer_of(&caller, from_address), caller, Dialled::ByThem);
+    match (here, there) {
+        (Ok(here), Ok(there)) => Ok((peer, [here, there])),
+        (Err(error), _) => Err(refused(error.to_string())),
+        (Ok(link), Err(error)) => {
+            link.close(&error.to_string());
+            Err(refused(error.to_string()))
+        }
+    }
+}
+
+/// Carries one lane from one end to the other until one of them closes. Each batch waits for
+/// `pass`, whose error breaks the connection. The other end learns of the close if `farewell`
+/// returns true.
+pub async fn carry<F: Future<Output = Result<(), String>>>(
+    lane: Lane,
+    from: Link,
+    to: Link,
+    pass: impl Fn() -> F,
+    farewell: impl FnOnce() -> bool,
+) {
+    let (mut taken, mut arrived) = (BytesMut::new(), BytesMut::new());
+    loop {
+        let outgoing = from.outgoing(lane, &mut taken, BATCH).await;
+        let delivered = match (pass().await, outgoing) {
+            (Err(reason), _) => Err(reason),
+            (Ok(()), Outgoing::Batch) => {
+                arrived.extend_from_slice(&taken);
+                taken.clear();
+                to.deliver(&mut arrived).map_err(|error| error.to_string())
+            }
+            (Ok(()), Outgoing::Bulk { token, bytes }) => {
+                let delivered = to.deliver_bulk(token, bytes);
+                delivered.map_err(|error| error.to_string())
+            }
+            (Ok(()), Outgoing::Closed) => break,
         };
-        let peer = peer_of(&called, to_address);
-        let here = from.attach(peer.clone(), called, Dialled::ByUs);
-        let there = to.attach(peer_of(&caller, from_address), caller, Dialled::ByThem);
-        match (here, there) {
-            (Ok(here), Ok(there)) => {
-                carry(&here, &there);
-                carry(&there, &here);
-                lock(&self.0).links.push(Wire {
-                    between,
-                    ends: [here, there],
-                });
-                Ok(peer)
-            }
-            (Err(error), _) => Err(refused(error.to_string())),
-            (Ok(link), Err(error)) => {
-                link.close(&error.to_string());
-                Err(refused(error.to_string()))
-            }
+        if let Err(reason) = delivered {
+            to.close(&reason);
+            from.close(&reason);
+            break;
+        }
+        to.room(lane).await;
+    }
+    if lane == Lane::Ordinary {
+        let reason = from.closed().await;
+        if farewell() {
+            to.decoded().await; // messages received before the end are delivered
+            to.close(&reason);
         }
     }
 }
@@ -179,39 +234,6 @@ fn take_wires(state: &mut State, lost: impl Fn(&(String, String)) -> bool) -> Ve
         .links
         .extract_if(.., |wire| lost(&wire.between))
         .collect()
-}
-
-/// Carries both lanes from one end to the other until one of them closes.
-fn carry(from: &Link, to: &Link) {
-    for lane in [Lane::Ordinary, Lane::Ping] {
-        tokio::task::spawn_local(carry_lane(lane, from.clone(), to.clone()));
-    }
-}
-
-async fn carry_lane(lane: Lane, from: Link, to: Link) {
-    let (mut taken, mut arrived) = (BytesMut::new(), BytesMut::new());
-    loop {
-        let delivered = match from.outgoing(lane, &mut taken, BATCH).await {
-            Outgoing::Batch => {
-                arrived.extend_from_slice(&taken);
-                taken.clear();
-                to.deliver(&mut arrived)
-            }
-            Outgoing::Bulk { token, bytes } => to.deliver_bulk(token, bytes),
-            Outgoing::Closed => break,
-        };
-        if let Err(garbled) = delivered {
-            to.close(&garbled.to_string());
-            from.close(&garbled.to_string());
-            return;
-        }
-        to.room(lane).await;
-    }
-    if lane == Lane::Ordinary {
-        let reason = from.closed().await;
-        to.decoded().await; // messages received before the end are delivered
-        to.close(&reason);
-    }
 }
 
 struct MemoryDialer {

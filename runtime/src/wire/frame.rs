@@ -3,7 +3,7 @@
 //! A frame is its length (u32, big endian, not counting itself), a kind, that kind's header, and
 //! for messages and replies a body in the [codec](crate::wire::codec). A tell whose header equals
 //! that of the tell before it in the ordinary lane omits it, and then may have a length of two
-//! bytes ([`crate::wire::frame_reader`]). The reader copies nothing and never panics, whatever the
+//! bytes (`frame_reader`). The reader copies nothing and never panics, whatever the
 //! bytes.
 
 use bytes::{BufMut, BytesMut};
@@ -29,36 +29,53 @@ const FIND: u8 = 7;
 const FOUND: u8 = 8;
 const BULK_ANNOUNCE: u8 = 9;
 pub(crate) const PING: u8 = 10;
-/// A tell without a header, see [`crate::wire::frame_reader`].
+/// A tell without a header, see `frame_reader`.
 pub(crate) const TELL_ELIDED: u8 = 11;
 
 /// One decoded frame.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Frame<'a> {
+pub enum Frame<'a> {
+    /// A tell or an ask.
     Message(MessageFrame<'a>),
+    /// The reply to an ask.
     Reply {
+        /// The number of the ask.
         correlation: u64,
+        /// The encoded reply.
         outcome: Result<&'a [u8], AskError>,
     },
+    /// The sender watches this actor.
     Link(Target<'a>),
+    /// The sender watches it no more.
     Unlink(Target<'a>),
+    /// A watched actor has ended.
     Exited {
+        /// The actor, on the writing node.
         of: Target<'a>,
+        /// Its end.
         reason: Exit,
     },
+    /// Looks for an actor by name.
     Find {
+        /// The number of the request.
         correlation: u64,
+        /// The actor's name.
         name: &'a str,
     },
-    /// Incarnation 0: no actor has that name.
+    /// The answer to `Find`.
     Found {
+        /// The number of the request.
         correlation: u64,
+        /// 0: no actor has that name.
         incarnation: u64,
     },
     /// A message or reply; its body comes in a stream of its own.
     BulkAnnounce {
+        /// The number of the stream.
         token: u64,
+        /// The bytes of the body.
         length: u64,
+        /// The frame without its body.
         header: &'a [u8],
     },
     /// A sign of life.
@@ -67,7 +84,7 @@ pub(crate) enum Frame<'a> {
 
 /// A tell, or an ask if it has a correlation.
 #[derive(Debug, PartialEq)]
-pub(crate) struct MessageFrame<'a> {
+pub struct MessageFrame<'a> {
     pub(crate) lane: Lane,
     pub(crate) id: u32,
     pub(crate) version: u16,
@@ -146,7 +163,7 @@ impl<'a> Head<'a> {
 
 /// An actor on the reading node; in `Exited`, on the writing one.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Target<'a> {
+pub struct Target<'a> {
     pub(crate) incarnation: u64,
     pub(crate) name: &'a str,
 }
@@ -168,8 +185,20 @@ pub(crate) struct Origin<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Appends the frame with its own header and its body, without its length.
+    pub fn write(&self, buffer: &mut BytesMut) {
+        write_plain(self, buffer);
+        match self {
+            Frame::Message(MessageFrame { body, .. })
+            | Frame::Reply {
+                outcome: Ok(body), ..
+            } => buffer.extend_from_slice(body),
+            _ => {}
+        }
+    }
+
     /// Reads a frame that has its own header, without its length.
-    pub(crate) fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
+    pub fn read(bytes: &'a [u8]) -> Result<Self, Garbled> {
         let mut reader = Reader(bytes);
         let kind = reader.u8()?;
         if matches!(kind & !IN_PING_LANE, TELL | ASK) {

@@ -9,14 +9,11 @@
 //! | `elision` | tells without a header, when it equals that of the tell before |
 //! | `frame` | the bytes of frames |
 //! | `frame_buffer` | consecutive frames to be sent together |
-//! | `fuzzing` | the reader of frames, only for `tests/fuzz.rs` |
 //! | `message` | messages that may cross a link: name, version and lane |
 
 pub mod codec;
-pub(crate) mod frame;
+pub mod frame;
 pub(crate) mod frame_reader;
 pub(crate) mod frame_writer;
-#[doc(hidden)]
-pub mod fuzzing;
 #[doc(hidden)]
 pub mod message;

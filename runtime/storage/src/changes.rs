@@ -84,8 +84,9 @@ impl Changes {
         self.list.is_empty()
     }
 
-    /// One change per key, the last one, in key order; or the reason why a store refuses them.
-    pub(crate) fn settled(self) -> Result<Vec<Change>, StoreError> {
+    /// For implementations of a store: one change per key, the last one, in key order; or the
+    /// reason for a refusal.
+    pub fn settled(self) -> Result<Vec<Change>, StoreError> {
         for change in &self.list {
             check(change)?;
         }

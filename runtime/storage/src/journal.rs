@@ -8,7 +8,7 @@
 //!
 //! There are two slots, used in turn, because an entry may be overwritten only when its changes are
 //! certainly synced: those of a commit are covered by the sync of the next one, and its slot is
-//! reused by the one after that. Numbers may have gaps: see [`next_number`].
+//! reused by the one after that. Numbers may have gaps: see `next_number`.
 //!
 //! A long entry takes several parts. Part 0 is written last: without it there is no entry. An
 //! unreadable entry is reported as damage, never dropped.
@@ -24,7 +24,7 @@ const REMOVE: u8 = 2;
 
 /// A commit in the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Every write of a store has a number, from 1.
     pub number: u64,
     /// At most one change per key.
@@ -32,7 +32,7 @@ pub(crate) struct Entry {
 }
 
 /// The slot of this commit.
-pub(crate) fn slot(number: u64) -> u8 {
+pub fn slot(number: u64) -> u8 {
     SLOTS[(number % 2) as usize]
 }
 
@@ -47,13 +47,13 @@ pub(crate) fn next_number(newest: u64, journalled: u64) -> u64 {
 }
 
 /// The key of a part in the journal; the parts of a slot are neighbours.
-pub(crate) fn part_key(slot: u8, part: u16) -> [u8; 3] {
+pub fn part_key(slot: u8, part: u16) -> [u8; 3] {
     let [high, low] = part.to_be_bytes();
     [slot, high, low]
 }
 
 /// The sealed parts of this commit with their keys, in the order in which they must be written.
-pub(crate) fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> {
+pub fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> {
     let body = encode(changes);
     let pieces: Vec<&[u8]> = body.chunks(VALUE_BYTES_MAX).collect();
     // 16 MiB of changes are some 170 pieces, far from the limit of u16.
@@ -72,7 +72,7 @@ pub(crate) fn parts(number: u64, changes: &[Change]) -> Vec<([u8; 3], Vec<u8>)> 
 
 /// The entry in this slot, read through `get`. `None`: there is none, or it is being overwritten;
 /// then its changes are on the disk already.
-pub(crate) fn read(
+pub fn read(
     slot: u8,
     get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, StoreError>,
 ) -> Result<Option<Entry>, StoreError> {

@@ -1,8 +1,7 @@
-//! A synced, checksummed key-value store on sled, and an in-memory store with simulated crashes for
-//! tests.
+//! A synced, checksummed key-value store on sled.
 //!
-//! Callers hold a [`Store`]: in service a [`sled_store::SledStore`], in tests a
-//! [`simulated::SimulatedStore`].
+//! Callers hold a [`Store`]: in service a [`sled_store::SledStore`], in tests a store in memory with
+//! simulated crashes (`tests/testkit`).
 //!
 //! Everything here is synchronous and independent of actors: callers run it through the runtime's
 //! blocking calls. The store never interprets or compresses a value, and never repairs a damaged
@@ -13,11 +12,9 @@
 //! | `changes` | a commit: an ordered list of puts and removals, with bounds |
 //! | `disk` | the directory: its lock, the cleanup before opening, and its sync |
 //! | `error` | the errors of a store, one variant for each reaction of a caller |
-//! | `fuzzing` | the readers of records and journal entries, only for `tests/fuzz.rs` |
 //! | `journal` | the write-ahead journal, which makes a commit of several changes atomic |
 //! | `mark` | the marker, by which lost records are noticed |
 //! | `record` | the encoding of a value: format, epoch, CRC32C, bytes |
-//! | `simulated` | an in-memory store with crashes, for tests |
 //! | `sled_store` | the store of masters and agents: sled 0.34.7, with additions |
 //!
 //! # Guarantees
@@ -44,12 +41,9 @@
 mod changes;
 mod disk;
 mod error;
-#[doc(hidden)]
-pub mod fuzzing;
-mod journal;
+pub mod journal;
 mod mark;
-mod record;
-pub mod simulated;
+pub mod record;
 pub mod sled_store;
 
 pub use changes::{COMMIT_BYTES_MAX, Change, Changes, KEY_BYTES_MAX, VALUE_BYTES_MAX};

@@ -12,7 +12,7 @@ const HEADER_BYTES: usize = 1 + 8 + 4;
 
 /// A decoded record.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Opened<'a> {
+pub struct Opened<'a> {
     /// The number of the write that put this value (in stores of earlier versions: of the
     /// journalled commit before it).
     pub epoch: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Opened<'a> {
 }
 
 /// The stored form of this value under this key.
-pub(crate) fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
+pub fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + value.len());
     bytes.push(FORMAT);
     bytes.extend_from_slice(&epoch.to_be_bytes());
@@ -31,7 +31,7 @@ pub(crate) fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
 }
 
 /// Decodes the stored form, if it belongs to this key and is intact.
-pub(crate) fn open<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Opened<'a>, StoreError> {
+pub fn open<'a>(key: &[u8], bytes: &'a [u8]) -> Result<Opened<'a>, StoreError> {
     let short = || {
         damaged(
             key,

@@ -39,6 +39,12 @@ impl Apart {
         }
     }
 
+    /// An actor on the near node that handles nothing.
+    fn stalled(&self) -> Pid {
+        let stalled = self.near.spawn("stalled", Stalled::default());
+        stalled.unwrap().pid()
+    }
+
     /// Carries from far to near all that was written there.
     async fn carry_to_near(&self) {
         let clock = self.near.clock();
@@ -59,11 +65,7 @@ fn an_outgoing_queue_is_flooded_before_a_peer_that_reads_nothing() {
     let _alone = alone();
     run_simulated(async {
         let apart = Apart::new(4 * MIB);
-        let pid = apart
-            .near
-            .spawn("stalled", Stalled::default())
-            .unwrap()
-            .pid();
+        let pid = apart.stalled();
         let flood = |count: usize| {
             let told = (0..count).map(|_| apart.far.tell(&pid, Load(body())));
             told.filter(Result::is_err).count()
@@ -86,11 +88,7 @@ fn an_event_that_a_slow_peer_has_no_room_for_closes_its_link() {
     let _alone = alone();
     run_simulated(async {
         let apart = Apart::new(4 * MIB);
-        let pid = apart
-            .near
-            .spawn("stalled", Stalled::default())
-            .unwrap()
-            .pid();
+        let pid = apart.stalled();
         let ended = apart.far.ended(&pid);
         let gauge = Gauge::begin();
         let told = (0..FLOOD).map(|_| apart.far.tell(&pid, Event(body())));
@@ -108,11 +106,7 @@ fn replies_to_a_peer_that_reads_nothing_close_its_link() {
     let _alone = alone();
     run_simulated(async {
         let apart = Apart::new(4 * MIB);
-        let pid = apart
-            .near
-            .spawn("stalled", Stalled::default())
-            .unwrap()
-            .pid();
+        let pid = apart.stalled();
         let gauge = Gauge::begin();
         let mut asked = 0;
         while apart.near.links().len() == 1 && asked < FLOOD {
@@ -133,11 +127,7 @@ fn the_table_of_questions_is_flooded_by_an_asker_whose_peer_never_answers() {
     let _alone = alone();
     run_simulated(async {
         let apart = Apart::new(1 << 30);
-        let pid = apart
-            .near
-            .spawn("stalled", Stalled::default())
-            .unwrap()
-            .pid();
+        let pid = apart.stalled();
         let ask = || apart.far.ask(&pid, Echo(0), Patience::WhileLinked);
         let mut asked: Vec<_> = (0..65_536).map(|_| ask()).collect();
         let gauge = Gauge::begin();
@@ -155,11 +145,7 @@ fn an_actor_that_answers_late_is_flooded_with_questions_and_hears_only_so_many()
     let _alone = alone();
     run_simulated(async {
         let apart = Apart::new(1 << 30);
-        let pid = apart
-            .near
-            .spawn("stalled", Stalled::default())
-            .unwrap()
-            .pid();
+        let pid = apart.stalled();
         let flood = async |count: usize| {
             for number in 1..=count {
                 drop(apart.far.ask(&pid, Never("x".repeat(100)), SECOND));

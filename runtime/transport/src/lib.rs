@@ -7,7 +7,6 @@
 //! | `certificates` | the cluster's authority and the identity of each node |
 //! | `connections` | only for benchmarks: a host with many idle peers |
 //! | `foreign` | only for tests: an authority as another tool makes it |
-//! | `fuzzing` | the readers of streams and addresses, only for `tests/fuzz.rs` |
 //! | `hello` | the first bytes on a connection |
 //! | `lanes` | buffers and errors of a lane, common to all kinds of connection |
 //! | `measure` | only for benchmarks: messages over QUIC on the loopback |
@@ -26,8 +25,6 @@ pub mod certificates;
 pub mod connections;
 #[cfg(test)]
 mod foreign;
-#[doc(hidden)]
-pub mod fuzzing;
 mod hello;
 mod lanes;
 pub mod measure;
@@ -40,4 +37,4 @@ pub mod virtual_udp;
 
 pub use backoff::Backoff;
 pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject};
-pub use quic::{BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic};
+pub use quic::{Address, BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic};

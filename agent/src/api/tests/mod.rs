@@ -41,15 +41,13 @@ fn allocated(text: &str) -> Resources {
 fn agent() -> AgentState {
     AgentState {
         info: AgentInfo {
-            hostname: "h".into(),
-            port: 5051,
-            resources: resources("cpus:4;cpus(ads):2;mem:1024;ports:[1-9]"),
             attributes: Attributes::parse("rack:abc").unwrap(),
             domain: Some(Domain {
                 region: "r".into(),
                 zone: "z".into(),
             }),
             id: Some(AgentId::new("s").unwrap()),
+            ..AgentInfo::new("h", resources("cpus:4;cpus(ads):2;mem:1024;ports:[1-9]"))
         },
         address: Some([10, 0, 0, 7].into()),
         master: Some("m:5050".into()),
@@ -71,17 +69,15 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
     ]);
     let task = |(number, state): (usize, &TaskState)| {
         let info = TaskInfo {
-            name: format!("{name}-{number}"),
-            task_id: TaskId::new(format!("{name}-{number}")).unwrap(),
-            agent_id: AgentId::new("s").unwrap(),
-            resources: allocated("cpus:1"),
-            command: None,
-            executor: None,
-            data: Vec::new(),
             kill_policy: Some(protocol::KillPolicy {
                 grace_period: Duration::from_nanos(5),
             }),
             labels: labels.clone(),
+            ..TaskInfo::new(
+                TaskId::new(format!("{name}-{number}")).unwrap(),
+                AgentId::new("s").unwrap(),
+                allocated("cpus:1"),
+            )
         };
         (info, *state)
     };
@@ -89,13 +85,13 @@ fn container(name: &str, phase: Phase, is_command: bool, tasks: &[TaskState]) ->
         id: ContainerId::new(format!("c-{name}")).unwrap(),
         framework_id: FrameworkId::new("f").unwrap(),
         executor: ExecutorInfo {
-            executor_id: ExecutorId::new(name).unwrap(),
             name: format!("executor {name}"),
-            command: CommandInfo::shell("run"),
-            resources: allocated("cpus:0.1"),
-            data: Vec::new(),
-            shutdown_grace_period: None,
             labels: labels.clone(),
+            ..ExecutorInfo::new(
+                ExecutorId::new(name).unwrap(),
+                CommandInfo::shell("run"),
+                allocated("cpus:0.1"),
+            )
         },
         is_command,
         phase,

@@ -129,30 +129,19 @@ fn write(file: &mut impl Write, dump: &Dump) -> io::Result<()> {
     file.write_all(&sum.to_be_bytes())
 }
 
-/// Appends the bytes of a dump's file.
-pub(crate) fn write_bytes(bytes: &mut Vec<u8>, dump: &Dump) {
-    let _ = write(bytes, dump); // writing to memory never fails
-}
-
-/// Decodes the bytes of a dump file.
-pub(crate) fn read_bytes(mut bytes: &[u8]) -> Result<Dump, FileFault> {
-    let length = bytes.len() as u64;
-    // Reading from memory never fails.
-    read(&mut bytes, length).unwrap_or(Err(FileFault::Foreign))
-}
-
-/// Corrects both checksums in these bytes.
-pub(crate) fn mend(bytes: &mut [u8]) {
-    if let Some((fields, sum)) = bytes
-        .get_mut(..HEADER_BYTES)
-        .and_then(<[u8]>::split_last_chunk_mut::<4>)
-    {
-        *sum = crc32c::crc32c(fields).to_be_bytes();
+impl Dump {
+    /// The bytes of its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let _ = write(&mut bytes, self); // writing to memory never fails
+        bytes
     }
-    if bytes.len() >= HEADER_BYTES + TRAILER_BYTES as usize
-        && let Some((before, sum)) = bytes.split_last_chunk_mut::<4>()
-    {
-        *sum = crc32c::crc32c(before).to_be_bytes();
+
+    /// Decodes the bytes of a file.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, FileFault> {
+        let length = bytes.len() as u64;
+        // Reading from memory never fails.
+        read(&mut bytes, length).unwrap_or(Err(FileFault::Foreign))
     }
 }
 

@@ -22,7 +22,6 @@ use crate::log::{Entry, HardState, Identity, LogError, LogStore, Members, Snapsh
 use crate::store::StoredLog;
 
 pub use file::{CONTENT_BYTES_MAX, NAMES_BYTES_MAX, read_file, replace_file, write_file};
-pub(crate) use file::{mend, read_bytes, write_bytes};
 
 /// A group's content at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]

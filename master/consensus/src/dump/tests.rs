@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::log::{EntryKind, Loaded};
-use crate::store::forgetful::{ForgetfulLog, ForgetfulLogDisk};
+use crate::store::memory_log::MemoryLog;
 
 /// A state machine that counts: an operation names a key, and the content is the counts.
 #[derive(Default)]
@@ -91,8 +91,8 @@ fn survive(log: &mut impl LogStore) {
     log.write(&write(6, 5, &["d"])).unwrap();
 }
 
-fn survivor() -> ForgetfulLog {
-    let mut log = ForgetfulLogDisk::new().open().unwrap();
+fn survivor() -> MemoryLog {
+    let mut log = MemoryLog::default();
     survive(&mut log);
     log
 }
@@ -155,7 +155,7 @@ fn taking_a_dump_changes_nothing() {
 
 #[test]
 fn unclaimed_log_has_no_dump() {
-    let mut empty = ForgetfulLogDisk::new().open().unwrap();
+    let mut empty = MemoryLog::default();
     let error = take(&mut empty, Reach::Committed, replay).unwrap_err();
     assert!(matches!(error, DumpError::NoLog));
 }
@@ -197,11 +197,11 @@ fn one_survivor_becomes_a_new_group() {
 
 #[test]
 fn unused_group_is_restored_empty() {
-    let mut log = ForgetfulLogDisk::new().open().unwrap();
+    let mut log = MemoryLog::default();
     log.claim(Identity { id: 1, group: 0xa }).unwrap();
     let dump = take(&mut log, Reach::Committed, replay).unwrap().dump;
     assert_eq!((dump.index, dump.content.len()), (0, 0));
-    let mut log = ForgetfulLogDisk::new().open().unwrap();
+    let mut log = MemoryLog::default();
     fill(&mut log, &dump, new_member()).unwrap();
     let loaded = log.load().unwrap();
     assert_eq!((loaded.snapshot.index, loaded.hard.commit), (1, 1));
@@ -268,7 +268,7 @@ fn fill_refuses_a_used_log() {
 #[test]
 fn new_group_needs_a_new_identity() {
     let check = |id, group, expected: &str| {
-        let mut log = ForgetfulLogDisk::new().open().unwrap();
+        let mut log = MemoryLog::default();
         let error = fill(&mut log, &dump(), Identity { id, group }).unwrap_err();
         assert_eq!(error.to_string(), expected);
         assert_eq!(log.load().unwrap(), Loaded::default());

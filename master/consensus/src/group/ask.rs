@@ -21,7 +21,7 @@ impl Group {
     /// Ends the hanging write; later ones are immediate.
     pub(super) fn until_disk_answers(&mut self, id: u64) {
         self.slow.remove(&id);
-        if let Some((at, _)) = &mut self.members.get_mut(&id).unwrap().writing {
+        if let Some((at, ..)) = &mut self.members.get_mut(&id).unwrap().writing {
             *at = self.now;
         }
         self.pump(id);

@@ -52,15 +52,14 @@ impl Group {
             if !self.is_up(id) {
                 return;
             }
-            if let Some((at, number)) = self.members[&id].writing
-                && at <= self.now
-            {
+            let now = self.now;
+            let member = self.members.get_mut(&id).unwrap();
+            if let Some((_, number, write)) = member.writing.take_if(|(at, _, _)| *at <= now) {
                 if self.fell(id) {
                     return;
                 }
                 let member = self.members.get_mut(&id).unwrap();
-                member.writing = None;
-                member.memory_log.sync();
+                member.memory_log.write(&write).unwrap();
                 if self.fell(id) {
                     return;
                 }
@@ -88,8 +87,8 @@ impl Group {
             };
             let at = self.now + ticks;
             let member = self.members.get_mut(&id).unwrap();
-            member.memory_log.buffer(write);
-            member.writing = Some((at, step.number));
+            let before = member.writing.replace((at, step.number, write));
+            assert!(before.is_none(), "one write at a time");
         }
         for (ticket, end) in step.answers {
             if let (Ok(Done::Applied { .. } | Done::Before { .. }), Some(value)) =

@@ -174,7 +174,7 @@ fn restart_with_an_old_snapshot_catches_up() {
     let leader = group.leader().unwrap();
     let follower = if leader == 1 { 2 } else { 1 };
     group.power_off(follower);
-    let snapshot = group.members[&follower].memory_log.disk().snapshot.index;
+    let snapshot = group.members[&follower].memory_log.disk.snapshot.index;
     group.commit(150);
     group.start(follower);
     group.ticks(60);

@@ -10,7 +10,6 @@
 //! | `leases` | lease reads of an isolated leader |
 //! | `ledger` | the state machine of the tests |
 //! | `membership` | membership changes |
-//! | `memory_log` | a log store in memory that loses unsynced data in a crash |
 //! | `normal` | elections, operations, reads, handover |
 //! | `random_faults` | random faults in random order |
 //! | `slow` | disks slower than an election |
@@ -23,7 +22,6 @@ mod hostile;
 mod leases;
 mod ledger;
 mod membership;
-mod memory_log;
 mod normal;
 mod random_faults;
 mod slow;
@@ -35,10 +33,10 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
 pub(crate) use self::ledger::Ledger;
-use self::memory_log::MemoryLog;
 use crate::core::{MembershipChange, ReadId, Rejected, Role, Settings, Status};
-use crate::log::{Identity, LogStore, Members};
+use crate::log::{Identity, LogStore, Members, Write};
 use crate::replica::{Done, Failed, Policy, Replica, Step, Ticket, bootstrap};
+use crate::store::memory_log::MemoryLog;
 use crate::wire::Packet;
 
 const GROUP: u64 = 0xfeed;
@@ -54,8 +52,8 @@ struct Faults {
     disk: u64,
 }
 
-/// The tick of the sync, and the number of its step.
-type Writing = (u64, u64);
+/// A write in progress, which a crash loses: the tick of its sync, and the number of its step.
+type Writing = (u64, u64, Write);
 
 struct Member {
     identity: Identity,
@@ -195,7 +193,6 @@ impl Group {
         let member = self.members.get_mut(&id).unwrap();
         member.replica = None;
         member.writing = None;
-        member.memory_log.crash();
         let run = member.incarnations;
         self.asked
             .retain(|asked| (asked.member, asked.run) != (id, run));

@@ -54,7 +54,7 @@ fn lagging_follower_gets_a_snapshot_in_chunks() {
         group.status(follower).applied >= 100
     });
     group.settle();
-    assert!(group.members[&follower].memory_log.disk().snapshot.index > 50);
+    assert!(group.members[&follower].memory_log.disk.snapshot.index > 50);
 }
 
 #[test]

@@ -8,7 +8,7 @@
 //! `replay` reads a log without a member.
 
 mod replay;
-pub(crate) mod seen;
+pub mod seen;
 mod stamp;
 mod step;
 mod tickets;

@@ -23,7 +23,7 @@ pub struct Ticket {
 
 /// The recently applied proposals, oldest first, with their indices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub struct Seen {
     order: VecDeque<Ticket>,
     places: BTreeMap<Ticket, u64>,
 }
@@ -53,6 +53,7 @@ impl Seen {
             .collect()
     }
 
+    /// The reverse of [`list`](Self::list).
     pub fn from_list(list: Vec<(Ticket, u64)>) -> Self {
         let mut seen = Self::default();
         for (ticket, index) in list {
@@ -66,7 +67,7 @@ impl Seen {
 const MARK: &[u8; 8] = b"meros r1";
 
 /// Packs a snapshot: the recent proposals, then the bytes that `machine` appends.
-pub(crate) fn pack(
+pub fn pack(
     seen: &Seen,
     machine: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
 ) -> Result<Bytes, Garbled> {
@@ -79,7 +80,7 @@ pub(crate) fn pack(
 }
 
 /// Splits the output of [`pack`].
-pub(crate) fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
+pub fn unpack(packed: &[u8]) -> Result<(Seen, &[u8]), String> {
     let rest = packed
         .strip_prefix(MARK)
         .ok_or("it does not begin as a snapshot does")?;

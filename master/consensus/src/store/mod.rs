@@ -20,19 +20,17 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `forgetful` | a log in memory for tests, whose crash loses unsynced data |
-//! | `fuzzing` | access to the log's encodings for `crate::fuzzing` |
 //! | `keys` | the keys of the log's records, and their names in errors |
+//! | `memory_log` | only in tests: a log in memory, the reference for this one |
 //! | `reading` | which chunks of a stored log are valid, gaps, and leftovers |
 //! | `record` | the encoding of the log's records |
 //! | `rules` | the valid transitions of a log |
 
-#[doc(hidden)]
-pub mod forgetful;
-pub(crate) mod fuzzing;
 mod keys;
+#[cfg(test)]
+pub(crate) mod memory_log;
 mod reading;
-mod record;
+pub mod record;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};

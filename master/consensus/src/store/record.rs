@@ -28,15 +28,18 @@ const _: () = assert!(
 /// The type of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum RecordType {
+pub enum RecordType {
+    /// The entries of a turn.
     Chunk = b'e',
+    /// A part of content too long for one value.
     Part = b'p',
+    /// The metadata.
     Meta = b'm',
 }
 
 /// A reference to content in parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Parts {
+pub struct Parts {
     /// 0: the content is in the record itself.
     pub count: u32,
     /// Bytes of all parts together.
@@ -47,7 +50,7 @@ pub(super) struct Parts {
 
 /// The entries of one turn, or only its hard state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub struct Chunk {
     /// Writes are numbered from 1; the latest chunk for an index is valid.
     pub number: u64,
     /// The number of the chunk before it in the log; 0 if there was none.
@@ -64,29 +67,36 @@ pub(super) struct Chunk {
 
 /// A reference to the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pointer {
+pub struct Pointer {
     /// The number of its parts.
     pub number: u64,
+    /// The last index that it contains.
     pub index: u64,
+    /// The term of that entry.
     pub term: u64,
+    /// Its content.
     pub parts: Parts,
+    /// The members at that index.
     pub members: Members,
 }
 
 /// The metadata record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Meta {
+pub struct Meta {
     /// The number of the write that made it.
     pub number: u64,
+    /// The member that owns the log.
     pub identity: Option<Identity>,
+    /// The hard state of that write.
     pub hard: HardState,
     /// Chunks with a lower number are stale.
     pub floor: u64,
+    /// The newest snapshot.
     pub snapshot: Option<Pointer>,
 }
 
 /// The stored form of this body under this key.
-pub(super) fn seal(key: &[u8], record_type: RecordType, body: &[u8]) -> Vec<u8> {
+pub fn seal(key: &[u8], record_type: RecordType, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
     bytes.extend_from_slice(&[record_type as u8, VERSION]);
     bytes.extend_from_slice(&checksum(record_type as u8, VERSION, key, body).to_be_bytes());
@@ -139,7 +149,7 @@ pub(super) fn fits(entries_bytes: usize) -> bool {
 }
 
 /// Encodes entries without their chunk. An error if a length exceeds its field.
-pub(super) fn encode_entries(entries: &[Entry]) -> Result<Vec<u8>, LogError> {
+pub fn encode_entries(entries: &[Entry]) -> Result<Vec<u8>, LogError> {
     let mut bytes = Vec::with_capacity(entries_bytes(entries));
     for entry in entries {
         let length = |field: &str, bytes: &[u8]| {
@@ -167,7 +177,7 @@ pub(super) fn encode_entries(entries: &[Entry]) -> Result<Vec<u8>, LogError> {
 }
 
 /// Decodes entries, which must fill these bytes exactly, and appends them to `entries`.
-pub(super) fn decode_entries(
+pub fn decode_entries(
     first: u64,
     count: u32,
     bytes: &[u8],
@@ -201,7 +211,7 @@ impl Chunk {
     }
 
     /// Encodes the body, with the encoded entries unless they are in parts.
-    pub(super) fn encode(&self, inline: &[u8]) -> Vec<u8> {
+    pub fn encode(&self, inline: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(CHUNK_HEAD_BYTES + inline.len());
         bytes.extend_from_slice(&self.number.to_be_bytes());
         bytes.extend_from_slice(&self.previous.to_be_bytes());
@@ -214,7 +224,7 @@ impl Chunk {
     }
 
     /// Decodes a chunk. Returns the encoded entries with it, unless they are in parts.
-    pub(super) fn decode(body: &[u8]) -> Option<(Chunk, &[u8])> {
+    pub fn decode(body: &[u8]) -> Option<(Chunk, &[u8])> {
         let mut reader = Reader(body);
         let chunk = Chunk {
             number: reader.u64()?,
@@ -231,7 +241,8 @@ impl Chunk {
 }
 
 impl Meta {
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Encodes the body.
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         bytes.extend_from_slice(&self.number.to_be_bytes());
         bytes.push(u8::from(self.identity.is_some()));
@@ -252,7 +263,8 @@ impl Meta {
         bytes
     }
 
-    pub(super) fn decode(body: &[u8]) -> Option<Meta> {
+    /// Decodes the body; `None` if it is invalid.
+    pub fn decode(body: &[u8]) -> Option<Meta> {
         let mut reader = Reader(body);
         let number = reader.u64()?;
         let identity = match reader.bool()? {

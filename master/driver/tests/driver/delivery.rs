@@ -43,8 +43,7 @@ fn named(id: &str) -> TaskId {
 // Covers W4.
 #[test]
 fn slow_scheduler_resubscribes() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let _driver = fixture.drive();
         fixture.settle().await;
         drop((take(&fixture.requests), take(&fixture.callbacks)));
@@ -79,8 +78,7 @@ fn slow_scheduler_resubscribes() {
 // Covers S132.
 #[test]
 fn queued_calls_reach_the_next_master_in_order() {
-    simulate_network(|network| async move {
-        let mut fixture = Fixture::new(network);
+    simulate_driver(|mut fixture| async move {
         let driver = fixture.drive_with(Acknowledgement::Explicit);
         fixture.settle().await;
         fixture.update(TaskState::Running, Some(1)).await;
@@ -114,8 +112,7 @@ fn queued_calls_reach_the_next_master_in_order() {
 // Covers S132; W17.
 #[test]
 fn handled_call_is_not_handled_again() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver.kill(named("cut"), None).unwrap();
@@ -134,8 +131,7 @@ fn handled_call_is_not_handled_again() {
 /// S132: the dead master may not have passed on an unacknowledged call.
 #[test]
 fn unacknowledged_call_reaches_the_next_master() {
-    simulate_network(|network| async move {
-        let mut fixture = Fixture::new(network);
+    simulate_driver(|mut fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         driver.kill(named("cut"), None).unwrap();
@@ -158,8 +154,7 @@ fn unacknowledged_call_reaches_the_next_master() {
 /// S132: the next master refuses the accept or knows its tasks.
 #[test]
 fn accept_in_flight_reaches_the_next_master() {
-    simulate_network(|network| async move {
-        let mut fixture = Fixture::new(network);
+    simulate_driver(|mut fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);
@@ -184,8 +179,7 @@ fn accept_in_flight_reaches_the_next_master() {
 // Covers S132.
 #[test]
 fn tear_down_reaches_the_next_master() {
-    simulate_network(|network| async move {
-        let mut fixture = Fixture::new(network);
+    simulate_driver(|mut fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         fixture.lose_master().await;
@@ -204,8 +198,7 @@ fn tear_down_reaches_the_next_master() {
 /// S132: failing loudly.
 #[test]
 fn tear_down_without_master_is_unconfirmed() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         fixture.lose_master().await;
@@ -221,8 +214,7 @@ fn tear_down_without_master_is_unconfirmed() {
 // Covers W17.
 #[test]
 fn kills_over_the_bounds_are_undelivered() {
-    simulate_network(|network| async move {
-        let mut fixture = Fixture::new(network);
+    simulate_driver(|mut fixture| async move {
         let driver = fixture.drive_within(Bounds {
             messages: 2,
             age: Duration::from_secs(60),
@@ -264,8 +256,7 @@ fn kills_over_the_bounds_are_undelivered() {
 /// SPEC 2.8: a launch that certainly did not arrive is lost at once.
 #[test]
 fn launch_over_the_bounds_is_lost() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive_within(Bounds {
             bytes: 0,
             ..Bounds::default()
@@ -285,8 +276,7 @@ fn launch_over_the_bounds_is_lost() {
 
 #[test]
 fn stop_waits_for_earlier_calls() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.requests);

@@ -5,8 +5,7 @@ use super::*;
 // Covers W14.
 #[test]
 fn expired_framework_fails_or_subscribes_as_new() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let id = FrameworkId::new("over").unwrap();
         let mut framework = FrameworkInfo::new("user", "test");
         framework.id = Some(id);

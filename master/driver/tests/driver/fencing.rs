@@ -107,8 +107,7 @@ pub fn subscriptions(log: &Log) -> usize {
 // Covers S131.
 #[test]
 fn deposed_master_is_ignored_and_informed() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let old = OtherMaster::at(&fixture, "old", Some(5));
         let next = OtherMaster::at(&fixture, "next", Some(6));
         let driver = drive(&fixture, &["old", "next"]);
@@ -148,8 +147,7 @@ fn deposed_master_is_ignored_and_informed() {
 // Covers S132.
 #[test]
 fn kill_taken_by_a_deposed_master_is_resent() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let old = OtherMaster::at(&fixture, "old", Some(5));
         let next = OtherMaster::at(&fixture, "next", Some(6));
         let driver = drive(&fixture, &["old", "next"]);
@@ -168,8 +166,7 @@ fn kill_taken_by_a_deposed_master_is_resent() {
 
 #[test]
 fn two_watchers_follow_only_later_terms() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let first = OtherMaster::at(&fixture, "a", Some(5));
         let others = ["b", "c", "d"].map(|address| OtherMaster::at(&fixture, address, None));
         drive(&fixture, &["a", "b", "c", "d"]);
@@ -196,8 +193,7 @@ fn two_watchers_follow_only_later_terms() {
 /// A master that was killed earlier may still be down.
 #[test]
 fn absent_master_does_not_hide_the_next_leader() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let _first = OtherMaster::at(&fixture, "a", Some(5));
         let next = OtherMaster::at(&fixture, "c", Some(6));
         drive(&fixture, &["a", "b", "c"]);

@@ -41,15 +41,7 @@ impl Process for ScriptedMaster {
 }
 
 fn subscribed() -> Subscribed {
-    let master = MasterInfo {
-        id: MasterId::new("m").unwrap(),
-        hostname: "host".to_owned(),
-        port: 5050,
-        version: "test".to_owned(),
-        term: 0,
-        address: None,
-        domain: None,
-    };
+    let master = testkit::values::master();
     Subscribed {
         framework_id: master.id.framework(0),
         master,

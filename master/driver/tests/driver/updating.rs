@@ -22,8 +22,7 @@ impl Handler<UpdateFramework> for Master {
 /// SPEC 2.2, UPDATE_FRAMEWORK.
 #[test]
 fn framework_update_survives_resubscription() {
-    simulate_network(|network| async move {
-        let fixture = Fixture::new(network);
+    simulate_driver(|fixture| async move {
         let driver = fixture.drive();
         fixture.settle().await;
         take(&fixture.callbacks);

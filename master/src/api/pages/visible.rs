@@ -236,7 +236,6 @@ impl<'a> VisibleTasks<'a> {
 #[cfg(test)]
 mod tests {
     use authority::{Acls, Subject};
-    use protocol::{MasterId, MasterInfo};
     use runtime::Timestamp;
 
     use super::*;
@@ -245,15 +244,7 @@ mod tests {
 
     /// An empty state, for a viewer of this role only.
     fn shown_to(role: Option<&str>) -> Arc<MasterState> {
-        let master = MasterInfo {
-            id: MasterId::new("m").unwrap(),
-            hostname: "localhost".into(),
-            port: 5050,
-            version: "1".into(),
-            term: 0,
-            address: None,
-            domain: None,
-        };
+        let master = testkit::values::master();
         let state = MasterState::new(master, &Config::default(), Timestamp::from_nanos(1));
         let acls = role.map_or("{}".to_owned(), |role| {
             format!(

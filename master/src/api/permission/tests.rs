@@ -184,14 +184,12 @@ fn actions_are_authorized_by_roles_users_and_principals() {
     });
     let mut task = TaskInfo {
         name: String::new(),
-        task_id: "t".parse().unwrap(),
-        agent_id: "a".parse().unwrap(),
-        resources: Resources::default(),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
+        ..TaskInfo::new(
+            "t".parse().unwrap(),
+            "a".parse().unwrap(),
+            Resources::default(),
+        )
+        .with_command(CommandInfo::shell("true"))
     };
     check(Action::RunTasks, "web", |caller| {
         caller.run(&task, &framework)
@@ -201,15 +199,11 @@ fn actions_are_authorized_by_roles_users_and_principals() {
         ..CommandInfo::shell("true")
     };
     task.command = None;
-    task.executor = Some(ExecutorInfo {
-        executor_id: "e".parse().unwrap(),
-        name: String::new(),
+    task.executor = Some(ExecutorInfo::new(
+        "e".parse().unwrap(),
         command,
-        resources: Resources::default(),
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
-    });
+        Resources::default(),
+    ));
     check(Action::RunTasks, "alice", |caller| {
         caller.run(&task, &framework)
     });

@@ -325,13 +325,12 @@ struct Fixture {
 
 fn executor() -> ExecutorInfo {
     ExecutorInfo {
-        executor_id: "the-executor".parse().unwrap(),
         name: "own-executor".to_owned(),
-        command: CommandInfo::shell("run"),
-        resources: "cpus:0.1".parse().unwrap(),
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            "the-executor".parse().unwrap(),
+            CommandInfo::shell("run"),
+            "cpus:0.1".parse().unwrap(),
+        )
     }
 }
 
@@ -339,17 +338,12 @@ fn executor() -> ExecutorInfo {
 fn held(framework_id: &FrameworkId) -> AgentInventory {
     let mut framework = FrameworkInfo::new("alice", "the-framework");
     framework.id = Some(framework_id.clone());
-    let task = TaskInfo {
-        name: "the-task".to_owned(),
-        task_id: "the-task".parse().unwrap(),
-        agent_id: "of-all".parse().unwrap(),
-        resources: "cpus:0.1".parse().unwrap(),
-        command: None,
-        executor: Some(executor()),
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    };
+    let task = TaskInfo::new(
+        "the-task".parse().unwrap(),
+        "of-all".parse().unwrap(),
+        "cpus:0.1".parse().unwrap(),
+    )
+    .with_executor(executor());
     AgentInventory {
         tasks: vec![RunningTask {
             framework_id: framework_id.clone(),
@@ -377,26 +371,18 @@ impl Fixture {
         let total = resources::json::parse_resources(&total.to_string()).unwrap();
         let framework_id = FrameworkId::new("the-framework-id").unwrap();
         let agent = RegisterAgent {
-            agent: AgentInfo {
-                hostname: "host-2".into(),
-                port: 5051,
-                resources: "cpus:10;disk:150".parse().unwrap(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: state.agents.iter().next().unwrap().pid.clone(),
-            version: "1".into(),
             held: held(&framework_id),
-            digest_key: DigestKey::new([8; 16]),
-            oversubscribed: Resources::default(),
             resources: Some(AgentResources {
                 total,
                 version: Uuid([1; 16]),
                 operations: Default::default(),
                 settled: None,
             }),
-            term_seen: 0,
+            digest_key: DigestKey::new([8; 16]),
+            ..testkit::values::registration(
+                AgentInfo::new("host-2", "cpus:10;disk:150".parse().unwrap()),
+                state.agents.iter().next().unwrap().pid.clone(),
+            )
         };
         let registered = master.ask(agent, PATIENCE).await.unwrap().unwrap();
         let quotas: UpdateQuotas = role_json::quotas(QUOTA.as_bytes()).unwrap().update;

@@ -108,23 +108,16 @@ pub(super) async fn bare_master(node: &Node) -> (Handle<Master>, Handle<Idle>) {
 /// A master with one agent and one framework.
 pub(crate) async fn master(node: &Node) -> Handle<Master> {
     let (master, idle) = bare_master(node).await;
-    let agent = RegisterAgent {
-        agent: AgentInfo {
-            hostname: "host-1".into(),
-            port: 5051,
-            resources: "cpus:4;mem(ads):512;ports:[31000-32000]".parse().unwrap(),
+    let agent = testkit::values::registration(
+        AgentInfo {
             attributes: Attributes::parse("rack:r1").unwrap(),
-            domain: None,
-            id: None,
+            ..AgentInfo::new(
+                "host-1",
+                "cpus:4;mem(ads):512;ports:[31000-32000]".parse().unwrap(),
+            )
         },
-        pid: idle.pid(),
-        version: "1".into(),
-        held: Default::default(),
-        digest_key: DigestKey::new([7; 16]),
-        oversubscribed: Resources::default(),
-        resources: None,
-        term_seen: 0,
-    };
+        idle.pid(),
+    );
     master.ask(agent, PATIENCE).await.unwrap().unwrap();
     let subscribe = Subscribe {
         framework: FrameworkInfo::new("nobody", "web"),

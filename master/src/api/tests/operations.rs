@@ -80,26 +80,14 @@ impl Fixture {
         let applier = node.spawn("applier", Applier::default()).unwrap();
         let resources: Resources = "cpus:4;disk:100".parse().unwrap();
         let agent = RegisterAgent {
-            agent: AgentInfo {
-                hostname: "host-2".into(),
-                port: 5051,
-                resources: resources.clone(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: applier.pid(),
-            version: "1".into(),
-            held: Default::default(),
-            digest_key: DigestKey::new([8; 16]),
-            oversubscribed: Resources::default(),
             resources: Some(AgentResources {
                 version: protocol::Uuid([1; 16]),
-                total: resources,
+                total: resources.clone(),
                 operations: Vec::new(),
                 settled: None,
             }),
-            term_seen: 0,
+            digest_key: DigestKey::new([8; 16]),
+            ..testkit::values::registration(AgentInfo::new("host-2", resources), applier.pid())
         };
         let registered = master.ask(agent, PATIENCE).await.unwrap().unwrap();
         Self {

@@ -4,7 +4,7 @@ use protocol::message::operator::{ExplainOffers, KillByOperator, OperatorError};
 use protocol::view::explain::{
     Example, Explanation, NoOfferReason, ReasonCount, ResourceHolder, RoleExplanation,
 };
-use protocol::{CommandInfo, MasterId, MasterInfo, TaskInfo, TaskState};
+use protocol::{CommandInfo, TaskInfo, TaskState};
 use runtime::Timestamp;
 
 use super::*;
@@ -39,14 +39,12 @@ fn task(state: &mut MasterState, framework: &str, id: &str, user: Option<&str>) 
     };
     let info = TaskInfo {
         name: String::new(),
-        task_id: id.parse().unwrap(),
-        agent_id: "agent".parse().unwrap(),
-        resources: "cpus:1".parse().unwrap(),
-        command: Some(command),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
+        ..TaskInfo::new(
+            id.parse().unwrap(),
+            "agent".parse().unwrap(),
+            "cpus:1".parse().unwrap(),
+        )
+        .with_command(command)
     };
     let resources = info.resources.clone();
     let task = Task::placed(
@@ -61,15 +59,7 @@ fn task(state: &mut MasterState, framework: &str, id: &str, user: Option<&str>) 
 /// Frameworks of alice and bob, of which alice's has a task of hers and one of carol's; carol's own
 /// has ended.
 fn state() -> Arc<MasterState> {
-    let master = MasterInfo {
-        id: MasterId::new("m").unwrap(),
-        hostname: "localhost".into(),
-        port: 5050,
-        version: "1".into(),
-        term: 0,
-        address: None,
-        domain: None,
-    };
+    let master = testkit::values::master();
     let config = Config {
         weights: [("role-of-alice".to_owned(), 2.0), ("x".to_owned(), 3.0)].into(),
         ..Config::default()

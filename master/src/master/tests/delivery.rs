@@ -129,12 +129,7 @@ fn early_kill_of_an_unreported_task_is_answered() {
         silent.master = scheduler.master.clone();
         scheduler.node.connect("master").await.unwrap();
         subscribe(&scheduler, info).await.unwrap();
-        scheduler.tell(KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("nobody").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        });
+        scheduler.tell(kill_task(&f, "nobody"));
         come_back(&mut agent, &a, vec![]).await;
         second.settle().await;
         assert_eq!(scheduler.received(), Vec::<String>::new());
@@ -231,8 +226,7 @@ fn old_offers_accept_is_rejected_but_running_task_kept() {
 #[test]
 fn numbered_calls_wait_for_the_subscription() {
     use runtime::delivery::Bounds;
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
         let courier = scheduler.node.reliable_sender(Bounds::default()).unwrap();
         courier.retarget(&scheduler.master);

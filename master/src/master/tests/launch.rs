@@ -6,10 +6,7 @@ use super::*;
 // Covers 2.2 ACKNOWLEDGE; 3.13 Launch.
 #[test]
 fn task_runs_from_offer_to_acknowledged_end() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         assert_eq!(
             world.allocator(),
             ["begin", "agent S0 used []", "framework 0000 active true"]
@@ -79,10 +76,7 @@ fn task_runs_from_offer_to_acknowledged_end() {
 // Covers 3.13 Launch.
 #[test]
 fn resources_are_free_once_the_agent_reports_the_end() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
@@ -118,10 +112,7 @@ fn resources_are_free_once_the_agent_reports_the_end() {
 /// Otherwise a task's end would go out as an offer of its own, beside the rest of its agent.
 #[test]
 fn freed_resources_join_an_unanswered_offer() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         let rest = world.offer(&scheduler, &f, &a, "cpus:7").await;
@@ -139,10 +130,7 @@ fn freed_resources_join_an_unanswered_offer() {
 // Covers 2.2 ACCEPT.
 #[test]
 fn several_offers_of_one_agent_are_taken_together() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         world
             .grant(vec![
                 grant(&f, &a, "cpus:1;mem:10"),
@@ -175,10 +163,7 @@ fn several_offers_of_one_agent_are_taken_together() {
 
 #[test]
 fn five_thousand_tasks_of_one_accept_are_sent() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:5000;mem:50000").await;
         let tasks = (0..5000).map(|n| {
             let mut task = task(&format!("t{n}"), &a, "cpus:1;mem:10");
@@ -215,10 +200,7 @@ fn five_thousand_tasks_of_one_accept_are_sent() {
 // Covers 2.2 KILL; 3.13 Kill.
 #[test]
 fn kills_reach_the_agent_or_are_answered() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
@@ -245,8 +227,7 @@ fn kills_reach_the_agent_or_are_answered() {
 #[test]
 fn operator_kills_a_task_by_unique_name() {
     use protocol::message::operator::{KillByOperator, OperatorError};
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (one, f) = world.framework("one", |_| ()).await;
@@ -288,10 +269,7 @@ fn operator_kills_a_task_by_unique_name() {
 // Covers S127; 2.2 DECLINE; 2.2 Filters; 3.13 Launch.
 #[test]
 fn declined_resources_are_recovered_with_their_filter() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         world.allocator();
         for (seconds, expected) in [
             (5.0, " for 5s"),
@@ -354,8 +332,7 @@ fn unanswered_offer_is_rescinded_after_the_timeout() {
 // Covers 3.13 Oversubscribe in part: not with these amounts in one run.
 #[test]
 fn new_oversubscribed_total_rescinds_only_revocable_offers() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world
             .framework("web", |info| {
@@ -413,10 +390,7 @@ fn new_oversubscribed_total_rescinds_only_revocable_offers() {
 // Covers S56 in part: for usage slack, and without lowering its books.
 #[test]
 fn withdrawal_rescinds_as_few_offers_as_possible() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         world
             .grant(vec![
                 grant(&f, &a, "cpus:2"),
@@ -438,21 +412,17 @@ fn withdrawal_rescinds_as_few_offers_as_possible() {
 // Covers S133; 2.2 MESSAGE; 2.3 MESSAGE, FAILURE.
 #[test]
 fn messages_and_executor_ends_are_forwarded() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:2").await;
         let mut own = task("t", &a, "cpus:1");
         own.command = None;
         own.executor = Some(ExecutorInfo {
-            executor_id: ExecutorId::new("e").unwrap(),
             name: "e".into(),
-            command: CommandInfo::shell("./executor"),
-            resources: resources("cpus:0.5"),
-            data: vec![],
-            shutdown_grace_period: None,
-            labels: Default::default(),
+            ..ExecutorInfo::new(
+                ExecutorId::new("e").unwrap(),
+                CommandInfo::shell("./executor"),
+                resources("cpus:0.5"),
+            )
         });
         let mut other = own.clone();
         other.task_id = TaskId::new("other").unwrap();
@@ -499,8 +469,7 @@ fn messages_and_executor_ends_are_forwarded() {
 // Covers 2.2 RECONCILE.
 #[test]
 fn refused_task_is_reconciled_as_refused() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         let mut gone = world.offer(&scheduler, &f, &a, "cpus:1").await;

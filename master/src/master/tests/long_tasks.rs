@@ -32,8 +32,7 @@ impl World {
 // Covers S121.
 #[test]
 fn long_task_bound_is_offered_and_enforced() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("mpi", |_| {}).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -74,22 +73,17 @@ fn long_task_bound_is_offered_and_enforced() {
 // Covers S121.
 #[test]
 fn executor_counts_once_for_its_long_tasks() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("mpi", |_| {}).await;
         world.bound(None).await;
         let served = |mark: &str, name: &str, executor: &str| {
             let mut task = marked(mark, name, &a, "cpus:1");
-            task.executor = Some(ExecutorInfo {
-                executor_id: ExecutorId::new(executor).unwrap(),
-                name: String::new(),
-                command: task.command.take().unwrap(),
-                resources: resources("cpus:0.5;mem:32"),
-                data: vec![],
-                shutdown_grace_period: None,
-                labels: Default::default(),
-            });
+            task.executor = Some(ExecutorInfo::new(
+                ExecutorId::new(executor).unwrap(),
+                task.command.take().unwrap(),
+                resources("cpus:0.5;mem:32"),
+            ));
             task
         };
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:1024").await;
@@ -116,8 +110,7 @@ fn executor_counts_once_for_its_long_tasks() {
 // Covers S121.
 #[test]
 fn unlabeled_task_is_revoked_after_its_maximum_run_time() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
         world.bound(Some(SHORT_MAX)).await;
@@ -157,8 +150,7 @@ fn unlabeled_task_is_revoked_after_its_maximum_run_time() {
 /// S121, S122: a spared task that has become overdue is revoked.
 #[test]
 fn spared_overdue_task_is_revoked_again() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
         world.bound(Some(SHORT_MAX)).await;
@@ -198,8 +190,7 @@ fn spared_overdue_task_is_revoked_again() {
 
 #[test]
 fn reported_tasks_run_time_counts_from_the_election() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (scheduler, f) = world.framework("batch", |_| {}).await;
         world.pass(SHORT_MAX / 2).await;
         let agent = world.member("host-1", "agent", Role::Agent).await;
@@ -223,8 +214,7 @@ fn reported_tasks_run_time_counts_from_the_election() {
 
 #[test]
 fn only_unreserved_resources_are_bounded() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let agent = world.member("host-1", "agent", Role::Agent).await;
         let mut message = registration(&agent, None, vec![]);
         message.agent.resources = resources("cpus:2;cpus(mpi):6;mem:512");

@@ -51,7 +51,7 @@ use protocol::message::standby::*;
 use protocol::message::state::*;
 use protocol::message::task::*;
 use protocol::*;
-use resources::{Attributes, Resources, Role as ResourceRole};
+use resources::{Resources, Role as ResourceRole};
 use runtime::observe::tap::{Fate, Passing};
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
@@ -336,6 +336,44 @@ fn recorder(node: &Node, name: &str) -> (Pid, Log, Member) {
     (pid, log, member)
 }
 
+/// Runs a test with a master without agents and frameworks.
+fn simulate_world<F: Future>(test: impl FnOnce(World) -> F) {
+    simulate_network(|network| async move {
+        test(World::new(network, Config::default()).await).await;
+    });
+}
+
+/// Runs a test with an agent and a framework.
+fn simulate_pair<F: Future>(
+    test: impl FnOnce(World, (Member, AgentId), (Member, FrameworkId)) -> F,
+) {
+    simulate_world(|world| async move {
+        let agent = world.agent("agent-1").await;
+        let framework = world.framework("web", |_| ()).await;
+        test(world, agent, framework).await;
+    });
+}
+
+/// Runs a test with an agent and a framework that runs task `t` there.
+fn simulate_task<F: Future>(
+    change: impl FnOnce(&mut FrameworkInfo),
+    test: impl FnOnce(World, (Member, AgentId), (Member, FrameworkId)) -> F,
+) {
+    simulate_world(|world| async move {
+        let (agent, a) = world.agent("agent-1").await;
+        let (scheduler, f) = world.framework("web", change).await;
+        let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
+        scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
+        world.settle().await;
+        agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
+        world.settle().await;
+        world.allocator();
+        agent.received();
+        scheduler.received();
+        test(world, (agent, a), (scheduler, f)).await;
+    });
+}
+
 impl World {
     async fn new(network: Network, config: Config) -> World {
         let heard = [Role::Agent, Role::Framework, Role::Operator];
@@ -468,8 +506,19 @@ impl World {
 }
 
 /// Makes a framework partition-aware.
+fn plain(_: &mut FrameworkInfo) {}
+
 fn aware(info: &mut FrameworkInfo) {
     info.capabilities.insert(Capability::PartitionAware);
+}
+
+fn kill_task(framework: &FrameworkId, id: &str) -> KillTask {
+    KillTask {
+        framework_id: framework.clone(),
+        task_id: TaskId::new(id).unwrap(),
+        agent_id: None,
+        kill_policy: None,
+    }
 }
 
 fn resources(text: &str) -> Resources {
@@ -489,24 +538,20 @@ fn grant(framework: &FrameworkId, agent: &AgentId, text: &str) -> Grant {
 
 fn registration(agent: &Member, id: Option<AgentId>, tasks: Vec<RunningTask>) -> RegisterAgent {
     RegisterAgent {
-        agent: AgentInfo {
-            hostname: agent.node.id().name().to_owned(),
-            port: 5051,
-            resources: resources("cpus:8;mem:8192;ports:[31000-32000]"),
-            attributes: Attributes::default(),
-            domain: None,
-            id,
-        },
-        pid: agent.pid.clone(),
-        version: "test".to_owned(),
         held: AgentInventory {
             tasks,
             ..AgentInventory::default()
         },
-        digest_key: DigestKey::new([7; 16]),
-        oversubscribed: Resources::default(),
-        resources: None,
-        term_seen: 0,
+        ..testkit::values::registration(
+            AgentInfo {
+                id,
+                ..AgentInfo::new(
+                    agent.node.id().name(),
+                    resources("cpus:8;mem:8192;ports:[31000-32000]"),
+                )
+            },
+            agent.pid.clone(),
+        )
     }
 }
 
@@ -540,17 +585,8 @@ async fn subscribe(
 }
 
 fn task(id: &str, agent: &AgentId, text: &str) -> TaskInfo {
-    TaskInfo {
-        name: id.to_owned(),
-        task_id: TaskId::new(id).unwrap(),
-        agent_id: agent.clone(),
-        resources: resources(text),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: vec![],
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(TaskId::new(id).unwrap(), agent.clone(), resources(text))
+        .with_command(CommandInfo::shell("true"))
 }
 
 fn decline(framework: &FrameworkId, offers: &[&Offer]) -> DeclineOffers {

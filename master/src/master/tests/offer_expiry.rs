@@ -72,10 +72,7 @@ fn offers_expire_by_default_unless_disabled() {
 // Covers S129.
 #[test]
 fn clock_set_back_does_not_extend_offers() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         world.pass(100).await;
         world.node.clock().set_wall_offset(-3_600_000_000_000);
@@ -133,8 +130,7 @@ fn offer_budget_is_renewed_when_half_is_answered() {
 // Covers W8.
 #[test]
 fn framework_without_budget_holds_any_number_of_offers() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("agent-1").await;
         let (hoarder, h) = world.framework("hoarder", |_| ()).await;
         world.allocator();
@@ -149,10 +145,7 @@ fn framework_without_budget_holds_any_number_of_offers() {
 // Covers W8.
 #[test]
 fn metrics_show_hold_times_overall_and_per_framework() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         let (quick, q) = world.framework("quick", |_| ()).await;
         let metrics = async || {
             let now = world.node.clock().wall();

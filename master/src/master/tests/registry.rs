@@ -11,8 +11,7 @@ fn not_now() -> RegistryError {
 
 #[test]
 fn nothing_is_published_before_the_record() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         world.faults.delay(Duration::from_secs(3));
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let asked = agent
@@ -55,8 +54,7 @@ fn nothing_is_published_before_the_record() {
 
 #[test]
 fn repeated_subscription_creates_one_framework() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
         world.faults.delay(Duration::from_secs(3));
         let message = Subscribe {
@@ -79,8 +77,7 @@ fn repeated_subscription_creates_one_framework() {
 
 #[test]
 fn temporarily_refused_record_is_retried_before_publishing() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         world.faults.refuse(not_now());
         let refused = register(&agent, None, vec![]).await;
@@ -118,8 +115,7 @@ fn temporarily_refused_record_is_retried_before_publishing() {
 
 #[test]
 fn master_that_lost_leadership_ends_visibly() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, _) = world.agent("agent-1").await;
         let ended = agent.node.ended(&agent.master);
         let scheduler = world.member("web", "scheduler", Role::Framework).await;
@@ -235,10 +231,7 @@ fn failover_timeout_continues_at_the_next_master() {
 // Covers S2 in part: estimator, controller and allocator, each replaced; S98.
 #[test]
 fn crashed_allocator_gets_the_whole_state_again() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -270,10 +263,7 @@ fn crashed_allocator_gets_the_whole_state_again() {
 // Covers S98.
 #[test]
 fn grant_from_an_earlier_allocator_state_is_no_offer() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         for falls in 1..3 {
             let mut late = grant(&f, &a, "cpus:4");
             let state = world.state().await;
@@ -302,10 +292,7 @@ fn grant_from_an_earlier_allocator_state_is_no_offer() {
 // Covers S98.
 #[test]
 fn allocator_that_missed_a_fact_starts_over() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.received();
         world.allocator();
@@ -348,10 +335,7 @@ fn allocator_that_missed_a_fact_starts_over() {
 // Covers S98.
 #[test]
 fn idle_allocator_delays_nothing() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         let started = world.node.clock().now();
         let gone = world.node.whereis("allocator").unwrap();

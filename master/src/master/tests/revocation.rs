@@ -79,15 +79,11 @@ async fn running_tasks(
         task.labels.insert(PRIORITY.to_owned(), "3".to_owned());
         if own {
             let command = task.command.take().unwrap();
-            task.executor = Some(ExecutorInfo {
-                executor_id: ExecutorId::new("shared").unwrap(),
-                name: String::new(),
+            task.executor = Some(ExecutorInfo::new(
+                ExecutorId::new("shared").unwrap(),
                 command,
-                resources: Resources::default(),
-                data: vec![],
-                shutdown_grace_period: None,
-                labels: Default::default(),
-            });
+                Resources::default(),
+            ));
         }
         task
     });
@@ -216,12 +212,7 @@ fn allocator_gets_tasks_with_priority_and_leaving_state() {
         let cluster = running_tasks(network, &["t", "u", "v"], false);
         let (world, (agent, a), (scheduler, f)) = cluster.await;
         world.name_victims(vec![victim(&f, &a, "u")]).await;
-        scheduler.tell(KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("v").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        });
+        scheduler.tell(kill_task(&f, "v"));
         world.settle().await;
         // A killed task goes first, and is revoked like any other if it takes its time.
         let all = "tasks 7: t*3=cpus:1 u*3=cpus:1 leaves v*-2147483648=cpus:1; consumed 0";
@@ -239,8 +230,7 @@ fn allocator_gets_tasks_with_priority_and_leaving_state() {
 
 #[test]
 fn offers_are_rescinded_before_tasks_are_revoked() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("host-1").await;
         let (batch, b) = world.framework("batch", |_| {}).await;
         let roles = |info: &mut FrameworkInfo| info.roles = ["web/front".to_owned()].into();
@@ -291,8 +281,7 @@ fn returning_scheduler_is_warned_with_the_remaining_time() {
 
 #[test]
 fn non_numeric_priority_is_refused() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("batch", |_| {}).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -311,12 +300,7 @@ fn non_numeric_priority_is_refused() {
 fn killed_task_that_stays_ends_with_its_executor() {
     simulate_network(|network| async move {
         let (world, (agent, a), (scheduler, f)) = running_tasks(network, &["t"], false).await;
-        scheduler.tell(KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        });
+        scheduler.tell(kill_task(&f, "t"));
         world.pass(3600).await;
         assert_eq!(agent.received(), ["kill t"]);
         world.name_victims(vec![victim(&f, &a, "t")]).await;
@@ -399,8 +383,7 @@ fn returning_agent_catches_up_with_revocation_deadlines() {
 
 #[test]
 fn revocation_waits_for_awaited_agents() {
-    simulate_network(|network| async move {
-        let first = World::new(network, Config::default()).await;
+    simulate_world(|first| async move {
         let (mut agent, a) = first.agent("host-1").await;
         let stays = |info: &mut FrameworkInfo| info.failover_timeout = Duration::from_secs(3600);
         let (_old, f) = first.framework("batch", stays).await;

@@ -60,8 +60,7 @@ fn grant_to(role: &str, framework: &FrameworkId, agent: &AgentId, text: &str) ->
 /// As in Mesos: resources of a role are those of its subtree, its frameworks are its own.
 #[test]
 fn role_shows_its_descendants_resources() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
         let deep = |info: &mut FrameworkInfo| info.roles = ["eng/web/api".to_owned()].into();
@@ -91,8 +90,7 @@ fn role_shows_its_descendants_resources() {
 /// SPEC 3.4.
 #[test]
 fn new_limit_rescinds_only_the_excess() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", of_eng).await;
@@ -156,8 +154,7 @@ fn new_limit_rescinds_only_the_excess() {
 /// SPEC 3.4.
 #[test]
 fn raised_guarantee_rescinds_only_the_missing_resources() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", of_eng).await;
@@ -251,8 +248,7 @@ fn next_master_starts_with_recorded_quotas_and_weights() {
 
 #[test]
 fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let (_agent, _) = world.agent("agent-1").await;
         world.allocator();
@@ -307,8 +303,7 @@ fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
 /// A client's own check may be outdated: the master checks when it validates.
 #[test]
 fn concurrent_new_quotas_of_a_role_conflict() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let set = |cpus: &str| {
             let update = quotas(&[("eng", quota("", cpus))], false);
@@ -340,8 +335,7 @@ fn concurrent_new_quotas_of_a_role_conflict() {
 /// The same for a removal: existence is checked with it.
 #[test]
 fn concurrent_resets_of_a_quota_conflict() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let operator = world.member("operator", "operator", Role::Operator).await;
         let reset = |role: &str| {
             let role = role.to_owned();

@@ -92,8 +92,7 @@ fn task_missing_at_its_agent_is_dropped() {
         } else {
             |_: &mut FrameworkInfo| {}
         };
-        simulate_network(|network| async move {
-            let world = World::new(network, Config::default()).await;
+        simulate_world(|world| async move {
             let (agent, a) = world.agent("agent-1").await;
             let (scheduler, f) = world.framework("web", change).await;
             let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -115,8 +114,7 @@ fn task_missing_at_its_agent_is_dropped() {
 
 #[test]
 fn reconciliation_and_refusals_are_answered_in_mesos_words() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         let reconciled = async |id: &str, agent: Option<AgentId>| {

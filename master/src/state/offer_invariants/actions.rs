@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use protocol::digest::DigestKey;
 use protocol::message::registration::{AgentInventory, RegisterAgent, RunningTask};
 use protocol::message::scheduler::{AcceptOffers, AcknowledgeStatus, Subscribe};
 use protocol::message::task::TaskUpdated;
@@ -23,24 +22,17 @@ impl World {
         let kept = |n: &usize| [true, false, n.is_multiple_of(2)][with];
         let tasks = tasks.into_iter().enumerate().filter(|(n, _)| kept(n));
         let message = RegisterAgent {
-            agent: AgentInfo {
-                hostname: format!("agent-{a}"),
-                port: 5051,
-                resources: TOTAL.parse().unwrap(),
-                attributes: Default::default(),
-                domain: None,
-                id,
-            },
-            pid,
-            version: "1".to_owned(),
             held: AgentInventory {
                 tasks: tasks.map(|(_, task)| task).collect(),
                 ..AgentInventory::default()
             },
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Resources::default(),
-            resources: None,
-            term_seen: 0,
+            ..testkit::values::registration(
+                AgentInfo {
+                    id,
+                    ..AgentInfo::new(format!("agent-{a}"), TOTAL.parse().unwrap())
+                },
+                pid,
+            )
         };
         let mut agent = None;
         self.decide(End::Rescinded, |state, now, out| {
@@ -167,15 +159,5 @@ pub fn lent(cpus: u32) -> Resources {
 }
 
 fn task_info(agent: &AgentId, task_id: TaskId, resources: Resources) -> TaskInfo {
-    TaskInfo {
-        name: task_id.to_string(),
-        task_id,
-        agent_id: agent.clone(),
-        resources,
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: vec![],
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(task_id, agent.clone(), resources).with_command(CommandInfo::shell("true"))
 }

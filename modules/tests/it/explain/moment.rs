@@ -41,8 +41,7 @@ fn explanation_in_parts_describes_one_moment() {
 // Covers W26.
 #[test]
 fn explanation_includes_agents_removed_meanwhile() {
-    simulate(|node| async move {
-        let cluster = Cluster::new(&node, &[]);
+    simulate_cluster(|cluster| async move {
         let (agents, framework_id) = (3_500, framework("f"));
         cluster.framework("f", "r", &[]);
         let tell = Suppressed {

@@ -28,14 +28,13 @@ fn task(number: u32) -> RunningTask {
         framework_id: framework(number % 3),
         info: TaskInfo {
             name: "a task".to_owned(),
-            task_id: TaskId::new(format!("task-{number}")).unwrap(),
-            agent_id: AgentId::new("m-S1").unwrap(),
-            resources: "cpus:0.5;mem:64;ports:[31000-31001]".parse().unwrap(),
-            command: Some(CommandInfo::shell("sleep 1000")),
-            executor: None,
-            data: vec![],
-            kill_policy: None,
             labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+            ..TaskInfo::new(
+                TaskId::new(format!("task-{number}")).unwrap(),
+                AgentId::new("m-S1").unwrap(),
+                "cpus:0.5;mem:64;ports:[31000-31001]".parse().unwrap(),
+            )
+            .with_command(CommandInfo::shell("sleep 1000"))
         },
         state: TaskState::Running,
     }
@@ -45,13 +44,14 @@ fn executor(number: u32) -> RunningExecutor {
     RunningExecutor {
         framework_id: framework(number % 3),
         info: ExecutorInfo {
-            executor_id: ExecutorId::new(format!("executor-{number}")).unwrap(),
             name: "an executor".to_owned(),
-            command: CommandInfo::program("/bin/executor", ["--fast".to_owned()]),
-            resources: "cpus:0.1;mem:32".parse().unwrap(),
             data: vec![1, 2],
             shutdown_grace_period: Some(Duration::from_secs(5)),
-            labels: Labels::new(),
+            ..ExecutorInfo::new(
+                ExecutorId::new(format!("executor-{number}")).unwrap(),
+                CommandInfo::program("/bin/executor", ["--fast".to_owned()]),
+                "cpus:0.1;mem:32".parse().unwrap(),
+            )
         },
     }
 }

@@ -50,6 +50,35 @@ pub struct TaskInfo {
 }
 
 impl TaskInfo {
+    /// A task with its id as its name. It needs a command or an executor.
+    pub fn new(task_id: TaskId, agent_id: AgentId, resources: Resources) -> Self {
+        Self {
+            name: task_id.to_string(),
+            task_id,
+            agent_id,
+            resources,
+            command: None,
+            executor: None,
+            data: Vec::new(),
+            kill_policy: None,
+            labels: Labels::default(),
+        }
+    }
+
+    /// The task with this command.
+    #[must_use]
+    pub fn with_command(mut self, command: CommandInfo) -> Self {
+        self.command = Some(command);
+        self
+    }
+
+    /// The task with this executor.
+    #[must_use]
+    pub fn with_executor(mut self, executor: ExecutorInfo) -> Self {
+        self.executor = Some(executor);
+        self
+    }
+
     /// The task's user: from its command or its executor's command, otherwise the framework's.
     pub fn user_in<'a>(&'a self, framework: &'a FrameworkInfo) -> &'a str {
         let own = self.command.as_ref();
@@ -129,6 +158,19 @@ pub struct ExecutorInfo {
 }
 
 impl ExecutorInfo {
+    /// An executor without a name.
+    pub fn new(executor_id: ExecutorId, command: CommandInfo, resources: Resources) -> Self {
+        Self {
+            executor_id,
+            name: String::new(),
+            command,
+            resources,
+            data: Vec::new(),
+            shutdown_grace_period: None,
+            labels: Labels::default(),
+        }
+    }
+
     /// Size of all texts without `data`, in bytes.
     pub fn text_bytes(&self) -> usize {
         self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels)

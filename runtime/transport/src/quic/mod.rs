@@ -58,6 +58,7 @@ pub use config::Options;
 use liveness::Suspicion;
 pub use renewal::{RenewError, Renewal};
 use reset::ResetKey;
+pub use socket::address::Address;
 use socket::{TOKEN, UdpSocket};
 use socket_provider::SocketProvider;
 

@@ -19,7 +19,7 @@ const HEADER: usize = 5;
 
 /// The content of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The sender's hello: the first chunk in each direction.
     Hello = 1,
     /// A piece of the ordinary stream of frames.
@@ -104,7 +104,7 @@ impl Chunks {
 }
 
 /// Takes the first chunk off the buffer if it is complete.
-pub(crate) fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
+pub fn take(buffer: &mut BytesMut) -> Result<Option<(Kind, BytesMut)>, String> {
     let Some((&kind, rest)) = buffer.split_first() else {
         return Ok(None);
     };

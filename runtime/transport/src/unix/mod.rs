@@ -4,8 +4,8 @@
 //! roles that the listener allows. Hello and frames are the same as on any link. A socket with a
 //! live listener is never taken over.
 
-pub(crate) mod chunk;
-pub(crate) mod session;
+pub mod chunk;
+mod session;
 
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -23,6 +23,8 @@ use tokio::task::JoinHandle;
 
 use chunk::{Chunks, Kind, Writer};
 use session::Session;
+
+pub use session::Bulks;
 
 /// Prefix of the addresses of socket files.
 pub const SCHEME: &str = "unix:";

@@ -224,14 +224,15 @@ fn deliver(link: &Link, lane: &mut BytesMut, body: BytesMut) -> Result<(), Strea
     Ok(())
 }
 
-/// Bulks in transfer.
+/// The bulks that arrive in pieces.
 #[derive(Default)]
-pub(crate) struct Bulks {
+pub struct Bulks {
     incoming: BTreeMap<u64, (usize, BytesMut)>,
 }
 
 impl Bulks {
-    pub(crate) fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
+    /// A bulk begins: its token and its length.
+    pub fn begin(&mut self, mut body: BytesMut) -> Result<(), String> {
         if body.len() != TOKEN + 8 {
             return Err(format!(
                 "beginning of a bulk has {} bytes, expected {}",
@@ -262,8 +263,8 @@ impl Bulks {
         Ok(())
     }
 
-    /// The bulk, if this is its last piece.
-    pub(crate) fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
+    /// The bulk, if this is its last piece: a token and some of its bytes.
+    pub fn piece(&mut self, mut body: BytesMut) -> Result<Option<(u64, Bytes)>, String> {
         if body.len() <= TOKEN {
             return Err(format!(
                 "piece of a bulk has {} bytes, expected more than {TOKEN}",

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use protocol::{
-    CommandInfo, Filters, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskState, TaskStatus,
+    CommandInfo, Filters, FrameworkInfo, Offer, TaskId, TaskInfo, TaskState, TaskStatus,
 };
 use resources::Resources;
 use runtime::{Clock, Instant, Role};
@@ -134,14 +134,8 @@ impl Launches {
         let task_id = TaskId::new(format!("{}.{}", self.name, self.waiting)).ok()?;
         Some(TaskInfo {
             name: self.name.to_owned(),
-            task_id,
-            agent_id: offer.agent_id.clone(),
-            resources,
-            command: Some(CommandInfo::program("/bin/true", [])),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Labels::default(),
+            ..TaskInfo::new(task_id, offer.agent_id.clone(), resources)
+                .with_command(CommandInfo::program("/bin/true", []))
         })
     }
 }

@@ -20,8 +20,8 @@ use protocol::message::standby::{SchedulerElected, StandBy, StandbyReply, Standi
 use protocol::message::task::{RunTasks, TaskUpdated};
 use protocol::{
     AgentId, AgentInfo, CommandInfo, ContainerId, ExecutorId, Filters, FrameworkId, FrameworkInfo,
-    MasterId, MasterInfo, Offer, OfferId, Operation, Source, StatusUpdate, TaskId, TaskInfo,
-    TaskState, TaskStatus, Uuid,
+    MasterInfo, Offer, OfferId, Operation, Source, StatusUpdate, TaskId, TaskInfo, TaskState,
+    TaskStatus, Uuid,
 };
 use resources::{Resources, Revocable, Role as Tenant};
 use runtime::{NodeId, Pid, Remote, Role, Timestamp};
@@ -47,23 +47,7 @@ pub fn agent() -> AgentId {
 
 /// A report of an agent without an id that has only these resources.
 pub fn arrival(has: Resources) -> RegisterAgent {
-    RegisterAgent {
-        agent: AgentInfo {
-            hostname: "host".to_owned(),
-            port: 1,
-            resources: has,
-            attributes: Default::default(),
-            domain: None,
-            id: None,
-        },
-        pid: pid("agent-1"),
-        version: String::new(),
-        held: AgentInventory::default(),
-        digest_key: DigestKey::new([0; 16]),
-        oversubscribed: Resources::new(),
-        resources: None,
-        term_seen: 0,
-    }
+    testkit::values::registration(AgentInfo::new("host", has), pid("agent-1"))
 }
 
 pub fn resources(text: &str) -> Resources {
@@ -79,29 +63,12 @@ pub fn pid(node: &str) -> Pid {
 }
 
 pub fn master() -> MasterInfo {
-    MasterInfo {
-        id: MasterId::new("m").unwrap(),
-        hostname: "master".to_owned(),
-        port: 5050,
-        version: String::new(),
-        term: 0,
-        address: None,
-        domain: None,
-    }
+    testkit::values::master()
 }
 
 pub fn task(id: &str, needs: &str) -> TaskInfo {
-    TaskInfo {
-        name: id.to_owned(),
-        task_id: TaskId::new(id).unwrap(),
-        agent_id: agent(),
-        resources: resources(needs),
-        command: Some(CommandInfo::shell("true")),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    }
+    TaskInfo::new(TaskId::new(id).unwrap(), agent(), resources(needs))
+        .with_command(CommandInfo::shell("true"))
 }
 
 pub fn offer(id: &str, framework: &str, what: &Resources) -> Offer {
@@ -311,12 +278,8 @@ impl<C: Checker> Fixture<C> {
     ) -> &mut Self {
         let ask = ReregisterAgent {
             agent: AgentInfo {
-                hostname: "host".to_owned(),
-                port: 1,
-                resources: resources(has),
-                attributes: Default::default(),
-                domain: None,
                 id: Some(agent()),
+                ..AgentInfo::new("host", resources(has))
             },
             pid: pid("agent-1"),
             version: String::new(),

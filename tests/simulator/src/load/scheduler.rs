@@ -219,14 +219,10 @@ impl LoadScheduler {
             };
             tasks.push(TaskInfo {
                 name: self.name.clone(),
-                task_id,
-                agent_id: offer.agent_id.clone(),
-                resources,
                 command: shell,
                 executor: executor.clone(),
                 data,
-                kill_policy: None,
-                labels: Default::default(),
+                ..TaskInfo::new(task_id, offer.agent_id.clone(), resources)
             });
         }
         tasks
@@ -247,13 +243,12 @@ impl LoadScheduler {
         let resources = take(pool, "cpus:0.1;mem:32")?;
         let number = record.next_number();
         let executor = ExecutorInfo {
-            executor_id: ExecutorId::new(format!("{}-e{number}", self.name)).ok()?,
             name: self.name.clone(),
-            command: CommandInfo::shell("own"),
-            resources,
-            data: Vec::new(),
-            shutdown_grace_period: None,
-            labels: Default::default(),
+            ..ExecutorInfo::new(
+                ExecutorId::new(format!("{}-e{number}", self.name)).ok()?,
+                CommandInfo::shell("own"),
+                resources,
+            )
         };
         let agent = offer.agent_id.clone();
         record.executors.insert(agent, executor.clone());

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use protocol::{CommandInfo, FrameworkInfo, Labels, Offer, TaskId, TaskInfo, TaskStatus};
+use protocol::{CommandInfo, FrameworkInfo, Offer, TaskId, TaskInfo, TaskStatus};
 use runtime::{Clock, Instant};
 use scheduler_driver::{Calls, Scheduler, SchedulerDriver};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -130,17 +130,12 @@ pub async fn reoffered(
 /// A task that uses all of the offer.
 fn task(number: u64, offer: &Offer) -> Result<TaskInfo, BenchError> {
     let name = format!("task-{number}");
-    Ok(TaskInfo {
-        task_id: TaskId::new(&name)?,
-        name,
-        agent_id: offer.agent_id.clone(),
-        resources: offer.resources.clone(),
-        command: Some(CommandInfo::program("/bin/true", [])),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Labels::default(),
-    })
+    Ok(TaskInfo::new(
+        TaskId::new(&name)?,
+        offer.agent_id.clone(),
+        offer.resources.clone(),
+    )
+    .with_command(CommandInfo::program("/bin/true", [])))
 }
 
 /// Ends the task on the agent of this offer, once it is there. Returns the time of the request.

@@ -157,8 +157,7 @@ impl World {
             FaultKind::Rewind { node } if self.is_of_group(node) => {
                 self.crash(node);
                 self.with_member(node, |member| {
-                    if let Some(old) = member.disk.put_back() {
-                        member.disk = old;
+                    if member.disk.put_back() {
                         env.watch.fact(EventKind::DiskReset { node });
                     }
                 });
@@ -216,7 +215,7 @@ impl World {
                 let name = name.to_owned();
                 member
                     .disk
-                    .set_crash_point(count, move || watch.doom(&name));
+                    .set_crash_point(count, false, move || watch.doom(&name));
             }),
         }
     }

@@ -353,7 +353,7 @@ impl World {
         let Some(over) = over else { return machine };
         self.0.env.gone(&over.node);
         let mut rng = self.0.rng.borrow_mut();
-        disk.crash(|unsynced| rng.random_range(0..=unsynced));
+        disk.crash_with(|unsynced| rng.random_range(0..=unsynced));
         drop(rng);
         self.0.env.watch.fact(EventKind::NodeEnded {
             node: name,

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use master::{Config, MemoryRegistry};
 use module_api::Parameters;
-use protocol::digest::DigestKey;
 use protocol::message::operator::{UpdateQuotas, UpdateRefused, ViewRoles};
-use protocol::message::registration::{AgentInventory, PingAgent, Pong, RegisterAgent};
+use protocol::message::registration::{PingAgent, Pong};
 use protocol::message::scheduler::{AcknowledgeStatus, KillTask};
 use protocol::message::task::{EndExecutor, RunTasks, TaskUpdated};
 use protocol::view::RoleView;
@@ -16,7 +15,7 @@ use protocol::{
     AgentId, AgentInfo, CommandInfo, Demand, ExecutorId, FrameworkId, FrameworkInfo, Offer, Quota,
     Source, StatusUpdate, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
-use resources::{Attributes, Quantities, Resources};
+use resources::{Quantities, Resources};
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use scheduler_driver::{DriverRef, Scheduler, SchedulerDriver};
@@ -193,23 +192,10 @@ impl MiniCluster {
             running: BTreeMap::new(),
         };
         let hands = node.spawn("agent", hands).unwrap();
-        let register = RegisterAgent {
-            agent: AgentInfo {
-                hostname: host.to_owned(),
-                port: 5051,
-                resources: total.parse().unwrap(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: hands.pid(),
-            version: "test".to_owned(),
-            held: AgentInventory::default(),
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Resources::default(),
-            resources: None,
-            term_seen: 0,
-        };
+        let register = testkit::values::registration(
+            AgentInfo::new(host, total.parse().unwrap()),
+            hands.pid(),
+        );
         let registered = node.ask(&master, register, PATIENCE).await;
         let id = registered.unwrap().unwrap().agent_id;
         hands.tell(Be(id.clone())).unwrap();
@@ -307,15 +293,12 @@ pub fn task(name: &str, command: &str, needs: &str, offer: &mut Offer) -> Option
     let needs: Resources = needs.parse().unwrap();
     let resources = offer.resources.find(&needs)?;
     offer.resources.subtract(&resources).ok()?;
-    Some(TaskInfo {
-        name: name.to_owned(),
-        task_id: TaskId::new(name).unwrap(),
-        agent_id: offer.agent_id.clone(),
-        resources,
-        command: Some(CommandInfo::shell(command)),
-        executor: None,
-        data: Vec::new(),
-        kill_policy: None,
-        labels: Default::default(),
-    })
+    Some(
+        TaskInfo::new(
+            TaskId::new(name).unwrap(),
+            offer.agent_id.clone(),
+            resources,
+        )
+        .with_command(CommandInfo::shell(command)),
+    )
 }

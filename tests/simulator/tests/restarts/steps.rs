@@ -242,14 +242,8 @@ impl World {
             let resources = pool.unallocate().unreserved();
             let task = TaskInfo {
                 name: "t".to_owned(),
-                task_id: name.clone(),
-                agent_id: agent_id.clone(),
-                resources: wanted.clone(),
-                command: Some(CommandInfo::shell("true")),
-                executor: None,
-                data: vec![],
-                kill_policy: None,
-                labels: Default::default(),
+                ..TaskInfo::new(name.clone(), agent_id.clone(), wanted.clone())
+                    .with_command(CommandInfo::shell("true"))
             };
             let tasks = vec![task];
             resources

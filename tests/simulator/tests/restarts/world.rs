@@ -11,10 +11,9 @@ use master::{Config, Master, MemoryRegistry, TakeSnapshot};
 use module_api::{AllocatorRef, SorterRef};
 use modules::allocator::Allocator;
 use modules::sorter::Sorter;
-use protocol::digest::DigestKey;
 use protocol::message::operation::ApplyOperation;
 use protocol::message::registration::{
-    AgentInventory, PingAgent, Pong, RegisterAgent, ShutDownAgent, UnregisterAgent,
+    PingAgent, Pong, RegisterAgent, ShutDownAgent, UnregisterAgent,
 };
 use protocol::message::scheduler::{
     DeclineOffers, FrameworkFailed, Lost, OfferRescinded, OffersMade, ReviveOffers, StatusChanged,
@@ -25,7 +24,7 @@ use protocol::{
     AgentId, AgentInfo, AgentResources, Capability, Demand, Filters, FrameworkId, FrameworkInfo,
     Offer, Quota, Uuid,
 };
-use resources::{Attributes, Quantities, Resources};
+use resources::{Quantities, Resources};
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 
@@ -227,26 +226,13 @@ impl World {
         let master = node.find("master", "master", PATIENCE).await.unwrap();
         let total: Resources = TOTAL.parse().unwrap();
         let register = RegisterAgent {
-            agent: AgentInfo {
-                hostname: host,
-                port: 5051,
-                resources: total.clone(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: agent.pid(),
-            version: "test".to_owned(),
-            held: AgentInventory::default(),
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Resources::default(),
             resources: Some(AgentResources {
                 version: Uuid([1; 16]),
-                total,
+                total: total.clone(),
                 operations: Vec::new(),
                 settled: None,
             }),
-            term_seen: 0,
+            ..testkit::values::registration(AgentInfo::new(host, total), agent.pid())
         };
         let registered = node.ask(&master, register, PATIENCE).await;
         (node, registered.unwrap().unwrap().agent_id)

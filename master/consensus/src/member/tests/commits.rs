@@ -8,8 +8,7 @@ use super::*;
 
 #[test]
 fn commits_keep_the_order_of_proposals() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let proposals = (1..=20).map(|value| cluster.propose(&leader, value));
         let answers = join_all(proposals).await;
         let expected: Vec<_> = (1..=20).map(Ok).collect();
@@ -51,7 +50,8 @@ fn only_voter_publishes_no_unsynced_term() {
             let published: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
             let (notes, disk) = (published.clone(), cluster.disks["a"].clone());
             cluster.members["a"].watch(move |leadership| {
-                let synced = disk.copy().open().unwrap().load().unwrap().hard.term;
+                let mut log = StoredLog::new(disk.synced().open().unwrap());
+                let synced = log.load().unwrap().hard.term;
                 notes.lock().unwrap().push((leadership.term, synced));
                 true
             });
@@ -67,8 +67,7 @@ fn only_voter_publishes_no_unsynced_term() {
 
 #[test]
 fn proposals_during_a_write_share_the_next() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         cluster.wait(2_000).await;
         cluster.nodes[&leader].slow_blocking(Duration::from_millis(4));
         let (before, syncs) = (
@@ -90,8 +89,7 @@ fn proposals_during_a_write_share_the_next() {
 
 #[test]
 fn answers_wait_for_a_synced_majority() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         for node in cluster.nodes.values() {
             node.slow_blocking(Duration::from_millis(40));
         }
@@ -99,9 +97,9 @@ fn answers_wait_for_a_synced_majority() {
         assert!(cluster.propose(&leader, 1).await.is_ok());
         // The writes of leader and follower may overlap; neither is shorter than this.
         assert!(cluster.clock.now() - started >= Duration::from_millis(40));
-        let with = |disk: &&ForgetfulLogDisk| {
+        let with = |disk: &&SimulatedDisk| {
             disk.crash();
-            let mut log = disk.open().unwrap();
+            let mut log = StoredLog::new(disk.open().unwrap());
             let entries = log.load().unwrap().entries;
             entries.iter().any(|entry| !entry.data.is_empty())
         };
@@ -112,8 +110,7 @@ fn answers_wait_for_a_synced_majority() {
 
 #[test]
 fn leader_counts_itself_only_after_its_sync() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.wait(1_000).await;
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
@@ -127,8 +124,7 @@ fn leader_counts_itself_only_after_its_sync() {
 
 #[test]
 fn watchers_learn_leader_and_address() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         let watching = cluster.others(&leader)[0].clone();
         let published: Arc<Mutex<Vec<Leadership>>> = Arc::default();
         let notes = published.clone();
@@ -156,8 +152,7 @@ fn watchers_learn_leader_and_address() {
 
 #[test]
 fn retiring_leader_hands_over_quickly() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.wait(1_000).await;
         let under_way = cluster.propose(&leader, 1);
         let member = cluster.members.remove(&leader).unwrap();
@@ -201,8 +196,7 @@ fn retiring_leader_picks_a_live_successor() {
 
 #[test]
 fn follower_names_the_leader() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let follower = cluster.others(&leader)[0].clone();
         let error = cluster.propose(&follower, 1).await.unwrap_err();
         let ProposeError::NotLeader {

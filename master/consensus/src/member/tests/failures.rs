@@ -3,15 +3,14 @@
 
 use bytes::BytesMut;
 use runtime::wire::codec::Garbled;
-use storage::simulated::Failure;
+use testkit::disk::{Failure, SimulatedStore};
 
 use super::*;
 use crate::machine::CannotRestore;
 
 #[test]
 fn new_leader_has_all_acknowledged_writes() {
-    simulate_network(|network| async move {
-        let (mut cluster, mut leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, mut leader| async move {
         let mut acknowledged = Vec::new();
         for value in 0..5 {
             cluster.propose(&leader, value).await.unwrap();
@@ -34,8 +33,7 @@ fn new_leader_has_all_acknowledged_writes() {
 
 #[test]
 fn crash_ends_a_proposal_as_unknown() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.isolate(&leader);
         let under_way = cluster.propose(&leader, 1);
         cluster.clock.settle().await;
@@ -46,8 +44,7 @@ fn crash_ends_a_proposal_as_unknown() {
 
 #[test]
 fn isolated_leader_acknowledges_nothing() {
-    simulate_network(|network| async move {
-        let (mut cluster, old) = Cluster::three(network).await;
+    simulate_three(|mut cluster, old| async move {
         cluster.propose(&old, 1).await.unwrap();
         cluster.isolate(&old);
         let under_way = cluster.propose(&old, 2);
@@ -70,8 +67,7 @@ fn isolated_leader_acknowledges_nothing() {
 
 #[test]
 fn undecided_proposal_times_out_as_unknown() {
-    simulate_network(|network| async move {
-        let (cluster, old) = Cluster::three(network).await;
+    simulate_three(|cluster, old| async move {
         cluster.isolate(&old);
         let started = cluster.clock.now();
         assert_eq!(cluster.propose(&old, 2).await, Err(ProposeError::Unknown));
@@ -82,8 +78,7 @@ fn undecided_proposal_times_out_as_unknown() {
 
 #[test]
 fn absent_member_catches_up() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
         for value in 0..50 {
@@ -101,8 +96,7 @@ fn absent_member_catches_up() {
 
 #[test]
 fn broken_links_are_restored() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let follower = cluster.others(&leader)[0].clone();
         for value in 0..5 {
             cluster.network.sever(&leader, &follower);
@@ -122,8 +116,7 @@ fn broken_links_are_restored() {
 
 #[test]
 fn disk_failure_ends_only_its_member() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         cluster.disks[&leader].fail_next(Failure::Sync("the disk is gone".to_owned()));
         let member = cluster.members.remove(&leader).unwrap();
@@ -143,8 +136,7 @@ fn disk_failure_ends_only_its_member() {
 
 #[test]
 fn hung_disk_is_reported_and_another_leads() {
-    simulate_network(|network| async move {
-        let (cluster, old) = Cluster::three(network).await;
+    simulate_three(|cluster, old| async move {
         cluster.propose(&old, 1).await.unwrap();
         cluster.nodes[&old].slow_blocking(Duration::from_secs(40));
         let under_way = cluster.propose(&old, 2);
@@ -246,12 +238,12 @@ impl StateMachine for Shy {
 #[test]
 fn failed_snapshot_leaves_the_log_intact() {
     simulate_network(|network| async move {
-        let disk = ForgetfulLogDisk::new();
+        let disk = SimulatedDisk::new();
         let begin = || {
             let node = network.node("a", Role::Master, &[Role::Master]);
             let mut settings = Settings::new("a", &["a"]);
             settings.policy.snapshot_entries = 8;
-            let log = Box::new(disk.open().unwrap());
+            let log = Box::new(StoredLog::new(disk.open().unwrap()));
             let member = start(&node, settings, log, Shy(0)).unwrap();
             (node, member)
         };
@@ -282,7 +274,7 @@ fn failed_snapshot_leaves_the_log_intact() {
 fn panicked_member_notifies_callers_and_watchers() {
     simulate_network(|network| async move {
         let node = network.node("a", Role::Master, &[Role::Master]);
-        let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+        let log = Box::new(StoredLog::new(SimulatedStore::default()));
         let member = start(&node, Settings::new("a", &["a"]), log, Brittle(0)).unwrap();
         node.clock().advance(Duration::from_secs(1)).await;
         let (told, last) = std::sync::mpsc::channel();

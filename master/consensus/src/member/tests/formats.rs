@@ -21,8 +21,7 @@ fn start(cluster: &mut Cluster, name: &str, newest_format: u16) {
 
 #[test]
 fn rolling_upgrade_switches_the_format_last() {
-    simulate_network(|network| async move {
-        let (mut cluster, _) = Cluster::three(network).await;
+    simulate_three(|mut cluster, _| async move {
         let mut values = Vec::new();
         for (nth, name) in (1..).zip(["a", "b", "c"]) {
             change(&mut cluster, name, 3).await;

@@ -68,8 +68,7 @@ fn late_founder_is_admitted() {
 
 #[test]
 fn early_wiped_founder_is_refused() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         let wiped = cluster.others(&leader)[0].clone();
         cluster.fall(&wiped).await;
         cluster.wipe(&wiped);
@@ -82,8 +81,7 @@ fn early_wiped_founder_is_refused() {
 
 #[test]
 fn wiped_member_is_refused_with_advice() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         cluster.wait(2_000).await;
         let wiped = cluster.others(&leader)[0].clone();
@@ -115,16 +113,15 @@ fn wiped_member_is_refused_with_advice() {
 
 #[test]
 fn old_copy_of_a_directory_ends_the_member() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         cluster.wait(2_000).await;
         let restored = cluster.others(&leader)[0].clone();
-        let copy = cluster.disks[&restored].copy();
+        cluster.disks[&restored].copy();
         cluster.propose(&leader, 2).await.unwrap();
         cluster.wait(2_000).await;
         cluster.fall(&restored).await;
-        cluster.disks.insert(restored.clone(), copy);
+        assert!(cluster.disks[&restored].put_back());
         cluster.start(&restored);
         cluster.wait(3_000).await;
         let reason = cluster.members[&restored].ended().unwrap();
@@ -135,8 +132,7 @@ fn old_copy_of_a_directory_ends_the_member() {
 
 #[test]
 fn long_absence_is_not_an_old_copy() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         let away = cluster.others(&leader)[0].clone();
         cluster.fall(&away).await;
         for value in 1..=20 {
@@ -150,8 +146,7 @@ fn long_absence_is_not_an_old_copy() {
 
 #[test]
 fn wiped_member_waits_for_a_leader() {
-    simulate_network(|network| async move {
-        let (mut cluster, _) = Cluster::three(network).await;
+    simulate_three(|mut cluster, _| async move {
         cluster.wait(2_000).await;
         for name in ["a", "b"] {
             cluster.fall(name).await;
@@ -168,8 +163,7 @@ fn wiped_member_waits_for_a_leader() {
 
 #[test]
 fn new_master_is_admitted_and_can_lead() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         for value in 0..10 {
             cluster.propose(&leader, value).await.unwrap();
         }
@@ -204,16 +198,15 @@ fn new_master_is_admitted_and_can_lead() {
 #[test]
 fn interrupted_founding_leaves_an_empty_directory() {
     simulate_network(|network| async move {
-        for kept in 0..=2 {
+        for kept in 0..=3 {
             let mut cluster = Cluster::of(network.clone(), &["a"]);
-            let disk = ForgetfulLogDisk::new();
+            let disk = SimulatedDisk::new();
             disk.fake_syncs(true);
             cluster.disks.insert("a".to_owned(), disk.clone());
             cluster.start("a");
             cluster.clock.settle().await;
             cluster.nodes["a"].stop_now(&cluster.members["a"].pid());
-            disk.fake_syncs(false);
-            disk.crash_keeping(kept);
+            disk.crash_with(|_| kept);
             cluster.start("a");
             let leader = cluster.leader().await;
             assert_eq!(cluster.propose(&leader, 1).await, Ok(1), "{kept} writes");
@@ -225,8 +218,7 @@ fn interrupted_founding_leaves_an_empty_directory() {
 #[test]
 fn removed_master_ends_now_or_on_its_return() {
     for there in [true, false] {
-        simulate_network(|network| async move {
-            let (cluster, leader) = Cluster::three(network).await;
+        simulate_three(|cluster, leader| async move {
             cluster.wait(2_000).await;
             let removed = cluster.others(&leader)[0].clone();
             let id = cluster.status(&removed).await.identity.unwrap().id;
@@ -250,7 +242,7 @@ fn removed_master_ends_now_or_on_its_return() {
 #[test]
 fn member_runs_on_the_stored_log() {
     simulate_network(|network| async move {
-        let disk = storage::simulated::SimulatedDisk::new();
+        let disk = SimulatedDisk::new();
         for expected in 1..=3 {
             let node = network.node("a", Role::Master, &[Role::Master]);
             let log = StoredLog::new(disk.open().unwrap());
@@ -268,8 +260,7 @@ fn member_runs_on_the_stored_log() {
 
 #[test]
 fn packets_of_another_group_are_rejected() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         let outsider = cluster.network.node("x", Role::Master, &[Role::Master]);
         let timeout = Duration::from_secs(1);
         let pid = outsider.find(&leader, NAME, timeout).await.unwrap();

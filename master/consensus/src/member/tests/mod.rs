@@ -24,24 +24,32 @@ use std::time::Duration;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use testkit::disk::SimulatedDisk;
 
 use super::*;
 use crate::core::Role as RaftRole;
 use crate::group::Ledger;
 use crate::machine::FIRST_FORMAT;
 use crate::store::StoredLog;
-use crate::store::forgetful::ForgetfulLogDisk;
 
 /// All masters of a test. Their disks outlive their nodes.
 struct Cluster {
     network: Network,
     initial: Vec<String>,
-    disks: BTreeMap<String, ForgetfulLogDisk>,
+    disks: BTreeMap<String, SimulatedDisk>,
     /// The newest operation format of members of another version.
     versions: BTreeMap<String, u16>,
     nodes: BTreeMap<String, Node>,
     members: BTreeMap<String, MemberHandle<Ledger>>,
     clock: Clock,
+}
+
+/// Runs a test with a group of three and the name of its leader.
+fn simulate_three<F: Future>(test: impl FnOnce(Cluster, String) -> F) {
+    simulate_network(|network| async move {
+        let (cluster, leader) = Cluster::three(network).await;
+        test(cluster, leader).await;
+    });
 }
 
 impl Cluster {
@@ -87,7 +95,7 @@ impl Cluster {
             .network
             .node(&name, Role::Master, &[Role::Master, Role::Operator]);
         let disk = self.disks.entry(name.clone()).or_default();
-        let log = Box::new(disk.open().unwrap());
+        let log = Box::new(StoredLog::new(disk.open().unwrap()));
         let format = self.versions.get(&name).copied().unwrap_or(FIRST_FORMAT);
         let member = start(&node, settings, log, Ledger::reading(format)).unwrap();
         self.nodes.insert(name.clone(), node);

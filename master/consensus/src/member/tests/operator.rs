@@ -40,8 +40,7 @@ impl Operator {
 
 #[test]
 fn operator_sees_every_member_and_its_status() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         cluster.wait(2_000).await;
         let operator = Operator::of(&cluster);
@@ -64,8 +63,7 @@ fn operator_sees_every_member_and_its_status() {
 
 #[test]
 fn operator_adds_promotes_transfers_and_removes() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         let operator = Operator::of(&cluster);
         cluster.start("d");
@@ -104,8 +102,7 @@ fn operator_adds_promotes_transfers_and_removes() {
 
 #[test]
 fn operator_replaces_a_dead_master() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         let operator = Operator::of(&cluster);
         let dead = cluster.others(&leader).remove(0);
@@ -138,8 +135,7 @@ fn operator_replaces_a_dead_master() {
 
 #[test]
 fn unsafe_changes_are_refused_with_a_reason() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         cluster.wait(2_000).await;
         let operator = Operator::of(&cluster);
         let own = cluster.status(&leader).await.identity.unwrap().id;
@@ -169,8 +165,7 @@ fn unsafe_changes_are_refused_with_a_reason() {
 
 #[test]
 fn reserved_number_can_be_removed() {
-    simulate_network(|network| async move {
-        let (cluster, leader) = Cluster::three(network).await;
+    simulate_three(|cluster, leader| async move {
         cluster.propose(&leader, 1).await.unwrap();
         let member = &cluster.members[&leader];
         let address = "d".to_owned();
@@ -271,8 +266,7 @@ fn status_and_changes_need_permission() {
 
 #[test]
 fn dump_restores_a_group_of_one() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         for value in 1..=3 {
             cluster.propose(&leader, value).await.unwrap();
         }
@@ -309,7 +303,7 @@ fn dump_restores_a_group_of_one() {
         };
         let disk = cluster.disks.entry("x".to_owned()).or_default();
         let identity = Identity { id: 1, group: 77 };
-        fill(&mut disk.open().unwrap(), &dump, identity).unwrap();
+        fill(&mut StoredLog::new(disk.open().unwrap()), &dump, identity).unwrap();
         cluster.start_with(Settings::new("x", &[]));
         assert_eq!(cluster.leader().await, "x");
         assert_eq!(cluster.values("x").await, [1, 2, 3]);
@@ -328,15 +322,14 @@ fn dump_restores_a_group_of_one() {
 
 #[test]
 fn dump_of_a_stopped_master_has_its_applied_state() {
-    simulate_network(|network| async move {
-        let (mut cluster, leader) = Cluster::three(network).await;
+    simulate_three(|mut cluster, leader| async move {
         for value in 1..=3 {
             cluster.propose(&leader, value).await.unwrap();
         }
         cluster.wait(1_000).await;
         let follower = cluster.others(&leader)[0].clone();
         cluster.fall(&follower).await;
-        let mut log = cluster.disks[&follower].open().unwrap();
+        let mut log = StoredLog::new(cluster.disks[&follower].open().unwrap());
         let replay =
             |snapshot: &Snapshot, entries: &[Entry]| replayed(Ledger::default(), snapshot, entries);
         let dump = take(&mut log, Reach::Whole, replay).unwrap().dump;

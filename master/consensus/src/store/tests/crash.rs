@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use storage::Disk;
 
-use super::super::forgetful::{ForgetfulLog, ForgetfulLogDisk};
+use super::super::memory_log::MemoryLog;
 use super::*;
 
 /// One call of a log.
@@ -30,7 +30,7 @@ impl Call {
 
 /// A log's content after these calls.
 pub(super) fn after(calls: &[Call]) -> Loaded {
-    let mut log: ForgetfulLog = ForgetfulLogDisk::new().open().unwrap();
+    let mut log = MemoryLog::default();
     for call in calls {
         call.make(&mut log).unwrap();
     }

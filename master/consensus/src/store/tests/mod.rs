@@ -5,7 +5,7 @@ mod damage;
 mod model;
 
 use bytes::Bytes;
-use storage::simulated::SimulatedDisk;
+use testkit::disk::{Failure, SimulatedDisk, SimulatedStore};
 
 use super::*;
 use crate::log::{EntryKind, Members};
@@ -78,7 +78,7 @@ pub(super) fn summary(loaded: &Loaded) -> String {
     line
 }
 
-fn opened(disk: &SimulatedDisk) -> StoredLog<storage::simulated::SimulatedStore> {
+fn opened(disk: &SimulatedDisk) -> StoredLog<SimulatedStore> {
     StoredLog::new(disk.open().unwrap())
 }
 
@@ -153,7 +153,7 @@ fn received_snapshot_replaces_the_log() {
 }
 
 /// A log of five turns with two entries each, all committed.
-fn ten(disk: &SimulatedDisk) -> StoredLog<storage::simulated::SimulatedStore> {
+fn ten(disk: &SimulatedDisk) -> StoredLog<SimulatedStore> {
     let mut log = opened(disk);
     for first in [1, 3, 5, 7, 9] {
         let commit = first + 1;
@@ -238,7 +238,7 @@ fn leftovers_are_swept_by_the_next_write() {
     let disk = SimulatedDisk::new();
     let mut log = opened(&disk);
     log.write(&append(1, 1, &[1])).unwrap();
-    disk.fail_next(storage::simulated::Failure::Full);
+    disk.fail_next(Failure::Full);
     assert!(log.write(&append(2, 1, &[LONG, LONG])).is_err());
     drop(log);
     let mut log = opened(&disk);
@@ -309,4 +309,42 @@ fn invalid_writes_are_refused() {
     }
     assert!(log.compact(&snapshot(11, 1, 1), 1).is_err());
     log.write(&append(11, 1, &[1])).unwrap();
+}
+
+/// A stale turn may declare any number of parts; they are not read.
+#[test]
+fn stale_turn_with_many_parts_is_cheap() {
+    let load = |turns: &[(u64, u64, u32)]| {
+        let mut store = SimulatedStore::default();
+        for &(number, first, parts) in turns {
+            let chunk = Chunk {
+                number,
+                previous: 0,
+                hard: HardState {
+                    term: 1,
+                    ..HardState::default()
+                },
+                first,
+                count: 1,
+                parts: Parts {
+                    count: parts,
+                    ..Parts::default()
+                },
+            };
+            let inline = match parts {
+                0 => record::encode_entries(&entries(first, 1, &[0])).unwrap(),
+                _ => Vec::new(),
+            };
+            let key = keys::chunk(first);
+            let mut changes = Changes::new();
+            let sealed = record::seal(&key, RecordType::Chunk, &chunk.encode(&inline));
+            changes.put(key, sealed);
+            store.commit(changes).unwrap();
+        }
+        StoredLog::new(store).load()
+    };
+    let loaded = load(&[(2, 1, 0), (1, 2, u32::MAX)]).unwrap();
+    assert_eq!(loaded.entries.len(), 1);
+    let lacking = load(&[(1, 1, u32::MAX)]).unwrap_err();
+    assert!(matches!(lacking, LogError::Damaged { .. }), "{lacking}");
 }

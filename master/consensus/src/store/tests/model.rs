@@ -2,7 +2,7 @@
 //! content.
 
 use proptest::prelude::*;
-use storage::simulated::{Failure, SimulatedStore};
+use testkit::disk::{Failure, SimulatedStore};
 
 use super::crash::{Call, after, same};
 use super::*;
@@ -173,7 +173,7 @@ impl Run {
             }
             (Err(_), Some((_, kept))) => {
                 self.failure = None;
-                self.disk.crash_keeping(kept);
+                self.disk.crash_with(|_| kept);
                 self.open();
                 self.settle(call)?;
             }
@@ -197,7 +197,7 @@ impl Run {
     }
 
     fn open(&mut self) {
-        let closed = StoredLog::new(SimulatedStore::new());
+        let closed = StoredLog::new(SimulatedStore::default());
         drop(std::mem::replace(&mut self.log, closed));
         self.log = opened(&self.disk);
     }

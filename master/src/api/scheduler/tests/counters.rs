@@ -40,8 +40,7 @@ fn launch(offer: &Value, agent: &AgentId) -> Value {
 /// SPEC 3.10.
 #[test]
 fn framework_counters_cover_calls_events_and_ends() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();

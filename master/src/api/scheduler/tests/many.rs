@@ -17,14 +17,12 @@ fn running(id: &str, many: usize) -> AgentInventory {
         framework_id: framework_id.clone(),
         info: TaskInfo {
             name: "web".into(),
-            task_id: TaskId::new(format!("{long}-{number}")).unwrap(),
-            agent_id: AgentId::new("a").unwrap(),
-            resources: resources.clone(),
-            command: Some(CommandInfo::shell("true")),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Default::default(),
+            ..TaskInfo::new(
+                TaskId::new(format!("{long}-{number}")).unwrap(),
+                AgentId::new("a").unwrap(),
+                resources.clone(),
+            )
+            .with_command(CommandInfo::shell("true"))
         },
         state: TaskState::Running,
     };
@@ -83,8 +81,7 @@ impl Fixture {
 // Covers W4; 2.2 RECONCILE.
 #[test]
 fn huge_reconciliation_follows_the_readers_pace() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let many = 80_000;
@@ -110,8 +107,7 @@ fn huge_reconciliation_follows_the_readers_pace() {
 // Covers 2.2 DECLINE.
 #[test]
 fn many_offers_are_declined_in_parts() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
@@ -142,8 +138,7 @@ fn many_offers_are_declined_in_parts() {
 /// SPEC 2.1: a million valid entries, while the answers are not read.
 #[test]
 fn calls_with_a_million_entries_do_not_block_the_master() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
         let role = |number| format!("\"r{number}\"");

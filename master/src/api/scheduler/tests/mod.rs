@@ -41,6 +41,13 @@ struct Fixture {
     master: Handle<Master>,
 }
 
+/// Runs a test with an API without agents and frameworks.
+fn simulate_api<F: Future>(test: impl FnOnce(Fixture) -> F) {
+    simulate(|node| async move {
+        test(Fixture::new(&node).await).await;
+    });
+}
+
 impl Fixture {
     async fn new(node: &Node) -> Self {
         Self::with(node, Config::default()).await
@@ -230,8 +237,7 @@ fn told(event: &Event) -> String {
 // Covers 2.2 SUBSCRIBE; 2.3 SUBSCRIBED, HEARTBEAT.
 #[test]
 fn stream_begins_with_subscribed_and_sends_heartbeats() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         assert_eq!(stream.id.len(), 36);
         let first = stream.read();
@@ -249,8 +255,7 @@ fn stream_begins_with_subscribed_and_sends_heartbeats() {
 // Covers 2.2 SUBSCRIBE; 2.3 ERROR; 3.13 Scheduler failover.
 #[test]
 fn newest_subscription_replaces_the_previous() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut old = fixture.subscribe(web()).await;
         let id = old.framework();
         let mut new = fixture.subscribe(again(&id)).await;
@@ -275,8 +280,7 @@ fn newest_subscription_replaces_the_previous() {
 // Covers 2.2 Failover.
 #[test]
 fn broken_stream_leaves_the_failover_timeout() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let (id, stream_id) = (stream.framework(), stream.id.clone());
         drop(stream);
@@ -306,8 +310,7 @@ fn broken_stream_leaves_the_failover_timeout() {
 // Covers W4; 2.3 ERROR.
 #[test]
 fn scheduler_that_does_not_read_is_cut_off() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         fixture.pass(75).await;
@@ -369,8 +372,7 @@ fn scheduler_streams_end_with_their_master() {
 // Covers 2.2 SUBSCRIBE.
 #[test]
 fn unacceptable_calls_have_a_status_and_a_reason() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = json!({ "value": stream.framework() });
         let (nobody, ops) = (Subject::default(), Subject::named("ops"));
@@ -482,8 +484,7 @@ fn unacceptable_calls_have_a_status_and_a_reason() {
 // Covers 2.2 TEARDOWN; 2.1 409.
 #[test]
 fn leaving_framework_gets_no_error_and_changes_nothing() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let update = |name: &str| {
@@ -514,8 +515,7 @@ fn leaving_framework_gets_no_error_and_changes_nothing() {
 // Covers 2.2 ACCEPT_INVERSE_OFFERS, DECLINE_INVERSE_OFFERS; 2.2 REQUEST.
 #[test]
 fn requests_and_answers_to_inverse_offers_are_taken() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         for call in [
@@ -538,8 +538,7 @@ fn requests_and_answers_to_inverse_offers_are_taken() {
 /// Two connections of one framework are two server tasks; calls keep the order of reading.
 #[test]
 fn calls_are_applied_in_reading_order() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let said = (0..200).map(|number| {

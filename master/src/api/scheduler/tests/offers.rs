@@ -3,7 +3,6 @@
 use std::sync::{Arc, Mutex};
 
 use module_api::allocator::{Grant, Granted, InverseGrant, InverseGranted};
-use protocol::digest::DigestKey;
 use protocol::maintenance::{Unavailability, Window};
 use protocol::message::operation::{ApplyOperation, OperationUpdated};
 use protocol::message::operator::UpdateMaintenanceSchedule;
@@ -16,7 +15,7 @@ use protocol::{
     AgentId, AgentInfo, AgentResources, Demand, MachineId, OperationId, OperationState,
     OperationStatus, Uuid,
 };
-use resources::{Attributes, Resources, Role};
+use resources::{Resources, Role};
 use runtime::Timestamp;
 
 use super::*;
@@ -99,26 +98,14 @@ impl Fixture {
         let machine = self.api.node.spawn("agent", machine).unwrap();
         let resources: Resources = "cpus:4;mem:512;disk:100".parse().unwrap();
         let register = RegisterAgent {
-            agent: AgentInfo {
-                hostname: "host-1".into(),
-                port: 5051,
-                resources: resources.clone(),
-                attributes: Attributes::default(),
-                domain: None,
-                id: None,
-            },
-            pid: machine.pid(),
-            version: "1".into(),
             held,
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Resources::default(),
             resources: Some(AgentResources {
-                total: resources,
+                total: resources.clone(),
                 version: Uuid([1; 16]),
                 operations: Vec::new(),
                 settled: None,
             }),
-            term_seen: 0,
+            ..testkit::values::registration(AgentInfo::new("host-1", resources), machine.pid())
         };
         let registered = self.master.ask(register, PATIENCE).await.unwrap();
         let id = registered.unwrap().agent_id;
@@ -197,8 +184,7 @@ fn operations(events: &[Event]) -> Vec<String> {
 // Covers 2.4 Offer constraints.
 #[test]
 fn offer_constraints_last_until_replaced() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let constraints = |selector: Value, predicate: Value| {
             let constraint = json!({ "selector": selector, "predicate": predicate });
             let group = json!({ "attribute_constraints": [constraint] });
@@ -257,8 +243,7 @@ fn offer_constraints_last_until_replaced() {
 // Covers 2.2 ACKNOWLEDGE_OPERATION_STATUS; 2.2 RECONCILE_OPERATIONS.
 #[test]
 fn offered_resources_are_reserved_used_and_freed_with_statuses() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
@@ -359,8 +344,7 @@ fn offered_resources_are_reserved_used_and_freed_with_statuses() {
 // Covers 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn inverse_offer_answers_are_shown_to_the_operator() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();

@@ -22,8 +22,7 @@ fn answers(stream: &mut Stream) -> Vec<String> {
 
 #[test]
 fn empty_task_id_does_not_stop_a_reconciliation() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut stream = fixture.subscribe(web()).await;
         let id = stream.framework();
         let tasks = json!([{"task_id": {"value": ""}}, {"task_id": {"value": "t"}}]);
@@ -51,8 +50,7 @@ fn empty_task_id_does_not_stop_a_reconciliation() {
 
 #[test]
 fn invalid_task_id_does_not_stop_an_accept() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
@@ -99,8 +97,7 @@ fn invalid_task_id_does_not_stop_an_accept() {
 // Covers 2.2 SUBSCRIBE.
 #[test]
 fn invalid_subscription_is_a_stream_with_an_error() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let multi = json!([{"type": "MULTI_ROLE"}]);
         for (field, value, words) in [
             (
@@ -153,8 +150,7 @@ fn invalid_subscription_is_a_stream_with_an_error() {
 
 #[test]
 fn nothing_is_written_after_a_teardown() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(ops()).await;
         let id = stream.framework();
@@ -168,8 +164,7 @@ fn nothing_is_written_after_a_teardown() {
 
 #[test]
 fn replaced_scheduler_gets_one_error_and_no_rescinds() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut old = fixture.subscribe(ops()).await;
         let id = old.framework();

@@ -27,8 +27,7 @@ fn form(offer: &Value) -> (Value, Value) {
 // Covers 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn new_capabilities_change_the_form_of_offers() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let agent = fixture.agent().await;
         let mut stream = fixture.subscribe(older()).await;
         let id = stream.framework();
@@ -67,8 +66,7 @@ fn late_framework_update_changes_the_form_of_offers() {
 // Covers 2.2 REVIVE, SUPPRESS; 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn framework_suppresses_single_roles() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let mut framework = ops();
         framework["roles"] = json!(["ops", "qa"]);
         let mut call = subscribe(framework.clone());
@@ -109,8 +107,7 @@ fn framework_suppresses_single_roles() {
 /// SPEC 3.12: `webui_url`.
 #[test]
 fn pages_show_the_frameworks_newest_webui_url() {
-    simulate(|node| async move {
-        let fixture = Fixture::new(&node).await;
+    simulate_api(|fixture| async move {
         let at = |url: &str| {
             let mut framework = ops();
             framework["webui_url"] = json!(url);

@@ -60,12 +60,8 @@ fn agent_id(n: u8) -> AgentId {
 
 fn info(n: u8) -> AgentInfo {
     AgentInfo {
-        hostname: format!("host-{n}"),
-        port: 5051,
-        resources: "cpus:8;mem(ads):100".parse().unwrap(),
-        attributes: Default::default(),
-        domain: None,
         id: Some(agent_id(n)),
+        ..AgentInfo::new(format!("host-{n}"), "cpus:8;mem(ads):100".parse().unwrap())
     }
 }
 
@@ -88,30 +84,28 @@ fn pid(name: &str, n: u8) -> Pid {
 
 fn executor(n: u8) -> ExecutorInfo {
     ExecutorInfo {
-        executor_id: ExecutorId::new(format!("e{n}")).unwrap(),
         name: "executor".to_owned(),
-        command: CommandInfo {
-            user: Some("carol".to_owned()),
-            ..CommandInfo::shell("true")
-        },
-        resources: resources("cpus:0.1"),
-        data: Vec::new(),
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new(format!("e{n}")).unwrap(),
+            CommandInfo {
+                user: Some("carol".to_owned()),
+                ..CommandInfo::shell("true")
+            },
+            resources("cpus:0.1"),
+        )
     }
 }
 
 fn task(f: &FrameworkId, a: &AgentId, t: u8, state: TaskState) -> Task {
     let info = TaskInfo {
         name: format!("task {t}"),
-        task_id: TaskId::new(format!("t{t}")).unwrap(),
-        agent_id: a.clone(),
-        resources: resources("cpus:1;mem:10"),
-        command: None,
         executor: (t == 4).then(|| executor(t)),
-        data: vec![],
-        kill_policy: None,
         labels: BTreeMap::from([("t".to_owned(), t.to_string())]),
+        ..TaskInfo::new(
+            TaskId::new(format!("t{t}")).unwrap(),
+            a.clone(),
+            resources("cpus:1;mem:10"),
+        )
     };
     Task::placed(f.clone(), &info, info.resources.clone(), state)
 }

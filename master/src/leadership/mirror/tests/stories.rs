@@ -6,13 +6,11 @@ use std::collections::BTreeMap;
 use authority::{Acls, Subject};
 use axum::http::{HeaderMap, HeaderValue, header::CACHE_CONTROL};
 use consensus::member::{self, Settings};
-use consensus::store::forgetful::ForgetfulLogDisk;
+use consensus::store::StoredLog;
 use module_api::AllocatorRef;
 use module_api::allocator::{AgentAdded, Begin, FrameworkAdded};
-use protocol::digest::{DigestKey, Fingerprinter};
 use protocol::message::registration::{
-    AgentInventory, LeaderAnnounced, PingAgent, Pong, RegisterAgent, ReregisterAgent, Reregistered,
-    RunningTask,
+    AgentInventory, LeaderAnnounced, PingAgent, Pong, RegisterAgent, Reregistered, RunningTask,
 };
 use protocol::message::scheduler::Subscribe;
 use protocol::{
@@ -21,6 +19,7 @@ use protocol::{
 use resources::Resources;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
+use testkit::disk::SimulatedStore;
 
 use super::super::*;
 use crate::api::pages::source::{self, Found, LEADER, STALENESS};
@@ -85,7 +84,7 @@ impl Group {
             let hears = [Role::Master, Role::Agent, Role::Framework, Role::Operator];
             let node = network.node(name, Role::Master, &hears);
             let idle = node.spawn("allocator", Idle).unwrap();
-            let log = Box::new(ForgetfulLogDisk::new().open().unwrap());
+            let log = Box::new(StoredLog::new(SimulatedStore::default()));
             let settings = Settings::new(name, &NAMES);
             let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
             let config = Config {
@@ -154,16 +153,7 @@ impl Group {
     /// Returns to that master with these tasks, in a summary.
     async fn come_back(&mut self, name: &str, tasks: &[&str]) -> Reregistered {
         let whole = self.registration(tasks);
-        let summary = ReregisterAgent {
-            agent: whole.agent,
-            pid: whole.pid,
-            version: whole.version,
-            summary: Fingerprinter::new(whole.digest_key).summary(&whole.held),
-            report: None,
-            oversubscribed: whole.oversubscribed,
-            resources: whole.resources,
-            term_seen: whole.term_seen,
-        };
+        let summary = testkit::values::summary_of(whole);
         let master = self.agent.find(name, "master", PATIENCE).await.unwrap();
         let answer = self.agent.ask(&master, summary, PATIENCE).await;
         answer.unwrap().unwrap()
@@ -191,17 +181,12 @@ impl Group {
         let cpu: Resources = "cpus:1".parse().unwrap();
         let running = |task: &&str| RunningTask {
             framework_id: framework.clone(),
-            info: TaskInfo {
-                name: (*task).to_owned(),
-                task_id: TaskId::new(task).unwrap(),
-                agent_id: self.id.clone().unwrap(),
-                resources: cpu.allocate(&star),
-                command: Some(CommandInfo::shell("true")),
-                executor: None,
-                data: vec![],
-                kill_policy: None,
-                labels: Default::default(),
-            },
+            info: TaskInfo::new(
+                TaskId::new(task).unwrap(),
+                self.id.clone().unwrap(),
+                cpu.allocate(&star),
+            )
+            .with_command(CommandInfo::shell("true")),
             state: TaskState::Running,
         };
         let info = FrameworkInfo {
@@ -209,25 +194,18 @@ impl Group {
             ..FrameworkInfo::new("nobody", "web")
         };
         RegisterAgent {
-            agent: AgentInfo {
-                hostname: "agent".to_owned(),
-                port: 5051,
-                resources: "cpus:8".parse().unwrap(),
-                attributes: Default::default(),
-                domain: None,
-                id: self.id.clone(),
-            },
-            pid: self.agent.whereis("agent").unwrap(),
-            version: "test".to_owned(),
             held: AgentInventory {
                 tasks: tasks.iter().map(running).collect(),
                 frameworks: tasks.first().map(|_| info).into_iter().collect(),
                 ..AgentInventory::default()
             },
-            digest_key: DigestKey::new([7; 16]),
-            oversubscribed: Default::default(),
-            resources: None,
-            term_seen: 0,
+            ..testkit::values::registration(
+                AgentInfo {
+                    id: self.id.clone(),
+                    ..AgentInfo::new("agent", "cpus:8".parse().unwrap())
+                },
+                self.agent.whereis("agent").unwrap(),
+            )
         }
     }
 

@@ -43,26 +43,9 @@ impl World {
     }
 }
 
-/// A cluster with one agent and a framework that runs task `t` there.
-async fn one_task(network: Network) -> (World, (Member, AgentId), (Member, FrameworkId)) {
-    let world = World::new(network, Config::default()).await;
-    let (agent, a) = world.agent("host-1").await;
-    let (scheduler, f) = world.framework("web", aware).await;
-    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-    world.settle().await;
-    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-    world.settle().await;
-    world.allocator();
-    agent.received();
-    scheduler.received();
-    (world, (agent, a), (scheduler, f))
-}
-
 #[test]
 fn deactivated_agent_is_not_offered_until_reactivated() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.received();
         let agent_id = a.clone();
@@ -95,8 +78,7 @@ fn deactivated_agent_is_not_offered_until_reactivated() {
 
 #[test]
 fn suspended_agent_is_not_offered_until_it_resumes() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.received();
         let suspend = || AgentSuspended {
@@ -149,8 +131,7 @@ fn suspended_agent_is_not_offered_until_it_resumes() {
 
 #[test]
 fn agent_is_drained_after_its_last_acknowledgement() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.drain(&a, false).await.unwrap();
         assert_eq!(agent.received(), ["drain within Some(7s)"]);
         assert_eq!(world.allocator(), ["agent S0 active false"]);
@@ -197,8 +178,7 @@ fn agent_is_drained_after_its_last_acknowledgement() {
 // Covers W30 in part: without automatic windows.
 #[test]
 fn drain_can_be_cancelled_until_it_is_complete() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let cancel = || CancelDrain {
             agent_id: a.clone(),
         };
@@ -206,13 +186,13 @@ fn drain_can_be_cancelled_until_it_is_complete() {
         let words = "expected an agent that is being drained";
         assert!(refused.to_string().contains(words), "{refused}");
         // It is away when it is to be drained, and gone for good after that.
-        world.network.sever("host-1", "master");
+        world.network.sever("agent-1", "master");
         world.settle().await;
         world.drain(&a, true).await.unwrap();
         world.order(cancel()).await.unwrap();
         assert_eq!(world.orders(&a).await, AgentOrders::default());
         assert!(world.faults.state().orders.is_empty());
-        world.network.heal("host-1", "master");
+        world.network.heal("agent-1", "master");
         agent.node.connect("master").await.unwrap();
         world.allocator();
         agent.received();
@@ -250,8 +230,7 @@ fn drain_can_be_cancelled_until_it_is_complete() {
 /// As in Mesos; a framework that is not partition-aware goes on hearing `TASK_KILLED`.
 #[test]
 fn task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.drain(&a, true).await.unwrap();
         let killed = update(&agent.node, &f, &a, "t", TaskState::Killed);
         agent.tell(killed.clone());
@@ -268,8 +247,7 @@ fn task_killed_by_a_drain_that_marks_gone_is_gone_by_operator() {
 
 #[test]
 fn drained_agent_is_marked_gone_if_ordered() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         world.drain(&a, true).await.unwrap();
         world.pass(1).await;
@@ -291,8 +269,7 @@ fn drained_agent_is_marked_gone_if_ordered() {
 
 #[test]
 fn tasks_of_a_gone_agent_end_including_unreachable_ones() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         world.gone(&a).await.unwrap();
         let gone = "t TASK_GONE_BY_OPERATOR REASON_SLAVE_REMOVED_BY_OPERATOR";
         assert_eq!(scheduler.received(), [gone, "lost S0"]);
@@ -335,8 +312,7 @@ fn tasks_of_a_gone_agent_end_including_unreachable_ones() {
 /// Of too many that are gone both forget the one that is gone for longest.
 #[test]
 fn state_and_registry_agree_on_the_time_of_gone() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("host-1").await;
         let reason = "no majority".to_owned();
         world.faults.refuse(RegistryError::NotNow { reason });
@@ -358,8 +334,7 @@ fn state_and_registry_agree_on_the_time_of_gone() {
 /// Both orders may have been valid before the first was recorded.
 #[test]
 fn early_reactivation_does_not_apply_to_a_pending_drain() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), _) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), _| async move {
         world.faults.delay(Duration::from_secs(1));
         let drain = DrainAgent {
             agent_id: a.clone(),
@@ -385,8 +360,7 @@ fn early_reactivation_does_not_apply_to_a_pending_drain() {
 
 #[test]
 fn drain_of_a_leaving_agent_is_refused() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), _) = one_task(network).await;
+    simulate_task(aware, |world, (agent, a), _| async move {
         world.faults.delay(Duration::from_secs(1));
         agent.tell(UnregisterAgent {
             agent_id: a.clone(),
@@ -405,8 +379,7 @@ fn drain_of_a_leaving_agent_is_refused() {
 
 #[test]
 fn repeated_mark_gone_is_recorded_once() {
-    simulate_network(|network| async move {
-        let (world, (_agent, a), (scheduler, _)) = one_task(network).await;
+    simulate_task(aware, |world, (_agent, a), (scheduler, _)| async move {
         let mark = || MarkAgentGone {
             agent_id: a.clone(),
         };

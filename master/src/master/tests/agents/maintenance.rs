@@ -73,8 +73,7 @@ impl World {
 
 #[test]
 fn scheduled_agents_offers_are_made_again_with_the_time() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_one, a) = world.agent("host-1").await;
         let (_two, b) = world.agent("host-2").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -117,8 +116,7 @@ fn scheduled_agents_offers_are_made_again_with_the_time() {
 // Covers 2.3 INVERSE_OFFERS, RESCIND_INVERSE_OFFER.
 #[test]
 fn inverse_offer_answers_last_until_the_plan_changes() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
@@ -226,8 +224,7 @@ fn unreachable_frameworks_and_unknown_plans_are_skipped() {
 /// SPEC 3.6: agents of a machine that is down stop, are removed, and cannot register.
 #[test]
 fn agents_on_down_machines_stop_and_are_refused() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
@@ -268,8 +265,7 @@ fn agents_on_down_machines_stop_and_are_refused() {
 /// went there meanwhile.
 #[test]
 fn no_work_is_sent_while_a_machine_goes_down() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
         plan(&world, &["host-1"], STARTS).await.unwrap();
@@ -293,8 +289,7 @@ fn no_work_is_sent_while_a_machine_goes_down() {
 
 #[test]
 fn agent_of_a_machine_going_down_is_removed_after_admission() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         plan(&world, &["host-1"], STARTS).await.unwrap();
         let agent = world.member("host-1", "agent", Role::Agent).await;
         let machines = machines(&["host-1"]);
@@ -340,8 +335,7 @@ fn stays(info: &mut FrameworkInfo) {
 /// it.
 #[test]
 fn awaited_agent_on_a_down_machine_is_removed() {
-    simulate_network(|network| async move {
-        let first = World::new(network, Config::default()).await;
+    simulate_world(|first| async move {
         let (mut one, a) = first.agent("host-1").await;
         let (_two, _) = first.agent("host-2").await;
         let (_three, _) = first.agent("host-3").await;
@@ -377,8 +371,7 @@ fn awaited_agent_on_a_down_machine_is_removed() {
 /// SPEC 4.7: Mesos' allocator alone remembers answers, and so forgets them with its master.
 #[test]
 fn next_master_sends_inverse_offers_again() {
-    simulate_network(|network| async move {
-        let first = World::new(network, Config::default()).await;
+    simulate_world(|first| async move {
         let (mut agent, a) = first.agent("host-1").await;
         let (scheduler, f) = first.framework("web", stays).await;
         plan(&first, &["host-1"], STARTS).await.unwrap();
@@ -412,8 +405,7 @@ fn next_master_sends_inverse_offers_again() {
 /// SPEC 3.6.
 #[test]
 fn unreachable_agent_of_a_down_machine_is_removed_on_return() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (mut agent, a) = world.agent("host-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;

@@ -6,31 +6,11 @@ pub(in crate::master::tests) mod maintenance;
 
 use super::*;
 
-/// A cluster with one agent and a framework that runs task `t` there.
-async fn one_task(
-    network: Network,
-    change: impl FnOnce(&mut FrameworkInfo),
-) -> (World, (Member, AgentId), (Member, FrameworkId)) {
-    let world = World::new(network, Config::default()).await;
-    let (agent, a) = world.agent("agent-1").await;
-    let (scheduler, f) = world.framework("web", change).await;
-    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-    world.settle().await;
-    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-    world.settle().await;
-    world.allocator();
-    agent.received();
-    scheduler.received();
-    (world, (agent, a), (scheduler, f))
-}
-
 /// SPEC 3.2: 15 s x 5, and not a second sooner.
 // Covers S133; 3.13 Agent partition.
 #[test]
 fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
         agent.answers.store(false, Ordering::Relaxed);
         // The ping of the fifteenth second is the first that goes unanswered.
         world.pass(14).await;
@@ -63,8 +43,7 @@ fn agent_without_pongs_is_lost_after_seventy_five_seconds() {
 /// SPEC 3.2: 15 s x 5, also for many agents whose pings are due at one instant.
 #[test]
 fn simultaneous_agents_are_pinged_on_time() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let mut agents = Vec::new();
         for number in 0..300 {
             let (agent, _) = world.agent(&format!("agent-{number}")).await;
@@ -85,8 +64,7 @@ fn simultaneous_agents_are_pinged_on_time() {
 // Covers 2.3 MESSAGE, FAILURE; 3.13 Agent partition.
 #[test]
 fn partition_aware_framework_gets_unreachable_then_running() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
         assert_eq!(
@@ -124,8 +102,7 @@ fn partition_aware_framework_gets_unreachable_then_running() {
 
 #[test]
 fn broken_link_rescinds_offers_and_keeps_tasks() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
         world.offer(&scheduler, &f, &a, "cpus:2").await;
         scheduler.received();
         world.network.sever("master", "agent-1");
@@ -141,13 +118,7 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
             ["recovered 0000 cpus:2"],
             "no offer while it is away"
         );
-        let kill = KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        };
-        scheduler.tell(kill);
+        scheduler.tell(kill_task(&f, "t"));
         world.settle().await;
 
         world.network.heal("master", "agent-1");
@@ -170,16 +141,9 @@ fn broken_link_rescinds_offers_and_keeps_tasks() {
 // Covers W17; 3.13 Kill.
 #[test]
 fn kill_lost_with_its_link_is_repeated_until_it_works() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
         agent.received();
-        let kill = KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        };
-        scheduler.tell(kill);
+        scheduler.tell(kill_task(&f, "t"));
         world.settle().await;
         let come_back = async |state| {
             world.network.sever("master", "agent-1");
@@ -205,8 +169,7 @@ fn unconfirmed_launch_of_an_ended_agent_is_dropped() {
         (true, vec!["late TASK_DROPPED REASON_SLAVE_DISCONNECTED"]),
         (false, vec![]),
     ] {
-        simulate_network(|network| async move {
-            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
             let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
             world.allocator();
             agent.handle.tell(Hang).unwrap();
@@ -233,8 +196,7 @@ fn unconfirmed_launch_of_an_ended_agent_is_dropped() {
 
 #[test]
 fn killed_agent_is_unreachable_after_missed_pings() {
-    simulate_network(|network| async move {
-        let (world, (_agent, _), (scheduler, _)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (_agent, _), (scheduler, _)| async move {
         world.network.leave("agent-1");
         world.pass(60).await;
         assert_eq!(scheduler.received(), Vec::<String>::new());
@@ -249,8 +211,7 @@ fn killed_agent_is_unreachable_after_missed_pings() {
 /// SPEC 3.2, Re-register.
 #[test]
 fn missing_tasks_are_over_and_ended_ones_disowned() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         scheduler.tell(accept(&f, &[&offer], vec![task("young", &a, "cpus:1")]));
         world.settle().await;
@@ -291,8 +252,7 @@ fn missing_tasks_are_over_and_ended_ones_disowned() {
 /// DESIGN 6: a grant made before the allocator saw a registration is free after it.
 #[test]
 fn grant_before_reregistration_is_no_offer() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, f)| async move {
         let mut late = grant(&f, &a, "cpus:4");
         late.session = world.state().await.agents.get(&a).unwrap().session;
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Running)];
@@ -311,8 +271,7 @@ fn grant_before_reregistration_is_no_offer() {
 /// SPEC 3.2: an agent speaks for its own tasks only.
 #[test]
 fn agent_cannot_affect_another_agents_task() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let (thief, b) = world.agent("agent-2").await;
         let stolen = update(&thief.node, &f, &b, "t", TaskState::Finished);
         thief.tell(stolen);
@@ -343,8 +302,7 @@ fn agent_cannot_affect_another_agents_task() {
 /// task as running.
 #[test]
 fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         agent.answers.store(false, Ordering::Relaxed);
         world.pass(100).await;
         scheduler.received();
@@ -373,8 +331,7 @@ fn task_ended_while_disconnected_is_completed_by_acknowledgement() {
 /// SPEC 2.2 ACKNOWLEDGE: an agent with a wrong acknowledgement resends the end.
 #[test]
 fn acknowledgement_naming_another_agent_completes_nothing() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+    simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
         let (_other, b) = world.agent("agent-2").await;
         let end = update(&agent.node, &f, &a, "t", TaskState::Finished);
         agent.tell(end.clone());
@@ -396,8 +353,7 @@ fn acknowledgement_naming_another_agent_completes_nothing() {
 /// SPEC 2.2: a reconciliation never overtakes an agent's updates.
 #[test]
 fn reported_ended_task_stays_until_acknowledged() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (scheduler, f) = world.framework("web", aware).await;
         let (agent, a) = world.agent("agent-1").await;
         let tasks = vec![running(&f, task("t", &a, "cpus:1"), TaskState::Finished)];
@@ -426,8 +382,7 @@ fn reported_ended_task_stays_until_acknowledged() {
 
 #[test]
 fn repeated_registration_gets_one_id_and_restart_keeps_it() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         assert_eq!(
             register(&agent, None, vec![]).await.unwrap().agent_id,
@@ -474,8 +429,7 @@ fn repeated_registration_gets_one_id_and_restart_keeps_it() {
 
 #[test]
 fn restarted_agent_ends_its_earlier_incarnation() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, _)| async move {
         let name = agent.pid.node().name().to_owned();
         let anew = runtime::testing::node(&name).seed(8);
         let anew = anew.role(Role::Agent).accepts(&[Role::Master]).build();
@@ -497,8 +451,7 @@ fn restarted_agent_ends_its_earlier_incarnation() {
 
 #[test]
 fn leaving_agent_takes_its_tasks_with_it() {
-    simulate_network(|network| async move {
-        let (world, (agent, a), (scheduler, _)) = one_task(network, |_| ()).await;
+    simulate_task(plain, |world, (agent, a), (scheduler, _)| async move {
         agent.tell(UnregisterAgent {
             agent_id: a.clone(),
         });
@@ -517,8 +470,7 @@ fn leaving_agent_takes_its_tasks_with_it() {
 #[test]
 fn end_known_only_to_the_master_is_sent_when_agent_leaves() {
     for leaves in [true, false] {
-        simulate_network(|network| async move {
-            let (world, (agent, a), (scheduler, f)) = one_task(network, aware).await;
+        simulate_task(aware, |world, (agent, a), (scheduler, f)| async move {
             let mut late = update(&agent.node, &f, &a, "t", TaskState::Running);
             late.update.latest_state = TaskState::Finished;
             agent.tell(late);

@@ -133,12 +133,7 @@ fn new_scheduler_replaces_the_old_one() {
         subscribe(&new, info.clone()).await.unwrap();
         world.settle().await;
         assert_eq!(old.received(), ["failed Framework failed over"]);
-        old.tell(KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        });
+        old.tell(kill_task(&f, "t"));
         old.tell(TearDown {
             framework_id: f.clone(),
         });
@@ -183,8 +178,7 @@ fn torn_down_framework_is_refused_for_ever() {
 // Covers 2.2 RECONCILE.
 #[test]
 fn tasks_are_reconciled_by_task_and_agent_knowledge() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (silent, b) = world.agent("agent-2").await;
         silent.answers.store(false, Ordering::Relaxed);
@@ -297,8 +291,7 @@ fn unserved_role_is_refused_by_name() {
 // Covers S124; 2.2 REVIVE, SUPPRESS.
 #[test]
 fn suppress_and_revive_apply_to_own_roles() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (scheduler, f) = world.framework("web", |_| ()).await;
         world.allocator();
         // One that it does not have is passed over.
@@ -326,8 +319,7 @@ fn suppress_and_revive_apply_to_own_roles() {
 // Covers 2.2 UPDATE_FRAMEWORK.
 #[test]
 fn framework_changes_without_a_new_subscription() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_, a) = world.agent("agent-1").await;
         let multi = |info: &mut FrameworkInfo| {
             info.capabilities.insert(protocol::Capability::MultiRole);

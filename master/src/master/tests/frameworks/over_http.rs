@@ -37,10 +37,7 @@ fn invalid_task(id: &str, agent: &str, reason: Reason) -> InvalidTask {
 // Covers 2.2 ACCEPT.
 #[test]
 fn unsupported_task_is_an_error_and_the_rest_proceeds() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
         scheduler.received();
         let accepted = DecodedAccept {
@@ -105,10 +102,7 @@ fn unsupported_task_is_an_error_and_the_rest_proceeds() {
 // Covers 2.2 ACCEPT.
 #[test]
 fn unsupported_parts_of_a_rejected_accept_are_rejected() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (_agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (_agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:8;mem:8192").await;
         scheduler.received();
         let mut gone = offer.clone();
@@ -146,10 +140,7 @@ fn unsupported_parts_of_a_rejected_accept_are_rejected() {
 // Covers 2.2 SHUTDOWN.
 #[test]
 fn executor_is_ended_by_its_connected_agent() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let executor = || ExecutorId::new("e").unwrap();
         agent.received();
         let call = SchedulerCall::Shutdown(a.clone(), executor());
@@ -169,8 +160,7 @@ fn executor_is_ended_by_its_connected_agent() {
 // Covers 3.13 Scheduler failover.
 #[test]
 fn replaced_http_scheduler_is_ignored() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (old, f) = world
             .framework("web", |info| info.failover_timeout = PATIENCE)
             .await;

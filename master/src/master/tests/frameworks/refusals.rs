@@ -7,8 +7,7 @@ use crate::master::tests::*;
 // Covers 3.13 Launch refused.
 #[test]
 fn invalid_accepts_have_specific_states_and_reasons() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (_other_agent, b) = world.agent("agent-2").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -141,8 +140,7 @@ fn invalid_accepts_have_specific_states_and_reasons() {
 // Covers 2.2 ACCEPT; 3.13 Launch refused.
 #[test]
 fn partition_aware_framework_gets_dropped_instead_of_lost() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_agent, a) = world.agent("agent-1").await;
         let (scheduler, f) = world.framework("web", aware).await;
         scheduler.tell(accept(&f, &[], vec![task("t", &a, "cpus:1")]));
@@ -157,10 +155,7 @@ fn partition_aware_framework_gets_dropped_instead_of_lost() {
 // Covers 2.2 DECLINE; 3.13 Launch refused.
 #[test]
 fn an_accept_that_launches_nothing_is_a_decline() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (scheduler, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (scheduler, f)| async move {
         let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
         world.allocator();
         scheduler.tell(accept(&f, &[&offer], vec![]));
@@ -172,8 +167,7 @@ fn an_accept_that_launches_nothing_is_a_decline() {
 
 #[test]
 fn schedulers_act_only_for_their_framework_and_roles() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (stranger, b) = world.agent("agent-2").await;
         let (scheduler, f) = world.framework("web", |_| ()).await;
@@ -280,10 +274,7 @@ fn schedulers_act_only_for_their_framework_and_roles() {
 /// Only the node is proved, but a node does not lie about its own actors to replace one by another.
 #[test]
 fn newer_scheduler_on_a_node_replaces_the_older() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
-        let (agent, a) = world.agent("agent-1").await;
-        let (old, f) = world.framework("web", |_| ()).await;
+    simulate_pair(|world, (agent, a), (old, f)| async move {
         let mut new = world.member_on(old.node.clone(), "scheduler-2").await;
         new.master = old.master.clone();
         let mut info = FrameworkInfo::new("nobody", "web");
@@ -293,12 +284,7 @@ fn newer_scheduler_on_a_node_replaces_the_older() {
         new.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
         world.settle().await;
         agent.received();
-        let kill = KillTask {
-            framework_id: f.clone(),
-            task_id: TaskId::new("t").unwrap(),
-            agent_id: None,
-            kill_policy: None,
-        };
+        let kill = kill_task(&f, "t");
         old.say(kill.clone());
         world.settle().await;
         assert_eq!(agent.received(), Vec::<String>::new());
@@ -310,8 +296,7 @@ fn newer_scheduler_on_a_node_replaces_the_older() {
 
 #[test]
 fn invalid_agent_description_is_refused_by_name() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let agent = world.member("agent-1", "agent", Role::Agent).await;
         let revocable = resources("cpus:1")
             .to_revocable(resources::Revocable::Throttleable)

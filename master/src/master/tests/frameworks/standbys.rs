@@ -93,8 +93,7 @@ async fn change(
 // Covers S134.
 #[test]
 fn one_standby_leads_after_the_leader_is_gone() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (agent, a) = world.agent("agent-1").await;
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
@@ -142,8 +141,7 @@ fn one_standby_leads_after_the_leader_is_gone() {
 // Covers S134.
 #[test]
 fn replaced_leader_stands_by_and_is_refused() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         change(&first, &f, "k", Some(0), Some(b"1".to_vec()))
@@ -184,8 +182,7 @@ fn replaced_leader_stands_by_and_is_refused() {
 
 #[test]
 fn simultaneous_schedulers_are_one_framework_with_one_leader() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let one = world.member("web-1", "scheduler", Role::Framework).await;
         let two = world.member("web-2", "scheduler", Role::Framework).await;
         world.faults.delay(Duration::from_secs(1));
@@ -215,8 +212,7 @@ fn simultaneous_schedulers_are_one_framework_with_one_leader() {
 
 #[test]
 fn standby_that_dies_during_its_appointment_is_skipped() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (_first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         let third = standby(&world, "web-3", web()).await;
@@ -242,8 +238,7 @@ fn standby_that_dies_during_its_appointment_is_skipped() {
 // Covers S134.
 #[test]
 fn next_master_prefers_the_previous_leading_scheduler() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         change(&first, &f, "k", Some(0), Some(b"1".to_vec()))
@@ -287,8 +282,7 @@ fn next_master_prefers_the_previous_leading_scheduler() {
 
 #[test]
 fn framework_state_and_standbys_end_with_the_framework() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (first, f) = leader(&world, "web-1", web()).await;
         let second = standby(&world, "web-2", web()).await;
         let version = change(&first, &f, "k", Some(0), Some(b"1".to_vec())).await;
@@ -318,8 +312,7 @@ fn framework_state_and_standbys_end_with_the_framework() {
 
 #[test]
 fn excessive_or_foreign_state_is_refused_by_name() {
-    simulate_network(|network| async move {
-        let world = World::new(network, Config::default()).await;
+    simulate_world(|world| async move {
         let (first, f) = leader(&world, "web-1", web()).await;
         let stranger = world.member("other", "scheduler", Role::Framework).await;
         let never = |refused: Result<u64, StateRefused>, field: &str| match refused {

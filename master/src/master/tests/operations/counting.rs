@@ -19,8 +19,7 @@ impl Scenario {
 /// SPEC 3.10: known operations are gauges, and repeated ends count once.
 #[test]
 fn operations_are_counted_by_kind_and_state() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         assert_eq!(scenario.counted().await, [""; 0]);
         let offer = scenario.offer(resources("cpus:4;disk:100")).await;
         let steps = vec![
@@ -111,8 +110,7 @@ fn operations_are_counted_by_kind_and_state() {
 /// SPEC 3.10: an earlier master's counts are lost with it.
 #[test]
 fn earlier_masters_ended_operations_are_counted_at_registration() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let agent = scenario.world.member("other", "agent", Role::Agent).await;
         let id = AgentId::new("earlier-S1").unwrap();
         for number in 1..3 {
@@ -140,8 +138,7 @@ fn earlier_masters_ended_operations_are_counted_at_registration() {
 /// SPEC 3.10: all reported errors count, also with missing offers.
 #[test]
 fn operations_of_a_rejected_accept_are_counted_as_errors() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let bogus = Offer {
             id: OfferId::new("bogus").unwrap(),

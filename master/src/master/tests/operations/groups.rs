@@ -5,21 +5,19 @@ use super::*;
 
 fn group(tasks: Vec<TaskInfo>) -> Operation {
     let executor = Box::new(ExecutorInfo {
-        executor_id: ExecutorId::new("e").unwrap(),
         name: "default".to_owned(),
-        command: CommandInfo::shell("true"),
-        resources: resources("cpus:1"),
-        data: vec![],
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new("e").unwrap(),
+            CommandInfo::shell("true"),
+            resources("cpus:1"),
+        )
     });
     Operation::LaunchGroup { executor, tasks }
 }
 
 #[test]
 fn a_group_alone_gives_everything_back() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let tasks = vec![task("t", &scenario.agent_id, "cpus:1")];
         scenario.accept(&[&offer], vec![group(tasks)]).await;
@@ -34,8 +32,7 @@ fn a_group_alone_gives_everything_back() {
 /// If the offers do not suffice, that is the reason, not that it might run elsewhere.
 #[test]
 fn group_without_enough_resources_is_told_the_shortage() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         for (offered, expected) in [
             ("cpus:1", "Total resources cpus:2 required by task"),
             ("cpus:2", "there is no default executor yet"),
@@ -54,8 +51,7 @@ fn group_without_enough_resources_is_told_the_shortage() {
 // Covers 2.2 ACCEPT.
 #[test]
 fn rejected_group_leaves_its_resources_to_the_others() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:8")).await;
         let task = |id: &str, cpus: &str| task(id, &scenario.agent_id, cpus);
         let launch = |id: &str, cpus: &str| Operation::Launch {

@@ -97,6 +97,13 @@ struct Scenario {
     id: FrameworkId,
 }
 
+/// Runs a test from the beginning of a scenario.
+fn simulate_scenario<F: Future>(test: impl FnOnce(Scenario) -> F) {
+    simulate_network(|network| async move {
+        test(Scenario::begin(network).await).await;
+    });
+}
+
 impl Scenario {
     async fn begin(network: Network) -> Self {
         Self::with(network, advertiser).await
@@ -194,8 +201,7 @@ impl Scenario {
 // Covers 2.2 ACCEPT.
 #[test] // SPEC 2.2, ACCEPT
 fn operations_of_one_accept_build_on_each_other() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4;disk:100")).await;
         let mut writer = task("t1", &scenario.agent_id, "cpus:1");
         writer.resources += Resources::from(volume("v", 10));
@@ -241,8 +247,7 @@ fn operations_of_one_accept_build_on_each_other() {
 
 #[test]
 fn rule_violations_name_their_field_and_change_nothing() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let other = Reservation::dynamic(ResourceRole::new("web").unwrap(), Some("ops"));
         let of_other_role = resources("cpus:1").push_reservation(&other).unwrap();
         let nobody = Reservation::dynamic(ads(), None);
@@ -317,8 +322,7 @@ fn labelled(text: &str, label: usize) -> Conversion {
 /// Labels are in each offer of the agent, and are the framework's to choose.
 #[test]
 fn an_agents_reservations_have_a_bound_in_bytes() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = (0..24).map(|number| labelled("cpus:0.1", number));
         let steps = steps.map(Operation::convert).collect();
@@ -345,8 +349,7 @@ fn an_agents_reservations_have_a_bound_in_bytes() {
 /// more.
 #[test]
 fn unacknowledged_operations_have_a_bound_in_bytes() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let reserve = labelled("cpus:1", 1);
         let resources = reserve.named();
@@ -427,8 +430,7 @@ fn refining_a_reservation_requires_the_capability() {
 // Covers 2.2 ACKNOWLEDGE_OPERATION_STATUS.
 #[test]
 fn operation_status_is_forwarded_until_acknowledged() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
@@ -503,8 +505,7 @@ fn operation_status_is_forwarded_until_acknowledged() {
 
 #[test]
 fn missing_operation_is_dropped_and_unknown_one_adopted() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![
             named("seen", reserve("cpus:1")),
@@ -546,8 +547,7 @@ fn missing_operation_is_dropped_and_unknown_one_adopted() {
 
 #[test]
 fn resource_mismatch_voids_offers_and_grants() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario
             .accept(&[&offer], vec![named("op", reserve("cpus:1"))])
@@ -606,8 +606,7 @@ fn resource_mismatch_voids_offers_and_grants() {
 
 #[test]
 fn agent_without_operations_is_sent_none() {
-    simulate_network(|network| async move {
-        let mut scenario = Scenario::begin(network).await;
+    simulate_scenario(|mut scenario| async move {
         let (agent, agent_id) = scenario.world.agent("plain").await;
         (scenario.agent, scenario.agent_id) = (agent, agent_id);
         let offer = scenario.offer(resources("cpus:1")).await;
@@ -626,8 +625,7 @@ fn agent_without_operations_is_sent_none() {
 // Covers 2.2 ACCEPT.
 #[test]
 fn rejected_accept_returns_all_resources() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let bogus = Offer {
             id: OfferId::new("bogus").unwrap(),

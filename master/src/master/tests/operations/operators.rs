@@ -5,8 +5,7 @@ use super::*;
 /// SPEC 3.7.
 #[test]
 fn operator_reserves_only_under_its_certificates_name() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let refused = scenario.operate_as("guest", reserve("cpus:1")).await;
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("in the name of ops"), "{refused}");
@@ -21,8 +20,7 @@ fn operator_reserves_only_under_its_certificates_name() {
 // Covers S91.
 #[test] // S91
 fn operator_takes_offered_resources_with_few_rescinds() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let small = scenario.offer(resources("cpus:1")).await;
         let large = scenario.offer(resources("cpus:4")).await;
         let other = scenario.offer(resources("mem:100")).await;

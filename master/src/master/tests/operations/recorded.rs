@@ -78,8 +78,7 @@ fn lasting(info: &mut FrameworkInfo) {
 
 #[test]
 fn operation_is_sent_after_its_record_and_before_later_messages() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let before = scenario.world.faults.asked().len();
         scenario.world.faults.delay(seconds(1));
@@ -119,8 +118,7 @@ fn operation_is_sent_after_its_record_and_before_later_messages() {
 
 #[test]
 fn finished_operation_is_forgotten_by_the_registry() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![
             Operation::convert(reserve("cpus:1")),
@@ -144,8 +142,7 @@ fn finished_operation_is_forgotten_by_the_registry() {
 /// A later master must not send an operation that was reported as failed.
 #[test]
 fn failed_operation_is_reported_once_after_the_registry() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
@@ -168,8 +165,7 @@ fn failed_operation_is_reported_once_after_the_registry() {
 
 #[test]
 fn unrecorded_operation_and_its_dependents_are_never_sent() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let reason = "busy".to_owned();
         scenario
@@ -205,8 +201,7 @@ fn unrecorded_operation_and_its_dependents_are_never_sent() {
 
 #[test]
 fn deposed_master_reports_no_recorded_operation() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario.world.faults.refuse(RegistryError::LostLeadership);
         let steps = vec![
@@ -224,8 +219,7 @@ fn deposed_master_reports_no_recorded_operation() {
 // Covers S91.
 #[test]
 fn operator_is_answered_after_the_record() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         scenario.world.faults.delay(seconds(3));
         let clock = scenario.world.node.clock();
         let asked = clock.now();
@@ -354,8 +348,7 @@ fn repeated_accept_keeps_operations_of_absent_agents() {
 
 #[test]
 fn agent_registering_during_the_record_gets_the_operation_later() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         scenario.world.faults.delay(seconds(1));
         let steps = vec![
@@ -387,8 +380,7 @@ fn agent_registering_during_the_record_gets_the_operation_later() {
 
 #[test]
 fn dependents_of_a_rejected_operation_are_dropped() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4;disk:100")).await;
         let steps = vec![
             named("first", reserve("disk:10")),
@@ -423,8 +415,7 @@ fn dependents_of_a_rejected_operation_are_dropped() {
 
 #[test]
 fn gone_agent_takes_its_operations_with_it() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
@@ -444,8 +435,7 @@ fn gone_agent_takes_its_operations_with_it() {
 /// An agent of an earlier version would never report its end.
 #[test]
 fn agent_without_serials_gets_an_operation_once() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer_of_older_agent().await;
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
@@ -462,8 +452,7 @@ fn agent_without_serials_gets_an_operation_once() {
 /// Nor is it resent because its agent was faster than the registry.
 #[test]
 fn failure_without_serials_is_reported_after_the_registry() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer_of_older_agent().await;
         scenario.world.faults.delay(seconds(1));
         let steps = vec![named("op", reserve("cpus:1"))];
@@ -488,8 +477,7 @@ fn failure_without_serials_is_reported_after_the_registry() {
 /// gone with its agent.
 #[test]
 fn finished_operation_is_reported_when_it_is_final() {
-    simulate_network(|network| async move {
-        let scenario = Scenario::begin(network).await;
+    simulate_scenario(|scenario| async move {
         let offer = scenario.offer(resources("cpus:4")).await;
         let steps = vec![named("op", reserve("cpus:1"))];
         scenario.accept(&[&offer], steps).await;
@@ -516,8 +504,7 @@ fn finished_operation_is_reported_when_it_is_final() {
 /// wait.
 #[test]
 fn operation_waiting_on_one_agent_does_not_delay_others() {
-    simulate_network(|network| async move {
-        let mut scenario = Scenario::begin(network).await;
+    simulate_scenario(|mut scenario| async move {
         let share = crate::registry::ACCEPTED_MAX / 10;
         for _ in 0..share {
             scenario.operate(reserve("cpus:0.001")).await.unwrap();

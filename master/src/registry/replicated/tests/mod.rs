@@ -9,8 +9,7 @@ use consensus::store::StoredLog;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use runtime::testing::simulate_network;
-use storage::Store;
-use storage::simulated::{Failure, SimulatedDisk};
+use testkit::disk::{Failure, SimulatedDisk};
 
 use super::super::samples::story;
 use super::*;
@@ -32,19 +31,8 @@ impl Master {
     }
 
     fn start(network: &Network, address: &'static str, disk: SimulatedDisk) -> Self {
-        let store = disk.open().unwrap();
-        Self::start_on(network, address, disk, store)
-    }
-
-    /// On this store of its disk.
-    fn start_on(
-        network: &Network,
-        address: &'static str,
-        disk: SimulatedDisk,
-        store: impl Store + 'static,
-    ) -> Self {
         let node = network.node(address, Role::Master, &[Role::Master]);
-        let log = Box::new(StoredLog::new(store));
+        let log = Box::new(StoredLog::new(disk.open().unwrap()));
         let settings = Settings::new(address, &ADDRESSES);
         let member = member::start(&node, settings, log, RegistryMachine::new()).unwrap();
         Self {

@@ -11,8 +11,6 @@ use runtime::observe::tap::{Fate, Passing, Way};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
-use storage::simulated::SimulatedStore;
-use storage::{Changes, Record, StoreError};
 
 use super::*;
 
@@ -43,7 +41,8 @@ struct Fuse {
 
 #[derive(Default)]
 struct State {
-    left: Option<(Step, u32)>,
+    /// The packets that still leave.
+    packets_left: Option<u32>,
     fell: bool,
 }
 
@@ -54,23 +53,27 @@ impl Fuse {
 
     /// Crashes at this step, the `count`th of its kind from now on, or never; resets the crash.
     fn set(&self, left: Option<(Step, u32)>) {
-        let fell = false;
-        *self.state() = State { left, fell };
+        *self.state() = State::default();
+        self.disk.clear_crash_points();
+        let Some((step, count)) = left else { return };
+        if step == Step::Packet {
+            self.state().packets_left = Some(count);
+            return;
+        }
+        let state = self.state.clone();
+        let fall = move || state.lock().unwrap_or_else(PoisonError::into_inner).fell = true;
+        self.disk.set_crash_point(count, step == Step::Synced, fall);
     }
 
     fn has_fallen(&self) -> bool {
         self.state().fell
     }
 
-    /// Such a step is being taken.
-    fn burn(&self, step: Step) {
+    /// A packet is leaving.
+    fn count_packet(&self) {
         let mut state = self.state();
-        let Some((_, left)) = state.left.as_mut().filter(|(at, _)| *at == step) else {
-            return;
-        };
-        *left -= 1;
-        if *left == 0 {
-            state.left = None;
+        state.packets_left = state.packets_left.map(|left| left.saturating_sub(1));
+        if state.packets_left == Some(0) {
             state.fell = true;
             self.disk.fake_syncs(true);
         }
@@ -78,14 +81,11 @@ impl Fuse {
 
     fn start(&self, network: &Network, address: &'static str) -> Master {
         self.set(None);
-        self.disk.fake_syncs(false);
-        let (fuse, inner) = (self.clone(), self.disk.open().unwrap());
-        let store = FallingStore { fuse, inner };
-        let master = Master::start_on(network, address, self.disk.clone(), store);
+        let master = Master::start(network, address, self.disk.clone());
         let fuse = self.clone();
         master.node.set_tap(move |passing: &Passing<'_>| {
             if passing.way == Way::Outgoing && passing.is::<PacketSent>().is_some() {
-                fuse.burn(Step::Packet);
+                fuse.count_packet();
             }
             match fuse.has_fallen() && passing.way != Way::Local {
                 true => Fate::Drop,
@@ -93,42 +93,6 @@ impl Fuse {
             }
         });
         master
-    }
-}
-
-/// A store whose writes are steps.
-struct FallingStore {
-    fuse: Fuse,
-    inner: SimulatedStore,
-}
-
-impl Store for FallingStore {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-        self.inner.get(key)
-    }
-
-    fn page(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-    ) -> Result<Vec<Record>, StoreError> {
-        self.inner.page(prefix, after, limit)
-    }
-
-    fn commit(&mut self, changes: Changes) -> Result<(), StoreError> {
-        self.fuse.burn(Step::Write);
-        let done = self.inner.commit(changes);
-        self.fuse.burn(Step::Synced);
-        done
-    }
-
-    fn prepare(&mut self, key: &[u8], value: &[u8]) -> Result<(), StoreError> {
-        self.inner.prepare(key, value)
-    }
-
-    fn disk_bytes(&self) -> u64 {
-        self.inner.disk_bytes()
     }
 }
 

@@ -210,7 +210,7 @@ mod tests {
 
     use module_api::allocator::{AgentAdded, FrameworkAdded, Recovered};
     use protocol::{FrameworkId, FrameworkInfo};
-    use resources::{Attributes, Role};
+    use resources::Role;
 
     use super::*;
     use crate::allocator::filter::FILTERS_MAX;
@@ -234,14 +234,7 @@ mod tests {
             state.agent_added(AgentAdded {
                 agent_id: AgentId::new(format!("a{n}")).unwrap(),
                 session: 1,
-                info: AgentInfo {
-                    hostname: String::new(),
-                    port: 5051,
-                    resources: "cpus:90;mem:9000".parse().unwrap(),
-                    attributes: Attributes::default(),
-                    domain: None,
-                    id: None,
-                },
+                info: AgentInfo::new(String::new(), "cpus:90;mem:9000".parse().unwrap()),
                 oversubscribed: Resources::new(),
                 used: Vec::new(),
             });

@@ -2,7 +2,6 @@
 
 use super::power::Chance;
 use super::*;
-use crate::fuzzing;
 
 /// The acknowledged records of a store with commits of each kind, in one segment of the log or in
 /// several.
@@ -36,7 +35,7 @@ fn damages(segments: bool, seeds: std::ops::Range<u64>) {
     for seed in seeds {
         let copy = copy_of(dir.path());
         let mut chance = Chance(seed);
-        let damage = fuzzing::damage(copy.path(), |bound| chance.below(bound)).unwrap();
+        let damage = testkit::damage::damage(copy.path(), |bound| chance.below(bound)).unwrap();
         for opening in 1..=2 {
             let found = SledStore::open(copy.path()).and_then(|store| store.scan(b""));
             match found {

@@ -3,6 +3,7 @@
 mod damage;
 mod power;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -14,7 +15,6 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::COMMIT_BYTES_MAX;
-use crate::simulated::SimulatedStore;
 
 /// A disk that counts its syncs, fails after some writes, and copies the directory.
 #[derive(Clone, Default)]
@@ -121,11 +121,15 @@ fn story() -> Vec<Changes> {
 
 /// The records after the first `commits` of the sequence.
 fn told(commits: usize) -> Vec<Record> {
-    let mut store = SimulatedStore::new();
-    for changes in story().into_iter().take(commits) {
-        store.commit(changes).unwrap();
+    let mut records = BTreeMap::new();
+    for change in story().iter().take(commits).flat_map(Changes::list) {
+        match change.clone() {
+            Change::Put { key, value } => records.insert(key, value),
+            Change::Remove { key } => records.remove(&key),
+        };
     }
-    store.scan(b"").unwrap()
+    let record = |(key, value)| Record { key, value };
+    records.into_iter().map(record).collect()
 }
 
 #[test]
@@ -449,65 +453,8 @@ fn pages_put_together_are_the_scan() {
     assert_eq!(pages, store.scan(b"task/").unwrap());
 }
 
-fn any_changes() -> impl Strategy<Value = Changes> {
-    let change = (
-        "[a-c]{1,2}",
-        prop::option::of(prop::collection::vec(any::<u8>(), 0..40)),
-    );
-    prop::collection::vec(change, 0..6).prop_map(|list| {
-        let mut changes = Changes::new();
-        for (key, value) in list {
-            match value {
-                Some(value) => changes.put(key, value),
-                None => changes.remove(key),
-            };
-        }
-        changes
-    })
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-
-    #[test]
-    fn it_and_its_twin_tell_the_same_story(
-        commits in prop::collection::vec(any_changes(), 1..12),
-        reopen in prop::collection::vec(any::<bool>(), 12),
-        crash in 0..30u64,
-    ) {
-        let dir = tempfile::tempdir().unwrap();
-        let mut twin = SimulatedStore::new();
-        let mut store = SledStore::open(dir.path()).unwrap();
-        for (changes, reopen) in commits.iter().zip(reopen) {
-            store.commit(changes.clone()).unwrap();
-            twin.commit(changes.clone()).unwrap();
-            if reopen {
-                drop(store);
-                store = SledStore::open(dir.path()).unwrap();
-            }
-            prop_assert_eq!(store.scan(b""), twin.scan(b""));
-            prop_assert_eq!(store.scan(b"b"), twin.scan(b"b"));
-        }
-        drop(store);
-        // The same commits again, and a crash somewhere among their writes.
-        let disk = Watched { writes_left: Some(crash), ..Watched::default() };
-        let Ok(mut store) = SledStore::open_with(dir.path(), Box::new(disk)) else {
-            return Ok(());
-        };
-        let mut ended = None;
-        for changes in commits {
-            if store.commit(changes.clone()).is_err() {
-                ended = Some(changes);
-                break;
-            }
-            twin.commit(changes).unwrap();
-        }
-        drop(store);
-        let found = SledStore::open(dir.path()).unwrap().scan(b"").unwrap();
-        let before = twin.scan(b"").unwrap();
-        twin.commit(ended.unwrap_or_default()).unwrap();
-        prop_assert!(found == before || found == twin.scan(b"").unwrap());
-    }
 
     #[test]
     fn flipped_bytes_never_panic_or_invent_records(

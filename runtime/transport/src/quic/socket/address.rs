@@ -9,16 +9,16 @@ const SHOWN_MAX: usize = 80;
 
 /// A parsed address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address {
+pub struct Address {
     /// The role that the peer's certificate must have.
-    pub(crate) role: Role,
+    pub role: Role,
     /// Host name or IP address, and port.
-    pub(crate) host: String,
+    pub host: String,
 }
 
 impl Address {
     /// Parses `[ROLE@]HOST:PORT`; without a role it is a master's.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
             let shown: String = text.chars().take(SHOWN_MAX).collect();
             format!("address {shown:?} {why}: expected [ROLE@]HOST:PORT")

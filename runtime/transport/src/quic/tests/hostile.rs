@@ -228,13 +228,7 @@ where
         .await;
         let agent = Member::new(&authority, "agent-1", Role::Agent);
         let noter = agent.find_noter(&master).await;
-        assert_eq!(
-            agent
-                .node
-                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        agent.check_answer(&noter).await;
     });
 }
 
@@ -382,13 +376,7 @@ fn noise_on_the_socket_disturbs_nobody() {
                 .send_to(&packet, master.endpoint.address().unwrap())
                 .await;
         }
-        assert_eq!(
-            agent
-                .node
-                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        agent.check_answer(&noter).await;
     });
 }
 

@@ -47,6 +47,12 @@ struct Member {
 }
 
 impl Member {
+    /// Checks that this actor answers.
+    async fn check_answer(&self, pid: &Pid) {
+        let answer = self.node.ask(pid, ReverseBytes(vec![1, 2]), PATIENCE);
+        assert_eq!(answer.await, Ok(vec![2, 1]));
+    }
+
     fn with(authority: &Authority, name: &str, role: Role, options: Options) -> Self {
         Self::at(authority, name, role, options, LOCALHOST)
     }

@@ -24,13 +24,7 @@ fn renewal_keeps_links_and_shows_the_new_certificate() {
         let error = late.node.connect(&master.address()).await.unwrap_err();
         assert!(matches!(error, ConnectError::Refused { .. }), "{error:?}");
 
-        assert_eq!(
-            before
-                .node
-                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        before.check_answer(&noter).await;
         assert_eq!((before.notes.len(), master.endpoint.links()), (0, 2));
     });
 }

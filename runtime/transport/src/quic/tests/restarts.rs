@@ -63,13 +63,7 @@ fn silent_crash_is_exited_once_after_idle_timeout() {
             .await
             .unwrap();
         agent.noter.tell(Watch(noter.clone())).unwrap();
-        assert_eq!(
-            agent
-                .node
-                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        agent.check_answer(&noter).await;
         let before = agent.node.clock().now();
         // Its machine is silent, too: another socket has the port and answers nothing.
         let _silent = UdpSocket::bind(master.kill()).await.unwrap();
@@ -109,13 +103,7 @@ fn restarted_node_resets_old_peers_at_once() {
             .await
             .unwrap();
         agent.noter.tell(Watch(noter.clone())).unwrap();
-        assert_eq!(
-            agent
-                .node
-                .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        agent.check_answer(&noter).await;
         let address = master.kill();
         let node = Node::builder("master-1")
             .role(Role::Master)
@@ -172,19 +160,8 @@ fn crossing_dials_leave_one_link() {
             let (noter, back) = (one.find_noter(&other).await, other.find_noter(&one).await);
             one.noter.tell(Watch(noter.clone())).unwrap();
             other.noter.tell(Watch(back.clone())).unwrap();
-            assert_eq!(
-                one.node
-                    .ask(&noter, ReverseBytes(vec![1, 2]), PATIENCE)
-                    .await,
-                Ok(vec![2, 1])
-            );
-            assert_eq!(
-                other
-                    .node
-                    .ask(&back, ReverseBytes(vec![1, 2]), PATIENCE)
-                    .await,
-                Ok(vec![2, 1])
-            );
+            one.check_answer(&noter).await;
+            other.check_answer(&back).await;
             one.node.clock().sleep(Duration::from_millis(50)).await;
             assert_eq!(
                 (one.notes.all(), other.notes.all()),
@@ -230,13 +207,7 @@ fn restarted_node_is_a_new_node_at_its_address() {
         let found = agent.node.find(&address, "noter", PATIENCE).await.unwrap();
         assert_eq!(found.node(), again.node.id());
         assert_ne!(found.node(), noter.node());
-        assert_eq!(
-            agent
-                .node
-                .ask(&found, ReverseBytes(vec![1, 2]), PATIENCE)
-                .await,
-            Ok(vec![2, 1])
-        );
+        agent.check_answer(&found).await;
         assert_eq!(
             agent
                 .node

@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use module_api::Parameters;
 use runtime::{Clock, Node, Role};
 use storage::Store;
-use storage::simulated::SimulatedDisk;
+use testkit::disk::SimulatedDisk;
 use transport::{Endpoint, Identity, Options, unix};
 
 use super::group::Group;

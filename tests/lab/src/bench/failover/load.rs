@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use protocol::message::scheduler::Subscribed;
 use protocol::{
-    CommandInfo, Filters, FrameworkInfo, Labels, Offer, Operation, TaskId, TaskInfo, TaskStatus,
+    CommandInfo, Filters, FrameworkInfo, Offer, Operation, TaskId, TaskInfo, TaskStatus,
 };
 use resources::Resources;
 use runtime::{Clock, Role};
@@ -105,17 +105,10 @@ impl Launching {
         let resources = offer.resources.clone().find(&self.needs)?;
         let name = format!("load-{}.{}", self.number, self.launched);
         self.launched += 1;
-        Some(TaskInfo {
-            task_id: TaskId::new(&name).ok()?,
-            name,
-            agent_id: offer.agent_id.clone(),
-            resources,
-            command: Some(CommandInfo::shell(COMMAND)),
-            executor: None,
-            data: Vec::new(),
-            kill_policy: None,
-            labels: Labels::default(),
-        })
+        Some(
+            TaskInfo::new(TaskId::new(&name).ok()?, offer.agent_id.clone(), resources)
+                .with_command(CommandInfo::shell(COMMAND)),
+        )
     }
 }
 

@@ -121,14 +121,14 @@ fn full() -> Outcome<RegistryMachine> {
     for number in 0..AGENTS {
         let id = AgentId::new(format!("agent-S{number}")).map_err(|error| unusable(&error))?;
         let info = AgentInfo {
-            hostname: format!("host-{number}.example.com"),
-            port: 5051,
-            resources: resources.parse().map_err(|error| unusable(&error))?,
             attributes: "rack:r1;os:linux"
                 .parse()
                 .map_err(|error| unusable(&error))?,
-            domain: None,
             id: Some(id),
+            ..AgentInfo::new(
+                format!("host-{number}.example.com"),
+                resources.parse().map_err(|error| unusable(&error))?,
+            )
         };
         apply(RegistryOperation::AdmitAgent { info }).map_err(|error| unusable(&error))?;
     }

@@ -9,7 +9,7 @@ use protocol::{
 };
 use rand::Rng;
 use rand::rngs::SmallRng;
-use resources::{Attributes, Conversion, Name, Resources, Scalar};
+use resources::{Conversion, Name, Resources, Scalar};
 use runtime::{NodeId, Pid, Timestamp};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -20,14 +20,14 @@ use super::*;
 
 fn agent(id: &str, port: u16) -> AgentInfo {
     AgentInfo {
-        hostname: format!("host-of-{id}"),
-        port,
-        resources: "cpus:4;mem:1024;disk:4096;ports:[31000-32000]"
-            .parse::<Resources>()
-            .unwrap(),
-        attributes: Attributes::default(),
-        domain: None,
         id: Some(AgentId::new(id).unwrap()),
+        port,
+        ..AgentInfo::new(
+            format!("host-of-{id}"),
+            "cpus:4;mem:1024;disk:4096;ports:[31000-32000]"
+                .parse::<Resources>()
+                .unwrap(),
+        )
     }
 }
 

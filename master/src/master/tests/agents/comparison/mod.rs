@@ -18,16 +18,13 @@ fn back(
     held: &AgentInventory,
     theirs: Option<&[u64]>,
 ) -> ReregisterAgent {
-    let whole = registration(agent, Some(id.clone()), vec![]);
+    let whole = RegisterAgent {
+        held: held.clone(),
+        ..registration(agent, Some(id.clone()), vec![])
+    };
     ReregisterAgent {
-        agent: whole.agent,
-        pid: whole.pid,
-        version: whole.version,
-        summary: Fingerprinter::new(key()).summary(held),
         report: theirs.map(|theirs| Fingerprinter::new(key()).report(held.clone(), theirs)),
-        oversubscribed: Resources::default(),
-        resources: None,
-        term_seen: 0,
+        ..testkit::values::summary_of(whole)
     }
 }
 
@@ -65,13 +62,12 @@ fn is_registered(answer: &Reregistered) -> bool {
 fn own(name: &str) -> ExecutorInfo {
     let star = ResourceRole::new("*").unwrap();
     ExecutorInfo {
-        executor_id: ExecutorId::new(name).unwrap(),
         name: name.to_owned(),
-        command: CommandInfo::shell("./executor"),
-        resources: resources("cpus:0.5").allocate(&star),
-        data: vec![],
-        shutdown_grace_period: None,
-        labels: Default::default(),
+        ..ExecutorInfo::new(
+            ExecutorId::new(name).unwrap(),
+            CommandInfo::shell("./executor"),
+            resources("cpus:0.5").allocate(&star),
+        )
     }
 }
 

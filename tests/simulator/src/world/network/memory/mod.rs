@@ -1,5 +1,5 @@
-//! An in-memory network of streams: the runtime's frames, one batch in flight per direction and
-//! lane.
+//! An in-memory network of streams over the links of `runtime::testing::memory`, with faults: one
+//! batch in flight per direction and lane.
 //!
 //! A stream loses nothing and keeps its order: a lost packet is repeated later, and a connection
 //! breaks after too many losses, or when one side has received nothing for [`SILENCE_MAX`].
@@ -9,17 +9,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use runtime::{
-    Clock, ConnectError, Dialer, Dialled, Hello, Lane, Link, Node, NodeId, Outgoing, Peer,
-};
+use runtime::testing::memory::{carry, link};
+use runtime::{Clock, ConnectError, Dialer, Lane, Link, Node, NodeId, Peer};
 
 use super::SharedNetwork;
 
-/// Bytes of one batch.
-const BATCH: usize = 64 << 10;
 /// A connection is lost after this silence: the real transport's default.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Maximum time of a dial: the real transport's default.
@@ -28,6 +24,8 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 const RESEND_AFTER: Duration = Duration::from_millis(200);
 /// A connection breaks after this number of losses in a row.
 const LOSSES_MAX: u32 = 6;
+/// The reason of such a break.
+const LOST: &str = "too many packets were lost";
 /// Prefix of addresses within one machine.
 const LOCAL: &str = "unix:";
 
@@ -267,7 +265,7 @@ impl Memory {
             };
             match self.0.clock.timeout(HANDSHAKE_PATIENCE, handshake).await {
                 Ok(true) => {}
-                Ok(false) => return Err(unreachable("too many packets were lost")),
+                Ok(false) => return Err(unreachable(LOST)),
                 Err(late) => return Err(unreachable(&late.to_string())),
             }
         }
@@ -284,31 +282,7 @@ impl Memory {
         theirs: &Place,
         local: bool,
     ) -> Result<Peer, ConnectError> {
-        let refused = |reason: String| ConnectError::Refused {
-            address: to.to_owned(),
-            reason,
-        };
-        let hear =
-            |node: &Node| Hello::decode(&node.hello()).map_err(|error| refused(error.to_string()));
-        let (caller, called) = (hear(&ours.node)?, hear(&theirs.node)?);
-        let peer_of = |hello: &Hello, address: &str| Peer {
-            node: hello.node.clone(),
-            role: hello.role,
-            address: address.to_owned(),
-        };
-        let peer = peer_of(&called, to);
-        let here = ours.node.attach(peer.clone(), called, Dialled::ByUs);
-        let there = theirs
-            .node
-            .attach(peer_of(&caller, from), caller, Dialled::ByThem);
-        let (here, there) = match (here, there) {
-            (Ok(here), Ok(there)) => (here, there),
-            (Err(error), _) => return Err(refused(error.to_string())),
-            (Ok(link), Err(error)) => {
-                link.close(&error.to_string());
-                return Err(refused(error.to_string()));
-            }
-        };
+        let (peer, [here, there]) = link(&ours.node, from, &theirs.node, to)?;
         let mut state = self.state();
         state.wires_made += 1;
         let way = Way {
@@ -336,10 +310,8 @@ impl Memory {
         drop(state);
         for (way, from, to) in [(way, &here, &there), (back, &there, &here)] {
             for lane in [Lane::Ordinary, Lane::Ping] {
-                let carried = self
-                    .clone()
-                    .carry(way.clone(), lane, from.clone(), to.clone());
-                tokio::spawn(carried);
+                let (network, way, from) = (self.clone(), way.clone(), from.clone());
+                tokio::spawn(network.carry(way, lane, from, to.clone()));
             }
         }
         Ok(peer)
@@ -347,39 +319,16 @@ impl Memory {
 
     /// Carries one lane in one direction until the link closes.
     async fn carry(self, way: Way, lane: Lane, from: Link, to: Link) {
-        let (mut taken, mut arrived) = (BytesMut::new(), BytesMut::new());
-        loop {
-            let outgoing = from.outgoing(lane, &mut taken, BATCH).await;
-            let passed = self.pass(&way).await;
-            if !passed {
-                from.close("too many packets were lost");
-                to.close("too many packets were lost");
-                break;
+        let pass = || {
+            let (network, way) = (self.clone(), way.clone());
+            async move {
+                let passed = network.pass(&way).await;
+                passed.then_some(()).ok_or_else(|| LOST.to_owned())
             }
-            let delivered = match outgoing {
-                Outgoing::Batch => {
-                    arrived.extend_from_slice(&taken);
-                    taken.clear();
-                    to.deliver(&mut arrived)
-                }
-                Outgoing::Bulk { token, bytes } => to.deliver_bulk(token, bytes),
-                Outgoing::Closed => break,
-            };
-            if let Err(garbled) = delivered {
-                to.close(&garbled.to_string());
-                from.close(&garbled.to_string());
-                break;
-            }
-            to.room(lane).await;
-        }
-        if lane == Lane::Ordinary {
-            let reason = from.closed().await;
-            // A crashed node is not reported here.
-            let farewell = self.state().forget(way.wire).is_some();
-            if farewell {
-                to.close(&reason);
-            }
-        }
+        };
+        // A crashed node is not reported here.
+        let farewell = || self.state().forget(way.wire).is_some();
+        carry(lane, from, to, pass, farewell).await;
     }
 }
 

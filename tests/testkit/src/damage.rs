@@ -1,11 +1,7 @@
-//! The readers of records and journal entries, and damage to a store's files, exported only for the
-//! workspace's tests (`tests/fuzz.rs`, `tests/damage.rs`). The readers are pure: bytes in, bytes
-//! out.
+//! Damage to the files of a closed store.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
-
-use crate::{StoreError, journal, record};
 
 /// Damages one file of the closed store in this directory: flips a bit, truncates it, or removes
 /// it. Describes the damage. `below` draws a number from 0 to its argument, exclusive.
@@ -51,32 +47,4 @@ pub fn damage(dir: &Path, mut below: impl FnMut(u64) -> u64) -> io::Result<Strin
     };
     fs::write(path, bytes)?;
     Ok(damage)
-}
-
-/// Opens a record stored under this key and seals its content again. A valid record comes back as
-/// the same bytes.
-pub fn reseal(key: &[u8], bytes: &[u8]) -> Result<Vec<u8>, StoreError> {
-    let opened = record::open(key, bytes)?;
-    Ok(record::seal(key, opened.epoch, opened.value))
-}
-
-/// Seals a value, for tests that damage records.
-pub fn seal(key: &[u8], epoch: u64, value: &[u8]) -> Vec<u8> {
-    record::seal(key, epoch, value)
-}
-
-/// Reads a journal slot with this body as its only part, and returns the body of the entry.
-/// `None`: the slot is empty.
-pub fn reread_journal(body: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
-    const NUMBER: u64 = 2;
-    let slot = journal::slot(NUMBER);
-    let key = journal::part_key(slot, 0);
-    let sealed = record::seal(&key, NUMBER, body);
-    let entry = journal::read(slot, |asked| Ok((asked == key).then(|| sealed.clone())))?;
-    let Some(entry) = entry else {
-        return Ok(None);
-    };
-    let parts = journal::parts(entry.number, &entry.changes);
-    let head = parts.last().map_or(&[][..], |(_, sealed)| sealed);
-    Ok(Some(record::open(&key, head)?.value.to_vec()))
 }
