@@ -8,6 +8,7 @@
 //! to the zygote through a socket, which its processes cannot open, and ends when no process is
 //! left.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -171,17 +172,26 @@ impl Init {
     /// since many treat a second one as urgent. SIGCONT lets stopped processes handle it. The main
     /// process is not yet reaped, so its id is valid.
     fn terminate(&self) {
+        // Listed before, since a process whose parent ends meanwhile may be missing in a later list.
+        let mut detached: BTreeSet<i32> = self.detached().collect();
         let group = Pid::from_raw(self.main);
         // Atomic, so no process that the group forks meanwhile is missed.
         let _ = killpg(group, Signal::SIGTERM);
         let _ = killpg(group, Signal::SIGCONT);
-        for process in own_descendants() {
-            if process.group != self.main {
-                let pid = Pid::from_raw(process.pid);
-                let _ = kill(pid, Signal::SIGTERM);
-                let _ = kill(pid, Signal::SIGCONT);
-            }
+        detached.extend(self.detached());
+        for pid in detached.into_iter().map(Pid::from_raw) {
+            let _ = kill(pid, Signal::SIGTERM);
+            let _ = kill(pid, Signal::SIGCONT);
         }
+    }
+
+    /// The descendants outside of the main process's group.
+    fn detached(&self) -> impl Iterator<Item = i32> {
+        let main = self.main;
+        let outside = own_descendants().into_iter();
+        outside
+            .filter(move |process| process.group != main)
+            .map(|process| process.pid)
     }
 
     /// Kills the main process's group and all other descendants.
