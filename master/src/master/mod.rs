@@ -225,7 +225,7 @@ pub struct Started {
 /// the registry. It ends when another master leads or the registry is no longer reliable; the
 /// caller must then restart the process.
 ///
-/// `term` is the term of its leadership; 0 for a master whose registry no other can take over.
+/// `term` is the term of its leadership; 0 in tests whose registry has no terms.
 pub fn start(
     node: &Node,
     config: Config,

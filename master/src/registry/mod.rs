@@ -3,7 +3,7 @@
 //!
 //! The order is: registry, then the master's state, then messages. Only operations are applied to
 //! the state first (`operations::recording`). [`RegistryState`] is the whole content as plain data
-//! with one pure transition, `apply`; implementations decide where it is stored:
+//! with one pure transition, `change`; implementations decide where it is stored:
 //! [`ReplicatedRegistry`] (synced to the disks of a majority of masters, as a [`RegistryMachine`])
 //! and, for tests and simulations, [`MemoryRegistry`] and [`FaultyRegistry`], which delays and
 //! refuses. Soft state (tasks, offers, usage) is never stored.

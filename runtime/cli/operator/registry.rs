@@ -227,10 +227,6 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
     };
     let content = dumping::beginning(RegistryMachine::new(), &dump.content, RESTORED_ID)
         .map_err(|error| unusable(&error))?;
-    if is_taken {
-        let aside = storage::set_aside(&log, "aside").map_err(|error| unusable(&error))?;
-        out!("{} is now {}", log.display(), aside.display());
-    }
     storage::make_private(&args.work_dir).map_err(|error| {
         CliError::because(
             format_args!("cannot make {}", args.work_dir.display()),
@@ -238,7 +234,18 @@ fn restore(args: &RestoreArgs, group: u64) -> Outcome {
         )
     })?;
     let dump = Dump { content, ..dump };
-    dump::restore(&log, &dump, identity).map_err(|error| unusable(&error))?;
+    // A master that finds no log founds an empty group, so the new one is whole before it has its
+    // name.
+    let restoring = args.work_dir.join("log.restoring");
+    if restoring.symlink_metadata().is_ok() {
+        std::fs::remove_dir_all(&restoring).map_err(|error| unusable(&error))?;
+    }
+    dump::restore(&restoring, &dump, identity).map_err(|error| unusable(&error))?;
+    if is_taken {
+        let aside = storage::set_aside(&log, "aside").map_err(|error| unusable(&error))?;
+        out!("{} is now {}", log.display(), aside.display());
+    }
+    std::fs::rename(&restoring, &log).map_err(|error| unusable(&error))?;
     out!("{}: {}; {}", log.display(), counted(&held), place(&dump));
     out!(
         "it is master {RESTORED_ID}, the only member of the new group {:016x}: start it with this --work_dir, then `meros masters add` the others, \

@@ -112,7 +112,7 @@ pub struct MasterInfo {
     pub port: u16,
     /// Software version, for display only.
     pub version: String,
-    /// Term of this leadership, at least 1 and never reused; 0 for a master that no other can replace.
+    /// Term of this leadership, at least 1 and never reused; 0 only in tests.
     pub term: u64,
     /// IPv4 address of the HTTP port, for HTTP clients. Not sent on links, whose peers already know
     /// how to reach the master.

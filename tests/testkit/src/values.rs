@@ -34,7 +34,7 @@ pub fn summary_of(whole: RegisterAgent) -> ReregisterAgent {
     }
 }
 
-/// A master without a group.
+/// A master in term 0, in which no real one leads.
 pub fn master() -> MasterInfo {
     MasterInfo {
         id: MasterId::new("m").unwrap(),

@@ -1,8 +1,9 @@
-//! Startup of a member: reads its directory, asks peers for admission if it is empty, and starts.
+//! Startup of a member: reads its directory. If it is empty, founds a group of one or asks peers for
+//! admission; then starts.
 //!
 //! [`bootstrap`](super::bootstrap) interprets the answers; this module repeats the questions and
-//! carries out the decision. The initial state is written before the directory is claimed, so that
-//! an interrupted write leaves the directory empty.
+//! carries out the decision. The initial state of a founder is written together with its identity,
+//! so that an interrupted write leaves the directory empty.
 
 use std::collections::BTreeSet;
 
@@ -151,6 +152,17 @@ impl<M: Replicated> Member<M> {
             BootstrapDecision::Refuse { reason } => self.fail(&reason, ctx),
             BootstrapDecision::Begin { identity, first } => {
                 joining.begun = true;
+                let group = format!("{:016x}", identity.group);
+                match &first {
+                    InitialState::Vote(_) => {
+                        tracing::info!(id = identity.id, group, "joining the group")
+                    }
+                    InitialState::Founding(..) => tracing::info!(
+                        id = identity.id,
+                        group,
+                        "founding a new group with an empty registry"
+                    ),
+                }
                 let write = match first {
                     InitialState::Vote(write) => Ok(write),
                     InitialState::Founding(members, address_book) => {
@@ -168,8 +180,7 @@ impl<M: Replicated> Member<M> {
 
     fn begin(&mut self, identity: Identity, write: Write, ctx: &mut Context<Self>) {
         let work = move |store: &mut dyn LogStore| -> Result<Loaded, LogError> {
-            store.write(&write)?;
-            store.claim(identity)?;
+            store.begin(identity, &write)?;
             store.load()
         };
         self.on_disk(ctx, work, |member, loaded, ctx| member.opened(loaded, ctx));

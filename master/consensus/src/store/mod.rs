@@ -157,6 +157,22 @@ impl<S: Store> LogStore for StoredLog<S> {
         Ok(())
     }
 
+    fn begin(&mut self, identity: Identity, write: &Write) -> Result<(), LogError> {
+        let (_, state) = self.known()?;
+        if write.snapshot.is_some() && state.meta.identity.is_none() {
+            state.meta.identity = Some(identity);
+            let written = self.write(write);
+            if written.is_err()
+                && let Ok((_, state)) = self.known()
+            {
+                state.meta.identity = None;
+            }
+            return written;
+        }
+        self.write(write)?;
+        self.claim(identity)
+    }
+
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
         let (store, state) = self.known()?;
         let next = rules::after(state.bounds, write)?;

@@ -189,7 +189,7 @@ const MASTER: &[(&str, Rule)] = &[
         "log_auto_initialize",
         Only(
             &["true"],
-            "a group begins with --initial_masters; `meros masters add` adds one more",
+            "a master with an empty directory founds a group, alone or with --initial_masters; `meros masters add` adds one more",
         ),
     ),
     (

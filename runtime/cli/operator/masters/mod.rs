@@ -195,6 +195,23 @@ async fn change(cluster: &ClusterFlags, goal: Goal, timeout: Duration) -> Outcom
     Ok(())
 }
 
+/// The error if masters of two groups answer: a change could reach the wrong one.
+fn two_groups(group: &Group) -> CliError {
+    let others = group.others.iter();
+    let others: Vec<_> = others
+        .map(|(address, id)| format!("{address} of group {id:016x}"))
+        .collect();
+    CliError::new(format!(
+        "masters of two groups answer: {} beside group {:016x}",
+        others.join(", "),
+        group.id.unwrap_or_default()
+    ))
+    .next(
+        "start a master that is to be added with an empty --work_dir and with --initial_masters; name only masters of one group with \
+         --master",
+    )
+}
+
 /// Repeats queries and requests until the change is complete. Returns the result in one line.
 async fn run_change(
     members: &mut Members,
@@ -210,8 +227,9 @@ async fn run_change(
             return Err(CliError::new(format!("a master refused: {reason}")));
         }
         let waits_for = match change.next(&group) {
-            Next::Done(line) => return Ok(line),
             Next::Refuse(reason) => return Err(CliError::new(reason)),
+            _ if !group.others.is_empty() => return Err(two_groups(&group)),
+            Next::Done(line) => return Ok(line),
             Next::Wait(reason) => Some(reason),
             Next::Send(request) => match ask(members, &group, request).await {
                 Answer::Started => None,

@@ -5,6 +5,7 @@ use consensus::member::operator::{ChangeMasters, LogStatus, MasterEntry, MasterS
 
 use super::super::members::Answers;
 use super::change::{Change, Goal, MasterRef, Next};
+use super::two_groups;
 use super::view::{Group, HEADINGS, cells};
 use crate::output::table;
 
@@ -184,6 +185,28 @@ fn non_members_are_listed() {
     assert!(
         reason.contains("it belongs to group 0000000000000def"),
         "{reason}"
+    );
+}
+
+/// A master that was started without `--initial_masters` leads a group of its own.
+#[test]
+fn a_leader_of_another_group_is_named() {
+    let mut answers = Fixture::three().answers();
+    let mut own = Fixture::three();
+    (own.leader, own.votes) = (4, vec![(4, VoteRole::Voter)]);
+    for (address, answer) in own.answers() {
+        let mut status = answer.unwrap();
+        status.identity = Some((1, 0xdef));
+        status.log = Some(log(Role::Leader, 99, 1));
+        answers.insert(address, Ok(status));
+    }
+    let group = Group::of(&answers);
+    assert_eq!(group.id, Some(0xdef), "the highest term wins");
+    assert_eq!(group.others.len(), 3);
+    let error = two_groups(&group).to_string();
+    assert!(
+        error.contains("m1:5050 of group 0000000000000abc"),
+        "{error}"
     );
 }
 

@@ -39,6 +39,8 @@ pub struct Row {
 pub struct Group {
     /// Its id; none if unreported.
     pub id: Option<u64>,
+    /// The masters of other groups that answered, with their groups' ids.
+    pub others: Vec<(String, u64)>,
     /// The number and address of the leader, if it has answered.
     pub leader: Option<(u64, String)>,
     /// The leader's term, or the highest one reported.
@@ -64,6 +66,11 @@ impl Group {
             (group.id, group.term) = (Some(of), log.term);
             group.transferring = log.transferring;
             group.members = status.members.clone();
+            let identities = answered
+                .iter()
+                .filter_map(|one| Some((*one, one.identity?.1)));
+            let others = identities.filter(|(_, other)| *other != of);
+            group.others = others.map(|(one, id)| (one.address.clone(), id)).collect();
             if log.role == Role::Leader {
                 group.leader = Some((id, status.address.clone()));
             }

@@ -101,9 +101,9 @@ pub(super) fn start(
 /// empty.
 fn refuse_old_registry(work_dir: &Path) -> Outcome {
     let registry = work_dir.join("registry");
-    match registry.exists() {
-        false => Ok(()),
-        true => Err(CliError::new(format!(
+    match registry.symlink_metadata() {
+        Err(_) => Ok(()),
+        Ok(_) => Err(CliError::new(format!(
             "{} has a form that this version does not read",
             registry.display()
         ))

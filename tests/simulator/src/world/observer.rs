@@ -202,6 +202,14 @@ impl<S: LogStore> LogStore for WatchedLog<S> {
         self.inner.claim(identity)
     }
 
+    fn begin(&mut self, identity: Identity, write: &Write) -> Result<(), LogError> {
+        self.inner.begin(identity, write)?;
+        let node = &*self.node;
+        self.watch
+            .fact_of(node, EventKind::LogWritten { node, write });
+        Ok(())
+    }
+
     fn write(&mut self, write: &Write) -> Result<(), LogError> {
         self.inner.write(write)?;
         let node = &*self.node;

@@ -1,4 +1,4 @@
-//! How a member with an empty directory joins: by founding the group with the others of
+//! How a member with an empty directory begins: by founding a group, alone or with the others of
 //! `--initial_masters`, or by admission to a running group.
 //!
 //! A directory with content continues under its identity; this module is only for empty ones. An
@@ -10,8 +10,8 @@
 //!   n - n / 2 of the others report that they are untouched (empty, or founded and never in an
 //!   election), at least one of those is among them: this member never took part, and neither did
 //!   the group act without it. The member then writes the same initial state as all founders.
-//! - *A group of one* needs no other. Its id is the mark of its directory, so that a wiped master
-//!   that founds another group never mixes with the members of the earlier one.
+//! - *A group of one* needs no other. The group's id is random (the mark of the directory), so that
+//!   a wiped master founds a group of another id, and never mixes with members of the earlier one.
 //! - *A running group.* The entry for this address holds the mark of the directory that took it. If
 //!   another directory took it, this one is refused, and an operator must assign a new number
 //!   (`meros masters remove`, `add`). If none did, the leader first commits that this mark takes

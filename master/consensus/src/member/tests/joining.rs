@@ -207,6 +207,9 @@ fn interrupted_founding_leaves_an_empty_directory() {
             cluster.clock.settle().await;
             cluster.nodes["a"].stop_now(&cluster.members["a"].pid());
             disk.crash_with(|_| kept);
+            let mut log = StoredLog::new(disk.synced().open().unwrap());
+            let left = log.load().unwrap();
+            assert_eq!(left.identity.is_some(), left.snapshot.index > 0);
             cluster.start("a");
             let leader = cluster.leader().await;
             assert_eq!(cluster.propose(&leader, 1).await, Ok(1), "{kept} writes");

@@ -59,7 +59,7 @@ pub(in crate::checkers) enum Learned<'a> {
     Changed(Box<RegistryOperation>),
 }
 
-/// The records of a single master.
+/// The records of a master that leads alone.
 #[derive(Default)]
 pub(in crate::checkers) struct Records {
     /// The master's node, since it began.
