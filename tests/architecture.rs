@@ -172,7 +172,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("runtime/http/src/", 10),
     ("runtime/protocol/src/", 4),
     ("runtime/resources/src/", 8),
-    ("runtime/src/", 8),
+    ("runtime/src/", 7), // actor, clock, delivery, link, node, observe, wire
     ("runtime/storage/src/", 3),
     ("runtime/v1/src/", 2),
 ];

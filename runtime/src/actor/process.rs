@@ -20,7 +20,6 @@ use crate::actor::mailbox::envelope::handle_one;
 use crate::identity::{Role, Roles};
 use crate::link::{Answer, Decode, Sender};
 use crate::observe::tap::{self, MessageOps};
-use crate::testing::frames::{self, Counting};
 use crate::wire::codec::{self, Garbled};
 use crate::wire::message::{Lane, Remote, WhenFull};
 
@@ -125,20 +124,6 @@ impl<A: Process> RemoteHandlers<A> {
         M: actix::Message + Send + 'static,
     {
         self.table.note_urgent(TypeId::of::<M>());
-    }
-
-    /// Counts the bodies of this message that come over links, without decoding them.
-    #[doc(hidden)]
-    pub fn count<M: Remote>(&mut self, roles: &[Role])
-    where
-        A: Counting + Handler<M>,
-    {
-        self.accept::<M>(roles);
-        if let Some(handler) = self.table.handlers.get_mut(&key(M::ID, M::VERSION)) {
-            handler.enqueue = count::<A>;
-            (handler.decode, handler.enqueue_decoded) = (measure, count_measured::<A>);
-            handler.new_batch = Some(frames::new_batch::<A>);
-        }
     }
 
     /// Accepts an older version of a message, converted to the newer one before it is handled.
@@ -442,32 +427,6 @@ where
             .map_err(|(_, error)| EnqueueError::Rejected(error.into()));
     }
     pass_on::<A, M, R>(to, *message, origin, answer)
-}
-
-fn count<A: Counting>(
-    _: &AnyIncarnation,
-    body: &[u8],
-    _: Arc<Sender>,
-    _: Option<Answer>,
-) -> Result<(), EnqueueError> {
-    A::count().add(1, body.len() as u64);
-    Ok(())
-}
-
-/// The length of the body, in place of the decoded message.
-fn measure(body: &[u8]) -> Result<Box<dyn Any + Send>, Garbled> {
-    Ok(Box::new(body.len()))
-}
-
-fn count_measured<A: Counting>(
-    _: &AnyIncarnation,
-    length: Box<dyn Any + Send>,
-    _: Arc<Sender>,
-    _: Option<Answer>,
-) -> Result<(), EnqueueError> {
-    let length = length.downcast_ref::<usize>().copied().unwrap_or(0);
-    A::count().add(1, length as u64);
-    Ok(())
 }
 
 fn handle_now<A, M, Handled>(

@@ -2,10 +2,9 @@
 //!
 //! Everything runs on one thread, time stands still until the system is idle and then jumps to the
 //! next timer, and randomness comes from fixed seeds, so a simulation is deterministic. [`memory`]
-//! is a network without sockets, and `frames` measures a transport without actors.
+//! is a network without sockets.
 
 #[doc(hidden)]
-pub mod frames;
 pub mod memory;
 
 use std::future::Future;

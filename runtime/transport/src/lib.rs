@@ -3,13 +3,10 @@
 //! | module | contents |
 //! |---|---|
 //! | `backoff` | [`Backoff`]: the wait before the next dial |
-//! | `bare` | only for benchmarks: a bare quinn stream |
 //! | `certificates` | the cluster's authority and the identity of each node |
-//! | `connections` | only for benchmarks: a host with many idle peers |
 //! | `foreign` | only for tests: an authority as another tool makes it |
 //! | `hello` | the first bytes on a connection |
 //! | `lanes` | buffers and errors of a lane, common to all kinds of connection |
-//! | `measure` | only for benchmarks: messages over QUIC on the loopback |
 //! | `quic` | [`Endpoint`]: one UDP socket, mutual TLS, one connection per peer |
 //! | `testing` | only for tests: shared fixtures |
 //! | `tls` | TLS for HTTP pages |
@@ -20,14 +17,11 @@
 //! one.
 
 mod backoff;
-pub mod bare;
 pub mod certificates;
-pub mod connections;
 #[cfg(test)]
 mod foreign;
 mod hello;
 mod lanes;
-pub mod measure;
 mod quic;
 #[cfg(test)]
 mod testing;
@@ -36,5 +30,7 @@ pub mod unix;
 pub mod virtual_udp;
 
 pub use backoff::Backoff;
-pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject};
-pub use quic::{Address, BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic};
+pub use certificates::{Authority, CertificateError, Identity, Revocations, Subject, server_name};
+pub use quic::{
+    Address, BindError, Endpoint, Handshakes, Options, RenewError, Renewal, Traffic, config,
+};

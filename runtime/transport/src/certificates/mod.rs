@@ -437,7 +437,7 @@ fn node_params(subject: &Subject) -> Result<CertificateParams, CertificateError>
 }
 
 /// The DNS name in the certificate of every node of `role`.
-pub(crate) fn server_name(role: Role) -> String {
+pub fn server_name(role: Role) -> String {
     subject::server_name(role)
 }
 

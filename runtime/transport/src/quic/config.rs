@@ -146,7 +146,7 @@ impl Options {
 }
 
 /// The accepting side: requires a certificate of the cluster's authority.
-pub(crate) fn server(
+pub fn server(
     identity: &Identity,
     options: &Options,
     clock: &Clock,
@@ -190,7 +190,7 @@ pub(crate) fn server(
 
 /// The dialling side: shows its certificate, and accepts only a server of the wanted role from the
 /// same authority.
-pub(crate) fn client(
+pub fn client(
     identity: &Identity,
     options: &Options,
     clock: &Clock,
@@ -224,7 +224,7 @@ pub(crate) fn client(
 }
 
 /// Configuration of the endpoint as a whole. Connection ids are drawn from `seed`.
-pub(crate) fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
+pub fn endpoint(identity: &Identity, seed: [u8; 32]) -> Result<EndpointConfig, BindError> {
     Ok(endpoint_with(reset_key(identity)?, seed))
 }
 
@@ -246,7 +246,7 @@ pub(super) fn reset_key(identity: &Identity) -> Result<ResetKey, BindError> {
 }
 
 /// The cryptography for real sockets.
-pub(crate) fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
@@ -270,7 +270,7 @@ impl quinn::TimeSource for NodeTime {
 }
 
 /// Opens the node's UDP socket with buffers for bursts.
-pub(crate) fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
+pub fn socket(address: SocketAddr, buffer: usize) -> Result<std::net::UdpSocket, BindError> {
     let failed = |source| BindError::Socket { address, source };
     let socket = Socket::new(
         Domain::for_address(address),

@@ -24,7 +24,7 @@
 mod accept;
 mod buffer_pool;
 mod bulk_permits;
-pub(crate) mod config;
+pub mod config;
 mod deterministic_tls;
 mod dial;
 mod handshake;

@@ -9,7 +9,6 @@
 //! | `connections` | the cost of idle connections, and of many reconnects |
 //! | `crowd_part` | the hidden verb `crowd-part`: synthetic agents in their own process |
 //! | `failover` | the recovery after the loss of the leader |
-//! | `frames` | frames over QUIC, with and without actors (`messages --frames`) |
 //! | `http` | the cost of the HTTP APIs |
 //! | `idle` | the cost of an idle agent, and of an idle master |
 //! | `launch` | real tasks, beside a bare loop of process launches |
@@ -23,7 +22,6 @@ pub mod allocator;
 pub mod connections;
 pub mod crowd_part;
 pub mod failover;
-mod frames;
 pub mod http;
 pub mod idle;
 pub mod launch;

@@ -1,8 +1,7 @@
 //! Frameworks that decline every offer, and the rate of offers.
 //!
 //! Real drivers over links in memory. Each declines for so long that every agent is offered once to
-//! every framework. Used by `meros-lab bench offers`, `meros-lab bench http` and `cargo bench -p
-//! meros-simulator --bench offers`.
+//! every framework. Used by `meros-lab bench offers` and `meros-lab bench http`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
 //! Synthetic agents for benchmarks, in real time and without containers. Each registers, answers
-//! pings, and reregisters after a change of the leader. `meros-lab bench` and `cargo bench` measure
+//! pings, and reregisters after a change of the leader. `meros-lab bench` measures
 //! the same with them.
 //!
 //! | file | content |

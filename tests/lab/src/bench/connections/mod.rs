@@ -5,6 +5,7 @@
 //! linked. The same is done with bare quinn endpoints of the same settings. Memory and CPU time are
 //! the system's figures.
 
+mod links;
 pub mod part;
 
 use std::path::Path;

@@ -9,9 +9,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use transport::Authority;
-use transport::connections::{self, Host, PeerFleet, Pingers, ReconnectReport, bare};
 
 use super::super::part::input;
+use super::links::{self, Host, PeerFleet, Pingers, ReconnectReport, bare};
 use meros::certs::CertsFlag;
 use meros::out;
 use meros::output::error::{CliError, Outcome};
@@ -70,7 +70,7 @@ async fn serve(args: &PartArgs) -> Outcome {
     let authority = Authority::load(&args.certs.directory())
         .map_err(|error| CliError::because("no authority", &error))?;
     let mut lines = input();
-    let failed = |error: connections::Failure| CliError::because(args.kind.name(), &*error);
+    let failed = |error: links::Failure| CliError::because(args.kind.name(), &*error);
     match args.kind {
         Kind::Host => {
             let host = Host::start(&authority, args.handshakes).map_err(failed)?;

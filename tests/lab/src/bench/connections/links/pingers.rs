@@ -11,8 +11,8 @@ use rand::Rng;
 use runtime::prelude::*;
 
 use super::{ANY, Alive, Failure, GREETER, small_buffers};
-use crate::certificates::Authority;
-use crate::quic::Endpoint;
+use transport::Authority;
+use transport::Endpoint;
 
 /// An answer later than this counts as missed: the patience of masters.
 const PATIENCE: Duration = Duration::from_secs(15);

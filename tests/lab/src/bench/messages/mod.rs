@@ -1,10 +1,11 @@
 //! `meros-lab bench messages`: messages between actors, on one thread and over QUIC on the
 //! loopback.
 //!
-//! The remote figures come from `transport`, the only crate that uses quinn: the limit is a bare
-//! stream with the same payloads behind a length and an id. Parameters have the CPU time of a tell
-//! on each thread. The local limit is raw actix on the same thread with the same actor; the limit
+//! The limit of the remote figures is a bare quinn stream with the same payloads behind a length and
+//! an id (`rates`). Parameters have the CPU time of a tell on each thread. The local limit is raw actix on the same thread with the same actor; the limit
 //! of a ping beside other work is a ping alone.
+
+mod rates;
 
 use std::hint::black_box;
 
@@ -12,9 +13,9 @@ use actix::prelude::{Actor, Addr, Handler, Message};
 use clap::Args;
 use runtime::{Clock, Context, Handle, Instant, Node, Patience, Process};
 use serde_json::json;
-use transport::measure::{self, Delay, Load};
 
-use super::{Figure, OutputFlags, frames, report, rounded};
+use self::rates::{Delay, Load};
+use super::{Figure, OutputFlags, report, rounded};
 use meros::on_this_thread;
 use meros::output::error::{CliError, Outcome};
 
@@ -37,9 +38,6 @@ pub struct MessagesArgs {
     /// Pings during large transfers, as many during a flood, and as many during both
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     pings: u32,
-    /// Measure only frames between two nodes, by size of payload, without actors and with them
-    #[arg(long)]
-    frames: bool,
     #[command(flatten)]
     output: OutputFlags,
 }
@@ -154,17 +152,14 @@ async fn tell_ours(actor: &Handle<Ours>, bursts: u64) -> Outcome {
 
 /// `meros-lab bench messages`.
 pub fn run(args: MessagesArgs) -> Outcome {
-    if args.frames {
-        return frames::run(args.tells, args.rounds, args.output);
-    }
     let load = Load {
         tells: args.tells,
         asks: args.asks,
         rounds: args.rounds,
     };
-    let remote = measure::messages(load)
+    let remote = rates::messages(load)
         .map_err(|error| CliError::new(format!("remote messages cannot be measured: {error}")))?;
-    let delays = measure::pings(args.pings, measure::TRANSFER)
+    let delays = rates::pings(args.pings, rates::TRANSFER)
         .map_err(|error| CliError::new(format!("pings cannot be measured: {error}")))?;
     let local = on_this_thread(local(&args))??;
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -197,7 +192,7 @@ pub fn run(args: MessagesArgs) -> Outcome {
         limit_is: "the same ping, alone",
         parameters: json!({
             "pings": args.pings, "p50": rounded(delay.p50), "p50_limit": rounded(delays.alone.p50),
-            "transfer": measure::TRANSFER, "transferred": delays.transferred,
+            "transfer": rates::TRANSFER, "transferred": delays.transferred,
         }),
     };
     report(

@@ -15,8 +15,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::oneshot;
 
 use super::{Addresses, Carried, Counted, Failure, LOCALHOST, PATIENCE, Sink};
-use crate::certificates::Identity;
-use crate::quic::{Endpoint, Options};
+use transport::Identity;
+use transport::{Endpoint, Options};
 
 /// Bytes of a large transfer: nearly the maximum of a message.
 pub const TRANSFER: usize = 63 << 20;

@@ -14,8 +14,8 @@ use nix::sys::time::TimeVal;
 use quinn::{Connection, RecvStream, SendStream, TokioRuntime, VarInt};
 use runtime::{Clock, Role};
 
-use crate::certificates::{Identity, server_name};
-use crate::quic::{Options, config};
+use transport::{Identity, server_name};
+use transport::{Options, config};
 
 /// Maximum bytes of one write: the same as a link's.
 pub const BATCH_MAX: usize = 256 << 10;
@@ -23,13 +23,6 @@ pub const BATCH_MAX: usize = 256 << 10;
 /// The first byte of a stream says how it is used.
 const TELLING: u8 = 0;
 const ASKING: u8 = 1;
-const COUNTING: u8 = 2;
-
-/// Chunks of a stream read at once: the same as a link's.
-const PIECES: usize = 32;
-/// Payloads from this size on are given to quinn without a copy. Shorter ones are batched, which
-/// costs less than a write for each.
-const LONE: usize = 16 << 10;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -81,14 +74,6 @@ async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Fail
     let mut usage = [0];
     receive.read_exact(&mut usage).await?;
     let began = thread_time()?;
-    if usage[0] == COUNTING {
-        let (count, bytes) = count_frames(&mut receive).await?;
-        let spent = (thread_time()? - began).as_nanos() as u64;
-        for number in [count, bytes, spent] {
-            send.write_all(&number.to_le_bytes()).await?;
-        }
-        return Ok(send.finish()?);
-    }
     let (mut buffer, mut count) = (BytesMut::new(), 0_u64);
     while let Some(chunk) = receive.read_chunk(BATCH_MAX, true).await? {
         buffer.extend_from_slice(&chunk.bytes);
@@ -106,31 +91,6 @@ async fn serve(mut send: SendStream, mut receive: RecvStream) -> Result<(), Fail
     }
     send.finish()?;
     Ok(())
-}
-
-/// Counts frames and their payload bytes until the stream ends. Each frame is contiguous when it is
-/// counted.
-async fn count_frames(receive: &mut RecvStream) -> Result<(u64, u64), Failure> {
-    let mut pieces: [Bytes; PIECES] = Default::default();
-    let (mut buffer, mut count, mut bytes) = (BytesMut::new(), 0, 0);
-    while let Some(taken) = receive.read_chunks(&mut pieces).await? {
-        for piece in &mut pieces[..taken] {
-            buffer.extend_from_slice(&std::mem::take(piece));
-        }
-        let mut at = 0;
-        while let Some(payload) = payload(&buffer[at..]) {
-            at += 4 + payload.len();
-            (count, bytes) = (count + 1, bytes + payload.len() as u64);
-        }
-        buffer.advance(at);
-    }
-    Ok((count, bytes))
-}
-
-/// The payload after a length, if it is complete.
-fn payload(bytes: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = bytes.split_first_chunk()?;
-    rest.get(..u32::from_be_bytes(*length) as usize)
 }
 
 /// One frame with its length prefix, if it is complete.
@@ -209,44 +169,6 @@ impl Client {
             seen if seen == count => Ok(Duration::from_nanos(u64::from_le_bytes(spent))),
             seen => Err(format!("the server saw {seen} frames, expected {count}").into()),
         }
-    }
-
-    /// Sends a length and the payload `count` times and waits until the server has counted all.
-    /// Returns the CPU time of the server's thread. Short payloads are batched in writes of up to
-    /// [`BATCH_MAX`] bytes; long ones are not copied.
-    pub async fn frames(&self, payload: &Bytes, count: u64) -> Result<Duration, Failure> {
-        let (mut send, mut receive) = self.connection.open_bi().await?;
-        send.write_all(&[COUNTING]).await?;
-        let mut length = BytesMut::new();
-        length.put_u32(payload.len() as u32);
-        let length = length.freeze();
-        let mut buffer = BytesMut::new();
-        let mut left = count;
-        while left > 0 {
-            if payload.len() >= LONE {
-                let frame = &mut [length.clone(), payload.clone()];
-                send.write_all_chunks(frame).await?;
-                left -= 1;
-                continue;
-            }
-            buffer.reserve(BATCH_MAX);
-            while left > 0 && buffer.len() + length.len() + payload.len() <= BATCH_MAX {
-                buffer.extend_from_slice(&length);
-                buffer.extend_from_slice(payload);
-                left -= 1;
-            }
-            send.write_chunk(buffer.split().freeze()).await?;
-        }
-        send.finish()?;
-        let mut numbers = [[0; 8]; 3];
-        for number in &mut numbers {
-            receive.read_exact(number).await?;
-        }
-        let [seen, bytes, spent] = numbers.map(u64::from_le_bytes);
-        if (seen, bytes) == (count, count * payload.len() as u64) {
-            return Ok(Duration::from_nanos(spent));
-        }
-        Err(format!("the server saw {seen} frames of {bytes} bytes, expected {count}").into())
     }
 
     /// Sends `frame` and waits for its echo, `count` times, one at a time.

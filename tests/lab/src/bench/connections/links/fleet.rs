@@ -12,9 +12,9 @@ use runtime::prelude::*;
 use runtime::{ConnectError, Instant};
 
 use super::{ANY, BACKOFF_FIRST, BACKOFF_MAX, Failure, small_buffers};
-use crate::backoff::Backoff;
-use crate::certificates::{Authority, Identity};
-use crate::quic::Endpoint;
+use transport::Backoff;
+use transport::Endpoint;
+use transport::{Authority, Identity};
 
 /// Many nodes on the calling thread.
 pub struct PeerFleet {
@@ -107,16 +107,6 @@ impl PeerFleet {
             dials: progress.dials.get(),
             failures: progress.failures.get(),
         })
-    }
-
-    /// The number of nodes that are linked now.
-    #[must_use]
-    pub fn linked(&self) -> usize {
-        let endpoints = self
-            .members
-            .iter()
-            .filter_map(|member| member.endpoint.as_ref());
-        endpoints.map(Endpoint::links).sum()
     }
 }
 

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use runtime::prelude::*;
 
 use super::{ANY, Alive, Failure, GREETER};
-use crate::certificates::Authority;
-use crate::quic::{Endpoint, Handshakes, Options};
+use transport::Authority;
+use transport::{Endpoint, Handshakes, Options};
 
 /// One node that accepts links. Dropping it ends them.
 pub struct Host {

@@ -5,8 +5,7 @@
 //! names, senders, codec or actors, and is built before the measurement. The bytes per message on
 //! the wire are measured for both sides.
 //!
-//! Used by `meros-lab bench messages` and by this crate's benchmark. It makes two nodes and their
-//! threads.
+//! It makes two nodes and their threads.
 
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -21,17 +20,14 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use crate::bare::{self, Client, Server, thread_time};
-use crate::certificates::{Authority, Identity};
-use crate::quic::{Endpoint, Options};
+use self::bare::{Client, Server, thread_time};
+use transport::{Authority, Identity};
+use transport::{Endpoint, Options};
 
-mod frames;
-mod link_benchmark;
+mod bare;
 mod pings;
 
-pub use frames::{FrameLoad, Sized, frames};
-pub use link_benchmark::LinkBenchmark;
-pub use pings::{Delay, Delays, TRANSFER, pings};
+pub use pings::{Delay, TRANSFER, pings};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -102,12 +98,6 @@ impl Cost {
         self.sender = self.sender.min(other.sender);
         self.receiver = self.receiver.min(other.receiver);
     }
-
-    /// The busier of the two threads, which bounds the rate when each has a core.
-    #[must_use]
-    pub fn busier(&self) -> f64 {
-        self.sender.max(self.receiver)
-    }
 }
 
 /// The results.
@@ -173,7 +163,6 @@ impl Process for Sink {
         handlers.accept::<Counted>(&[Role::Agent]);
         handlers.accept::<Echo>(&[Role::Agent]);
         handlers.accept::<pings::Probe>(&[Role::Agent]);
-        handlers.accept::<frames::Body>(&[Role::Agent]);
     }
 }
 
@@ -271,7 +260,6 @@ async fn serve(
         .build();
     node.spawn("sink", Sink::default())?;
     node.spawn(pings::STORE, pings::Store)?;
-    node.spawn("frame-counter", frames::FrameCounter)?;
     let endpoint = Endpoint::bind(node.clone(), &identity, LOCALHOST, Options::default())?;
     let bare = Server::bind(&identity, LOCALHOST, node.clock())?;
     let addresses = (endpoint.address()?, bare.address()?);

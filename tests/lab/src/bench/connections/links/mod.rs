@@ -1,7 +1,7 @@
-//! Benchmark of connections: a host with many idle peers, and all of them reconnecting at once,
-//! beside a bare quinn endpoint with the same settings.
+//! A host with many idle peers, and all of them reconnecting at once, beside a bare quinn endpoint
+//! with the same settings.
 //!
-//! Used by `meros-lab bench connections`, which runs each part in its own process. A [`Host`] is
+//! Each part runs in its own process. A [`Host`] is
 //! one node that accepts links; a [`PeerFleet`] is many nodes, each with its own socket and
 //! certificate; [`Pingers`] are linked peers that measure the host's answers. [`bare`] has the same
 //! without nodes.
@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::quic::Options;
+use transport::Options;
 
 pub use fleet::{PeerFleet, ReconnectReport};
 pub use host::Host;
-pub use pingers::{Pingers, Pings};
+pub use pingers::Pingers;
 
 /// An error that prevents a measurement.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;

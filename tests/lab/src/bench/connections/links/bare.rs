@@ -14,8 +14,8 @@ use quinn::{Connecting, Connection, RecvStream, SendStream, TokioRuntime, VarInt
 use runtime::{Clock, Role};
 
 use super::{ANY, Failure, ReconnectReport, small_buffers};
-use crate::certificates::{Authority, server_name};
-use crate::quic::{Options, config};
+use transport::{Authority, server_name};
+use transport::{Options, config};
 
 /// A greeting of about the length of a hello.
 const GREETING: [u8; 200] = [0x5a; 200];
