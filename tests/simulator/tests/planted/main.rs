@@ -261,7 +261,7 @@ fn unentitled_offer_is_found() {
 /// Updates of running tasks never leave the agent.
 #[test]
 fn lost_update_is_found() {
-    let words = "has not reached its scheduler";
+    let words = "was never sent by its agent";
     check(&with_faults(), Updates::default(), words, |observed| {
         let updated = observed.is::<TaskUpdated>();
         match updated.map(|updated| updated.update.status.state) {
@@ -275,8 +275,13 @@ fn lost_update_is_found() {
 #[test]
 fn unconfirmed_update_is_found() {
     let words = "was never confirmed by its agent";
+    // With a framework that has executors of its own.
+    let scenario = Scenario {
+        frameworks: 5,
+        ..with_faults()
+    };
     check(
-        &with_faults(),
+        &scenario,
         Updates::default(),
         words,
         |observed| match observed.is::<UpdateStored>() {

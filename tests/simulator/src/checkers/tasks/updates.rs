@@ -5,11 +5,12 @@
 //! process, must confirm the update while the executor's process lives. It is a violation if the
 //! executor lives for [`RECOVERY`] after the faults without it. After the agent's `UpdateStored`
 //! the update is owed, whether the executor's process lives or not. An update of a command, which
-//! the agent makes itself, is owed from the agent's first sending, since it is stored before. It
-//! has reached its framework when the scheduler acknowledges it. An acknowledgement before that of
-//! an update stored earlier is a violation at once; an update without one by its deadline is a
-//! violation at the end of the recovery. The deadline follows from the agents' resends: the
-//! interval is at most the update's age, up to ten minutes.
+//! the agent makes itself, is owed from the agent's first sending, since it is stored before; and
+//! an agent must report that a command runs while its process lives. An update has reached its
+//! framework when the scheduler acknowledges it. An acknowledgement before that of an update stored
+//! earlier is a violation at once; an update without one by its deadline is a violation at the end
+//! of the recovery. The deadline follows from the agents' resends: the interval is at most the
+//! update's age, up to ten minutes.
 //!
 //! Not owed:
 //!
@@ -27,6 +28,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
+use agent::container::machine::command::update_id;
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor, UpdateStored};
 use protocol::message::registration::{DisownTasks, ShutDownAgent};
 use protocol::message::scheduler::{AcknowledgeStatus, Subscribed, SubscriptionRefused, TearDown};
@@ -36,7 +38,7 @@ use protocol::{ContainerId, FrameworkId, Source, StatusUpdate, TaskId, TaskState
 use crate::checkers::checker::{Checker, Violation};
 use crate::checkers::masters::membership::{Frameworks, is_refused_for_ever};
 use crate::checkers::{RECOVERY, UNDER_WAY, broken};
-use crate::event::{Event, EventKind, SeenMessage};
+use crate::event::{CommandTask, Event, EventKind, SeenMessage};
 use crate::scenario::FaultKind;
 
 /// Maximum interval before an agent resends an update.
@@ -62,10 +64,11 @@ struct Sent {
     state: TaskState,
 }
 
-/// An update without a confirmation.
+/// An update without a confirmation or, of a command, one that its agent has not sent.
 struct Unconfirmed {
     key: Key,
     container: ContainerId,
+    is_command: bool,
     state: TaskState,
     since: Duration,
 }
@@ -146,6 +149,7 @@ impl Updates {
             self.unconfirmed.entry(uuid).or_insert(Unconfirmed {
                 key,
                 container: id.clone(),
+                is_command: false,
                 state: status.state,
                 since: at,
             });
@@ -174,9 +178,34 @@ impl Updates {
         });
     }
 
+    /// A command runs, so that its agent must report it as running.
+    fn command_started(&mut self, started: CommandTask<'_>, at: Duration) {
+        self.commands.insert(started.container.clone());
+        let key = (started.framework.clone(), started.task.clone());
+        let unwanted = self.disowned.contains(&key) || self.over.contains(&key.0);
+        let id = update_id(started.container, TaskState::Running);
+        if let Some(uuid) = id.filter(|_| !unwanted) {
+            let unsent = Unconfirmed {
+                key,
+                container: started.container.clone(),
+                is_command: true,
+                state: TaskState::Running,
+                since: at,
+            };
+            self.unconfirmed.insert(uuid, unsent);
+        }
+    }
+
     /// An agent sends an update of a command, perhaps repeatedly.
     fn command_updated(&mut self, update: &StatusUpdate, agent: &str, at: Duration) {
         let status = &update.status;
+        if let Some(id) = &status.container_id
+            && (status.state.is_terminal() || status.state == TaskState::Killing)
+            && let Some(running) = update_id(id, TaskState::Running)
+        {
+            // A command that is killed while it starts never counts as running.
+            self.unconfirmed.remove(&running);
+        }
         let is_command = |id: &ContainerId| self.commands.contains(id);
         if let Some(uuid) = status.uuid
             && status.source == Source::Executor
@@ -221,6 +250,7 @@ impl Updates {
     fn confirmed(&mut self, uuid: &Uuid, one: &Unconfirmed, at: Duration) -> Result<(), Violation> {
         let Unconfirmed {
             key: (framework, task),
+            is_command,
             state,
             since,
             ..
@@ -230,9 +260,14 @@ impl Updates {
         if due.is_none_or(|due| at < due) {
             return Ok(());
         }
-        let what = format!(
-            "{state} ({uuid}) of task {task} of {framework}, sent by its executor at {since:?}, was never confirmed by its agent"
-        );
+        let what = match is_command {
+            true => format!(
+                "{state} ({uuid}) of task {task} of {framework}, whose command started at {since:?}, was never sent by its agent"
+            ),
+            false => format!(
+                "{state} ({uuid}) of task {task} of {framework}, sent by its executor at {since:?}, was never confirmed by its agent"
+            ),
+        };
         broken(NAME, at, what)
     }
 
@@ -336,9 +371,7 @@ impl Checker for Updates {
                     .or_else(|what| broken(NAME, event.at, what));
             }
             EventKind::Received(observed) => self.on_received(&observed),
-            EventKind::CommandStarted(started) => {
-                self.commands.insert(started.container.clone());
-            }
+            EventKind::CommandStarted(started) => self.command_started(started, event.at),
             EventKind::ProcessEnded { container, .. } => {
                 self.containers.remove(container);
                 let all = std::mem::take(&mut self.unconfirmed).into_iter();
