@@ -172,7 +172,8 @@ impl Init {
     /// since many treat a second one as urgent. SIGCONT lets stopped processes handle it. The main
     /// process is not yet reaped, so its id is valid.
     fn terminate(&self) {
-        // Listed before, since a process whose parent ends meanwhile may be missing in a later list.
+        // Listed before, since a process whose parent ends meanwhile may be missing in a later
+        // list.
         let mut detached: BTreeSet<i32> = self.detached().collect();
         let group = Pid::from_raw(self.main);
         // Atomic, so no process that the group forks meanwhile is missed.

@@ -144,8 +144,8 @@ pub trait LogStore: Send {
     /// Records the owner of the directory. Idempotent; another owner is an error.
     fn claim(&mut self, identity: Identity) -> Result<(), LogError>;
 
-    /// Writes the first state of a member and its ownership of the directory. A first snapshot comes
-    /// with the ownership in one commit, so that a member of another group never reads it.
+    /// Writes the first state of a member and its ownership of the directory. A first snapshot
+    /// comes with the ownership in one commit, so that a member of another group never reads it.
     fn begin(&mut self, identity: Identity, write: &Write) -> Result<(), LogError> {
         self.write(write)?;
         self.claim(identity)

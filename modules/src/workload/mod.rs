@@ -3,8 +3,8 @@
 //!
 //! Every agent has cpus, memory, disk and ports, with 16 port ranges in use. One run offers every
 //! agent, and declined resources are refused for an hour. The same shape and seed produce the same
-//! cluster. Only for `meros-lab bench allocator`. [`measure`] times the work on a cluster, [`recorded`]
-//! has Mesos' figures.
+//! cluster. Only for `meros-lab bench allocator`. [`measure`] times the work on a cluster,
+//! [`recorded`] has Mesos' figures.
 
 pub mod measure;
 pub mod recorded;

@@ -1,7 +1,7 @@
 //! A synced, checksummed key-value store on sled.
 //!
-//! Callers hold a [`Store`]: in service a [`sled_store::SledStore`], in tests a store in memory with
-//! simulated crashes (`tests/testkit`).
+//! Callers hold a [`Store`]: in service a [`sled_store::SledStore`], in tests a store in memory
+//! with simulated crashes (`tests/testkit`).
 //!
 //! Everything here is synchronous and independent of actors: callers run it through the runtime's
 //! blocking calls. The store never interprets or compresses a value, and never repairs a damaged

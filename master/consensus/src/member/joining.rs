@@ -1,5 +1,5 @@
-//! Startup of a member: reads its directory. If it is empty, founds a group of one or asks peers for
-//! admission; then starts.
+//! Startup of a member: reads its directory. If it is empty, founds a group of one or asks peers
+//! for admission; then starts.
 //!
 //! [`bootstrap`](super::bootstrap) interprets the answers; this module repeats the questions and
 //! carries out the decision. The initial state of a founder is written together with its identity,
