@@ -382,12 +382,8 @@ impl Containerizer {
                     };
                     return container.launch_failed(&error.reason);
                 }
-                if is_command {
-                    if let Some(container) = self.containers.get_mut(id) {
-                        container.launch_requested();
-                    }
-                    let timeout = self.config.settings.executor_registration_timeout;
-                    self.later(id, timeout, Container::subscription_overdue, ctx);
+                if let Some(container) = self.containers.get_mut(id) {
+                    return container.launch_requested();
                 }
             }
             Effect::AwaitSubscription => {

@@ -158,7 +158,7 @@ struct Zygote {
     processes: ProcessTable,
     /// Held while any process of this agent may run; the next agent's zygote waits for it.
     lock: Option<File>,
-    /// Checkpointed containers whose end no agent has stored.
+    /// Checkpointed containers, until an agent has stored their ends.
     checkpointed: BTreeSet<ContainerId>,
     /// The ends of those that have ended.
     ends: BTreeMap<ContainerId, ContainerEnd>,

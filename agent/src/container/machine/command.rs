@@ -209,7 +209,7 @@ mod tests {
 
     fn launched(info: TaskInfo, capabilities: &[Capability]) -> Container {
         let mut container = container(info, capabilities);
-        container.launch_requested();
+        assert_eq!(container.launch_requested(), [Effect::AwaitSubscription]);
         container
     }
 

@@ -46,7 +46,7 @@ pub enum Phase {
 pub enum Effect {
     /// Start the executor or the command.
     Launch,
-    /// Set the deadline for the first subscription.
+    /// Set the deadline for the first subscription, or the start of a command.
     AwaitSubscription,
     /// Send this task to the executor.
     Run(Box<TaskInfo>),
@@ -297,10 +297,14 @@ impl Container {
         }
     }
 
-    /// The launch of a command is requested: a kill reaches the command.
-    pub fn launch_requested(&mut self) {
+    /// The launch is requested: from now on a kill reaches a command, which must start in time.
+    pub fn launch_requested(&mut self) -> Vec<Effect> {
+        if !self.is_command {
+            return Vec::new(); // An executor gets its tasks when it subscribes.
+        }
         self.has_run_tasks = true;
         self.queue.clear();
+        vec![Effect::AwaitSubscription]
     }
 
     /// A queued launch has its turn. No effect if it is no longer wanted.

@@ -175,7 +175,7 @@ impl Core {
         Ok(core)
     }
 
-    /// Elects the only voter at once: no leader exists for whose messages it could wait.
+    /// Elects the only voter at once: there is no other leader to wait for.
     fn lead_alone(&mut self) {
         let Members {
             voters,
