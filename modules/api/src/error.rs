@@ -19,6 +19,8 @@ pub enum ModuleKind {
     ResourceEstimator,
     /// Decides which revocable executors must yield.
     QosController,
+    /// Limits what containers can use and see.
+    Isolator,
 }
 
 impl fmt::Display for ModuleKind {
@@ -28,6 +30,7 @@ impl fmt::Display for ModuleKind {
             Self::Sorter => "sorter",
             Self::ResourceEstimator => "resource estimator",
             Self::QosController => "QoS controller",
+            Self::Isolator => "isolator",
         })
     }
 }

@@ -1,6 +1,6 @@
 //! The interface of each kind of module, and the loader of `--modules`.
 //!
-//! There are four kinds of modules:
+//! There are five kinds of modules:
 //!
 //! | kind | runs in | decides |
 //! |---|---|---|
@@ -8,6 +8,7 @@
 //! | [`sorter`] | master | which role or framework is next |
 //! | [`resource_estimator`] | agent | which resources the agent can lend |
 //! | [`qos_controller`] | agent | which revocable executors must yield |
+//! | [`isolator`] | agent | what the processes of a container can use and see |
 //!
 //! | module | contents |
 //! |---|---|
@@ -138,6 +139,7 @@
 pub mod allocator;
 pub mod demand;
 pub mod error;
+pub mod isolator;
 pub mod manifest;
 pub mod parameters;
 pub mod qos_controller;
@@ -148,6 +150,7 @@ pub mod usage;
 
 pub use allocator::AllocatorRef;
 pub use error::{Fault, ModuleError, ModuleKind};
+pub use isolator::IsolatorRef;
 pub use manifest::{Manifest, ManifestError};
 pub use parameters::Parameters;
 pub use qos_controller::QosControllerRef;

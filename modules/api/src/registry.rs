@@ -10,6 +10,7 @@ use runtime::Node;
 
 use crate::allocator::AllocatorRef;
 use crate::error::{ModuleError, ModuleKind};
+use crate::isolator::IsolatorRef;
 use crate::manifest::Manifest;
 use crate::parameters::Parameters;
 use crate::qos_controller::QosControllerRef;
@@ -22,6 +23,10 @@ pub type Factory<R> = dyn Fn(&Node, &Parameters) -> Result<R, ModuleError> + Sen
 /// Starts an allocator that uses the given sorter, which is already running.
 pub type AllocatorFactory =
     dyn Fn(&Node, SorterRef, &Parameters) -> Result<AllocatorRef, ModuleError> + Send + Sync;
+
+/// Starts an isolator. It gets those of the operator's names that are its own.
+pub type IsolatorFactory =
+    dyn Fn(&Node, &[&str], &Parameters) -> Result<IsolatorRef, ModuleError> + Send + Sync;
 
 /// The modules of one kind, each under one or more names.
 struct ModuleTable<F: ?Sized> {
@@ -90,6 +95,7 @@ pub struct Registry {
     sorters: ModuleTable<Factory<SorterRef>>,
     estimators: ModuleTable<Factory<ResourceEstimatorRef>>,
     controllers: ModuleTable<Factory<QosControllerRef>>,
+    isolators: ModuleTable<IsolatorFactory>,
 }
 
 impl Default for Registry {
@@ -106,6 +112,7 @@ impl Registry {
             sorters: ModuleTable::new(ModuleKind::Sorter),
             estimators: ModuleTable::new(ModuleKind::ResourceEstimator),
             controllers: ModuleTable::new(ModuleKind::QosController),
+            isolators: ModuleTable::new(ModuleKind::Isolator),
         }
     }
 
@@ -154,6 +161,19 @@ impl Registry {
         self.controllers.insert(names, Arc::new(factory));
     }
 
+    /// Adds an isolator under all these names. Operators may choose several of them, for example
+    /// `cgroups/cpu` and `cgroups/mem`; the isolator is started once.
+    pub fn add_isolator(
+        &mut self,
+        names: &[&str],
+        factory: impl Fn(&Node, &[&str], &Parameters) -> Result<IsolatorRef, ModuleError>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        self.isolators.insert(names, Arc::new(factory));
+    }
+
     /// Starts the allocator of this name as a supervised actor that uses `sorter`.
     pub fn allocator(
         &self,
@@ -195,12 +215,35 @@ impl Registry {
         self.controllers.find(name)?(node, given)
     }
 
+    /// Starts the isolators of these names as supervised actors, in the order in which they were
+    /// named. `given` are the operator's flags for all isolators.
+    pub fn isolators(
+        &self,
+        node: &Node,
+        names: &[&str],
+        given: &Parameters,
+    ) -> Result<Vec<IsolatorRef>, ModuleError> {
+        let mut chosen: Vec<(&str, Vec<&str>)> = Vec::new();
+        for &name in names {
+            self.isolators.find(name)?;
+            let first = self.isolators.names[name].as_str();
+            match chosen.iter_mut().find(|(known, _)| *known == first) {
+                Some((_, own)) => own.push(name),
+                None => chosen.push((first, vec![name])),
+            }
+        }
+        let start =
+            |(first, own): (&str, Vec<&str>)| self.isolators.find(first)?(node, &own, given);
+        chosen.into_iter().map(start).collect()
+    }
+
     /// Whether a module of any kind has this name.
     pub fn knows(&self, name: &str) -> bool {
         self.allocators.names.contains_key(name)
             || self.sorters.names.contains_key(name)
             || self.estimators.names.contains_key(name)
             || self.controllers.names.contains_key(name)
+            || self.isolators.names.contains_key(name)
     }
 
     /// The parameters of the module called `name`. The manifest may list it under any of its names.
@@ -210,7 +253,8 @@ impl Registry {
             .chain(self.allocators.aliases(name))
             .chain(self.sorters.aliases(name))
             .chain(self.estimators.aliases(name))
-            .chain(self.controllers.aliases(name));
+            .chain(self.controllers.aliases(name))
+            .chain(self.isolators.aliases(name));
         let mut given = names.filter(|name| manifest.names(name));
         manifest.parameters(given.next().unwrap_or(name))
     }

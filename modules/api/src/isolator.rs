@@ -1,0 +1,271 @@
+//! Isolator: limits what the processes of a container can use and see.
+//!
+//! The agent sends [`RecoverContainers`] once. For each container it asks every isolator to
+//! [`PrepareContainer`] before the launch, to [`UpdateContainer`] whenever tasks come and go, and
+//! to [`CleanUpContainer`] after the last process has ended. The container starts with the merged
+//! [`LaunchPlan`]s. An isolator that finds a limit exceeded tells the agent by
+//! [`ContainerLimited`], and the agent ends the container. Only the agent launches and kills.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use protocol::{ContainerId, Reason, ResourceStatistics};
+use resources::Resources;
+use runtime::{ActorRef, Pid, remote};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Fault, ModuleError, ModuleKind};
+
+const KIND: ModuleKind = ModuleKind::Isolator;
+
+/// A limit that may exceed the request.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Limit {
+    /// This much: cores of `cpus`, MiB of `mem`.
+    Amount(f64),
+    /// No limit.
+    Infinite,
+}
+
+/// What a container may use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerResources {
+    /// Resources of the executor and its live tasks, revocable ones too.
+    pub requests: Resources,
+    /// Limit of `cpus`, if any task has one.
+    pub cpus_limit: Option<Limit>,
+    /// Limit of `mem`, if any task has one.
+    pub mem_limit: Option<Limit>,
+}
+
+impl ContainerResources {
+    /// Whether the whole container is revocable: one revocable resource is enough.
+    pub fn is_revocable(&self) -> bool {
+        !self.requests.revocable().is_empty()
+    }
+}
+
+/// A container, as isolators know it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerConfig {
+    /// Its id.
+    pub container_id: ContainerId,
+    /// Its sandbox.
+    pub sandbox: PathBuf,
+    /// The user of its processes, if not the agent's.
+    pub user: Option<String>,
+    /// What it may use at first.
+    pub resources: ContainerResources,
+}
+
+/// Namespaces of its own that a container gets. A process namespace implies a mount namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Namespaces {
+    /// Process ids: the container sees only its own processes, and `/proc` is its own.
+    pub pid: bool,
+    /// System V objects, message queues, and `/dev/shm`.
+    pub ipc: bool,
+    /// Mounts: those of the container are not seen by the host.
+    pub mount: bool,
+    /// Host name.
+    pub uts: bool,
+}
+
+/// How the launch of a container differs from that of a plain process.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchPlan {
+    /// Directories of control groups that all its processes join, one in each hierarchy.
+    pub cgroups: Vec<PathBuf>,
+    /// A control group for its processes without the container init. The file `cgroup.kill` in it
+    /// kills them all at once.
+    pub process_cgroup: Option<PathBuf>,
+    /// Namespaces of its own.
+    pub namespaces: Namespaces,
+    /// Bytes of `/dev/shm` in its own IPC namespace; `None` for the kernel's default.
+    pub shm_bytes: Option<u64>,
+    /// Environment variables.
+    pub environment: BTreeMap<String, String>,
+    /// The score by which the kernel chooses what to kill when memory runs out, -1000 to 1000.
+    pub oom_score_adj: Option<i32>,
+    /// Whether its processes cannot gain privileges by executing a file.
+    pub no_new_privileges: bool,
+}
+
+impl LaunchPlan {
+    /// Adds the plan of another isolator. Of single values the later one wins.
+    pub fn merge(&mut self, other: Self) {
+        self.cgroups.extend(other.cgroups);
+        self.process_cgroup = other.process_cgroup.or(self.process_cgroup.take());
+        let (own, more) = (&mut self.namespaces, other.namespaces);
+        own.pid |= more.pid;
+        own.ipc |= more.ipc;
+        own.mount |= more.mount;
+        own.uts |= more.uts;
+        self.shm_bytes = other.shm_bytes.or(self.shm_bytes);
+        self.environment.extend(other.environment);
+        self.oom_score_adj = other.oom_score_adj.or(self.oom_score_adj);
+        self.no_new_privileges |= other.no_new_privileges;
+    }
+}
+
+/// A limit that a container has exceeded.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limitation {
+    /// The resource with its limit, for example `mem:96`.
+    pub resources: Resources,
+    /// For the status of its tasks.
+    pub reason: Reason,
+    /// What was exceeded, with figures.
+    pub message: String,
+}
+
+/// The first message: the containers that run since an earlier agent process. All that the isolator
+/// finds of others is left over and must go.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecoverContainers {
+    /// The running containers.
+    pub containers: Vec<ContainerConfig>,
+    /// The actor that is told of exceeded limits.
+    pub containerizer: Pid,
+}
+
+/// Make everything ready for a container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PrepareContainer {
+    /// The container.
+    pub config: ContainerConfig,
+}
+
+/// Set new limits for a container.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct UpdateContainer {
+    /// The container.
+    pub container_id: ContainerId,
+    /// What it may use from now on.
+    pub resources: ContainerResources,
+}
+
+/// Measure these containers. One that cannot be measured is absent in the reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeasureContainers {
+    /// The containers.
+    pub containers: Vec<ContainerId>,
+}
+
+/// Remove everything of a container whose processes have ended. Also sent for one whose
+/// preparation failed in a later isolator. Replies which limit it had exceeded, if one has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CleanUpContainer {
+    /// The container.
+    pub container_id: ContainerId,
+}
+
+/// To the agent: a container has exceeded a limit.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ContainerLimited {
+    /// The container.
+    pub container_id: ContainerId,
+    /// The limit.
+    pub limitation: Limitation,
+}
+
+/// Measurements by container.
+pub type Measured = BTreeMap<ContainerId, ResourceStatistics>;
+
+remote! { RecoverContainers = "isolator/recover_containers" v1 -> Result<(), Fault> }
+remote! { PrepareContainer = "isolator/prepare_container" v1 -> Result<LaunchPlan, Fault> }
+remote! { UpdateContainer = "isolator/update_container" v1 -> Result<(), Fault> }
+remote! { MeasureContainers = "isolator/measure_containers" v1 -> Result<Measured, Fault> }
+remote! { CleanUpContainer = "isolator/clean_up_container" v1 -> Result<Option<Limitation>, Fault> }
+remote! { ContainerLimited = "isolator/container_limited" v1 }
+
+/// The agent's handle of an isolator.
+#[derive(Clone, Debug)]
+pub struct IsolatorRef {
+    actor: ActorRef,
+}
+
+impl IsolatorRef {
+    /// Timeout of each request. Generous, since a machine under memory pressure is slow.
+    pub const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A handle of the isolator behind `actor`.
+    pub fn new(actor: ActorRef) -> Self {
+        Self { actor }
+    }
+
+    /// The isolator's address.
+    pub fn pid(&self) -> &Pid {
+        self.actor.pid()
+    }
+
+    /// Names the running containers. Everything else is removed.
+    pub async fn recover(&self, recover: RecoverContainers) -> Result<(), ModuleError> {
+        flatten_reply(self.actor.ask(recover, Self::PATIENCE).await)
+    }
+
+    /// Makes everything ready for a container.
+    pub async fn prepare(&self, config: ContainerConfig) -> Result<LaunchPlan, ModuleError> {
+        flatten_reply(
+            self.actor
+                .ask(PrepareContainer { config }, Self::PATIENCE)
+                .await,
+        )
+    }
+
+    /// Sets new limits for a container.
+    pub async fn update(&self, update: UpdateContainer) -> Result<(), ModuleError> {
+        flatten_reply(self.actor.ask(update, Self::PATIENCE).await)
+    }
+
+    /// Measures containers.
+    pub async fn measure(&self, containers: Vec<ContainerId>) -> Result<Measured, ModuleError> {
+        let measure = MeasureContainers { containers };
+        flatten_reply(self.actor.ask(measure, Self::PATIENCE).await)
+    }
+
+    /// Removes everything of a container. Returns the limit that it had exceeded, if one.
+    pub async fn clean_up(
+        &self,
+        container_id: ContainerId,
+    ) -> Result<Option<Limitation>, ModuleError> {
+        let clean_up = CleanUpContainer { container_id };
+        flatten_reply(self.actor.ask(clean_up, Self::PATIENCE).await)
+    }
+}
+
+fn flatten_reply<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Result<T, ModuleError> {
+    answer
+        .map_err(|error| ModuleError::of_ask(KIND, error))?
+        .map_err(|fault| ModuleError::Fault { kind: KIND, fault })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_of_several_isolators_add_up() {
+        let mut plan = LaunchPlan {
+            cgroups: vec!["/cpu/c".into()],
+            process_cgroup: Some("/unified/c/p".into()),
+            oom_score_adj: Some(1),
+            ..LaunchPlan::default()
+        };
+        plan.merge(LaunchPlan {
+            cgroups: vec!["/memory/c".into()],
+            namespaces: Namespaces {
+                pid: true,
+                ..Namespaces::default()
+            },
+            oom_score_adj: Some(2),
+            ..LaunchPlan::default()
+        });
+        let paths: Vec<PathBuf> = vec!["/cpu/c".into(), "/memory/c".into()];
+        assert_eq!(plan.cgroups, paths);
+        assert_eq!(plan.process_cgroup, Some("/unified/c/p".into()));
+        assert!(plan.namespaces.pid && !plan.namespaces.ipc);
+        assert_eq!(plan.oom_score_adj, Some(2));
+    }
+}
