@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use module_api::isolator::IsolatorRef;
 use module_api::qos_controller::QosControllerRef;
 use module_api::resource_estimator::ResourceEstimatorRef;
 use module_api::usage::CurrentUsage;
@@ -63,6 +64,8 @@ pub struct Modules {
     pub resource_estimator: ResourceEstimatorRef,
     /// Decides which revocable tasks must give way.
     pub qos_controller: QosControllerRef,
+    /// Limit what containers can use and see, in the order of their preparation.
+    pub isolators: Vec<IsolatorRef>,
 }
 
 /// Why an agent does not start.
@@ -328,6 +331,7 @@ pub fn start_with(
     );
     let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
     let live = recovered_ids.chain(&plan.unknown).cloned().collect();
+    let containerizer = containerizer.with_isolators(modules.isolators);
     let mut containerizer = containerizer.with_ledger(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;
     let containerizer = node.spawn("containerizer", containerizer)?;

@@ -260,12 +260,14 @@ impl Containerizer {
                 }
             }
         }
+        self.recover_isolation(ctx);
     }
 
     /// Answers [`WhenRecovered`] if no container is recovering any more.
     pub(super) fn tell_recovered(&mut self) {
         let is_awaited = |container: &Container| container.phase == Phase::Recovering;
         if self.checkpointing.waiting.is_empty()
+            || !self.isolation.is_recovered()
             || self.containers.iter().any(|(_, one)| is_awaited(one))
         {
             return;
@@ -298,7 +300,7 @@ impl Handler<Recorded> for Containerizer {
         match outcome {
             Ok(()) => {
                 for (id, task) in tasks {
-                    self.with(&id, ctx, |container| container.recorded(&task));
+                    self.with(&id, ctx, |container| container.release(&task));
                 }
                 self.make_sandboxes(&framework_id, fresh, ctx);
             }
@@ -310,9 +312,8 @@ impl Handler<Recorded> for Containerizer {
                     self.with(&id, ctx, |container| container.prepared(outcome));
                 }
                 for (id, task) in tasks {
-                    self.with(&id, ctx, |container| {
-                        container.not_recorded(&task, &problem)
-                    });
+                    let problem = format!("the agent cannot keep it: {problem}");
+                    self.with(&id, ctx, |container| container.refuse(&task, problem));
                 }
             }
         }

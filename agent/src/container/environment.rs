@@ -42,20 +42,19 @@ impl Containerizer {
             ),
             false => (ContainerProgram::Executor(executor.command.clone()), grace),
         };
+        let plan = self.isolation.plan(id);
+        let agent_id = self.agent.id.as_ref()?;
+        let mut environment = variables(&self.config, &self.agent, agent_id, container, &sandbox);
+        environment.extend(plan.environment.clone());
         Some(LaunchRequest {
             container_id: id.clone(),
             program,
-            environment: variables(
-                &self.config,
-                &self.agent,
-                self.agent.id.as_ref()?,
-                container,
-                &sandbox,
-            ),
+            environment,
             sandbox,
             user: spec.user.filter(|_| self.config.settings.switch_user),
             outlives: container.is_checkpointed(),
             grace,
+            plan,
         })
     }
 

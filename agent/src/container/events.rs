@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use module_api::isolator::ContainerLimited;
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
@@ -19,7 +20,7 @@ use resources::Resources;
 use runtime::Timestamp;
 use runtime::prelude::*;
 
-use super::machine::{Container, Phase, Task};
+use super::machine::{Container, Phase, Task, executor_overhead};
 use super::{Containerizer, forget};
 use crate::container::launches::unplaced::placeholder;
 use crate::launcher::LauncherEvent;
@@ -151,23 +152,14 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
-    /// The overhead that Mesos adds for a command executor: 0.1 cpus and 32 MB. Masters do not
-    /// count it.
-    pub fn executor_overhead(&self) -> Resources {
-        let mut allocated = self.allocated.iter();
-        let role = allocated.find_map(|one| one.allocation_role());
-        match role.filter(|_| self.is_command) {
-            // The text is a constant that parses.
-            Some(role) => Resources::parse("cpus:0.1;mem:32")
-                .unwrap_or_default()
-                .allocate(role),
-            None => Resources::new(),
-        }
-    }
-
     /// Allocation including the overhead.
     pub fn allocated_with_overhead(&self) -> Resources {
         &self.allocated + &self.executor_overhead()
+    }
+
+    /// The overhead of a command's executor; empty for others.
+    pub fn executor_overhead(&self) -> Resources {
+        executor_overhead(&self.allocated, self.is_command)
     }
 
     /// The task of a command executor, until it is removed.
@@ -188,6 +180,7 @@ impl Process for Containerizer {
         handlers.accept::<SubscribeExecutor>(&[Role::Executor]);
         handlers.accept::<ExecutorUpdated>(&[Role::Executor]);
         handlers.accept::<FrameworkMessage>(&[Role::Executor]);
+        handlers.accept::<ContainerLimited>(&[Role::Module]);
     }
 }
 
@@ -337,7 +330,7 @@ impl Handler<LauncherEvent> for Containerizer {
                 });
             }
             LauncherEvent::Exited { container_id, end } => {
-                self.with(&container_id, ctx, |container| container.ended(end));
+                self.processes_ended(&container_id, end, ctx);
             }
             LauncherEvent::Lost { .. } => {
                 // Containers that wait for their sandbox use the next launcher.

@@ -17,6 +17,7 @@
 //! | `executors` | messages of native executors |
 //! | `history` | completed executors and frameworks, for pages |
 //! | `http_executors` | calls of HTTP executors: authentication and handling |
+//! | `isolation` | use of the isolators: preparation, limits, clean-up |
 //! | `launches` | limit of concurrent launches of commands |
 //! | `machine` | the pure state machine of one container |
 //! | `stream` | the event stream of an HTTP executor |
@@ -32,6 +33,7 @@ pub mod executor_spec;
 mod executors;
 pub mod history;
 pub mod http_executors;
+mod isolation;
 pub mod launches;
 pub mod machine;
 pub mod stream;
@@ -57,6 +59,7 @@ use self::checkpointing::Checkpointing;
 use self::ended::EndedTasks;
 use self::executor_spec::ExecutorSpec;
 use self::history::History;
+use self::isolation::Isolation;
 use self::launches::LaunchQueue;
 use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
@@ -111,6 +114,7 @@ pub struct Containerizer {
     /// The container of each HTTP executor, by its stream.
     streams: BTreeMap<Pid, ContainerId>,
     checkpointing: Checkpointing,
+    isolation: Isolation,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -146,6 +150,7 @@ impl Containerizer {
             native_executors: BTreeMap::new(),
             streams: BTreeMap::new(),
             checkpointing: Checkpointing::default(),
+            isolation: Isolation::default(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -216,14 +221,16 @@ impl Containerizer {
                         continue;
                     }
                     self.containers.assign(&framework_id, &task.task_id, &id);
-                    if self
-                        .containers
-                        .get(&id)
-                        .is_some_and(Container::is_checkpointed)
-                    {
-                        to_record.push((id.clone(), task.task_id.clone()));
+                    let container = self.containers.get(&id);
+                    let is_checkpointed = container.is_some_and(Container::is_checkpointed);
+                    let (is_isolated, task_id) = (self.is_isolated(&id), task.task_id.clone());
+                    let hold = is_checkpointed || is_isolated;
+                    self.with(&id, ctx, |container| container.add_and_hold(task, hold));
+                    if is_isolated {
+                        self.raise_limits(&id, &task_id, ctx);
+                    } else if is_checkpointed {
+                        to_record.push((id.clone(), task_id));
                     }
-                    self.with(&id, ctx, |container| container.add(task));
                 }
                 Some(_) => {
                     let state =
@@ -302,7 +309,10 @@ impl Containerizer {
                         tracing::warn!(container = %id, problem, "cannot create sandbox");
                         this.write_failed();
                     }
-                    this.with(&id, ctx, |container| container.prepared(result));
+                    match result {
+                        Ok(()) => this.isolate(&id, ctx),
+                        Err(_) => this.with(&id, ctx, |container| container.prepared(result)),
+                    }
                 }
             });
         }
@@ -348,6 +358,7 @@ impl Containerizer {
         }
         self.launches
             .phase_changed(id, self.containers.get(id).map(|container| container.phase));
+        self.lower_limits(id, ctx);
         self.forget_if_over(id);
         self.tell_recovered();
         // Recursive through immediate launch failures; only the outermost call starts queued
@@ -433,6 +444,9 @@ impl Containerizer {
                 if report.source == Source::Executor {
                     status.uuid = command::update_id(id, report.state);
                 }
+                if let Some(exceeded) = container.exceeded_limit() {
+                    v1::convert::keep_limitation(&mut status.labels, exceeded);
+                }
                 status.executor_id = Some(container.executor.executor_id.clone());
                 status.container_id = Some(id.clone());
                 self.counts.note(report.state);
@@ -500,6 +514,7 @@ impl Containerizer {
             return;
         };
         self.counts.executors_terminated += 1;
+        self.clean_up_unlaunched(id, ctx);
         self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;

@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use nix::libc;
+use nix::sched::CloneFlags;
 use nix::unistd::Pid;
 use protocol::Termination;
 
@@ -32,6 +33,27 @@ pub fn fork() -> io::Result<Forked> {
     match forked? {
         nix::unistd::ForkResult::Child => Ok(Forked::Child),
         nix::unistd::ForkResult::Parent { child } => Ok(Forked::Parent(child)),
+    }
+}
+
+/// Forks this process, which must have a single thread. The child is the first process in the
+/// namespaces of `flags`.
+pub fn fork_into(flags: CloneFlags) -> io::Result<Forked> {
+    if flags.is_empty() {
+        return fork();
+    }
+    let none = 0_usize;
+    // A negative value of the flags does not occur.
+    let flags = flags.bits() as usize | libc::SIGCHLD as usize;
+    // SAFETY: as for `fork`. Without a stack of its own the child runs on a copy of this one. The C
+    // library does not know of it, but neither does this crate use what it would have adapted (the
+    // thread's id, handlers of forks).
+    #[allow(unsafe_code)]
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
+    match i32::try_from(pid) {
+        Ok(0) => Ok(Forked::Child),
+        Ok(pid) if pid > 0 => Ok(Forked::Parent(Pid::from_raw(pid))),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
@@ -64,15 +86,6 @@ pub fn reap() -> io::Result<Option<(Pid, Termination)>> {
             Ok(Some((Pid::from_raw(pid), code)))
         }
     }
-}
-
-/// Whether the new process leads a process group or a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leads {
-    /// A process group in its parent's session.
-    Group,
-    /// A session of its own.
-    Session,
 }
 
 /// The umask of started programs: files are readable by all users and writable by their owner.
@@ -134,7 +147,8 @@ pub struct Credentials {
     pub groups: Vec<u32>,
 }
 
-/// A program to start.
+/// A program to start: in its parent's directory, with its parent's input and output, as leader of a
+/// process group.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The file to execute; a name without a slash is looked up in the environment's `PATH`.
@@ -143,14 +157,10 @@ pub struct Program {
     pub arguments: Vec<String>,
     /// The whole environment, as `NAME=value`.
     pub environment: Vec<(String, String)>,
-    /// Working directory; `None` for the parent's.
-    pub directory: Option<PathBuf>,
-    /// Standard output and error; `None` for the parent's. Standard input is the parent's.
-    pub output: Option<(RawFd, RawFd)>,
-    /// Group or session.
-    pub leads: Leads,
     /// `None` for the parent's user.
     pub credentials: Option<Credentials>,
+    /// The opened `cgroup.procs` of a control group that it joins.
+    pub cgroup: Option<RawFd>,
 }
 
 /// Why a program could not be started.
@@ -180,10 +190,8 @@ struct Plan {
     file: CString,
     arguments: Vec<*const libc::c_char>,
     environment: Vec<*const libc::c_char>,
-    directory: Option<CString>,
-    output: Option<(RawFd, RawFd)>,
-    leads: Leads,
     credentials: Option<Credentials>,
+    cgroup: Option<RawFd>,
     parent: libc::pid_t,
     failure: Option<(&'static str, i32)>,
 }
@@ -236,13 +244,6 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         .iter()
         .map(|(name, value)| text(&format!("{name}={value}")))
         .collect::<Result<Vec<_>, _>>()?;
-    let directory = match &program.directory {
-        Some(directory) => Some(
-            CString::new(directory.as_os_str().as_bytes())
-                .map_err(|_| invalid(&directory.display().to_string()))?,
-        ),
-        None => None,
-    };
     let pointers = |texts: &[CString]| -> Vec<*const libc::c_char> {
         texts
             .iter()
@@ -254,10 +255,8 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         file,
         arguments: pointers(&arguments),
         environment: pointers(&environment),
-        directory,
-        output: program.output,
-        leads: program.leads,
         credentials: program.credentials.clone(),
+        cgroup: program.cgroup,
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
@@ -269,10 +268,6 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
     // The child has ended already; reap it here, so that no other code waits for it.
     let _ = nix::sys::wait::waitpid(child, None);
     let what = match step {
-        "change to" => program
-            .directory
-            .as_ref()
-            .map_or(String::new(), |d| d.display().to_string()),
         "become user" => program
             .credentials
             .as_ref()
@@ -356,22 +351,13 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
                 libc::signal(signal, libc::SIG_DFL);
             }
         }
-        let led = match plan.leads {
-            Leads::Group => libc::setpgid(0, 0),
-            Leads::Session => libc::setsid(),
-        };
-        if led < 0 {
+        if libc::setpgid(0, 0) < 0 {
             return ("lead a group for", errno());
         }
-        if let Some((out, error)) = plan.output
-            && (libc::dup2(out, 1) < 0 || libc::dup2(error, 2) < 0)
+        if let Some(cgroup) = plan.cgroup
+            && libc::write(cgroup, c"0".as_ptr().cast(), 1) < 0
         {
-            return ("redirect the output of", errno());
-        }
-        if let Some(directory) = &plan.directory
-            && libc::chdir(directory.as_ptr()) < 0
-        {
-            return ("change to", errno());
+            return ("join the control group of", errno());
         }
         if let Some(who) = &plan.credentials {
             // Raw calls: the C library's wrappers signal other threads, of which there are none
@@ -503,10 +489,8 @@ mod tests {
                 .map(|&argument| argument.to_owned())
                 .collect(),
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
-            directory: None,
-            output: None,
-            leads: Leads::Group,
             credentials: None,
+            cgroup: None,
         }
     }
 
@@ -542,12 +526,12 @@ mod tests {
             error.to_string(),
             "execute `/etc/passwd`: Permission denied (os error 13)"
         );
-        let mut elsewhere = program("/bin/true", &["true"]);
-        elsewhere.directory = Some("/no/such/place".into());
-        let error = spawn(&elsewhere).unwrap_err();
+        let mut ungrouped = program("/bin/true", &["true"]);
+        ungrouped.cgroup = Some(99_999);
+        let error = spawn(&ungrouped).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "change to `/no/such/place`: No such file or directory (os error 2)"
+            "join the control group of `/bin/true`: Bad file descriptor (os error 9)"
         );
         assert!(spawn(&program("/bin/true", &["a\0b"])).is_err());
     }

@@ -1,10 +1,11 @@
-//! The container init: the first process of a container that runs a command.
+//! The container init: the first process of a container.
 //!
-//! Forked from the zygote, with one thread. It starts the command and, as a subreaper, inherits all
-//! processes that the command leaves behind, also those in other sessions. SIGTERM of the zygote
+//! Forked from the zygote, with one thread. It isolates itself, starts the program (a command or an
+//! executor) and inherits all processes that the program leaves behind, also those in other
+//! sessions. SIGTERM of the zygote
 //! asks it to stop the command: all processes get SIGTERM, and the init waits for them, even if the
 //! shell that started them has ended. SIGQUIT ends that wait: the remaining processes are killed.
-//! If the command ends by itself, remaining processes are killed at once, as in Mesos. It reports
+//! If the program ends by itself, remaining processes are killed at once, as in Mesos. It reports
 //! to the zygote through a socket, which its processes cannot open, and ends when no process is
 //! left.
 
@@ -17,54 +18,74 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
-use protocol::{CommandInfo, Termination};
+use protocol::{ContainerId, Termination};
 
 use super::SWEEP_INTERVAL;
+use super::isolate::{self, ProcessCgroup};
 use super::program::program;
-use super::wire::{InitEvent, InitReport, LaunchRequest};
+use super::wire::{ContainerProgram, InitEvent, InitReport, LaunchRequest};
 use crate::host::accounts::OwnUser;
 use crate::host::procfs;
-use crate::host::sys::{self, Leads};
+use crate::host::sys;
 
 /// Fruitless sweeps after which the end is reported although some processes do not die.
 const SWEEPS_MAX: u32 = 100;
 /// Maximum characters of a reported reason, so that a report is short.
 const REASON_MAX: usize = 500;
 
-/// Runs a command in this process, which has just been forked, until none of its processes is left.
+/// Runs the program of a container in this process, which has just been forked, until none of its
+/// processes is left.
 pub(super) fn run(
-    command: &CommandInfo,
     request: &LaunchRequest,
     own: &OwnUser,
     signals: SignalFd,
     reports: &UnixDatagram,
 ) -> io::Result<()> {
-    let (variables, user) = (&request.environment, request.user.as_deref());
-    let started = program(command, variables, own, user, Leads::Group)
-        .and_then(|program| sys::spawn(&program).map_err(|error| error.to_string()));
+    let report = |event| report(reports, &request.container_id, event);
+    let short = |reason: String| reason.chars().take(REASON_MAX).collect();
+    let cgroup = match isolate::enter(&request.plan) {
+        Ok(cgroup) => cgroup,
+        Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
+    };
+    let (ContainerProgram::Command(command) | ContainerProgram::Executor(command)) =
+        &request.program;
+    let started = program(command, &request.environment, own, request.user.as_deref());
+    let started = started.and_then(|program| {
+        let program = sys::Program {
+            cgroup: cgroup.descriptor(),
+            ..program
+        };
+        sys::spawn(&program).map_err(|error| error.to_string())
+    });
     let main = match started {
         Ok(main) => main.as_raw(),
-        Err(reason) => {
-            let reason = reason.chars().take(REASON_MAX).collect();
-            return report(reports, InitEvent::NotStarted(reason));
-        }
+        Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
-    report(reports, InitEvent::Started)?;
-    let ended = Init::of(main, nix::unistd::getppid()).oversee(&signals)?;
-    report(reports, ended)
+    report(InitEvent::Started)?;
+    // Zero if the zygote is not in its process namespace, as in the sender of its signals.
+    let zygote = nix::unistd::getppid();
+    let init = Init {
+        cgroup,
+        ..Init::of(main, zygote)
+    };
+    report(init.oversee(&signals)?)
 }
 
-fn report(reports: &UnixDatagram, event: InitEvent) -> io::Result<()> {
-    let pid = nix::unistd::getpid().as_raw();
-    let bytes = serde_json::to_vec(&InitReport { pid, event })?;
+fn report(reports: &UnixDatagram, container_id: &ContainerId, event: InitEvent) -> io::Result<()> {
+    let container_id = container_id.clone();
+    let bytes = serde_json::to_vec(&InitReport {
+        container_id,
+        event,
+    })?;
     reports.send(&bytes).map(drop)
 }
 
-/// The state of a command. Pure, except for `oversee` and the signals that it sends.
+/// The state of a container. Pure, except for `oversee` and the signals that it sends.
 #[derive(Debug)]
 struct Init {
     main: i32,
     zygote: Pid,
+    cgroup: ProcessCgroup,
     ended: Option<Termination>,
     kill_wanted: bool,
     grace_over: bool,
@@ -78,7 +99,7 @@ enum Step {
     Wait,
     /// Kill all processes, then look again after [`SWEEP_INTERVAL`].
     Kill,
-    /// The command is over; whether all its processes are gone.
+    /// The program is over; whether all its processes are gone.
     End(Termination, bool),
 }
 
@@ -87,6 +108,7 @@ impl Init {
         Self {
             main,
             zygote,
+            cgroup: ProcessCgroup::default(),
             ended: None,
             kill_wanted: false,
             grace_over: false,
@@ -94,7 +116,7 @@ impl Init {
         }
     }
 
-    /// Waits for the end of the command.
+    /// Waits for the end of the program.
     fn oversee(mut self, signals: &SignalFd) -> io::Result<InitEvent> {
         loop {
             let is_childless = self.reap();
@@ -195,8 +217,12 @@ impl Init {
             .map(|process| process.pid)
     }
 
-    /// Kills the main process's group and all other descendants.
+    /// Kills the main process's group and all other descendants. Those that have left the control
+    /// group are found in the next sweep.
     fn kill(&self) {
+        if self.cgroup.kill() && self.sweeps == 0 {
+            return;
+        }
         let descendants = own_descendants();
         if self.is_group_ours(&descendants) {
             // Atomic, so no process that the group forks meanwhile is missed.

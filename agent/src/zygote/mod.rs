@@ -2,8 +2,8 @@
 //! their ends.
 //!
 //! Handles [`wire::Request`]s from its standard input, a socket, and sends [`wire::Report`]s over
-//! it. It forks container inits without exec, so it must stay small: it is executed afresh and
-//! keeps only its process table.
+//! it. It forks a container init for each container, without exec, so it must stay small: it is
+//! executed afresh and keeps only its process table.
 //!
 //! When the agent ends, containers without a checkpoint get their grace period: an executor notices
 //! the end by itself, a command gets SIGTERM; the zygote kills those that take longer. With the
@@ -15,6 +15,7 @@
 
 mod connection;
 mod init;
+mod isolate;
 mod leftovers;
 pub mod process_table;
 mod program;
@@ -23,10 +24,10 @@ pub mod wire;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, kill, pthread_sigmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
-use protocol::{CommandInfo, ContainerId};
+use protocol::ContainerId;
 use runtime::{Clock, Instant};
 
 use self::connection::AgentConnection;
@@ -46,7 +47,7 @@ use self::wire::{
 };
 use crate::host::accounts::OwnUser;
 use crate::host::procfs;
-use crate::host::sys::{self, Forked, Program};
+use crate::host::sys::{self, Forked};
 use crate::sandbox;
 
 /// Milliseconds between sweeps while strays do not die.
@@ -100,6 +101,7 @@ fn serve() -> io::Result<()> {
         patience: Duration::ZERO,
         wait_deadline: None,
         ending: BTreeMap::new(),
+        cgroups: BTreeMap::new(),
         own: OwnUser::look_up().unwrap_or_else(|error| {
             eprintln!("executor-zygote: cannot look up its own user: {error}");
             OwnUser::unnamed()
@@ -168,6 +170,8 @@ struct Zygote {
     wait_deadline: Option<Instant>,
     /// Containers that are asked to stop.
     ending: BTreeMap<ContainerId, Ending>,
+    /// The control groups of containers, innermost first. Removed here if there is no agent.
+    cgroups: BTreeMap<ContainerId, Vec<PathBuf>>,
     /// The agent's own user. Looked up once; forked inits inherit it.
     own: OwnUser,
     clock: Clock,
@@ -283,7 +287,7 @@ impl Zygote {
         let Some((leader, child)) = self.processes.child(&container_id) else {
             return;
         };
-        if child.is_init && !child.kill_wanted {
+        if child.is_command && !child.kill_wanted {
             // It has not been reaped, so the process is this one.
             let _ = kill(Pid::from_raw(leader), Signal::SIGTERM);
         }
@@ -304,16 +308,16 @@ impl Zygote {
             return Ok(());
         }
         let now = self.clock.now();
-        let processes = &mut self.processes;
+        let processes = &self.processes;
         let mut to_kill = Vec::new();
         self.ending.retain(|container_id, ending| {
-            let Some((leader, child)) = processes.child(container_id) else {
+            let Some(leader) = processes.leader(container_id) else {
                 return false; // It has ended.
             };
             if now < ending.deadline {
                 return true;
             }
-            if child.is_init && !ending.is_overdue {
+            if !ending.is_overdue {
                 let _ = kill(Pid::from_raw(leader), Signal::SIGQUIT); // Not reaped, as above.
                 ending.is_overdue = true;
                 ending.deadline = now + INIT_PATIENCE;
@@ -391,25 +395,9 @@ impl Zygote {
                 true
             }
             Request::Kill { container_id } => {
-                self.kill(container_id);
+                // Its init kills all its processes at the deadline.
+                self.terminate(container_id, self.clock.now());
                 true
-            }
-        }
-    }
-
-    /// Kills all processes of a container.
-    fn kill(&mut self, container_id: ContainerId) {
-        let Some((leader, child)) = self.processes.child(&container_id) else {
-            return;
-        };
-        child.kill_wanted = true;
-        match child.is_init {
-            // Its init kills them at the deadline.
-            true => self.terminate(container_id, self.clock.now()),
-            false => {
-                if let Err(error) = kill_trees(&[leader]) {
-                    eprintln!("executor-zygote: {container_id} cannot be killed: {error}");
-                }
             }
         }
     }
@@ -456,31 +444,29 @@ impl Zygote {
         true
     }
 
-    /// Starts a container. The start of a command is reported by its init.
+    /// Starts a container. The start of its program is reported by its init.
     fn launch(&mut self, request: LaunchRequest) -> Option<Report> {
         let container_id = request.container_id.clone();
-        let is_init = matches!(request.program, ContainerProgram::Command(_));
         if request.outlives {
             self.checkpointed.insert(container_id.clone());
         }
-        let started = match &request.program {
-            ContainerProgram::Command(command) => self.fork_init(command, &request),
-            ContainerProgram::Executor(command) => start_executor(command, &request, &self.own),
-        };
-        match started {
+        match self.fork_init(&request) {
             Ok(pid) => {
+                let LaunchRequest { plan, grace, .. } = request;
+                let cgroups = plan.process_cgroup.into_iter().chain(plan.cgroups);
+                let cgroups: Vec<PathBuf> = cgroups.collect();
+                if !cgroups.is_empty() {
+                    self.cgroups.insert(container_id.clone(), cgroups);
+                }
                 let child = Child {
-                    container_id: container_id.clone(),
-                    is_init,
-                    grace: request.grace,
+                    container_id,
+                    is_command: matches!(request.program, ContainerProgram::Command(_)),
+                    grace,
                     kill_wanted: false,
                     event: None,
                 };
                 self.processes.started(pid.as_raw(), child);
-                (!is_init).then_some(Report::Started {
-                    container_id,
-                    pid: pid.as_raw(),
-                })
+                None
             }
             Err(reason) => {
                 self.checkpointed.remove(&container_id);
@@ -492,18 +478,22 @@ impl Zygote {
         }
     }
 
-    fn fork_init(&mut self, command: &CommandInfo, request: &LaunchRequest) -> Result<Pid, String> {
-        let zygote = nix::unistd::getpid();
+    fn fork_init(&mut self, request: &LaunchRequest) -> Result<Pid, String> {
+        let namespaces = request.plan.namespaces;
+        // A process of another namespace has the id 0.
+        let zygote = match namespaces.pid {
+            true => Pid::from_raw(0),
+            false => nix::unistd::getpid(),
+        };
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
-        match sys::fork().map_err(|error| format!("fork: {error}"))? {
+        let forked = sys::fork_into(isolate::clone_flags(namespaces));
+        match forked.map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => Ok(child),
             Forked::Child => {
                 let ended = self
                     .become_init(zygote, &request.sandbox, &out, &error)
-                    .and_then(|signals| {
-                        init::run(command, request, &self.own, signals, &self.init_reports)
-                    });
+                    .and_then(|signals| init::run(request, &self.own, signals, &self.init_reports));
                 if let Err(error) = &ended {
                     eprintln!("container init: {error}");
                 }
@@ -588,6 +578,16 @@ impl Zygote {
         {
             self.ends.insert(container_id.clone(), end.clone());
         }
+        if let Report::Exited { container_id, .. } | Report::Failed { container_id, .. } = &report
+            && let Some(cgroups) = self.cgroups.remove(container_id)
+            && self.wait_deadline.is_some()
+            && !self.checkpointed.contains(container_id)
+        {
+            // With an agent, its isolators remove them. What is left here, the next agent removes.
+            for directory in cgroups {
+                let _ = std::fs::remove_dir(directory);
+            }
+        }
         if self.wait_deadline.is_none() {
             self.connection.send(&report);
         }
@@ -636,25 +636,4 @@ fn open_output(sandbox: &Path) -> Result<(File, File), String> {
         file.map_err(|error| format!("open `{}`: {error}", path.display()))
     };
     Ok((open("stdout")?, open("stderr")?))
-}
-
-/// Starts a custom executor.
-fn start_executor(
-    command: &CommandInfo,
-    request: &LaunchRequest,
-    own: &OwnUser,
-) -> Result<Pid, String> {
-    let (out, error) = open_output(&request.sandbox)?;
-    let program = Program {
-        directory: Some(request.sandbox.clone()),
-        output: Some((out.as_raw_fd(), error.as_raw_fd())),
-        ..program::program(
-            command,
-            &request.environment,
-            own,
-            request.user.as_deref(),
-            sys::Leads::Session,
-        )?
-    };
-    sys::spawn(&program).map_err(|error| error.to_string())
 }

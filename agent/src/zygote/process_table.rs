@@ -15,18 +15,18 @@ use crate::host::procfs::{self, Process};
 /// Sweeps after which a report no longer waits for strays that do not die.
 pub const SWEEPS_MAX: u32 = 500;
 
-/// The leader of a container: an executor or a container init.
+/// A container init.
 #[derive(Debug)]
 pub struct Child {
     /// Its container.
     pub container_id: ContainerId,
-    /// Whether it is a container init, which reports the end of its command.
-    pub is_init: bool,
+    /// Whether it runs the command of a task, otherwise an executor.
+    pub is_command: bool,
     /// How long it may take to stop.
     pub grace: Duration,
     /// Whether it was asked to stop.
     pub kill_wanted: bool,
-    /// The last event of an init.
+    /// Its last report.
     pub event: Option<InitEvent>,
 }
 
@@ -71,14 +71,15 @@ impl ProcessTable {
     }
 
     /// Handles the report of an init. Returns the report for the agent, if it needs one at once.
-    pub fn note(&mut self, InitReport { pid, event }: InitReport) -> Option<Report> {
-        let child = self.children.get_mut(&pid).filter(|child| child.is_init)?;
-        let started = (event == InitEvent::Started).then(|| Report::Started {
-            container_id: child.container_id.clone(),
-            pid,
-        });
+    pub fn note(&mut self, report: InitReport) -> Option<Report> {
+        let InitReport {
+            container_id,
+            event,
+        } = report;
+        let (pid, child) = self.child(&container_id)?;
+        let is_started = event == InitEvent::Started;
         child.event = Some(event);
-        started
+        is_started.then_some(Report::Started { container_id, pid })
     }
 
     /// Handles a reaped child. Returns the report if it need not wait for a sweep.
@@ -89,31 +90,44 @@ impl ProcessTable {
             return None;
         };
         self.leaders.remove(&child.container_id);
-        let (end, is_clean) = match child.event {
+        let container_id = child.container_id;
+        let exited = |end| Report::Exited {
+            container_id: container_id.clone(),
+            end,
+        };
+        let failed = |reason| Report::Failed {
+            container_id: container_id.clone(),
+            reason,
+        };
+        let (report, is_clean) = match child.event {
             Some(InitEvent::Ended {
                 termination,
                 kill_wanted,
                 is_clean,
             }) => {
-                let end = ContainerEnd::Command {
-                    termination,
-                    kill_wanted,
+                let end = match child.is_command {
+                    true => ContainerEnd::Command {
+                        termination,
+                        kill_wanted,
+                    },
+                    false => ContainerEnd::Leader(termination),
                 };
-                (end, is_clean)
+                (exited(end), is_clean)
             }
-            Some(InitEvent::NotStarted(reason)) => (ContainerEnd::CommandNotStarted(reason), true),
-            Some(InitEvent::Started) if child.kill_wanted => {
+            Some(InitEvent::NotStarted(reason)) if child.is_command => {
+                (exited(ContainerEnd::CommandNotStarted(reason)), true)
+            }
+            Some(InitEvent::NotStarted(reason) | InitEvent::NotIsolated(reason)) => {
+                (failed(reason), true)
+            }
+            Some(InitEvent::Started) if child.kill_wanted && child.is_command => {
                 let end = ContainerEnd::Command {
                     termination,
                     kill_wanted: true,
                 };
-                (end, false)
+                (exited(end), false)
             }
-            Some(InitEvent::Started) | None => (ContainerEnd::Leader(termination), false),
-        };
-        let report = Report::Exited {
-            container_id: child.container_id,
-            end,
+            Some(InitEvent::Started) | None => (exited(ContainerEnd::Leader(termination)), false),
         };
         if is_clean {
             return Some(report);
@@ -182,10 +196,10 @@ mod tests {
         }
     }
 
-    fn child(name: &str, is_init: bool) -> Child {
+    fn child(name: &str, is_command: bool) -> Child {
         Child {
             container_id: container(name),
-            is_init,
+            is_command,
             grace: Duration::from_secs(5),
             kill_wanted: false,
             event: None,
@@ -203,8 +217,11 @@ mod tests {
         })
     }
 
-    fn note(table: &mut ProcessTable, pid: i32, event: InitEvent) -> Option<Report> {
-        table.note(InitReport { pid, event })
+    fn note(table: &mut ProcessTable, name: &str, event: InitEvent) -> Option<Report> {
+        table.note(InitReport {
+            container_id: container(name),
+            event,
+        })
     }
 
     #[test]
@@ -215,14 +232,14 @@ mod tests {
             container_id: container("c"),
             pid: 200,
         };
-        let event = note(&mut table, 200, InitEvent::Started);
+        let event = note(&mut table, "c", InitEvent::Started);
         assert_eq!(event, Some(started));
         let ended = InitEvent::Ended {
             termination: Termination::Exited(3),
             kill_wanted: false,
             is_clean: true,
         };
-        assert_eq!(note(&mut table, 200, ended), None, "its init still lives");
+        assert_eq!(note(&mut table, "c", ended), None, "its init still lives");
         let end = ContainerEnd::Command {
             termination: Termination::Exited(3),
             kill_wanted: false,
@@ -237,7 +254,7 @@ mod tests {
     fn a_command_that_cannot_start_ends_with_its_reason() {
         let mut table = ProcessTable::default();
         table.started(200, child("c", true));
-        note(&mut table, 200, InitEvent::NotStarted("no file".into()));
+        note(&mut table, "c", InitEvent::NotStarted("no file".into()));
         let end = ContainerEnd::CommandNotStarted("no file".into());
         let report = table.reaped(200, Termination::Exited(0));
         assert_eq!(report, exited("c", end));
@@ -248,7 +265,7 @@ mod tests {
         for kill_wanted in [true, false] {
             let mut table = ProcessTable::default();
             table.started(200, child("c", true));
-            note(&mut table, 200, InitEvent::Started);
+            note(&mut table, "c", InitEvent::Started);
             let (_, child) = table.child(&container("c")).unwrap();
             child.kill_wanted = kill_wanted;
             let termination = Termination::Signaled(9);
@@ -266,11 +283,39 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_other_processes_are_ignored() {
+    fn executor_ends_as_its_program_ends() {
         let mut table = ProcessTable::default();
-        table.started(200, child("executor", false));
-        assert_eq!(note(&mut table, 200, InitEvent::Started), None);
-        assert_eq!(note(&mut table, 201, InitEvent::Started), None);
+        table.started(200, child("c", false));
+        assert!(note(&mut table, "c", InitEvent::Started).is_some());
+        assert_eq!(note(&mut table, "d", InitEvent::Started), None, "unknown");
+        let ended = InitEvent::Ended {
+            termination: Termination::Exited(3),
+            kill_wanted: true,
+            is_clean: true,
+        };
+        note(&mut table, "c", ended);
+        let end = ContainerEnd::Leader(Termination::Exited(3));
+        let report = table.reaped(200, Termination::Exited(0));
+        assert_eq!(report, exited("c", end));
+    }
+
+    #[test]
+    fn a_container_that_cannot_be_isolated_or_executed_is_not_launched() {
+        for (is_command, event) in [
+            (true, InitEvent::NotIsolated("no".into())),
+            (false, InitEvent::NotIsolated("no".into())),
+            (false, InitEvent::NotStarted("no".into())),
+        ] {
+            let mut table = ProcessTable::default();
+            table.started(200, child("c", is_command));
+            note(&mut table, "c", event);
+            let failed = Report::Failed {
+                container_id: container("c"),
+                reason: "no".into(),
+            };
+            let report = table.reaped(200, Termination::Exited(0));
+            assert_eq!(report, Some(failed));
+        }
     }
 
     #[test]

@@ -23,7 +23,6 @@ pub fn program(
     variables: &BTreeMap<String, String>,
     own: &OwnUser,
     user: Option<&str>,
-    leads: sys::Leads,
 ) -> Result<Program, String> {
     let run_as = run_as(user, own, sys::account)?;
     let account = match &run_as {
@@ -55,13 +54,11 @@ pub fn program(
         file,
         arguments,
         environment: environment.into_iter().collect(),
-        directory: None,
-        output: None,
-        leads,
         credentials: match run_as {
             RunAs::Own => None,
             RunAs::Other(account) => Some(account.credentials),
         },
+        cgroup: None,
     })
 }
 
@@ -71,7 +68,7 @@ mod tests {
 
     fn started(command: &CommandInfo, variables: &BTreeMap<String, String>) -> Program {
         let own = OwnUser::look_up().unwrap();
-        program(command, variables, &own, None, sys::Leads::Group).unwrap()
+        program(command, variables, &own, None).unwrap()
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use module_api::isolator::LaunchPlan;
 use protocol::{CommandInfo, ContainerId, Termination};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 2;
+pub const FORM: u32 = 3;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
@@ -23,7 +24,7 @@ pub const SOCKET: &str = "launcher.sock";
 /// What runs in a container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerProgram {
-    /// The command of a task, under a container init.
+    /// The command of a task.
     Command(CommandInfo),
     /// A custom executor.
     Executor(CommandInfo),
@@ -46,6 +47,8 @@ pub struct LaunchRequest {
     pub outlives: bool,
     /// How long it may take to stop after the end of its agent.
     pub grace: Duration,
+    /// Its control groups, namespaces and the like.
+    pub plan: LaunchPlan,
 }
 
 /// How a container ended. None of its processes is left, unless the kernel cannot end one.
@@ -60,7 +63,7 @@ pub enum ContainerEnd {
     },
     /// The command could not be started, for example because its file does not exist.
     CommandNotStarted(String),
-    /// The executor ended, or the init of a command without a report of the command's end.
+    /// The executor ended, or the container init without a report of the program's end.
     Leader(Termination),
 }
 
@@ -157,8 +160,8 @@ pub enum Report {
 /// A report of a container init to its zygote: one JSON object in one datagram.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InitReport {
-    /// The init's process.
-    pub pid: i32,
+    /// The container.
+    pub container_id: ContainerId,
     /// The event.
     pub event: InitEvent,
 }
@@ -166,11 +169,13 @@ pub struct InitReport {
 /// An event of a container init.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InitEvent {
-    /// The command was started.
+    /// The program was started.
     Started,
-    /// The command could not be started; the init ends. The failed step and the system error.
+    /// The container could not be isolated; the init ends. The failed step and the system error.
+    NotIsolated(String),
+    /// The program could not be started; the init ends. The failed step and the system error.
     NotStarted(String),
-    /// The command has ended; the init ends.
+    /// The program has ended; the init ends.
     Ended {
         /// Exit status or signal of its main process.
         termination: Termination,
@@ -256,7 +261,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":2,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":3,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

@@ -586,6 +586,7 @@ pub fn start_agent_with(
     let modules = Modules {
         resource_estimator: ResourceEstimatorRef::new(estimator.refer()),
         qos_controller: QosControllerRef::new(controller.refer()),
+        isolators: Vec::new(),
     };
     meros_agent::start(node, config, lock, launcher, modules).unwrap()
 }

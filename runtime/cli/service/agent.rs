@@ -429,6 +429,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
                 &registry.parameters(&manifest, &qos_controller),
             )
             .map_err(|error| CliError::because("--qos_controller", &error))?,
+        isolators: Vec::new(),
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;

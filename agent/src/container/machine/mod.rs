@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use module_api::isolator::{ContainerResources, Limitation};
 use protocol::message::executor::ExecutorRefused;
 use protocol::text::duration;
 use protocol::{
@@ -94,6 +95,19 @@ pub enum UpdateOutcome {
     Late,
     /// There is no such task.
     Unknown,
+}
+
+/// The overhead that Mesos adds to the allocation of a command for its executor: 0.1 cpus and 32 MB.
+/// Masters do not count it. Empty for the framework's executors.
+pub fn executor_overhead(allocated: &Resources, is_command: bool) -> Resources {
+    let role = allocated.iter().find_map(|one| one.allocation_role());
+    match role.filter(|_| is_command) {
+        // The text is a constant that parses.
+        Some(role) => Resources::parse("cpus:0.1;mem:32")
+            .unwrap_or_default()
+            .allocate(role),
+        None => Resources::new(),
+    }
 }
 
 /// Acknowledged tasks shown per executor, as in Mesos.
@@ -184,12 +198,14 @@ pub struct Container {
     completed: VecDeque<Task>,
     /// Tasks not yet sent to the executor.
     queue: VecDeque<TaskId>,
-    /// Queued tasks that are not yet checkpointed.
-    unrecorded: BTreeSet<TaskId>,
+    /// Queued tasks that are not yet checkpointed, or whose limits are not yet set.
+    held_back: BTreeSet<TaskId>,
     /// Whether the executor was ever sent a task, also by an earlier agent process.
     has_run_tasks: bool,
     /// Overrides the status of live tasks when the container ends. The default is failed.
     end_status: Option<(TaskState, Reason, String)>,
+    /// The limit that it exceeded.
+    exceeded: Option<Resources>,
 }
 
 impl Container {
@@ -216,9 +232,10 @@ impl Container {
             tasks: BTreeMap::new(),
             completed: VecDeque::new(),
             queue: VecDeque::new(),
-            unrecorded: BTreeSet::new(),
+            held_back: BTreeSet::new(),
             has_run_tasks: false,
             end_status: None,
+            exceeded: None,
         }
     }
 
@@ -258,6 +275,34 @@ impl Container {
         sum
     }
 
+    /// What isolators let it use.
+    pub fn resources(&self) -> ContainerResources {
+        let allocated = self.allocated();
+        ContainerResources {
+            requests: &allocated + &executor_overhead(&allocated, self.is_command),
+            cpus_limit: None,
+            mem_limit: None,
+        }
+    }
+
+    /// It has exceeded a limit: the reason of its end, unless there is one already.
+    pub fn exceeded(&mut self, limitation: Limitation) {
+        let Limitation {
+            resources,
+            reason,
+            message,
+        } = limitation;
+        if self.end_status.is_none() {
+            self.end_status = Some((TaskState::Failed, reason, message));
+            self.exceeded = Some(resources);
+        }
+    }
+
+    /// The limit that ended it.
+    pub fn exceeded_limit(&self) -> Option<&Resources> {
+        self.exceeded.as_ref()
+    }
+
     /// Whether it accepts further tasks.
     pub fn takes_tasks(&self) -> bool {
         !matches!(self.phase, Phase::Terminating | Phase::Terminated)
@@ -270,15 +315,20 @@ impl Container {
 
     /// Adds a task.
     pub fn add(&mut self, info: TaskInfo) -> Vec<Effect> {
+        self.add_and_hold(info, self.checkpointed)
+    }
+
+    /// Adds a task. With `hold` it waits for [`release`](Self::release).
+    pub fn add_and_hold(&mut self, info: TaskInfo, hold: bool) -> Vec<Effect> {
         let id = info.task_id.clone();
-        let at_once = self.is_connected() && !self.checkpointed;
+        let at_once = self.is_connected() && !hold;
         let run = at_once.then(|| Effect::Run(Box::new(info.clone())));
         self.has_run_tasks |= at_once;
         if run.is_none() {
             self.queue.push_back(id.clone());
         }
-        if self.checkpointed {
-            self.unrecorded.insert(id.clone());
+        if hold {
+            self.held_back.insert(id.clone());
         }
         self.tasks.insert(id, Task::new(info));
         run.into_iter().collect()
@@ -403,7 +453,7 @@ impl Container {
                 .collect();
         };
         self.queue.remove(at);
-        self.unrecorded.remove(task_id);
+        self.held_back.remove(task_id);
         let message = "Killed before delivery to the executor".to_owned();
         let mut effects = Vec::from_iter(self.report_end(
             task_id,
@@ -555,7 +605,7 @@ impl Container {
         self.actor = None;
         self.leader = None;
         self.queue.clear();
-        self.unrecorded.clear();
+        self.held_back.clear();
         let end_status = self.end_status.clone();
         let (state, reason, message) = end_status.unwrap_or_else(|| {
             (

@@ -18,7 +18,7 @@ use crate::ledger::plan::EndCause;
 use crate::ledger::record::{ContainerRecord, StateRecord, StoredContainer};
 
 impl Container {
-    /// Makes it checkpointed: no task is started before [`recorded`](Self::recorded).
+    /// Makes it checkpointed: no task is started before [`release`](Self::release).
     pub fn with_checkpoint(mut self) -> Self {
         self.checkpointed = true;
         self
@@ -90,9 +90,9 @@ impl Container {
         tasks.any(|task| task.state.is_terminal() && !task.disowned)
     }
 
-    /// The task is on disk: send it to the executor.
-    pub fn recorded(&mut self, task_id: &TaskId) -> Vec<Effect> {
-        if !self.unrecorded.remove(task_id) || !self.is_connected() {
+    /// Nothing holds the task back any more: send it to the executor.
+    pub fn release(&mut self, task_id: &TaskId) -> Vec<Effect> {
+        if !self.held_back.remove(task_id) || !self.is_connected() {
             return Vec::new();
         }
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
@@ -105,29 +105,28 @@ impl Container {
         run.into_iter().collect()
     }
 
-    /// The task cannot be checkpointed, so it fails.
-    pub fn not_recorded(&mut self, task_id: &TaskId, problem: &str) -> Vec<Effect> {
+    /// The task cannot be checkpointed, or its limits cannot be set: it fails.
+    pub fn refuse(&mut self, task_id: &TaskId, problem: String) -> Vec<Effect> {
         let Some(at) = self.queue.iter().position(|queued| queued == task_id) else {
             return Vec::new();
         };
         self.queue.remove(at);
-        self.unrecorded.remove(task_id);
-        let message = format!("the agent cannot keep it: {problem}");
+        self.held_back.remove(task_id);
         let reason = Reason::ContainerUpdateFailed;
-        let terminal = self.report_end(task_id, TaskState::Failed, reason, message);
+        let terminal = self.report_end(task_id, TaskState::Failed, reason, problem);
         terminal.into_iter().collect()
     }
 
     /// Messages for an executor that has just subscribed and has the tasks in `known`: missing
     /// tasks, and kills.
     pub(super) fn resend_lost(&mut self, known: &BTreeSet<TaskId>) -> Vec<Effect> {
-        let unrecorded = &self.unrecorded;
+        let held_back = &self.held_back;
         let (held, queued): (Vec<TaskId>, Vec<TaskId>) = std::mem::take(&mut self.queue)
             .into_iter()
-            .partition(|id| unrecorded.contains(id));
+            .partition(|id| held_back.contains(id));
         self.queue = held.into();
         let unreported_exits = |id: &&TaskId| {
-            !known.contains(*id) && !queued.contains(*id) && !unrecorded.contains(*id)
+            !known.contains(*id) && !queued.contains(*id) && !held_back.contains(*id)
         };
         // Already sent, but perhaps lost.
         let staging = self.tasks.iter();
@@ -225,20 +224,20 @@ mod tests {
         container.add(task("a"));
         container.prepared(Ok(()));
         container.started(42);
-        container.recorded(&id("a"));
+        container.release(&id("a"));
         container.add(task("b"));
         let effects = container.subscribe("secret", actor()).unwrap();
         assert_eq!(described(&effects), ["run a"], "b is not on the disk");
-        assert_eq!(described(&container.recorded(&id("b"))), ["run b"]);
-        assert_eq!(container.recorded(&id("b")), []);
+        assert_eq!(described(&container.release(&id("b"))), ["run b"]);
+        assert_eq!(container.release(&id("b")), []);
         container.add(task("c"));
-        let effects = container.not_recorded(&id("c"), "the disk is full");
+        let effects = container.refuse(&id("c"), "the disk is full".into());
         let failed = (id("c"), TaskState::Failed, Reason::ContainerUpdateFailed);
         assert_eq!(terminals(&effects), [failed]);
         container.add(task("d"));
         let effects = container.kill(&id("d"), None);
         assert_eq!(terminals(&effects).len(), 1, "it never ran");
-        assert_eq!(container.recorded(&id("d")), []);
+        assert_eq!(container.release(&id("d")), []);
     }
 
     /// SPEC 2.5, 5.3.
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!(cut_off.disconnected(grace), [Effect::AwaitReturn]);
         assert!(cut_off.takes_tasks());
         cut_off.add(task("late"));
-        assert_eq!(cut_off.recorded(&id("late")), [], "it waits");
+        assert_eq!(cut_off.release(&id("late")), [], "it waits");
         cut_off.kill(&id("runs"), None);
         assert!(cut_off.subscribe("wrong", actor()).is_err());
         let effects = cut_off.subscribe("secret", actor()).unwrap();

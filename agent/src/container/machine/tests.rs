@@ -191,7 +191,7 @@ fn idle_executor_survives_kill_of_a_queued_task() {
     checkpointed.add(task("a"));
     checkpointed.prepared(Ok(()));
     checkpointed.started(42);
-    checkpointed.recorded(&id("a"));
+    checkpointed.release(&id("a"));
     checkpointed.subscribe("secret", actor()).unwrap();
     checkpointed.on_update(&id("a"), TaskState::Finished);
     checkpointed.add(task("b"));

@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 
 use protocol::text::reserved_labels::{CHECK_STATUS, CONTAINER_STATUS, DISCOVERY, LIMITATION};
+use resources::Resources;
 
 use crate::convert::labels::OrderedLabels;
+use crate::convert::write_resources;
 use crate::json;
 use crate::limits::Limits;
 use crate::message::Message;
@@ -27,6 +29,14 @@ pub fn check_status(labels: &BTreeMap<String, String>) -> Option<CheckStatusInfo
 /// The limitation in the labels of a status.
 pub fn limitation(labels: &BTreeMap<String, String>) -> Option<TaskResourceLimitation> {
     read_message(labels, LIMITATION)
+}
+
+/// Adds the limit that a task's container has exceeded to the labels of a status.
+pub fn keep_limitation(labels: &mut BTreeMap<String, String>, exceeded: &Resources) {
+    let limitation = TaskResourceLimitation {
+        resources: write_resources(exceeded),
+    };
+    keep_message(labels, LIMITATION, Some(&limitation));
 }
 
 /// The container status in the labels of a status, if it has more than a plain id.

@@ -170,6 +170,7 @@ fn one(
     let advisers = Modules {
         resource_estimator: registry.resource_estimator(&node, "noop", &noop)?,
         qos_controller: registry.qos_controller(&node, "noop", &noop)?,
+        isolators: Vec::new(),
     };
     let disk = SimulatedDisk::new();
     let open = Arc::new(move || Ok(Box::new(disk.open()?) as Box<dyn Store>));

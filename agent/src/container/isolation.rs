@@ -1,0 +1,318 @@
+//! Isolation: the containerizer's use of the isolators.
+//!
+//! Before its launch, a container is prepared by each isolator in turn; their plans together are
+//! carried out by the launcher. After its last process has ended, the isolators clean up in the
+//! opposite order, and only then its end is handled: they know whether it exceeded a limit. When
+//! tasks come and go, the limits follow: a further task of an executor waits for them.
+
+use std::collections::BTreeMap;
+
+use module_api::isolator::{
+    ContainerConfig, ContainerLimited, ContainerResources, IsolatorRef, LaunchPlan, Limitation,
+    RecoverContainers, UpdateContainer,
+};
+use protocol::{ContainerId, TaskId};
+use runtime::prelude::*;
+
+use super::machine::{Container, Phase};
+use super::{Containerizer, executor_spec};
+use crate::launcher::ContainerEnd;
+
+/// The isolators, and the containers that they know.
+#[derive(Default)]
+pub(super) struct Isolation {
+    isolators: Vec<IsolatorRef>,
+    containers: BTreeMap<ContainerId, Isolated>,
+    /// Whether the isolators know the containers of an earlier agent process.
+    is_recovered: bool,
+}
+
+/// A container that isolators know.
+#[derive(Debug, Default)]
+struct Isolated {
+    plan: LaunchPlan,
+    /// Whether all isolators have prepared it.
+    is_prepared: bool,
+    /// The limits last sent.
+    resources: ContainerResources,
+}
+
+impl Isolation {
+    /// The merged plan of a container.
+    pub(super) fn plan(&self, id: &ContainerId) -> LaunchPlan {
+        let known = self.containers.get(id);
+        known.map(|known| known.plan.clone()).unwrap_or_default()
+    }
+
+    /// Whether the containers of an earlier agent process are isolated again.
+    pub(super) fn is_recovered(&self) -> bool {
+        self.is_recovered || self.isolators.is_empty()
+    }
+}
+
+impl Containerizer {
+    /// Sets the isolators.
+    #[must_use]
+    pub fn with_isolators(mut self, isolators: Vec<IsolatorRef>) -> Self {
+        self.isolation.isolators = isolators;
+        self
+    }
+
+    /// Whether further tasks of this container wait for [`raise_limits`](Self::raise_limits).
+    pub(super) fn is_isolated(&self, id: &ContainerId) -> bool {
+        let known = self.isolation.containers.get(id);
+        known.is_some_and(|known| known.is_prepared)
+    }
+
+    /// Names the recovered containers to the isolators.
+    pub(super) fn recover_isolation(&mut self, ctx: &mut Context<Self>) {
+        if self.isolation.isolators.is_empty() {
+            return;
+        }
+        let live = self.containers.iter();
+        let live = live.filter(|(_, container)| container.phase != Phase::Terminated);
+        let ids: Vec<ContainerId> = live.map(|(_, container)| container.id.clone()).collect();
+        let containers: Vec<ContainerConfig> = ids
+            .iter()
+            .filter_map(|id| self.container_config(id))
+            .collect();
+        for config in &containers {
+            let isolated = Isolated {
+                resources: config.resources.clone(),
+                is_prepared: true,
+                ..Isolated::default()
+            };
+            let id = config.container_id.clone();
+            self.isolation.containers.insert(id, isolated);
+        }
+        let isolators = self.isolation.isolators.clone();
+        let containerizer = ctx.pid().clone();
+        let recovering = async move {
+            for isolator in isolators {
+                let recover = RecoverContainers {
+                    containers: containers.clone(),
+                    containerizer: containerizer.clone(),
+                };
+                if let Err(error) = isolator.recover(recover).await {
+                    tracing::error!(isolator = %isolator.pid(), %error, "containers not recovered");
+                }
+            }
+        };
+        ctx.then(recovering, |this, (), _| {
+            this.isolation.is_recovered = true;
+            this.tell_recovered();
+        });
+    }
+
+    fn container_config(&self, id: &ContainerId) -> Option<ContainerConfig> {
+        let (framework_id, container) = self.containers.entry(id)?;
+        let first = container.tasks().next()?;
+        let spec = executor_spec::ExecutorSpec::of(&first.info, &container.framework).ok()?;
+        Some(ContainerConfig {
+            container_id: id.clone(),
+            sandbox: self.sandbox(framework_id, container),
+            user: spec.user.filter(|_| self.config.settings.switch_user),
+            resources: container.resources(),
+        })
+    }
+
+    /// Prepares a container whose sandbox exists, then launches it.
+    pub(super) fn isolate(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        let is_wanted = |container: &Container| container.phase == Phase::Preparing;
+        let is_wanted = self.containers.get(id).is_some_and(is_wanted);
+        let config = self.container_config(id);
+        let Some(config) = config.filter(|_| is_wanted && !self.isolation.isolators.is_empty())
+        else {
+            self.with(id, ctx, |container| container.prepared(Ok(())));
+            return;
+        };
+        let isolated = Isolated {
+            resources: config.resources.clone(),
+            ..Isolated::default()
+        };
+        self.isolation.containers.insert(id.clone(), isolated);
+        let isolators = self.isolation.isolators.clone();
+        let preparing = async move {
+            let mut plan = LaunchPlan::default();
+            for isolator in isolators {
+                match isolator.prepare(config.clone()).await {
+                    Ok(more) => plan.merge(more),
+                    Err(error) => return Err(error.to_string()),
+                }
+            }
+            Ok(plan)
+        };
+        let id = id.clone();
+        ctx.then(preparing, move |this, result, ctx| match result {
+            Ok(plan) => {
+                if let Some(known) = this.isolation.containers.get_mut(&id) {
+                    (known.plan, known.is_prepared) = (plan, true);
+                }
+                // Further tasks may have come meanwhile.
+                match this.update_isolators(&id) {
+                    Some(updating) => ctx.then(updating, move |this, result, ctx| {
+                        this.isolated(&id, result, ctx);
+                    }),
+                    None => return this.isolated(&id, Ok(()), ctx),
+                };
+            }
+            Err(problem) => this.isolated(&id, Err(problem), ctx),
+        });
+    }
+
+    fn isolated(&mut self, id: &ContainerId, result: Result<(), String>, ctx: &mut Context<Self>) {
+        if let Err(problem) = &result {
+            self.counts.container_launch_errors += 1;
+            tracing::warn!(container = %id, problem, "cannot isolate container");
+        }
+        self.with(id, ctx, |container| container.prepared(result));
+    }
+
+    /// Sends the limits of this container with a new task, which is held back until they are set.
+    pub(super) fn raise_limits(
+        &mut self,
+        id: &ContainerId,
+        task_id: &TaskId,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(updating) = self.update_isolators(id) else {
+            return self.limits_raised(id, task_id.clone(), ctx);
+        };
+        let (id, task_id) = (id.clone(), task_id.clone());
+        ctx.then(updating, move |this, result, ctx| match result {
+            Ok(()) => this.limits_raised(&id, task_id, ctx),
+            Err(problem) => {
+                let problem = format!("Failed to update resources for container: {problem}");
+                this.with(&id, ctx, |container| container.refuse(&task_id, problem));
+            }
+        });
+    }
+
+    fn limits_raised(&mut self, id: &ContainerId, task_id: TaskId, ctx: &mut Context<Self>) {
+        let Some((framework_id, container)) = self.containers.entry(id) else {
+            return;
+        };
+        match container.is_checkpointed() {
+            true => {
+                let framework_id = framework_id.clone();
+                self.record(&framework_id, Vec::new(), vec![(id.clone(), task_id)], ctx);
+            }
+            false => self.with(id, ctx, |container| container.release(&task_id)),
+        }
+    }
+
+    /// Lowers the limits of this container after the end of a task.
+    pub(super) fn lower_limits(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        // What has no task left is about to end, or waits for the next one.
+        let is_in_use = self
+            .containers
+            .get(id)
+            .is_some_and(Container::has_live_tasks);
+        if !is_in_use || !self.is_isolated(id) {
+            return;
+        }
+        let Some(updating) = self.update_isolators(id) else {
+            return;
+        };
+        let id = id.clone();
+        ctx.then(updating, move |_, result, _| {
+            if let Err(problem) = result {
+                tracing::warn!(container = %id, problem, "cannot lower its limits");
+            }
+        });
+    }
+
+    fn update_isolators(
+        &mut self,
+        id: &ContainerId,
+    ) -> Option<impl Future<Output = Result<(), String>> + use<>> {
+        let resources = self.containers.get(id)?.resources();
+        let known = self.isolation.containers.get_mut(id)?;
+        if known.resources == resources {
+            return None;
+        }
+        known.resources = resources.clone();
+        let (isolators, container_id) = (self.isolation.isolators.clone(), id.clone());
+        Some(async move {
+            for isolator in isolators {
+                let update = UpdateContainer {
+                    container_id: container_id.clone(),
+                    resources: resources.clone(),
+                };
+                isolator
+                    .update(update)
+                    .await
+                    .map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// All processes of a container have ended: cleans up, then handles its end.
+    pub(super) fn processes_ended(
+        &mut self,
+        id: &ContainerId,
+        end: ContainerEnd,
+        ctx: &mut Context<Self>,
+    ) {
+        let Some(cleaning) = self.clean_up(id) else {
+            self.with(id, ctx, |container| container.ended(end));
+            return;
+        };
+        let id = id.clone();
+        ctx.then(
+            cleaning,
+            move |this, limitation: Option<Limitation>, ctx| {
+                this.with(&id, ctx, |container| {
+                    if let Some(limitation) = limitation {
+                        container.exceeded(limitation);
+                    }
+                    container.ended(end)
+                });
+            },
+        );
+    }
+
+    /// Cleans up after a container that was not launched, or was lost.
+    pub(super) fn clean_up_unlaunched(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+        if let Some(cleaning) = self.clean_up(id) {
+            ctx.then(cleaning, |_, _, _| ());
+        }
+    }
+
+    fn clean_up(
+        &mut self,
+        id: &ContainerId,
+    ) -> Option<impl Future<Output = Option<Limitation>> + use<>> {
+        self.isolation.containers.remove(id)?;
+        let (isolators, id) = (self.isolation.isolators.clone(), id.clone());
+        Some(async move {
+            let mut exceeded = None;
+            for isolator in isolators.iter().rev() {
+                match isolator.clean_up(id.clone()).await {
+                    Ok(limitation) => exceeded = exceeded.or(limitation),
+                    Err(error) => {
+                        let isolator = isolator.pid();
+                        tracing::error!(container = %id, %isolator, %error, "clean-up failed");
+                    }
+                }
+            }
+            exceeded
+        })
+    }
+}
+
+impl Handler<ContainerLimited> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, limited: ContainerLimited, ctx: &mut Context<Self>) {
+        let ContainerLimited {
+            container_id,
+            limitation,
+        } = limited;
+        tracing::info!(container = %container_id, limitation.message, "limit exceeded");
+        self.with(&container_id, ctx, |container| {
+            container.exceeded(limitation);
+            container.destroy()
+        });
+    }
+}

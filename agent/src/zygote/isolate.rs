@@ -1,0 +1,112 @@
+//! Carries out a launch plan in a container init, before it starts the program.
+//!
+//! Runs in the forked init: it joins control groups and changes the mounts of its own namespace.
+//! Errors name the step, its object and the system error.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+use module_api::isolator::{LaunchPlan, Namespaces};
+use nix::mount::{MsFlags, mount};
+use nix::sched::CloneFlags;
+
+/// The control group of the container's processes without its init.
+#[derive(Debug, Default)]
+pub(super) struct ProcessCgroup {
+    procs: Option<File>,
+    kill: Option<File>,
+}
+
+impl ProcessCgroup {
+    fn open(directory: &Path) -> Result<Self, String> {
+        let open = |name: &str| OpenOptions::new().write(true).open(directory.join(name));
+        let procs = open("cgroup.procs");
+        let procs = procs.map_err(failed("open", &directory.join("cgroup.procs")))?;
+        Ok(Self {
+            procs: Some(procs),
+            // Linux before 5.14 lacks it: processes are killed one by one.
+            kill: open("cgroup.kill").ok(),
+        })
+    }
+
+    /// The descriptor through which the program joins.
+    pub(super) fn descriptor(&self) -> Option<RawFd> {
+        self.procs.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// Kills all its processes at once. Whether it could.
+    pub(super) fn kill(&self) -> bool {
+        let mut kill = self.kill.as_ref();
+        kill.as_mut()
+            .is_some_and(|kill| kill.write_all(b"1").is_ok())
+    }
+}
+
+/// The flags of the fork that makes these namespaces.
+pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
+    let Namespaces {
+        pid,
+        ipc,
+        mount,
+        uts,
+    } = namespaces;
+    let mut flags = CloneFlags::empty();
+    flags.set(CloneFlags::CLONE_NEWPID, pid);
+    flags.set(CloneFlags::CLONE_NEWIPC, ipc);
+    flags.set(CloneFlags::CLONE_NEWUTS, uts);
+    // `/proc` and `/dev/shm` of its own need mounts of its own.
+    flags.set(CloneFlags::CLONE_NEWNS, mount || pid || ipc);
+    flags
+}
+
+/// Isolates this process, which has been forked with [`clone_flags`].
+pub(super) fn enter(plan: &LaunchPlan) -> Result<ProcessCgroup, String> {
+    for directory in &plan.cgroups {
+        let procs = directory.join("cgroup.procs");
+        let joined = std::fs::write(&procs, "0");
+        joined.map_err(failed("join", &procs))?;
+    }
+    let processes = match &plan.process_cgroup {
+        Some(directory) => ProcessCgroup::open(directory)?,
+        None => ProcessCgroup::default(),
+    };
+    if let Some(score) = plan.oom_score_adj {
+        let path = Path::new("/proc/self/oom_score_adj");
+        std::fs::write(path, score.to_string()).map_err(failed("write", path))?;
+    }
+    enter_mounts(plan)?;
+    if plan.no_new_privileges {
+        let set = nix::sys::prctl::set_no_new_privs();
+        set.map_err(|error| format!("give up new privileges: {error}"))?;
+    }
+    Ok(processes)
+}
+
+fn enter_mounts(plan: &LaunchPlan) -> Result<(), String> {
+    if !clone_flags(plan.namespaces).contains(CloneFlags::CLONE_NEWNS) {
+        return Ok(());
+    }
+    let none: Option<&str> = None;
+    // Mounts of the host appear in the container, those of the container not on the host.
+    let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;
+    let root = Path::new("/");
+    mount(none, root, none, slave, none).map_err(failed("make private", root))?;
+    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    if plan.namespaces.pid {
+        let (proc, flags) = (Path::new("/proc"), plain | MsFlags::MS_NOEXEC);
+        mount(Some("proc"), proc, Some("proc"), flags, none).map_err(failed("mount", proc))?;
+    }
+    if plan.namespaces.ipc {
+        let size = plan.shm_bytes.map(|bytes| format!(",size={bytes}"));
+        let options = format!("mode=1777{}", size.unwrap_or_default());
+        let (shm, options) = (Path::new("/dev/shm"), Some(options.as_str()));
+        mount(Some("shm"), shm, Some("tmpfs"), plain, options).map_err(failed("mount", shm))?;
+    }
+    Ok(())
+}
+
+fn failed<E: Into<io::Error>>(step: &str, what: &Path) -> impl FnOnce(E) -> String {
+    move |error| format!("{step} `{}`: {}", what.display(), error.into())
+}
