@@ -13,9 +13,11 @@
 //! | `constant` | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
 //! | | `linux/nnp` | no new privileges |
 //! | | `posix/cpu`, `posix/mem`, `filesystem/posix` | none |
+//! | `report` | | which of them a host can have |
 
 pub mod cgroups;
 mod constant;
+pub mod report;
 
 use module_api::Registry;
 

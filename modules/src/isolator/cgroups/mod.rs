@@ -2,8 +2,8 @@
 //!
 //! Handles all messages of an isolator. Its only state is the memory events that it waits for,
 //! so a restart loses nothing: it registers for them again. The address of the containerizer and
-//! the lock of the agent's root outlive it. It kills only the processes of containers that nobody
-//! knows; the agent ends all others.
+//! the lock of the agent's root outlive it. It kills only processes of
+//! unknown containers; the agent ends all others.
 //!
 //! | module | contents |
 //! |---|---|
@@ -57,6 +57,8 @@ const REMOVAL_MAX: Duration = Duration::from_secs(45);
 /// The first and the longest pause between two tries to remove a group.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Pause after an event without a kill: a container near its limit causes them all the time.
+const EVENT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A job on the groups, and its continuation in the actor.
 type Job = Box<dyn FnOnce(&Groups) -> Done + Send>;
@@ -211,7 +213,9 @@ impl Cgroups {
         let look = move |groups: &Groups| groups.limitation(&id, true);
         self.submit(ctx, look, |this, limitation, ctx| match limitation {
             Some(limitation) => this.report(container, limitation, ctx),
-            None => this.watch(vec![container], ctx),
+            None => {
+                ctx.after(EVENT_PAUSE, |this, ctx| this.watch(vec![container], ctx));
+            }
         });
     }
 

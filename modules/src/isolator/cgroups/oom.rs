@@ -66,3 +66,51 @@ impl MemoryEvents {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    /// The kernel notifies of changes in `memory.events` as in `cgroup.events`, which a unified
+    /// tree without controllers has as well.
+    #[test]
+    fn changed_file_of_the_unified_tree_is_an_event() {
+        let skipped = |reason: &dyn std::fmt::Display| {
+            _ = writeln!(io::stderr(), "skipped: no writable unified tree: {reason}");
+        };
+        let mounts = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+        let is_unified = |mount: &&Path| mount.join("cgroup.controllers").exists();
+        let Some(mount) = mounts.into_iter().find(is_unified) else {
+            return skipped(&"not mounted");
+        };
+        let dir = mount.join(format!("meros-test-{}-events", std::process::id()));
+        if let Err(error) = fs::create_dir(&dir) {
+            return skipped(&error);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let source = File::open(dir.join("cgroup.events")).unwrap();
+            assert!(io::read_to_string(&source).unwrap().contains("populated 0"));
+            let events = MemoryEvents {
+                source: source.into(),
+                interest: Interest::PRIORITY,
+            };
+            let script = r#"echo $$ > "$0/cgroup.procs" && read line"#;
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).arg(&dir).stdin(Stdio::piped());
+            let mut process = command.spawn().unwrap();
+            events.next().await.unwrap();
+            assert!(files::read(&dir, "cgroup.events").contains("populated 1"));
+            drop(process.stdin.take());
+            process.wait().unwrap();
+        });
+        files::remove(&dir).unwrap();
+    }
+}

@@ -439,7 +439,10 @@ impl Machine {
 impl Drop for Machine {
     fn drop(&mut self) {
         for mount in &self.mounts {
-            _ = files::remove(&mount.join(&self.root));
+            let root = mount.join(&self.root);
+            // After a failed test.
+            files::kill_all(&root);
+            _ = files::remove(&root);
         }
     }
 }
@@ -482,7 +485,7 @@ fn limits_of_this_machine_are_read_back() {
         let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
         assert_eq!(limit, (96 << 20).to_string());
 
-        let mut process = run_in(&plan.cgroups, "exec cat /dev/zero > /dev/null");
+        let mut process = run_in(&plan.cgroups, "exec sleep 60");
         let last = plan.cgroups.last().unwrap();
         until(&node, || is_in(last, &process)).await;
         let measured = isolator.measure(vec![id("c")]).await.unwrap();
@@ -511,8 +514,9 @@ fn exceeded_memory_of_this_machine_is_reported() {
         assert_eq!(limitation.resources, Resources::parse("mem:32").unwrap());
         let begin = "Memory limit exceeded: Requested: 32MB Maximum Used: ";
         assert!(limitation.message.starts_with(begin), "{limitation:?}");
-        _ = process.kill();
-        process.wait().unwrap();
+        // The event precedes the kill, which the kernel counts.
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), None, "killed by a signal");
         let ended = isolator.clean_up(id("c")).await.unwrap();
         assert_eq!(ended.unwrap().resources, limitation.resources);
         assert!(machine.dirs("c").is_empty());
