@@ -1,4 +1,4 @@
-//! The linked-in modules: an allocator, sorters, resource estimators and QoS controllers.
+//! The linked-in modules: an allocator, sorters, resource estimators, QoS controllers and isolators.
 //!
 //! Each kind is a folder with the policies as plain functions and one actor around them. The
 //! services know no module by type; the binary passes them the [`registry`].
@@ -6,6 +6,7 @@
 //! | module | contents |
 //! |---|---|
 //! | `allocator` | the allocator |
+//! | `isolator` | control groups, namespaces, privileges |
 //! | `qos_controller` | `noop` and `load`: revocable executors that must give way |
 //! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
@@ -13,6 +14,7 @@
 //! | `workload` | an allocator and a sorter without mailboxes, for benchmarks |
 
 pub mod allocator;
+pub mod isolator;
 pub mod qos_controller;
 pub mod resource_estimator;
 pub mod sorter;
@@ -74,6 +76,7 @@ pub fn registry_with_load(
 ) -> Registry {
     let mut registry = Registry::new();
     registry.add_allocator(&["hierarchical", "HierarchicalDRF"], start_allocator);
+    isolator::register(&mut registry);
     registry.add_sorter(&["drf"], |node, given| {
         given.only(&[EXCLUDED])?;
         let excluded = excluded(given)?;

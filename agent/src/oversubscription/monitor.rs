@@ -147,6 +147,7 @@ fn statistics(
             .map(|process| process.resident_pages * units.page)
             .sum(),
         mem_limit_bytes: (allocated.mem().as_f64() * 1024.0 * 1024.0) as u64,
+        ..ResourceStatistics::default()
     }
 }
 

@@ -25,6 +25,74 @@ pub struct ResourceStatistics {
     pub mem_rss_bytes: u64,
     /// Allocated memory, in bytes.
     pub mem_limit_bytes: u64,
+    /// Requested CPUs, if the limit differs.
+    pub cpus_soft_limit: Option<f64>,
+    /// Scheduler periods in which the container was runnable, where a CPU quota holds.
+    pub cpus_nr_periods: Option<u32>,
+    /// Number of these in which it was throttled.
+    pub cpus_nr_throttled: Option<u32>,
+    /// For how long it was throttled, in seconds.
+    pub cpus_throttled_time_secs: Option<f64>,
+    /// All memory of the container, page cache and kernel memory included, in bytes.
+    pub mem_total_bytes: Option<u64>,
+    /// The same with swap, in bytes.
+    pub mem_total_memsw_bytes: Option<u64>,
+    /// Requested memory, if the limit differs, in bytes.
+    pub mem_soft_limit_bytes: Option<u64>,
+    /// Page cache, in bytes.
+    pub mem_cache_bytes: Option<u64>,
+    /// Anonymous memory, in bytes.
+    pub mem_anon_bytes: Option<u64>,
+    /// Mapped files, in bytes.
+    pub mem_mapped_file_bytes: Option<u64>,
+    /// Swapped memory, in bytes.
+    pub mem_swap_bytes: Option<u64>,
+    /// Locked memory, in bytes.
+    pub mem_unevictable_bytes: Option<u64>,
+    /// Kernel memory, in bytes.
+    pub mem_kmem_usage_bytes: Option<u64>,
+    /// Buffers of TCP sockets, in bytes.
+    pub mem_kmem_tcp_usage_bytes: Option<u64>,
+}
+
+impl ResourceStatistics {
+    /// Takes over each value that `other` has measured: the optional ones that are given, and the
+    /// others that are not zero.
+    pub fn overlay(&mut self, other: &Self) {
+        fn take<T: Copy + Default + PartialEq>(own: &mut T, other: T) {
+            if other != T::default() {
+                *own = other;
+            }
+        }
+        take(&mut self.timestamp, other.timestamp);
+        take(&mut self.processes, other.processes);
+        take(&mut self.threads, other.threads);
+        take(&mut self.cpus_user_time_secs, other.cpus_user_time_secs);
+        take(&mut self.cpus_system_time_secs, other.cpus_system_time_secs);
+        take(&mut self.cpus_limit, other.cpus_limit);
+        take(&mut self.mem_rss_bytes, other.mem_rss_bytes);
+        take(&mut self.mem_limit_bytes, other.mem_limit_bytes);
+        take(&mut self.cpus_soft_limit, other.cpus_soft_limit);
+        take(&mut self.cpus_nr_periods, other.cpus_nr_periods);
+        take(&mut self.cpus_nr_throttled, other.cpus_nr_throttled);
+        take(
+            &mut self.cpus_throttled_time_secs,
+            other.cpus_throttled_time_secs,
+        );
+        take(&mut self.mem_total_bytes, other.mem_total_bytes);
+        take(&mut self.mem_total_memsw_bytes, other.mem_total_memsw_bytes);
+        take(&mut self.mem_soft_limit_bytes, other.mem_soft_limit_bytes);
+        take(&mut self.mem_cache_bytes, other.mem_cache_bytes);
+        take(&mut self.mem_anon_bytes, other.mem_anon_bytes);
+        take(&mut self.mem_mapped_file_bytes, other.mem_mapped_file_bytes);
+        take(&mut self.mem_swap_bytes, other.mem_swap_bytes);
+        take(&mut self.mem_unevictable_bytes, other.mem_unevictable_bytes);
+        take(&mut self.mem_kmem_usage_bytes, other.mem_kmem_usage_bytes);
+        take(
+            &mut self.mem_kmem_tcp_usage_bytes,
+            other.mem_kmem_tcp_usage_bytes,
+        );
+    }
 }
 
 /// Allocation and usage of one executor.

@@ -1,0 +1,152 @@
+//! Control files and group directories. Every function blocks.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::controllers::Setting;
+
+/// A failed operation on a control file or a group.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {doing} {}: {source}", path.display())]
+pub struct FileError {
+    /// The operation, for example `create`.
+    pub doing: String,
+    /// The file.
+    pub path: PathBuf,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl FileError {
+    pub(super) fn new(doing: impl fmt::Display, path: &Path, source: io::Error) -> Self {
+        Self {
+            doing: doing.to_string(),
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// Whether processes or child groups are still there, which may pass.
+    pub fn is_busy(&self) -> bool {
+        let error = self.source.raw_os_error().map(Errno::from_raw);
+        matches!(error, Some(Errno::EBUSY | Errno::ENOTEMPTY))
+    }
+}
+
+/// Creates a group; one that exists is fine.
+pub fn create(dir: &Path) -> Result<(), FileError> {
+    match fs::create_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(FileError::new("create", dir, error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a control file of the group.
+pub fn write(dir: &Path, setting: &Setting) -> Result<(), FileError> {
+    let path = dir.join(setting.file);
+    fs::write(&path, &setting.value).map_err(|error| {
+        // The kernel forbids new files here, which would be a misleading error.
+        let error = match path.exists() {
+            true => error,
+            false => Errno::ENOENT.into(),
+        };
+        FileError::new(format_args!("write `{}` to", setting.value), &path, error)
+    })
+}
+
+/// The text of a control file; empty if there is none.
+pub fn read(dir: &Path, file: &str) -> String {
+    fs::read_to_string(dir.join(file)).unwrap_or_default()
+}
+
+/// The directories in this one; none if it does not exist.
+pub fn children(dir: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return Vec::new();
+    };
+    let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let entries = entries.flatten().filter(is_dir);
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Copies the CPUs and memory nodes of the parent, without which no process can join a v1 group.
+pub fn inherit_cpuset(dir: &Path) -> Result<(), FileError> {
+    let Some(parent) = dir.parent() else {
+        return Ok(());
+    };
+    for file in ["cpuset.cpus", "cpuset.mems"] {
+        if read(dir, file).trim().is_empty() {
+            let value = read(parent, file).trim().to_owned();
+            write(dir, &Setting { file, value })?;
+        }
+    }
+    Ok(())
+}
+
+/// Enables these controllers in the children of a v2 group.
+pub fn enable(dir: &Path, controllers: &[&str]) -> Result<(), FileError> {
+    const FILE: &str = "cgroup.subtree_control";
+    let enabled = read(dir, FILE);
+    let is_missing = |name: &&&str| !enabled.split_whitespace().any(|own| own == **name);
+    let missing = controllers.iter().filter(is_missing);
+    let value: Vec<String> = missing.map(|name| format!("+{name}")).collect();
+    if value.is_empty() {
+        return Ok(());
+    }
+    let value = value.join(" ");
+    let written = write(dir, &Setting { file: FILE, value });
+    written.map_err(|error| match error.is_busy() {
+        true => FileError {
+            source: io::Error::other(
+                "processes are in this group: move them, the agent perhaps, into a child group",
+            ),
+            ..error
+        },
+        false => error,
+    })
+}
+
+/// Kills all processes of a group and of its child groups. Those that start meanwhile may survive
+/// where there is no `cgroup.kill`, so the caller repeats it.
+pub fn kill_all(dir: &Path) {
+    let at_once = Setting::new("cgroup.kill", 1);
+    if dir.join(at_once.file).exists() && write(dir, &at_once).is_ok() {
+        return;
+    }
+    let own = nix::unistd::getpid();
+    for line in read(dir, "cgroup.procs").lines() {
+        // A process of another pid namespace is listed as 0, which would be this process' group.
+        let pid = line.parse().map(Pid::from_raw);
+        if let Ok(pid) = pid.map_err(drop).and_then(|pid| match pid {
+            pid if pid.as_raw() > 1 && pid != own => Ok(pid),
+            _ => Err(()),
+        }) {
+            // It may have ended.
+            _ = kill(pid, Signal::SIGKILL);
+        }
+    }
+    for child in children(dir) {
+        kill_all(&child);
+    }
+}
+
+/// Removes a group and its child groups; one that is gone is fine.
+pub fn remove(dir: &Path) -> Result<(), FileError> {
+    for child in children(dir) {
+        remove(&child)?;
+    }
+    match fs::remove_dir(dir) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(FileError::new("remove", dir, error))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,323 @@
+//! The groups of this agent's containers, in all its trees. Every function blocks.
+//!
+//! A container has the directory `MOUNT/ROOT/ID` in each tree. In a unified tree that group has
+//! the limits and the container init, and its child `processes` all other processes, so that
+//! `cgroup.kill` ends them and leaves the init. The child has no controllers.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use module_api::isolator::{ContainerConfig, ContainerResources, LaunchPlan, Limitation};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::unistd::{SysconfVar, sysconf};
+use protocol::{ContainerId, ResourceStatistics};
+use runtime::Timestamp;
+
+use super::controllers::mem::{self, MemoryFiles, MemoryNow};
+use super::controllers::{Controller, Version, cpu, initial, pids, settings};
+use super::files::{self, FileError};
+use super::hierarchy::{self, Hierarchy, Tree};
+use super::oom::MemoryEvents;
+use super::options::Options;
+
+/// The child of a container's group with its processes.
+const PROCESSES: &str = "processes";
+
+/// The hierarchies of this host at or below a folder.
+pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
+    let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
+    let mut found = hierarchy::parse(&mountinfo, below);
+    for hierarchy in &mut found {
+        if hierarchy.version == Version::V2 {
+            let names = files::read(&hierarchy.mount, "cgroup.controllers");
+            hierarchy.controllers = names.split_whitespace().map(str::to_owned).collect();
+        }
+    }
+    Ok(found)
+}
+
+/// The trees and the rules by which groups are made in them.
+#[derive(Debug)]
+pub struct Groups {
+    trees: Vec<Tree>,
+    options: Options,
+    /// Bytes of memory of the host.
+    host_memory: u64,
+    ticks_per_second: f64,
+    /// Held as long as this agent uses its root.
+    _lock: Flock<File>,
+}
+
+impl Groups {
+    /// Makes the agent's root in each tree, and locks it. The error is for the operator.
+    pub fn open(trees: Vec<Tree>, options: Options, host_memory: u64) -> Result<Self, String> {
+        for tree in &trees {
+            make_root(tree, &options.root).map_err(|error| error.to_string())?;
+        }
+        let first = trees
+            .first()
+            .ok_or("no hierarchy of control groups is used")?;
+        let lock = lock(&first.mount.join(&options.root))?;
+        let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten();
+        Ok(Self {
+            trees,
+            options,
+            host_memory,
+            ticks_per_second: ticks.map_or(100.0, |ticks| ticks as f64),
+            _lock: lock,
+        })
+    }
+
+    fn dir(&self, tree: &Tree, container: &ContainerId) -> PathBuf {
+        tree.mount.join(&self.options.root).join(container.as_str())
+    }
+
+    /// The tree with this controller, and the container's group in it if it exists.
+    fn find(&self, controller: Controller, container: &ContainerId) -> Option<(Version, PathBuf)> {
+        let has_it = |tree: &&Tree| tree.controllers.contains(&controller);
+        let tree = self.trees.iter().find(has_it)?;
+        let dir = self.dir(tree, container);
+        dir.is_dir().then_some((tree.version, dir))
+    }
+
+    /// Makes the groups of a container, with its limits. None is left after an error.
+    pub fn create(&self, config: &ContainerConfig) -> Result<LaunchPlan, FileError> {
+        let made = self.try_create(config);
+        if made.is_err()
+            && let Err(error) = self.remove(&config.container_id)
+        {
+            tracing::warn!(container = %config.container_id, %error, "leaving a half-made control group");
+        }
+        made
+    }
+
+    fn try_create(&self, config: &ContainerConfig) -> Result<LaunchPlan, FileError> {
+        let mut plan = LaunchPlan::default();
+        for tree in &self.trees {
+            let dir = self.dir(tree, &config.container_id);
+            files::create(&dir)?;
+            if needs_cpuset(tree) {
+                files::inherit_cpuset(&dir)?;
+            }
+            for controller in &tree.controllers {
+                for setting in initial(*controller, tree.version) {
+                    files::write(&dir, &setting)?;
+                }
+            }
+            self.apply(tree, &dir, &config.resources)?;
+            if tree.version == Version::V2 {
+                let processes = dir.join(PROCESSES);
+                files::create(&processes)?;
+                let can_kill = processes.join("cgroup.kill").exists();
+                plan.process_cgroup = can_kill.then_some(processes);
+            }
+            plan.cgroups.push(dir);
+        }
+        if self.uses(Controller::Memory) {
+            plan.oom_score_adj = mem::oom_score_adj(&config.resources, self.host_memory);
+        }
+        Ok(plan)
+    }
+
+    fn uses(&self, controller: Controller) -> bool {
+        let mut trees = self.trees.iter();
+        trees.any(|tree| tree.controllers.contains(&controller))
+    }
+
+    fn apply(
+        &self,
+        tree: &Tree,
+        dir: &Path,
+        resources: &ContainerResources,
+    ) -> Result<(), FileError> {
+        let memory = || {
+            let (limit, used) = match tree.version {
+                Version::V1 => ("memory.limit_in_bytes", "memory.usage_in_bytes"),
+                Version::V2 => ("memory.max", "memory.current"),
+            };
+            MemoryNow::parse(&files::read(dir, limit), &files::read(dir, used))
+        };
+        for controller in &tree.controllers {
+            let version = tree.version;
+            for setting in settings(*controller, version, resources, &self.options, memory) {
+                files::write(dir, &setting)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets new limits. A container without groups, from before the operator chose this isolator,
+    /// stays without limits.
+    pub fn update(
+        &self,
+        container: &ContainerId,
+        resources: &ContainerResources,
+    ) -> Result<(), FileError> {
+        for tree in &self.trees {
+            let dir = self.dir(tree, container);
+            if dir.is_dir() {
+                self.apply(tree, &dir, resources)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures a container; `None` if it has no group.
+    pub fn measure(&self, container: &ContainerId, now: Timestamp) -> Option<ResourceStatistics> {
+        let first = self.trees.first()?;
+        let dir = self.dir(first, container);
+        if !dir.is_dir() {
+            return None;
+        }
+        let mut found = ResourceStatistics {
+            timestamp: now,
+            ..ResourceStatistics::default()
+        };
+        if let Some((version, dir)) = self.find(Controller::Cpuacct, container) {
+            match version {
+                Version::V1 => {
+                    let text = files::read(&dir, "cpuacct.stat");
+                    cpu::measure_time_v1(&text, self.ticks_per_second, &mut found);
+                }
+                Version::V2 => cpu::measure_time_v2(&files::read(&dir, "cpu.stat"), &mut found),
+            }
+        }
+        if let Some((version, dir)) = self.find(Controller::Cpu, container) {
+            cpu::measure_throttling(version, &files::read(&dir, "cpu.stat"), &mut found);
+        }
+        if let Some((version, dir)) = self.find(Controller::Memory, container) {
+            mem::measure(version, &self.memory_files(version, &dir), &mut found);
+        }
+        if let Some((_, dir)) = self.find(Controller::Pids, container) {
+            let mut groups = vec![dir.clone()];
+            groups.extend(files::children(&dir));
+            let processes: Vec<String> = groups
+                .iter()
+                .map(|dir| files::read(dir, "cgroup.procs"))
+                .collect();
+            pids::measure(&processes, &files::read(&dir, "pids.current"), &mut found);
+        }
+        Some(found)
+    }
+
+    fn memory_files(&self, version: Version, dir: &Path) -> MemoryFiles {
+        let (used, swap) = match version {
+            Version::V1 => ("memory.usage_in_bytes", "memory.memsw.usage_in_bytes"),
+            Version::V2 => ("memory.current", "memory.swap.current"),
+        };
+        MemoryFiles {
+            used: files::read(dir, used),
+            stat: files::read(dir, "memory.stat"),
+            swap: match self.options.limit_swap {
+                true => files::read(dir, swap),
+                false => String::new(),
+            },
+        }
+    }
+
+    /// The limit of memory, if the container has exceeded it: if `event` was received, or by the
+    /// kernel's counter. `None` also if its group is gone.
+    pub fn limitation(&self, container: &ContainerId, event: bool) -> Option<Limitation> {
+        let (version, dir) = self.find(Controller::Memory, container)?;
+        let (events, limit, peak) = match version {
+            Version::V1 => (
+                "memory.oom_control",
+                "memory.limit_in_bytes",
+                "memory.max_usage_in_bytes",
+            ),
+            Version::V2 => ("memory.events", "memory.max", "memory.peak"),
+        };
+        let read = |file| files::read(&dir, file);
+        let exceeded = match version {
+            // The event precedes the kill that is counted.
+            Version::V1 if event => true,
+            _ => mem::was_killed(version, &read(events), &read("memory.failcnt")),
+        };
+        exceeded.then(|| mem::limitation(version, &read(limit), &read(peak), &read("memory.stat")))
+    }
+
+    /// Registers for the memory events of a container; `None` if it has no group.
+    pub fn memory_events(
+        &self,
+        container: &ContainerId,
+    ) -> Option<Result<MemoryEvents, FileError>> {
+        let (version, dir) = self.find(Controller::Memory, container)?;
+        Some(MemoryEvents::open(&dir, version))
+    }
+
+    /// The containers with a group in any tree. A group that is the locked root of another agent
+    /// is no container.
+    pub fn list(&self) -> BTreeSet<ContainerId> {
+        let mut found = BTreeSet::new();
+        for tree in &self.trees {
+            let groups = files::children(&tree.mount.join(&self.options.root));
+            let groups = groups.iter().filter(|dir| lock(dir).is_ok());
+            let names = groups.filter_map(|dir| dir.file_name()?.to_str());
+            found.extend(names.filter_map(|name| ContainerId::new(name).ok()));
+        }
+        found
+    }
+
+    /// Kills all processes of a container.
+    pub fn kill(&self, container: &ContainerId) {
+        for tree in &self.trees {
+            files::kill_all(&self.dir(tree, container));
+        }
+    }
+
+    /// Removes the groups of a container; fine if they are gone.
+    pub fn remove(&self, container: &ContainerId) -> Result<(), FileError> {
+        let mut trees = self.trees.iter();
+        trees.try_for_each(|tree| files::remove(&self.dir(tree, container)))
+    }
+
+    /// The operator's flags.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+}
+
+fn needs_cpuset(tree: &Tree) -> bool {
+    tree.version == Version::V1 && tree.controllers.contains(&Controller::Cpuset)
+}
+
+/// Makes the agent's root in a tree, with the controllers of its children enabled.
+fn make_root(tree: &Tree, root: &Path) -> Result<(), FileError> {
+    let names: BTreeSet<&str> = match tree.version {
+        Version::V1 => BTreeSet::new(),
+        Version::V2 => {
+            let controllers = tree.controllers.iter();
+            controllers
+                .filter_map(|controller| controller.name(Version::V2))
+                .collect()
+        }
+    };
+    let names: Vec<&str> = names.into_iter().collect();
+    let mut dir = tree.mount.clone();
+    files::enable(&dir, &names)?;
+    for part in root {
+        dir.push(part);
+        files::create(&dir)?;
+        files::enable(&dir, &names)?;
+        if needs_cpuset(tree) {
+            files::inherit_cpuset(&dir)?;
+        }
+    }
+    Ok(())
+}
+
+/// Locks the root of an agent against a second one.
+fn lock(dir: &Path) -> Result<Flock<File>, String> {
+    let file =
+        File::open(dir).map_err(|error| format!("cannot open {}: {error}", dir.display()))?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+        Errno::EWOULDBLOCK => format!(
+            "another agent uses {}: give each agent of this host a --cgroups_root of its own",
+            dir.display()
+        ),
+        _ => format!("cannot lock {}: {error}", dir.display()),
+    })
+}

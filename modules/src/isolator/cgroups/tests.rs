@@ -1,0 +1,540 @@
+//! Tests of the actor: on folders of plain files, where the test plays the kernel, and on the
+//! control groups of this machine.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use module_api::isolator::{ContainerConfig, ContainerResources, Limit};
+use protocol::Reason;
+use resources::Resources;
+use runtime::testing::{inject_panic, simulate};
+use tokio::sync::mpsc;
+
+use super::controllers::{Controller, Version};
+use super::hierarchy::Tree;
+use super::*;
+
+fn id(name: &str) -> ContainerId {
+    ContainerId::new(name).unwrap()
+}
+
+fn resources(requests: &str) -> ContainerResources {
+    ContainerResources {
+        requests: Resources::parse(requests).unwrap(),
+        cpus_limit: None,
+        mem_limit: None,
+    }
+}
+
+fn config(name: &str, requests: &str) -> ContainerConfig {
+    ContainerConfig {
+        container_id: id(name),
+        sandbox: "/sandbox".into(),
+        user: None,
+        resources: resources(requests),
+    }
+}
+
+/// Stands for the containerizer: passes the limitations on.
+struct Containerizer(mpsc::UnboundedSender<ContainerLimited>);
+
+impl Actor for Containerizer {
+    type Context = Context<Self>;
+}
+
+impl Process for Containerizer {
+    fn accepts(handlers: &mut RemoteHandlers<Self>) {
+        handlers.accept::<ContainerLimited>(&[Role::Module]);
+    }
+}
+
+impl Handler<ContainerLimited> for Containerizer {
+    type Result = ();
+    fn handle(&mut self, limited: ContainerLimited, _: &mut Context<Self>) {
+        self.0.send(limited).unwrap();
+    }
+}
+
+/// Sends the isolator the running containers, and returns the later limitations.
+async fn recover(
+    node: &Node,
+    isolator: &IsolatorRef,
+    containers: Vec<ContainerConfig>,
+) -> mpsc::UnboundedReceiver<ContainerLimited> {
+    let (sender, limited) = mpsc::unbounded_channel();
+    let containerizer = node.spawn("containerizer", Containerizer(sender)).unwrap();
+    let containerizer = containerizer.pid();
+    let recover = RecoverContainers {
+        containers,
+        containerizer,
+    };
+    isolator.recover(recover).await.unwrap();
+    limited
+}
+
+// On plain files.
+
+/// Trees in a temporary folder.
+struct Fake(tempfile::TempDir);
+
+impl Fake {
+    /// cpu and cpuacct together, memory, and a unified tree without controllers.
+    fn hybrid() -> (Self, Vec<Tree>) {
+        let fake = Self(tempfile::tempdir().unwrap());
+        let cpu = vec![Controller::Cpu, Controller::Cpuacct];
+        let trees = vec![
+            fake.tree("cpu", Version::V1, cpu),
+            fake.tree("memory", Version::V1, vec![Controller::Memory]),
+            fake.tree("unified", Version::V2, Vec::new()),
+        ];
+        (fake, trees)
+    }
+
+    fn unified() -> (Self, Vec<Tree>) {
+        let fake = Self(tempfile::tempdir().unwrap());
+        let controllers = vec![
+            Controller::Cpu,
+            Controller::Cpuacct,
+            Controller::Memory,
+            Controller::Pids,
+        ];
+        let trees = vec![fake.tree("unified", Version::V2, controllers)];
+        (fake, trees)
+    }
+
+    fn tree(&self, name: &str, version: Version, controllers: Vec<Controller>) -> Tree {
+        let mount = self.0.path().join(name);
+        fs::create_dir(&mount).unwrap();
+        Tree {
+            mount,
+            version,
+            controllers,
+        }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.0.path().join(path)
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.path(path)).unwrap()
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        fs::write(self.path(path), text).unwrap();
+    }
+
+    /// Removes the plain files of a group, which are no obstacle in a real one.
+    fn clear(&self, path: &str) {
+        for entry in fs::read_dir(self.path(path)).unwrap().flatten() {
+            if entry.path().is_file() {
+                fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    }
+}
+
+const HOST_MEMORY: u64 = 1000 << 20;
+
+fn start(node: &Node, trees: Vec<Tree>) -> IsolatorRef {
+    let groups = Groups::open(trees, Options::default(), HOST_MEMORY).unwrap();
+    start_with(node, groups).unwrap()
+}
+
+#[test]
+fn limits_are_written_and_follow_the_tasks() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        let mut asked = config("c", "cpus:0.6;mem:100");
+        asked.resources.cpus_limit = Some(Limit::Amount(2.1));
+        asked.resources.mem_limit = Some(Limit::Amount(200.0));
+        let plan = isolator.prepare(asked).await.unwrap();
+        let dirs = ["cpu/mesos/c", "memory/mesos/c", "unified/mesos/c"];
+        assert_eq!(plan.cgroups, dirs.map(|dir| fake.path(dir)));
+        assert_eq!(plan.process_cgroup, None, "there is no cgroup.kill");
+        assert_eq!(plan.oom_score_adj, Some(900));
+        assert!(fake.path("unified/mesos/c/processes").is_dir());
+        assert_eq!(fake.read("cpu/mesos/c/cpu.shares"), "614");
+        assert_eq!(fake.read("cpu/mesos/c/cpu.cfs_quota_us"), "210000");
+        let limit = || fake.read("memory/mesos/c/memory.limit_in_bytes");
+        assert_eq!(limit(), (200 << 20).to_string());
+
+        let update = |mem: u32| {
+            isolator.update(UpdateContainer {
+                container_id: id("c"),
+                resources: resources(&format!("cpus:1;mem:{mem}")),
+            })
+        };
+        fake.write(
+            "memory/mesos/c/memory.usage_in_bytes",
+            &(150 << 20).to_string(),
+        );
+        update(120).await.unwrap();
+        assert_eq!(limit(), (200 << 20).to_string(), "it is in use");
+        update(160).await.unwrap();
+        assert_eq!(limit(), (160 << 20).to_string());
+        assert_eq!(fake.read("cpu/mesos/c/cpu.shares"), "1024");
+        assert_eq!(fake.read("cpu/mesos/c/cpu.cfs_quota_us"), "-1");
+        let unknown = UpdateContainer {
+            container_id: id("older"),
+            resources: resources("cpus:1"),
+        };
+        isolator.update(unknown).await.unwrap();
+        assert!(!fake.path("cpu/mesos/older").exists());
+    });
+}
+
+#[test]
+fn containers_are_measured_together() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        for name in ["a", "b"] {
+            let asked = config(name, "cpus:1;mem:64");
+            isolator.prepare(asked).await.unwrap();
+        }
+        fake.write("cpu/mesos/a/cpuacct.stat", "user 300\nsystem 100\n");
+        fake.write("memory/mesos/b/memory.stat", "total_rss 4096\n");
+        let asked = ["a", "b", "unknown"].map(id).to_vec();
+        let measured = isolator.measure(asked).await.unwrap();
+        assert_eq!(measured.len(), 2);
+        assert_eq!(
+            measured[&id("a")].cpus_user_time_secs,
+            3.0 * measured[&id("a")].cpus_system_time_secs
+        );
+        assert_eq!(measured[&id("b")].mem_rss_bytes, 4096);
+    });
+}
+
+#[test]
+fn v2_controllers_are_enabled_down_to_the_root() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::unified();
+        fake.write("unified/cgroup.subtree_control", "cpu io");
+        let isolator = start(&node, trees);
+        // A plain file keeps the last write: here those that were missing.
+        assert_eq!(fake.read("unified/cgroup.subtree_control"), "+memory +pids");
+        assert_eq!(
+            fake.read("unified/mesos/cgroup.subtree_control"),
+            "+cpu +memory +pids"
+        );
+        let plan = isolator.prepare(config("c", "cpus:1;mem:64")).await;
+        let group = fake.path("unified/mesos/c");
+        assert_eq!(plan.unwrap().cgroups, std::slice::from_ref(&group));
+        assert!(!group.join("cgroup.subtree_control").exists());
+        assert_eq!(fake.read("unified/mesos/c/cpu.weight"), "100");
+        assert_eq!(
+            fake.read("unified/mesos/c/memory.max"),
+            (64 << 20).to_string()
+        );
+        fake.write("unified/mesos/c/cgroup.procs", "12\n");
+        fake.write("unified/mesos/c/processes/cgroup.procs", "13\n14\n");
+        fake.write("unified/mesos/c/pids.current", "7\n");
+        let measured = isolator.measure(vec![id("c")]).await.unwrap();
+        let found = &measured[&id("c")];
+        assert_eq!((found.processes, found.threads), (3, 7));
+    });
+}
+
+#[test]
+fn recovery_removes_groups_of_unknown_containers() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        for dir in [
+            "cpu/mesos/known",
+            "cpu/mesos/gone",
+            "unified/mesos/gone/processes",
+        ] {
+            fs::create_dir_all(fake.path(dir)).unwrap();
+        }
+        // The root of another agent below ours.
+        let other = fake.path("cpu/mesos/other");
+        fs::create_dir(&other).unwrap();
+        let lock = Groups::open(
+            vec![Tree {
+                mount: other.clone(),
+                version: Version::V1,
+                controllers: Vec::new(),
+            }],
+            Options {
+                root: PathBuf::new(),
+                ..Options::default()
+            },
+            0,
+        );
+        let isolator = start(&node, trees);
+        recover(&node, &isolator, vec![config("known", "cpus:1")]).await;
+        assert!(fake.path("cpu/mesos/known").exists());
+        assert!(!fake.path("cpu/mesos/gone").exists());
+        assert!(!fake.path("unified/mesos/gone").exists());
+        assert!(other.exists());
+        drop(lock);
+    });
+}
+
+#[test]
+fn removal_of_a_busy_group_is_retried_for_a_while() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        isolator.prepare(config("c", "mem:64")).await.unwrap();
+        // Its plain files keep the directory.
+        let error = isolator.clean_up(id("c")).await.unwrap_err().to_string();
+        assert!(error.contains("cannot remove"), "{error}");
+        assert!(error.contains("cpu/mesos/c"), "{error}");
+
+        let removed = isolator.clean_up(id("c"));
+        let free = async {
+            node.clock().sleep(Duration::from_secs(1)).await;
+            for dir in ["cpu/mesos/c", "memory/mesos/c"] {
+                fake.clear(dir);
+            }
+        };
+        let (removed, ()) = futures_util::join!(removed, free);
+        assert_eq!(removed, Ok(None));
+        assert!(!fake.path("memory/mesos/c").exists());
+        assert!(!fake.path("unified/mesos/c").exists());
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None), "it is gone");
+    });
+}
+
+#[test]
+fn counted_kill_is_reported_by_the_clean_up() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        isolator.prepare(config("c", "mem:96")).await.unwrap();
+        fake.write("memory/mesos/c/memory.oom_control", "oom_kill 1\n");
+        fake.write("memory/mesos/c/memory.failcnt", "9\n");
+        let removed = isolator.clean_up(id("c"));
+        let free = async {
+            node.clock().sleep(Duration::from_secs(1)).await;
+            for dir in ["cpu/mesos/c", "memory/mesos/c"] {
+                fake.clear(dir);
+            }
+        };
+        let (removed, ()) = futures_util::join!(removed, free);
+        let limitation = removed.unwrap().unwrap();
+        assert_eq!(limitation.resources, Resources::parse("mem:96").unwrap());
+        assert_eq!(limitation.reason, Reason::ContainerLimitationMemory);
+    });
+}
+
+#[test]
+fn failed_preparation_names_the_file_and_leaves_nothing() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        fs::remove_dir(fake.path("memory/mesos")).unwrap();
+        let error = isolator.prepare(config("c", "mem:64")).await.unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("cannot create"), "{error}");
+        assert!(error.contains("memory/mesos/c"), "{error}");
+    });
+}
+
+#[test]
+fn second_agent_with_the_same_root_is_refused() {
+    let (_fake, trees) = Fake::hybrid();
+    let open = |root: &str| {
+        let options = Options {
+            root: root.into(),
+            ..Options::default()
+        };
+        Groups::open(trees.clone(), options, 0)
+    };
+    let first = open("mesos").unwrap();
+    let error = open("mesos").unwrap_err();
+    assert!(error.contains("--cgroups_root"), "{error}");
+    open("other").unwrap();
+    drop(first);
+    open("mesos").unwrap();
+}
+
+#[test]
+fn a_restart_keeps_the_groups_and_the_lock() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        let mut limited = recover(&node, &isolator, Vec::new()).await;
+        isolator.prepare(config("c", "mem:96")).await.unwrap();
+        // Killed while the actor is down.
+        fake.write("memory/mesos/c/memory.oom_control", "oom_kill 1\n");
+        fake.write("memory/mesos/c/memory.failcnt", "9\n");
+        assert!(inject_panic(&node, "cgroups", "bug"));
+        assert!(isolator.measure(vec![id("c")]).await.is_err());
+        let found = limited.recv().await.unwrap();
+        assert_eq!(found.container_id, id("c"));
+        let measured = isolator.measure(vec![id("c")]).await.unwrap();
+        assert!(measured.contains_key(&id("c")));
+    });
+}
+
+// On this machine.
+
+/// Runs a test with an isolator that has a root of its own, and removes the root after it. Prints
+/// a line where the machine cannot.
+fn on_this_machine<F: Future>(names: &[&str], test: impl FnOnce(Node, IsolatorRef, Machine) -> F) {
+    let root = format!("meros-test-{}-{}", std::process::id(), names.len());
+    let thread = std::thread::current();
+    let root = format!("{root}-{}", thread.name().unwrap_or("x").replace("::", "-"));
+    let options = Options {
+        root: root.into(),
+        ..Options::default()
+    };
+    let machine = Machine::new(options.clone());
+    let groups = match open(names, options) {
+        Ok(groups) => groups,
+        Err(reason) => {
+            _ = writeln!(std::io::stderr(), "skipped: {reason}");
+            return;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(tokio::task::LocalSet::new().run_until(async {
+        let node = Node::builder("node").accepts(&Role::ALL).build();
+        let isolator = start_with(&node, groups).unwrap();
+        test(node, isolator, machine).await;
+    }));
+}
+
+/// The trees of this machine; removes the root when dropped.
+struct Machine {
+    root: PathBuf,
+    mounts: Vec<PathBuf>,
+}
+
+impl Machine {
+    fn new(options: Options) -> Self {
+        let found = groups::hierarchies(&options.hierarchy).unwrap_or_default();
+        Self {
+            root: options.root,
+            mounts: found.into_iter().map(|one| one.mount).collect(),
+        }
+    }
+
+    /// All directories of a container, and the file of that name in one of them.
+    fn dirs(&self, name: &str) -> Vec<PathBuf> {
+        let mounts = self.mounts.iter();
+        let dirs = mounts.map(|mount| mount.join(&self.root).join(name));
+        dirs.filter(|dir| dir.exists()).collect()
+    }
+
+    fn read(&self, name: &str, files: &[&str]) -> String {
+        let dirs = self.dirs(name);
+        let mut paths = dirs
+            .iter()
+            .flat_map(|dir| files.iter().map(move |file| dir.join(file)));
+        let path = paths.find(|path| path.exists()).unwrap();
+        fs::read_to_string(path).unwrap().trim().to_owned()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        for mount in &self.mounts {
+            let root = mount.join(&self.root);
+            // After a failed test.
+            files::kill_all(&root);
+            _ = files::remove(&root);
+        }
+    }
+}
+
+/// Starts a shell script whose process joins these groups first.
+fn run_in(dirs: &[PathBuf], script: &str) -> Child {
+    let join = r#"for dir; do echo $$ > "$dir/cgroup.procs" || exit 99; done; "#;
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{join}{script}"), "sh"]);
+    command.args(dirs).stdin(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Lets other actors and the kernel work until the condition holds; fails after 20 seconds.
+async fn until(node: &Node, mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            node.clock().sleep(Duration::from_millis(2)).await;
+        }
+    };
+    let patience = Duration::from_secs(20);
+    node.clock().timeout(patience, waiting).await.unwrap();
+}
+
+fn is_in(dir: &Path, process: &Child) -> bool {
+    let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+    listed.lines().any(|line| line == process.id().to_string())
+}
+
+#[test]
+fn limits_of_this_machine_are_read_back() {
+    on_this_machine(&["cgroups/all"], |node, isolator, machine| async move {
+        let mut asked = config("c", "cpus:0.6;mem:96");
+        asked.resources.cpus_limit = Some(Limit::Amount(2.1));
+        let plan = isolator.prepare(asked).await.unwrap();
+        let weight = machine.read("c", &["cpu.shares", "cpu.weight"]);
+        assert!(["614", "60"].contains(&weight.as_str()), "{weight}");
+        let quota = machine.read("c", &["cpu.cfs_quota_us", "cpu.max"]);
+        assert!(quota.starts_with("210000"), "{quota}");
+        let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
+        assert_eq!(limit, (96 << 20).to_string());
+
+        let mut process = run_in(&plan.cgroups, "exec sleep 60");
+        let last = plan.cgroups.last().unwrap();
+        until(&node, || is_in(last, &process)).await;
+        let measured = isolator.measure(vec![id("c")]).await.unwrap();
+        let found = &measured[&id("c")];
+        assert!(found.processes >= 1, "{found:?}");
+        assert!(found.mem_total_bytes.unwrap() > 0, "{found:?}");
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        assert!(machine.dirs("c").is_empty());
+    });
+}
+
+#[test]
+fn exceeded_memory_of_this_machine_is_reported() {
+    on_this_machine(&["cgroups/mem"], |node, isolator, machine| async move {
+        let mut limited = recover(&node, &isolator, Vec::new()).await;
+        let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
+        // Reads ever more into one variable.
+        let mut process = run_in(&plan.cgroups, "a=x; while :; do a=$a$a; done");
+        let patience = Duration::from_secs(20);
+        let found = node.clock().timeout(patience, limited.recv()).await;
+        let found = found.unwrap().unwrap();
+        assert_eq!(found.container_id, id("c"));
+        let limitation = found.limitation;
+        assert_eq!(limitation.resources, Resources::parse("mem:32").unwrap());
+        let begin = "Memory limit exceeded: Requested: 32MB Maximum Used: ";
+        assert!(limitation.message.starts_with(begin), "{limitation:?}");
+        // The event precedes the kill, which the kernel counts.
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), None, "killed by a signal");
+        let ended = isolator.clean_up(id("c")).await.unwrap();
+        assert_eq!(ended.unwrap().resources, limitation.resources);
+        assert!(machine.dirs("c").is_empty());
+    });
+}
+
+#[test]
+fn orphans_of_this_machine_are_killed_and_removed() {
+    let names = ["cgroups/cpu", "cgroups/mem"];
+    on_this_machine(&names, |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("orphan", "mem:32")).await.unwrap();
+        let mut process = run_in(&plan.cgroups, "trap '' TERM; while :; do sleep 60; done");
+        let last = plan.cgroups.last().unwrap();
+        until(&node, || is_in(last, &process)).await;
+        // Reaped here, for the group is busy until then on some kernels.
+        let reaped = node.blocking(move || process.wait().unwrap());
+        let (_, reaped) = futures_util::join!(recover(&node, &isolator, Vec::new()), reaped);
+        assert!(!reaped.unwrap().success());
+        assert!(machine.dirs("orphan").is_empty());
+    });
+}

@@ -1,0 +1,30 @@
+//! Isolators: limit the resources that containers use, and separate them from the host.
+//!
+//! Each decision is a plain function; the actors around them write files or send the plan.
+//!
+//! | module | names in `--isolation` | effect |
+//! |---|---|---|
+//! | `cgroups` | `cgroups/cpu` | shares or weight by the request, CFS quota by the limit, CPU time |
+//! | | `cgroups/mem` | soft limit by the request, hard limit, statistics, exceeded limits |
+//! | | `cgroups/pids` | counts processes and threads |
+//! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |
+//! | | `cgroups/devices` | only common devices can be used (v1) |
+//! | | `cgroups/all` | all of these that the host has |
+//! | `constant` | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
+//! | | `linux/nnp` | no new privileges |
+//! | | `posix/cpu`, `posix/mem`, `filesystem/posix` | none |
+//! | `report` | | which of them a host can have |
+
+pub mod cgroups;
+mod constant;
+pub mod report;
+
+use module_api::Registry;
+
+/// Adds all isolators.
+pub fn register(registry: &mut Registry) {
+    registry.add_isolator(&cgroups::NAMES, cgroups::start);
+    registry.add_isolator(&constant::NAMES, |node, names, _| {
+        constant::start(node, names)
+    });
+}
