@@ -12,9 +12,11 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use common::isolator::FakeIsolator;
 use common::*;
 use meros_agent::host::procfs;
 use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher};
+use module_api::isolator::{LaunchPlan, Namespaces};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::task::EndExecutor;
 use protocol::{
@@ -54,6 +56,15 @@ fn world<F: Future>(story: impl FnOnce(World) -> F) -> F::Output {
 }
 
 fn world_in<F: Future>(work_dir: tempfile::TempDir, story: impl FnOnce(World) -> F) -> F::Output {
+    isolated_world_in(work_dir, &[], story)
+}
+
+/// Likewise, with isolators.
+fn isolated_world_in<F: Future>(
+    work_dir: tempfile::TempDir,
+    isolators: &[FakeIsolator],
+    story: impl FnOnce(World) -> F,
+) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -74,12 +85,12 @@ fn world_in<F: Future>(work_dir: tempfile::TempDir, story: impl FnOnce(World) ->
         let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
         let launcher =
             ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
-        let agent = start_agent(
+        let agent = start_isolated_agent(
             &agent_node,
-            work_dir.path(),
+            settings(work_dir.path()),
             Box::new(launcher),
-            FakeModule::silent(),
-            FakeModule::silent(),
+            (FakeModule::silent(), FakeModule::silent()),
+            isolators,
         );
         eventually(&agent_node, 10, "registered", || master.registrations() > 0).await;
         agent_node.clock().sleep(Duration::from_millis(20)).await;
@@ -810,4 +821,137 @@ fn two_hundred_tasks_in_one_go_all_finish() {
         }
         assert_eq!(world.processes(), [0_i32; 0]);
     });
+}
+
+/// Runs a story with an isolator that gives this plan to each container.
+fn with_plan<F: Future>(plan: LaunchPlan, story: impl FnOnce(World) -> F) -> F::Output {
+    let isolator = FakeIsolator {
+        plan,
+        ..FakeIsolator::named("isolator")
+    };
+    isolated_world_in(tempfile::tempdir().unwrap(), &[isolator], story)
+}
+
+fn is_root() -> bool {
+    let own = std::fs::metadata("/proc/self").unwrap();
+    std::os::unix::fs::MetadataExt::uid(&own) == 0
+}
+
+// Covers 5.5 in part: namespaces.
+#[test]
+fn container_has_its_own_process_and_ipc_namespaces() {
+    if !is_root() {
+        println!("skipped: namespaces need root");
+        return;
+    }
+    let plan = LaunchPlan {
+        namespaces: Namespaces {
+            pid: true,
+            ipc: true,
+            ..Namespaces::default()
+        },
+        shm_bytes: Some(1 << 20),
+        no_new_privileges: true,
+        ..LaunchPlan::default()
+    };
+    with_plan(plan, |world| async move {
+        let script = "echo pid $$; ls /proc | grep -c '^[0-9]'; grep NoNewPrivs /proc/self/status; \
+            grep shm /proc/mounts | tail -n 1; kill -9 1; sh -c 'setsid sleep 98764 &' ; \
+            trap 'echo term; exit 3' TERM; echo ready; while :; do sleep 0.01; done";
+        world.master.run(vec![shell("t", script)]);
+        world.is("t", TaskState::Running).await;
+        let host_mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        loop {
+            let output = world.file("t", "stdout").await;
+            if String::from_utf8_lossy(&output).contains("ready") {
+                break;
+            }
+            world.node.clock().sleep(Duration::from_millis(10)).await;
+        }
+        world.master.kill("t");
+        let end = world.ends("t").await;
+        assert_eq!(end.state, TaskState::Killed);
+        assert_eq!(
+            end.termination,
+            Some(Termination::Exited(3)),
+            "it had its grace period"
+        );
+        let output = String::from_utf8(world.file("t", "stdout").await).unwrap();
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines[0], "pid 2", "{output}");
+        let seen: u32 = lines[1].parse().unwrap();
+        assert!(seen <= 5, "it sees its own processes only: {output}");
+        assert!(
+            lines[2].ends_with('1') && lines[3].contains("size=1024k"),
+            "{output}"
+        );
+        assert!(output.ends_with("term\n"), "{output}");
+        assert!(world.processes().is_empty());
+        assert!(!host_mounts.contains("shm /dev/shm tmpfs rw,nosuid,nodev,relatime,size=1024k"));
+    });
+}
+
+// Covers 5.5 Rules.
+#[test]
+fn container_that_cannot_be_isolated_fails_with_the_step() {
+    let plan = LaunchPlan {
+        cgroups: vec!["/no/such/cgroup".into()],
+        ..LaunchPlan::default()
+    };
+    with_plan(plan, |world| async move {
+        world.master.run(vec![shell("t", "true")]);
+        let end = world.ends("t").await;
+        assert_eq!(end.reason, Some(Reason::ContainerLaunchFailed));
+        let step = "join `/no/such/cgroup/cgroup.procs`: No such file or directory";
+        assert!(end.message.contains(step), "{}", end.message);
+    });
+}
+
+/// A control group of this test in the unified tree, if there is one.
+fn unified_group(name: &str) -> Option<PathBuf> {
+    let trees = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(PathBuf::from);
+    let tree = trees
+        .into_iter()
+        .find(|tree| tree.join("cgroup.procs").exists())?;
+    let group = tree.join(format!("meros-test-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(group.join("processes")).ok()?;
+    Some(group)
+}
+
+// Covers 5.5 in part: destroy by cgroup.kill.
+#[test]
+fn fork_bomb_is_killed_through_its_control_group() {
+    let group = unified_group("bomb").filter(|group| group.join("cgroup.kill").exists());
+    let Some(group) = group else {
+        println!("skipped: no control groups with cgroup.kill");
+        return;
+    };
+    let removed = group.clone();
+    let plan = LaunchPlan {
+        cgroups: vec![group.clone()],
+        process_cgroup: Some(group.join("processes")),
+        ..LaunchPlan::default()
+    };
+    with_plan(plan, |world| async move {
+        // Each process leaves its session, ignores SIGTERM and is replaced by two others.
+        let script = "trap '' TERM; echo '(setsid sh ./bomb &) ; (setsid sh ./bomb &) ; sleep 0.2' > bomb; \
+            ulimit -u 200; sh ./bomb; sleep 98763";
+        let mut task = shell("t", script);
+        task.kill_policy = Some(KillPolicy {
+            grace_period: Duration::from_millis(300),
+        });
+        world.master.run(vec![task]);
+        world.is("t", TaskState::Running).await;
+        let members = || {
+            let listed = std::fs::read_to_string(group.join("processes/cgroup.procs"));
+            listed.map_or(0, |listed| listed.lines().count())
+        };
+        eventually(&world.node, 20, "the bomb goes off", || members() > 8).await;
+        world.master.kill("t");
+        let end = world.ends("t").await;
+        assert_eq!(end.state, TaskState::Killed);
+        assert_eq!((members(), world.processes()), (0, Vec::new()));
+    });
+    std::fs::remove_dir(removed.join("processes")).unwrap();
+    std::fs::remove_dir(removed).unwrap();
 }

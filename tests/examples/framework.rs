@@ -67,6 +67,7 @@ impl Poem {
             agent_id,
             resources,
             kill_policy: None,
+            limits: Default::default(),
             labels: Labels::default(),
         }
     }

@@ -6,7 +6,9 @@
 use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
-use v1::convert::{HostContainer, discovery, known_operation, other_labels, write_resources};
+use v1::convert::{
+    HostContainer, discovery, known_operation, other_labels, write_limits, write_resources,
+};
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
     ResponseGetExecutorsExecutor, ResponseGetFrameworks, ResponseGetFrameworksFramework,
@@ -149,6 +151,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         discovery: discovery(&info.labels).map(Box::new),
         user: user_of(info).cloned(),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
+        limits: write_limits(&info.limits),
         ..Task::default()
     }
 }

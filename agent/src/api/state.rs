@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use v1::convert::legacy::in_both_forms;
 use v1::convert::{AGENT_CAPABILITIES, discovery, other_labels, pid, write_resources};
 use v1::json::Json;
-use v1::v0::{self, LabelList, StatusEntry, role};
+use v1::v0::{self, LabelList, LimitsObject, StatusEntry, role};
 
 use super::answers::{
     self, Limits, container_status, executor_labels, executors, has_subscribed, is_over, measured,
@@ -206,8 +206,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Value {
         "slave_id": info.agent_id,
         "state": state.name(),
         "resources": resources(&info.resources),
-        // Tasks have no limits above their resources.
-        "limits": {},
+        "limits": LimitsObject(&info.limits),
         "role": role(&info.resources),
         "statuses": statuses.map(|statuses| status(container, info, statuses)).collect::<Vec<_>>(),
         "labels": labels(&info.labels),

@@ -86,6 +86,7 @@ mod tests {
             executor: None,
             data: Vec::new(),
             kill_policy: None,
+            limits: Default::default(),
             labels: Default::default(),
         }
     }

@@ -40,6 +40,7 @@ impl Containerizer {
                 self.counts.valid_status_updates += 1;
                 self.counts.note(status.state);
                 self.forward(id, status, executor, ctx);
+                self.lower_limits(id, ctx);
                 self.forget_if_over(id);
             }
             // The executor repeats unacknowledged updates.

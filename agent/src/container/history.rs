@@ -165,6 +165,7 @@ mod tests {
             executor: Some(executor()),
             data: vec![7; 100],
             kill_policy: None,
+            limits: Default::default(),
             labels: BTreeMap::new(),
         };
         ContainerView {

@@ -203,11 +203,10 @@ impl Containerizer {
 
     /// Lowers the limits of this container after the end of a task.
     pub(super) fn lower_limits(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
-        // What has no task left is about to end, or waits for the next one.
-        let is_in_use = self
-            .containers
-            .get(id)
-            .is_some_and(Container::has_live_tasks);
+        // What has no task left is about to end, or waits for the next one. A task that is held back
+        // has its limits already, or waits for them.
+        let is_in_use = |one: &Container| one.has_live_tasks() && !one.holds_tasks_back();
+        let is_in_use = self.containers.get(id).is_some_and(is_in_use);
         if !is_in_use || !self.is_isolated(id) {
             return;
         }

@@ -8,6 +8,7 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+pub mod isolator;
 mod reports;
 
 use std::collections::VecDeque;
@@ -15,6 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use self::isolator::FakeIsolator;
 use meros_agent::launcher::{ContainerEnd, Events, LaunchError, LaunchRequest, LeftContainer};
 use meros_agent::{Launcher, LauncherEvent, Modules, Settings, Started, WorkDir};
 use module_api::qos_controller::{Corrections, InitializeQos, QosControllerRef};
@@ -377,6 +379,7 @@ pub fn task(id: &str, command: CommandInfo) -> TaskInfo {
         executor: None,
         data: Vec::new(),
         kill_policy: None,
+        limits: Default::default(),
         labels: Default::default(),
     }
 }
@@ -566,9 +569,14 @@ pub fn start_agent(
     estimator: FakeModule,
     controller: FakeModule,
 ) -> Started {
+    start_agent_with(node, settings(work_dir), launcher, estimator, controller)
+}
+
+/// The settings of a small agent.
+pub fn settings(work_dir: &Path) -> Settings {
     let mut settings = Settings::new(vec!["master".into()], work_dir);
     settings.resources = Some("cpus:4;mem:1024;disk:1024".into());
-    start_agent_with(node, settings, launcher, estimator, controller)
+    settings
 }
 
 /// Likewise, with other settings.
@@ -579,6 +587,17 @@ pub fn start_agent_with(
     estimator: FakeModule,
     controller: FakeModule,
 ) -> Started {
+    start_isolated_agent(node, settings, launcher, (estimator, controller), &[])
+}
+
+/// Likewise, with isolators.
+pub fn start_isolated_agent(
+    node: &Node,
+    settings: Settings,
+    launcher: Box<dyn Launcher>,
+    (estimator, controller): (FakeModule, FakeModule),
+    isolators: &[FakeIsolator],
+) -> Started {
     let config = settings.check().unwrap();
     let lock = WorkDir::lock(config.work_dir()).unwrap();
     let estimator = node.spawn("estimator", estimator).unwrap();
@@ -586,7 +605,7 @@ pub fn start_agent_with(
     let modules = Modules {
         resource_estimator: ResourceEstimatorRef::new(estimator.refer()),
         qos_controller: QosControllerRef::new(controller.refer()),
-        isolators: Vec::new(),
+        isolators: isolators.iter().map(|one| one.start(node)).collect(),
     };
     meros_agent::start(node, config, lock, launcher, modules).unwrap()
 }

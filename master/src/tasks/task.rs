@@ -3,7 +3,7 @@
 //! Plain data. [`Task::observe`] decides the effect of a status; a terminal state is final.
 
 use protocol::digest::TaskContent;
-use protocol::task::{Labels, labels_bytes};
+use protocol::task::{Labels, TaskLimits, labels_bytes};
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
@@ -44,6 +44,8 @@ pub struct Task {
     pub user: Option<String>,
     /// Its kill policy, if specified.
     pub kill_policy: Option<KillPolicy>,
+    /// How much more than its resources it may use.
+    pub limits: TaskLimits,
     /// The newest state that its agent has reported.
     pub state: TaskState,
     /// The newest state that its framework was sent.
@@ -84,6 +86,7 @@ impl Task {
             labels: info.labels.clone(),
             user: command.and_then(|command| command.user.clone()),
             kill_policy: info.kill_policy,
+            limits: info.limits,
             state,
             told: state,
             statuses: Vec::new(),

@@ -227,6 +227,31 @@ fn by_rule(rule: &str) -> impl Fn(Invalid) -> TaskInvalid {
     }
 }
 
+/// Checks the limits of a task, with Mesos' messages.
+fn check_limits(task: &TaskInfo) -> Result<(), TaskInvalid> {
+    let (cpus, mem) = (task.resources.cpus(), task.resources.mem());
+    let all = [
+        ("cpus", task.limits.cpus, cpus, "CPU", "cpu"),
+        ("mem", task.limits.mem, mem, "memory", "memory"),
+    ];
+    for (name, limit, request, title, word) in all {
+        let Some(limit) = limit else { continue };
+        let field = format!("task.limits.{name}");
+        if request.is_zero() {
+            let problem = format!(
+                "When a {title} limit is specified, a {title} request must also be specified"
+            );
+            return Err(TaskInvalid::new(&field, problem));
+        }
+        if limit.value() < request.as_f64() {
+            let problem =
+                format!("The {word} limit must be greater than or equal to the {word} request");
+            return Err(TaskInvalid::new(&field, problem));
+        }
+    }
+    Ok(())
+}
+
 /// The context of a task's validation.
 pub struct TaskRules<'a> {
     /// Its framework.
@@ -278,6 +303,7 @@ impl TaskRules<'_> {
             return Err(Invalid::new("framework.user", user, expected).into());
         }
         self.check_active_bytes(task)?;
+        check_limits(task)?;
         self.check_resources(task)
     }
 

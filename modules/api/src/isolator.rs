@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use protocol::task::Limit;
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::Resources;
 use runtime::{ActorRef, Pid, remote};
@@ -18,15 +19,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Fault, ModuleError, ModuleKind};
 
 const KIND: ModuleKind = ModuleKind::Isolator;
-
-/// A limit that may exceed the request.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Limit {
-    /// This much: cores of `cpus`, MiB of `mem`.
-    Amount(f64),
-    /// No limit.
-    Infinite,
-}
 
 /// What a container may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

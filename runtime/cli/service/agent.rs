@@ -27,6 +27,7 @@ use crate::on_this_thread;
 use crate::out;
 use crate::output::error::{CliError, Outcome};
 use crate::service::expiry::{self, Expiry, Watched};
+use crate::service::isolation::{Isolation, IsolationFlags};
 use crate::service::master::modules;
 use crate::service::reload;
 use crate::service::signals::Signals;
@@ -43,10 +44,16 @@ const ZYGOTE: &str = "executor-zygote";
 #[command(rename_all = "snake_case", after_help = reload::HELP)]
 pub struct AgentArgs {
     /// The masters, or some of them: each knows the leader
-    #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required = true, value_parser = master_address)]
+    #[arg(long, env = "MESOS_MASTER", value_name = "HOST:PORT,...", value_delimiter = ',', required_unless_present = "check", value_parser = master_address)]
     master: Vec<String>,
     /// Directory of tasks' sandboxes and the agent's state; created if missing
-    #[arg(long, env = "MESOS_WORK_DIR", value_name = "DIR")]
+    #[arg(
+        long,
+        env = "MESOS_WORK_DIR",
+        value_name = "DIR",
+        required_unless_present = "check",
+        default_value_if("check", "true", "/")
+    )]
     work_dir: PathBuf,
     /// Address to listen on
     #[arg(long, env = "MESOS_IP", default_value_t = IpAddr::V4(Ipv4Addr::UNSPECIFIED))]
@@ -80,6 +87,8 @@ pub struct AgentArgs {
     reconfiguration_policy: Policy,
     #[command(flatten)]
     flags: AgentFlags,
+    #[command(flatten)]
+    isolation: IsolationFlags,
     /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_HTTP_CREDENTIALS", value_name = "FILE")]
     http_credentials: Option<PathBuf>,
@@ -308,6 +317,8 @@ pub struct Plan {
     pub resource_estimator: String,
     /// The QoS controller's name.
     pub qos_controller: String,
+    /// The isolators.
+    pub isolation: Isolation,
     /// The thread placement of its actors.
     pub threads: Threads,
     /// The interval between two keep-alives of a link.
@@ -359,6 +370,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         modules: (registry, manifest),
         resource_estimator,
         qos_controller,
+        isolation,
         threads,
         keep_alive,
         identity,
@@ -396,6 +408,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         .insert("ip".to_owned(), address.ip().to_string());
     settings.extra_flags.extend(access.shown);
     settings.extra_flags.extend(http_flags);
+    settings.extra_flags.extend(isolation.shown.clone());
     let shown = protocol::text::duration::format(keep_alive);
     settings
         .extra_flags
@@ -429,7 +442,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
                 &registry.parameters(&manifest, &qos_controller),
             )
             .map_err(|error| CliError::because("--qos_controller", &error))?,
-        isolators: Vec::new(),
+        isolators: isolation.start(&node, &registry, &manifest)?,
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;
@@ -500,6 +513,10 @@ fn clean_up(work_dir: &Path) -> Outcome {
 
 /// `meros agent`: runs until a signal stops it.
 pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
+    if args.isolation.check {
+        args.isolation.print_report();
+        return Ok(());
+    }
     if args.recover == Recover::Cleanup {
         return clean_up(&absolute(&args.work_dir)?);
     }
@@ -531,6 +548,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         modules: modules(args.modules.as_ref())?,
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
+        isolation: args.isolation.isolation(),
         threads: args.threads.threads,
         keep_alive: args.keep_alive.link_keep_alive,
         identity,

@@ -2,6 +2,7 @@
 
 use protocol::TaskStatus;
 use protocol::agent::Domain;
+use protocol::task::{Limit, TaskLimits};
 use resources::Resources;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Value, json};
@@ -23,6 +24,22 @@ struct Pair<'a> {
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<&'a str>,
+}
+
+/// A task's limits by name, `"Infinity"` for none.
+pub struct LimitsObject<'a>(pub &'a TaskLimits);
+
+impl Serialize for LimitsObject<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(None)?;
+        for (name, limit) in self.0.iter() {
+            match limit {
+                Limit::Amount(amount) => object.serialize_entry(name, &amount)?,
+                Limit::Infinite => object.serialize_entry(name, "Infinity")?,
+            }
+        }
+        object.end()
+    }
 }
 
 /// A status of a task.

@@ -71,6 +71,7 @@ pub(in crate::container) fn placeholder(kill: &KillTask, agent: AgentId) -> Task
         executor: None,
         data: Vec::new(),
         kill_policy: None,
+        limits: Default::default(),
         labels: Default::default(),
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use module_api::isolator::{ContainerResources, Limitation};
 use protocol::message::executor::ExecutorRefused;
+use protocol::task::{Limit, TaskLimits};
 use protocol::text::duration;
 use protocol::{
     Capability, ContainerId, ExecutorInfo, FrameworkInfo, KillPolicy, Reason, Source, TaskId,
@@ -266,6 +267,11 @@ impl Container {
         self.tasks.values().any(|task| !task.state.is_terminal())
     }
 
+    /// Whether tasks wait for the disk or for their limits.
+    pub fn holds_tasks_back(&self) -> bool {
+        !self.held_back.is_empty()
+    }
+
     /// Resources of the executor and its live tasks.
     pub fn allocated(&self) -> Resources {
         let mut sum = self.executor.resources.clone();
@@ -278,10 +284,22 @@ impl Container {
     /// What isolators let it use.
     pub fn resources(&self) -> ContainerResources {
         let allocated = self.allocated();
+        let requests = &allocated + &executor_overhead(&allocated, self.is_command);
+        // With a limit of any task, the requests of the others and of the executor add to it.
+        let limit = |own: fn(&TaskLimits) -> Option<Limit>, amount: fn(&Resources) -> f64| {
+            let live = self.tasks.values().filter(|task| !task.state.is_terminal());
+            let limited = live.filter_map(|task| Some((own(&task.info.limits)?, &task.info)));
+            let first = (None, amount(&requests));
+            let (sum, rest) = limited.fold(first, |(sum, rest), (limit, info)| {
+                let sum: Limit = sum.map_or(limit, |sum: Limit| sum.plus(limit));
+                (Some(sum), rest - amount(&info.resources))
+            });
+            sum.map(|sum: Limit| sum.plus(Limit::Amount(rest.max(0.0))))
+        };
         ContainerResources {
-            requests: &allocated + &executor_overhead(&allocated, self.is_command),
-            cpus_limit: None,
-            mem_limit: None,
+            cpus_limit: limit(|limits| limits.cpus, |all| all.cpus().as_f64()),
+            mem_limit: limit(|limits| limits.mem, |all| all.mem().as_f64()),
+            requests,
         }
     }
 

@@ -18,6 +18,7 @@ pub(super) fn task(id: &str) -> TaskInfo {
         executor: None,
         data: Vec::new(),
         kill_policy: None,
+        limits: Default::default(),
         labels: Default::default(),
     }
 }

@@ -12,9 +12,9 @@ use resources::{Name, Resources};
 use v1::answer_cache::Identity;
 use v1::convert::{
     AGENT_CAPABILITIES, AgentDescription, constraints, describe_in_both_forms, describe_resources,
-    discovery, known_operation, offer_filters, other_labels,
+    discovery, known_operation, offer_filters, other_labels, write_limits,
 };
-use v1::describe::{Describe, Each, Fields, Output};
+use v1::describe::{Describe, Each, Fields, Output, build};
 use v1::message::Enum;
 use v1::schema::master::{
     ResponseGetAgentsAgent, ResponseGetExecutorsExecutor, ResponseGetFrameworksFramework,
@@ -33,23 +33,42 @@ use crate::tasks::Task;
 
 impl Describe<v1::schema::Task> for Task {
     fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Task, O>) {
-        let newest = self.statuses.last();
+        let limits = write_limits(&self.limits);
+        match limits.is_empty() {
+            true => Unlimited(self).describe(fields),
+            // A map cannot be described; few tasks have one.
+            false => v1::schema::Task {
+                limits,
+                ..build(&Unlimited(self))
+            }
+            .describe(fields),
+        }
+    }
+}
+
+/// A task without its limits.
+struct Unlimited<'a>(&'a Task);
+
+impl Describe<v1::schema::Task> for Unlimited<'_> {
+    fn describe<O: Output>(&self, fields: &mut Fields<'_, v1::schema::Task, O>) {
+        let Self(task) = self;
+        let newest = task.statuses.last();
         let uuid = newest.and_then(|status| status.uuid.as_ref());
         fields
-            .name(self.name.as_str())
-            .task_id(&self.id)
-            .framework_id(&self.framework_id)
-            .executor_id(self.own_executor_id())
-            .agent_id(&self.agent_id)
-            .state(self.state)
-            .resources(describe_resources(&self.resources))
-            .statuses(Each(&self.statuses))
-            .status_update_state(Some(self.told))
+            .name(task.name.as_str())
+            .task_id(&task.id)
+            .framework_id(&task.framework_id)
+            .executor_id(task.own_executor_id())
+            .agent_id(&task.agent_id)
+            .state(task.state)
+            .resources(describe_resources(&task.resources))
+            .statuses(Each(&task.statuses))
+            .status_update_state(Some(task.told))
             .status_update_uuid(uuid.map(|uuid| uuid.0.as_slice()))
-            .labels(other_labels(&self.labels).message())
-            .discovery(discovery(&self.labels))
-            .user(self.user.as_deref())
-            .kill_policy(self.kill_policy.as_ref().map(KillPolicy::from));
+            .labels(other_labels(&task.labels).message())
+            .discovery(discovery(&task.labels))
+            .user(task.user.as_deref())
+            .kill_policy(task.kill_policy.as_ref().map(KillPolicy::from));
     }
 }
 

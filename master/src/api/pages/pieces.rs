@@ -14,7 +14,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value, json};
 use v1::convert::{ContainerDescription, container_status, discovery, other_labels};
 use v1::json::Json;
-use v1::v0::{LabelList, StatusEntry, role};
+use v1::v0::{LabelList, LimitsObject, StatusEntry, role};
 
 use super::visible::{VisibleExecutor, VisibleState};
 use crate::tasks::Task;
@@ -31,9 +31,6 @@ where
         serializer.collect_seq((self.0)())
     }
 }
-
-/// An empty object.
-pub(in crate::api) const NOTHING: BTreeMap<(), ()> = BTreeMap::new();
 
 /// Amounts by name.
 pub(in crate::api) fn amounts(amounts: &Quantities) -> Map<String, Value> {
@@ -71,8 +68,7 @@ impl Serialize for TaskEntry<'_> {
         object.serialize_entry("slave_id", &task.agent_id)?;
         object.serialize_entry("state", task.state.name())?;
         object.serialize_entry("resources", &ResourcesObject(&task.resources))?;
-        // A task's limits are its resources.
-        object.serialize_entry("limits", &NOTHING)?;
+        object.serialize_entry("limits", &LimitsObject(&task.limits))?;
         object.serialize_entry("role", role(&task.resources))?;
         object.serialize_entry("statuses", &List(|| task.statuses.iter().map(status)))?;
         if let Some(user) = &task.user {

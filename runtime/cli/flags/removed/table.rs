@@ -240,8 +240,8 @@ const NO_PROVIDERS: Rule = Refused("there are no resource providers; remove it")
 const NO_IMAGES: Rule = Tunes("there are no images");
 const NO_DOCKER: Rule = Tunes("there is no Docker containerizer");
 const NO_FETCHER: Rule = Tunes("nothing is fetched");
-const NO_CGROUPS: Rule = Tunes("executors are measured and not confined");
-const NO_LIMITS: &str = "executors are measured and not confined; remove it";
+const NO_CGROUPS: Rule = Tunes("no isolator has it");
+const NO_LIMITS: &str = "no isolator has it yet; remove it";
 const NO_NETWORK: Rule = Tunes("a container has the network of its host");
 const HOST_NETWORK: &str = "a container has the network of its host; remove it";
 
@@ -253,8 +253,6 @@ const AGENT: &[(&str, Rule)] = &[
     ("resource_provider_config_dir", NO_PROVIDERS),
     ("csi_plugin_config_dir", NO_PROVIDERS),
     ("disk_profile_adaptor", NO_PROVIDERS),
-    ("isolation", Only(&["posix/cpu,posix/mem"], NO_LIMITS)),
-    ("launcher", NO_CGROUPS),
     (
         "launcher_dir",
         Tunes("executors are started by this program"),
@@ -340,13 +338,8 @@ const AGENT: &[(&str, Rule)] = &[
         Refused("`stdout` and `stderr` are files in the sandbox; remove it"),
     ),
     ("cgroups_cpu_enable_pids_and_tids_count", NO_CGROUPS),
-    ("cgroups_destroy_timeout", NO_CGROUPS),
-    ("cgroups_enable_cfs", Only(&["false"], NO_LIMITS)),
-    ("cgroups_hierarchy", NO_CGROUPS),
-    ("cgroups_limit_swap", Only(&["false"], NO_LIMITS)),
     ("cgroups_net_cls_primary_handle", NO_CGROUPS),
     ("cgroups_net_cls_secondary_handles", NO_CGROUPS),
-    ("cgroups_root", NO_CGROUPS),
     ("agent_subsystems", NO_CGROUPS),
     ("allowed_devices", Refused(NO_LIMITS)),
     (
@@ -356,7 +349,6 @@ const AGENT: &[(&str, Rule)] = &[
     ("perf_events", Tunes("there is no perf sampling")),
     ("perf_interval", Tunes("there is no perf sampling")),
     ("perf_duration", Tunes("there is no perf sampling")),
-    ("revocable_cpu_low_priority", NO_CGROUPS),
     (
         "systemd_enable_support",
         Tunes("a systemd unit needs KillMode=process"),

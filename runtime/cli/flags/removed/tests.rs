@@ -157,11 +157,11 @@ fn older_names_stand_for_the_newer_ones() {
 
 #[test]
 fn only_default_values_are_accepted() {
-    let isolation = |value| checked("meros agent", &[("MESOS_ISOLATION", value)]);
+    let containerizers = |value| checked("meros agent", &[("MESOS_CONTAINERIZERS", value)]);
     let accepted = Ok(("meros agent".to_owned(), Vec::new()));
-    assert_eq!(isolation("posix/mem, posix/cpu"), accepted);
-    let refused = isolation("cgroups/cpu").unwrap_err();
-    let expected = "MESOS_ISOLATION (--isolation)=`cgroups/cpu`: expected `posix/cpu,posix/mem`; else leave it out";
+    assert_eq!(containerizers("mesos"), accepted);
+    let refused = containerizers("docker").unwrap_err();
+    let expected = "MESOS_CONTAINERIZERS (--containerizers)=`docker`: expected `mesos`; there is one containerizer, without images";
     assert!(refused.contains(expected), "{refused}");
     for line in [
         "--hostname_lookup",

@@ -45,8 +45,56 @@ pub struct TaskInfo {
     pub data: Vec<u8>,
     /// How to kill the task; `None` leaves it to the executor.
     pub kill_policy: Option<KillPolicy>,
+    /// How much more than its resources it may use.
+    pub limits: TaskLimits,
     /// Labels; may contain [reserved ones](crate::text::reserved_labels).
     pub labels: Labels,
+}
+
+/// A limit of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Limit {
+    /// This much: cores of `cpus`, MiB of `mem`.
+    Amount(f64),
+    /// No limit.
+    Infinite,
+}
+
+impl Limit {
+    /// The limit as a number, which may be infinite.
+    pub fn value(self) -> f64 {
+        match self {
+            Self::Amount(amount) => amount,
+            Self::Infinite => f64::INFINITY,
+        }
+    }
+
+    /// The sum of two limits.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Amount(own), Self::Amount(other)) => Self::Amount(own + other),
+            _ => Self::Infinite,
+        }
+    }
+}
+
+/// Limits of a task, each at least its resource. Without one, its resource is the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TaskLimits {
+    /// Of `cpus`.
+    pub cpus: Option<Limit>,
+    /// Of `mem`.
+    pub mem: Option<Limit>,
+}
+
+impl TaskLimits {
+    /// The limits with the names of their resources.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, Limit)> {
+        let all = [("cpus", self.cpus), ("mem", self.mem)];
+        all.into_iter()
+            .filter_map(|(name, limit)| Some((name, limit?)))
+    }
 }
 
 impl TaskInfo {
@@ -61,6 +109,7 @@ impl TaskInfo {
             executor: None,
             data: Vec::new(),
             kill_policy: None,
+            limits: TaskLimits::default(),
             labels: Labels::default(),
         }
     }

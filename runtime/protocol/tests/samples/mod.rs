@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use meros_protocol as protocol;
+use protocol::task::{Limit, TaskLimits};
 use protocol::view::*;
 use protocol::*;
 use resources::{Attributes, Quantities, Resources, Revocable};
@@ -69,6 +70,10 @@ pub fn task() -> TaskInfo {
         kill_policy: Some(KillPolicy {
             grace_period: Duration::from_secs(3),
         }),
+        limits: TaskLimits {
+            cpus: Some(Limit::Amount(1.5)),
+            mem: Some(Limit::Infinite),
+        },
         labels: Labels::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use protocol::task::{Limit, TaskLimits};
 use protocol::text::reserved_labels::DISCOVERY;
 use resources::Invalid;
 
@@ -12,7 +13,7 @@ use crate::convert::labels::messages::{discovery, keep_message, other_labels, re
 use crate::schema::{
     CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DiscoveryInfo,
     DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo,
-    ExecutorInfoType, KillPolicy, Labels, TaskInfo,
+    ExecutorInfoType, KillPolicy, Labels, TaskInfo, ValueScalar,
 };
 
 /// Default grace period of a kill policy.
@@ -36,12 +37,6 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             "set",
             "nothing, since tasks have no time limit yet",
         )?;
-        refuse(
-            "limits",
-            !task.limits.is_empty(),
-            "set",
-            "nothing, since limits above a task's resources are not supported yet",
-        )?;
         refuse_container(task.container.as_deref())?;
         Ok(Self {
             name: task.name.clone(),
@@ -56,6 +51,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
                 .map(|data| data.to_vec())
                 .unwrap_or_default(),
             kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
+            limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
         })
     }
@@ -80,9 +76,42 @@ impl From<&protocol::TaskInfo> for TaskInfo {
             labels: other_labels(&task.labels).message(),
             discovery: discovery(&task.labels).map(Box::new),
             kill_policy: task.kill_policy.as_ref().map(Into::into),
+            limits: write_limits(&task.limits),
             ..Self::default()
         }
     }
+}
+
+/// Only of `cpus` and `mem`, with Mesos' message for others.
+fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
+    let mut limits = TaskLimits::default();
+    for (name, scalar) in given {
+        let place = format!("limits[{name}]");
+        let limit = match scalar.value {
+            value if value == f64::INFINITY => Limit::Infinite,
+            _ => Limit::Amount(resources::Scalar::try_from(scalar).at(&place)?.as_f64()),
+        };
+        match name.as_str() {
+            "cpus" => limits.cpus = Some(limit),
+            "mem" => limits.mem = Some(limit),
+            _ => {
+                let expected = "Only cpus and mem may be included in a task's resource limits";
+                return Err(Invalid::new("limits", name, expected));
+            }
+        }
+    }
+    Ok(limits)
+}
+
+/// A task's limits by the names of their resources.
+pub fn write_limits(limits: &TaskLimits) -> BTreeMap<String, ValueScalar> {
+    let scalar = |limit: Limit| ValueScalar {
+        value: limit.value(),
+    };
+    let limits = limits.iter();
+    limits
+        .map(|(name, limit)| (name.to_owned(), scalar(limit)))
+        .collect()
 }
 
 /// These labels, with the discovery info as one of them.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use protocol::agent::{Domain, HttpEndpoint};
 use protocol::offers::wants::{Constraint, Predicate, Selector};
+use protocol::task::{Limit, TaskLimits};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
@@ -214,7 +215,18 @@ impl Chance {
             kill_policy: self.some(|chance| KillPolicy {
                 grace_period: chance.duration(),
             }),
+            limits: TaskLimits {
+                cpus: self.some(Self::limit),
+                mem: self.some(Self::limit),
+            },
             labels: self.labels_of_what_is_found(),
+        }
+    }
+
+    fn limit(&mut self) -> Limit {
+        match self.below(3) {
+            0 => Limit::Infinite,
+            amount => Limit::Amount(amount as f64 + 0.5),
         }
     }
 

@@ -1,0 +1,232 @@
+//! The containerizer and its isolators, in virtual time: preparation, limits that follow the
+//! tasks, exceeded limits, clean-up, recovery.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may fall like the test"
+)]
+
+mod common;
+mod fixture;
+
+use fixture::*;
+use module_api::Fault;
+use module_api::isolator::{ContainerLimited, LaunchPlan, Limitation};
+use protocol::message::task::RunTasks;
+use protocol::text::reserved_labels::LIMITATION;
+use protocol::{Reason, Source, TaskState, Termination};
+use resources::{Resources, Role as ResourceRole};
+use runtime::prelude::*;
+
+fn isolated(isolators: &[FakeIsolator]) -> FixtureOptions {
+    FixtureOptions {
+        isolators: isolators.to_vec(),
+        ..FixtureOptions::default()
+    }
+}
+
+/// A task with allocated resources, as masters send it.
+fn allocated(mut task: protocol::TaskInfo) -> protocol::TaskInfo {
+    let role = ResourceRole::new("ads").unwrap();
+    task.resources = task.resources.allocate(&role);
+    task
+}
+
+fn memory() -> Limitation {
+    Limitation {
+        resources: Resources::parse("mem:64").unwrap(),
+        reason: Reason::ContainerLimitationMemory,
+        message: "Memory limit exceeded: Requested: 64MB".into(),
+    }
+}
+
+// Covers 5.5; 5.12 Isolation.
+#[test]
+fn container_is_launched_with_the_plans_of_all_isolators() {
+    let with = |name, plan| FakeIsolator {
+        plan,
+        ..FakeIsolator::named(name)
+    };
+    let cgroups = LaunchPlan {
+        cgroups: vec!["/cpu/c".into()],
+        environment: [("A".to_owned(), "1".to_owned())].into(),
+        ..LaunchPlan::default()
+    };
+    let privileges = LaunchPlan {
+        no_new_privileges: true,
+        ..LaunchPlan::default()
+    };
+    let all = [with("first", cgroups.clone()), with("second", privileges)];
+    world(isolated(&all), |world| async move {
+        world.advance(1).await;
+        world.master.run(vec![allocated(shell("t"))]);
+        world.settle().await;
+        let request = world.launcher.launched.lock().unwrap()[0].clone();
+        assert_eq!(request.plan.cgroups, cgroups.cgroups);
+        assert!(request.plan.no_new_privileges);
+        assert_eq!(request.environment["A"], "1");
+        let end = Termination::Exited(0);
+        world.launcher.exit(request.container_id, end);
+        world.settle().await;
+        for isolator in &all {
+            // With 0.1 cpus and 32 MB for the command's executor.
+            let expected = ["recover 0", "prepare cpus:0.2;mem:64", "clean up"];
+            assert_eq!(isolator.take_requests(), expected);
+        }
+    });
+}
+
+// Covers 5.5 Launch sequence.
+#[test]
+fn failed_preparation_fails_the_task_and_cleans_up() {
+    let broken = FakeIsolator {
+        failure: Some("no cgroups here"),
+        ..FakeIsolator::named("broken")
+    };
+    let all = [FakeIsolator::named("first"), broken];
+    world(isolated(&all), |world| async move {
+        world.advance(1).await;
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let status = world.master.last("t").unwrap().status;
+        assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
+        let message = "Failed to launch container: the isolator has no answer: no cgroups here";
+        assert_eq!(
+            (status.state, status.message.as_str()),
+            (TaskState::Failed, message)
+        );
+        assert!(world.launcher.launched.lock().unwrap().is_empty());
+        let requests = all[0].take_requests();
+        assert_eq!(requests.last().unwrap(), "clean up");
+    });
+}
+
+// Covers 5.5; 5.12.
+#[test]
+fn exceeded_limit_is_the_reason_of_the_end() {
+    let cgroups = FakeIsolator {
+        exceeded: Some(memory()),
+        ..FakeIsolator::named("cgroups")
+    };
+    world(isolated(&[cgroups]), |world| async move {
+        world.advance(1).await;
+        world.master.run(vec![shell("t")]);
+        world.settle().await;
+        let container = world.launcher.container(0);
+        world.launcher.exit(container, Termination::Signaled(9));
+        world.settle().await;
+        let status = world.master.last("t").unwrap().status;
+        let expected = Some(Reason::ContainerLimitationMemory);
+        assert_eq!((status.state, status.reason), (TaskState::Failed, expected));
+        assert_eq!(
+            (status.source, status.message),
+            (Source::Agent, memory().message)
+        );
+        let limitation = &status.labels[LIMITATION];
+        assert!(limitation.contains(r#""value":64.0"#), "{limitation}");
+    });
+}
+
+// Covers 5.5.
+#[test]
+fn container_is_killed_when_an_isolator_reports_a_limit() {
+    world(
+        isolated(&[FakeIsolator::named("cgroups")]),
+        |world| async move {
+            world.advance(1).await;
+            world.master.run(vec![shell("t")]);
+            world.settle().await;
+            let container_id = world.launcher.container(0);
+            let containerizer = Pid::new("containerizer", world.node.id().clone(), 0);
+            let limited = ContainerLimited {
+                container_id: container_id.clone(),
+                limitation: memory(),
+            };
+            world.node.refer(containerizer).tell(limited).unwrap();
+            world.settle().await;
+            assert_eq!(*world.launcher.killed.lock().unwrap(), [container_id]);
+            let status = world.master.last("t").unwrap().status;
+            assert_eq!(status.reason, Some(Reason::ContainerLimitationMemory));
+        },
+    );
+}
+
+// Covers 5.5 in part: that limits follow the tasks; S125.
+#[test]
+fn further_task_waits_for_its_limits() {
+    let cgroups = FakeIsolator {
+        holds_updates: true,
+        ..FakeIsolator::named("cgroups")
+    };
+    world(
+        isolated(std::slice::from_ref(&cgroups)),
+        |world| async move {
+            world.advance(1).await;
+            world.master.run(vec![custom("a")]);
+            world.settle().await;
+            let (_executor, script) = world.executor(0).await;
+            assert_eq!(script.received(), ["subscribed own", "launch a"]);
+            cgroups.take_requests();
+            world.master.run(vec![custom("b")]);
+            world.settle().await;
+            assert_eq!(cgroups.take_requests(), ["update cpus:0.3;mem:96"]);
+            assert_eq!(script.received().len(), 2, "b waits");
+            cgroups.release(Ok(()));
+            world.settle().await;
+            assert_eq!(script.received()[2..], ["launch b"]);
+            script.driver().report(&task_id("a"), TaskState::Finished);
+            world.settle().await;
+            assert_eq!(cgroups.take_requests(), ["update cpus:0.2;mem:64"]);
+
+            world.master.run(vec![custom("c")]);
+            world.settle().await;
+            let reason = "the disk is gone".to_owned();
+            cgroups.release(Err(Fault::Failed { reason }));
+            world.settle().await;
+            let status = world.master.last("c").unwrap().status;
+            assert_eq!(status.reason, Some(Reason::ContainerUpdateFailed));
+            assert!(
+                status
+                    .message
+                    .starts_with("Failed to update resources for container")
+            );
+            assert_eq!(script.received().len(), 3);
+        },
+    );
+}
+
+// Covers 5.3; 5.5.
+#[test]
+fn checkpointed_tasks_are_isolated_and_recovered() {
+    let cgroups = FakeIsolator::named("cgroups");
+    world(
+        isolated(std::slice::from_ref(&cgroups)),
+        |world| async move {
+            world.advance(1).await;
+            let run = |tasks| RunTasks {
+                framework: checkpointing_framework(),
+                tasks,
+            };
+            world.master.tell(run(vec![custom("a")]));
+            world.advance(1).await;
+            let (executor, script) = world.executor(0).await;
+            world.master.tell(run(vec![custom("b")]));
+            world.advance(1).await;
+            assert_eq!(script.received()[1..], ["launch a", "launch b"]);
+            let expected = [
+                "recover 0",
+                "prepare cpus:0.2;mem:64",
+                "update cpus:0.3;mem:96",
+            ];
+            assert_eq!(cgroups.take_requests(), expected);
+
+            executor.shutdown().await;
+            let launcher = LauncherControl::with_left(world.launcher.container(0));
+            let world = world.restart(launcher).await;
+            world.advance(5).await;
+            // Its executor has not returned and is killed.
+            assert_eq!(cgroups.take_requests(), ["recover 1", "clean up"]);
+        },
+    );
+}

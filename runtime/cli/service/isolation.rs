@@ -1,0 +1,203 @@
+//! The flags of an agent's isolators, and what of them this host can do.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::{ArgAction, Args, ValueEnum};
+use module_api::isolator::IsolatorRef;
+use module_api::{Manifest, Parameters, Registry};
+use modules::isolator::report::{HostFacts, host_report};
+use runtime::Node;
+
+use crate::flags::boolean;
+use crate::out;
+use crate::output::error::{CliError, Outcome};
+
+/// The flags of `meros agent`.
+#[derive(Args, Clone, Debug, Default)]
+#[command(rename_all = "snake_case")]
+pub struct IsolationFlags {
+    /// Isolators of containers, in the order of their preparation: `cgroups/cpu`, `cgroups/mem`,
+    /// `namespaces/pid` and others; `meros agent --check` lists those that this host can run. What
+    /// it cannot is left out with a warning
+    #[arg(
+        long,
+        env = "MESOS_ISOLATION",
+        default_value = "posix/cpu,posix/mem",
+        value_name = "NAME,..."
+    )]
+    isolation: String,
+    /// Whether containers get control groups and namespaces: `posix` leaves out the isolators that
+    /// need them [default: linux for root, else posix]
+    #[arg(long, env = "MESOS_LAUNCHER", value_enum, value_name = "NAME")]
+    launcher: Option<LauncherName>,
+    /// The folder below which control groups are mounted
+    #[arg(
+        long,
+        env = "MESOS_CGROUPS_HIERARCHY",
+        default_value = "/sys/fs/cgroup",
+        value_name = "DIR"
+    )]
+    cgroups_hierarchy: String,
+    /// The control group of this agent's containers. Two agents on one machine need two
+    #[arg(
+        long,
+        env = "MESOS_CGROUPS_ROOT",
+        default_value = "mesos",
+        value_name = "PATH"
+    )]
+    cgroups_root: String,
+    /// Make the request of a container the limit of its CPU time, too (CFS quota). Without it only
+    /// tasks with a limit have one
+    #[arg(long, env = "MESOS_CGROUPS_ENABLE_CFS", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    cgroups_enable_cfs: bool,
+    /// Make the limit of memory hold for memory and swap together
+    #[arg(long, env = "MESOS_CGROUPS_LIMIT_SWAP", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    cgroups_limit_swap: bool,
+    /// Time for the removal of an ended container's control group
+    #[arg(
+        long,
+        env = "MESOS_CGROUPS_DESTROY_TIMEOUT",
+        default_value = "1mins",
+        value_name = "DURATION"
+    )]
+    cgroups_destroy_timeout: String,
+    /// Give revocable CPUs a hundredth of the weight of others [default: true]
+    #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
+        require_equals = true, value_parser = boolean, value_name = "BOOL")]
+    revocable_cpu_low_priority: Option<bool>,
+    /// Print which isolators this host can run, and why not the others, and exit
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// The values of `--launcher`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LauncherName {
+    /// Control groups and namespaces.
+    Linux,
+    /// Neither.
+    Posix,
+}
+
+/// The isolators of an agent.
+#[derive(Clone, Debug)]
+pub struct Isolation {
+    /// The chosen ones that this host can run.
+    names: Vec<String>,
+    given: Parameters,
+    /// The flags and their values, for pages.
+    pub shown: BTreeMap<String, String>,
+}
+
+impl Isolation {
+    /// The isolators of an agent without flags for them: none.
+    pub fn none() -> Self {
+        Self {
+            names: Vec::new(),
+            given: Parameters::none("isolation"),
+            shown: BTreeMap::new(),
+        }
+    }
+
+    /// Starts the isolators.
+    pub fn start(
+        &self,
+        node: &Node,
+        registry: &Registry,
+        manifest: &Manifest,
+    ) -> Outcome<Vec<IsolatorRef>> {
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        let mut given = self.given.clone();
+        for name in &names {
+            for (key, value) in registry.parameters(manifest, name).iter() {
+                given = given.with(key, value);
+            }
+        }
+        let started = registry.isolators(node, &names, &given);
+        started.map_err(|error| CliError::because("--isolation", &error))
+    }
+}
+
+impl IsolationFlags {
+    /// The isolators that this host can run. Warns once of those that it cannot.
+    pub fn isolation(&self) -> Isolation {
+        let facts = self.facts();
+        let report: BTreeMap<_, _> = host_report(&facts).into_iter().collect();
+        let launcher = self.launcher.unwrap_or(match facts.is_root {
+            true => LauncherName::Linux,
+            false => LauncherName::Posix,
+        });
+        let named = self.isolation.split(',').map(str::trim);
+        let named = named.filter(|name| !name.is_empty());
+        let is_plain = |name: &str| name.starts_with("posix/") || name == "filesystem/posix";
+        let (mut names, mut left_out) = (Vec::new(), Vec::new());
+        for name in named {
+            let reason = match (launcher, report.get(name)) {
+                // Unknown names are refused at the start.
+                (_, None) | (LauncherName::Linux, Some(Ok(()))) => None,
+                (LauncherName::Posix, _) if is_plain(name) => None,
+                (LauncherName::Posix, Some(Ok(()))) => Some("--launcher=posix".to_owned()),
+                (_, Some(Err(reason))) => Some(reason.clone()),
+            };
+            match reason {
+                None => names.push(name.to_owned()),
+                Some(reason) => left_out.push(format!("{name} ({reason})")),
+            }
+        }
+        if !left_out.is_empty() {
+            let left_out = left_out.join(", ");
+            tracing::warn!("containers are not isolated by {left_out}");
+        }
+        let launcher = match launcher {
+            LauncherName::Linux => "linux",
+            LauncherName::Posix => "posix",
+        };
+        let flags = [
+            ("cgroups_hierarchy", self.cgroups_hierarchy.clone()),
+            ("cgroups_root", self.cgroups_root.clone()),
+            ("cgroups_enable_cfs", self.cgroups_enable_cfs.to_string()),
+            ("cgroups_limit_swap", self.cgroups_limit_swap.to_string()),
+            (
+                "cgroups_destroy_timeout",
+                self.cgroups_destroy_timeout.clone(),
+            ),
+            (
+                "revocable_cpu_low_priority",
+                self.revocable_cpu_low_priority.unwrap_or(true).to_string(),
+            ),
+        ];
+        let mut given = Parameters::none("isolation");
+        for (name, value) in &flags {
+            given = given.with(*name, value);
+        }
+        let more = [
+            ("isolation", self.isolation.clone()),
+            ("launcher", launcher.to_owned()),
+        ];
+        let shown = flags.into_iter().chain(more);
+        Isolation {
+            names,
+            given,
+            shown: shown
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        }
+    }
+
+    fn facts(&self) -> HostFacts {
+        HostFacts::read(Path::new(&self.cgroups_hierarchy))
+    }
+
+    /// `meros agent --check`: a line for each isolator.
+    pub fn print_report(&self) {
+        for (name, possible) in host_report(&self.facts()) {
+            match possible {
+                Ok(()) => out!("{name:18} yes"),
+                Err(reason) => out!("{name:18} no: {reason}"),
+            }
+        }
+    }
+}
