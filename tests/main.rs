@@ -22,6 +22,7 @@ mod http_agent;
 mod http_executor;
 mod http_scheduler;
 mod in_time;
+mod isolation;
 mod load;
 mod machine;
 mod maintenance;

@@ -51,6 +51,7 @@ pub struct AgentArgs {
         long,
         env = "MESOS_WORK_DIR",
         value_name = "DIR",
+        required = false,
         required_unless_present = "check",
         default_value_if("check", "true", "/")
     )]

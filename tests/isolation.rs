@@ -1,0 +1,259 @@
+//! Containers with control groups and namespaces of their own, on a real agent. Needs root and
+//! control groups; skipped elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use protocol::task::{Limit, TaskLimits};
+use protocol::{ContainerId, Reason, TaskId, TaskState, TaskStatus};
+use serde_json::Value;
+
+use crate::in_time::InTime;
+use crate::machine::skip;
+use crate::scripted_framework::{ScriptedFramework, framework, task};
+use crate::support::{Cluster, Running, eventually, get_over, meros, stderr};
+
+const ISOLATORS: &str = "cgroups/cpu,cgroups/mem,cgroups/pids,namespaces/pid,namespaces/ipc";
+
+/// A cluster of one agent with isolators.
+struct Isolated {
+    cluster: Cluster,
+    command: Command,
+    agent: Running,
+    framework: ScriptedFramework,
+    /// Its group in each hierarchy, below the mount.
+    root: String,
+}
+
+/// Whether this host can run all of [`ISOLATORS`], by its own report.
+fn is_possible() -> bool {
+    let report = meros(["agent", "--check"]).output_in_time();
+    let report = String::from_utf8(report.expect("meros runs").stdout).expect("UTF-8");
+    let is_possible = |name: &str| {
+        let mut lines = report.lines();
+        let line = lines.find_map(|line| line.strip_prefix(name));
+        line.is_some_and(|line| line.trim() == "yes")
+    };
+    let possible = ISOLATORS.split(',').all(is_possible);
+    if !possible {
+        skip(&format!("this host cannot isolate containers: {report}"));
+    }
+    possible
+}
+
+impl Isolated {
+    fn begin(name: &str, flags: &[&str]) -> Option<Self> {
+        if !is_possible() {
+            return None;
+        }
+        let root = format!("meros-test-{}-{name}", std::process::id());
+        let cluster = Cluster::master_alone(|_, _| ());
+        let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
+        command.args(["--isolation", ISOLATORS, "--cgroups_root", &root]);
+        command.args(flags);
+        let agent = cluster.agent_of(&mut command);
+        let mut info = framework("isolated", "ads");
+        info.checkpoint = true;
+        let framework = ScriptedFramework::subscribe(&cluster, info);
+        Some(Self {
+            cluster,
+            command,
+            agent,
+            framework,
+            root,
+        })
+    }
+
+    /// Launches a task with these limits and waits until it runs.
+    fn run(&mut self, name: &str, resources: &str, limits: TaskLimits, line: &str) -> TaskStatus {
+        let offer = self.framework.standing_offer();
+        let mut info = task(name, &offer, resources, line);
+        info.limits = limits;
+        let launched = self.framework.driver.launch(vec![offer.id], vec![info]);
+        launched.expect("the driver hears");
+        self.framework.state(name, TaskState::Running)
+    }
+
+    fn kill(&mut self, name: &str) {
+        let id = TaskId::new(name).expect("an id");
+        let killed = self.framework.driver.kill(id, None);
+        killed.expect("the driver hears");
+        self.framework.state(name, TaskState::Killed);
+    }
+
+    /// The groups of a container, in all hierarchies.
+    fn groups(&self, container: &ContainerId) -> Vec<PathBuf> {
+        let own = |mount: PathBuf| mount.join(&self.root).join(container.as_str());
+        mounts()
+            .into_iter()
+            .map(own)
+            .filter(|group| group.is_dir())
+            .collect()
+    }
+
+    /// The value of this file in a group of the container.
+    fn setting(&self, container: &ContainerId, file: &str) -> Option<String> {
+        let groups = self.groups(container);
+        let mut values = groups.iter().filter_map(|group| {
+            let value = std::fs::read_to_string(group.join(file)).ok()?;
+            Some(value.trim().to_owned())
+        });
+        values.next()
+    }
+
+    /// All groups that are left of this test.
+    fn left(&self) -> Vec<PathBuf> {
+        let roots = mounts().into_iter().map(|mount| mount.join(&self.root));
+        let folders = |root: PathBuf| std::fs::read_dir(root).into_iter().flatten().flatten();
+        let folders = roots.flat_map(folders).map(|entry| entry.path());
+        folders.filter(|path| path.is_dir()).collect()
+    }
+}
+
+impl Drop for Isolated {
+    fn drop(&mut self) {
+        self.agent.signal("USR1");
+        self.agent.wait();
+        for mount in mounts() {
+            let _ = std::fs::remove_dir(mount.join(&self.root));
+        }
+    }
+}
+
+/// Where control groups are mounted.
+fn mounts() -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/mounts").expect("it is there");
+    let lines = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let groups = lines.filter(|fields| fields[2] == "cgroup" || fields[2] == "cgroup2");
+    groups
+        .map(|fields| Path::new(fields[1]).to_owned())
+        .collect()
+}
+
+fn container(status: &TaskStatus) -> ContainerId {
+    status.container_id.clone().expect("it runs in one")
+}
+
+// Covers 5.5 in part: cgroups/cpu, cgroups/mem, namespaces/pid; 5.12 Isolation; S74; S125.
+#[test]
+fn task_has_the_limits_of_its_resources_and_its_own_processes() {
+    let Some(mut isolated) = Isolated::begin("limits", &["--cgroups_enable_cfs"]) else {
+        return;
+    };
+    let limits = TaskLimits {
+        cpus: Some(Limit::Amount(2.0)),
+        mem: Some(Limit::Infinite),
+    };
+    let script = "ls /proc | grep -c '^[0-9]'; exec sleep 98731";
+    let limited = isolated.run("limited", "cpus:0.5;mem:64", limits, script);
+    let plain = isolated.run("plain", "cpus:0.5;mem:64", TaskLimits::default(), script);
+    let of = |status, file| isolated.setting(&container(status), file);
+    let (cpu, mem) = ("cpu.cfs_quota_us", "memory.limit_in_bytes");
+    if let Some(quota) = of(&limited, cpu) {
+        // With 0.1 cpus and 32 MB for the command's executor, as in Mesos.
+        assert_eq!(quota, "210000");
+        assert_eq!(of(&plain, cpu).as_deref(), Some("60000"));
+        assert_eq!(of(&limited, "cpu.shares").as_deref(), Some("614"));
+        assert_eq!(of(&plain, mem), Some((96 << 20).to_string()));
+        let soft = of(&limited, "memory.soft_limit_in_bytes");
+        assert_eq!(soft, Some((96 << 20).to_string()));
+    } else {
+        assert_eq!(of(&limited, "cpu.max").as_deref(), Some("210000 100000"));
+        assert_eq!(of(&plain, "memory.max"), Some((96 << 20).to_string()));
+    }
+    let output = eventually("its output", || {
+        let output = isolated.cluster.output(["logs", "plain"]);
+        let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (!text.is_empty()).then_some(text)
+    });
+    let seen: u32 = output.parse().expect("a number");
+    assert!(
+        seen <= 4,
+        "the container init, its shell, ls and grep: {seen}"
+    );
+    for name in ["limited", "plain"] {
+        isolated.kill(name);
+    }
+    assert_eq!(isolated.left(), Vec::<PathBuf>::new());
+}
+
+// Covers 5.5 in part: cgroups/mem; 5.12; S74.
+#[test]
+fn task_beyond_its_memory_fails_with_the_reason() {
+    let Some(mut isolated) = Isolated::begin("memory", &[]) else {
+        return;
+    };
+    // The child is killed by the kernel, its shell would go on.
+    let script = "sh -c 'a=x; while :; do a=$a$a; done'; echo on; exec sleep 98732";
+    isolated.run("big", "cpus:0.1;mem:32", TaskLimits::default(), script);
+    let status = isolated.framework.state("big", TaskState::Failed);
+    let expected = Some(Reason::ContainerLimitationMemory);
+    assert_eq!(status.reason, expected, "{status:?}");
+    assert!(status.message.contains("64MB"), "{}", status.message);
+    assert_eq!(isolated.left(), Vec::<PathBuf>::new());
+}
+
+// Covers 5.3; 5.5 in part: recovery and orphans.
+#[test]
+fn isolated_task_outlives_its_agent_and_leaves_nothing() {
+    let Some(mut isolated) = Isolated::begin("recovery", &[]) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    let status = isolated.run("long", "cpus:0.1;mem:32", none, "exec sleep 98733");
+    let long = container(&status);
+    isolated.agent.signal("KILL");
+    isolated.agent.wait();
+    assert!(!isolated.groups(&long).is_empty());
+    // A group that nobody knows.
+    let orphan = isolated.groups(&long)[0].with_file_name("orphan");
+    std::fs::create_dir(&orphan).expect("a group");
+    isolated.agent = isolated.cluster.agent_of(&mut isolated.command);
+    eventually("the orphan to be gone", || (!orphan.exists()).then_some(()));
+    assert!(!isolated.groups(&long).is_empty());
+    let statistics = isolated.cluster.output(["agents", "--json"]);
+    assert!(statistics.status.success(), "{}", stderr(&statistics));
+    isolated.kill("long");
+    eventually("its groups to be gone", || {
+        isolated.left().is_empty().then_some(())
+    });
+}
+
+#[test]
+fn unknown_isolator_is_refused_by_name() {
+    let cluster = Cluster::master_alone(|_, _| ());
+    let mut command = cluster.agent_command("agent", "cpus:1");
+    command.args(["--isolation", "posix/cpu,cgroups/cpus"]);
+    let output = command.output_in_time().expect("meros runs");
+    let told = stderr(&output);
+    assert!(!output.status.success());
+    let expected = "there is no isolator called `cgroups/cpus`";
+    assert!(told.contains(expected), "{told}");
+}
+
+// Covers 5.11 in part: /monitor/statistics.
+#[test]
+fn statistics_of_a_container_come_from_its_groups() {
+    let Some(mut isolated) = Isolated::begin("statistics", &[]) else {
+        return;
+    };
+    let none = TaskLimits::default();
+    isolated.run("busy", "cpus:0.1;mem:32", none, "while :; do :; done");
+    let mut arguments = isolated.command.get_args();
+    let port = arguments
+        .find(|argument| *argument == "--port")
+        .and(arguments.next());
+    let port = port.and_then(|port| port.to_str()).expect("a value");
+    let port: u16 = port.parse().expect("a port");
+    let measured = eventually("some use", || {
+        let stream = std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+        let path = "/monitor/statistics";
+        let page = get_over(stream, path, "Accept: application/json").ok()?;
+        let all: Value = serde_json::from_str(&page.1).ok()?;
+        let statistics = all[0]["statistics"].clone();
+        (statistics["cpus_user_time_secs"].as_f64()? > 0.1).then_some(statistics)
+    });
+    assert_eq!(measured["cpus_limit"], 0.2, "{measured}");
+    assert_eq!(measured["mem_limit_bytes"], 64 << 20, "{measured}");
+    assert!(measured["mem_total_bytes"].as_u64() > Some(0), "{measured}");
+}
