@@ -242,39 +242,42 @@ pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Lab
     task.map_or(&container.executor.labels, |task| &task.labels)
 }
 
-/// The limits in statistics: a container's resources with the command executor's overhead.
-pub(super) struct Limits {
-    pub cpus: f64,
-    pub mem_bytes: u64,
-}
-
-impl Limits {
-    pub fn of(container: &ContainerView, measured: &ResourceStatistics) -> Self {
-        let own = container.executor_overhead();
-        let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
-        Self {
-            cpus: measured.cpus_limit + own.cpus().as_f64(),
-            mem_bytes: measured.mem_limit_bytes + own_mem,
-        }
-    }
-}
-
-fn statistics(
+/// The statistics of a container, whose limits include the command executor's overhead.
+pub(super) fn statistics(
     container: &ContainerView,
     measured: &ResourceStatistics,
 ) -> schema::ResourceStatistics {
-    let limits = Limits::of(container, measured);
+    let own = container.executor_overhead();
+    let own_cpus = own.cpus().as_f64();
+    let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
+    let cpus_soft_limit = measured.cpus_soft_limit.unwrap_or(measured.cpus_limit);
+    let mem_soft_limit = measured.mem_soft_limit_bytes;
+    let mem_soft_limit = mem_soft_limit.unwrap_or(measured.mem_limit_bytes);
     schema::ResourceStatistics {
         timestamp: measured.timestamp.as_secs_f64(),
         processes: Some(measured.processes),
         threads: Some(measured.threads),
         cpus_user_time_secs: Some(measured.cpus_user_time_secs),
         cpus_system_time_secs: Some(measured.cpus_system_time_secs),
-        cpus_limit: Some(limits.cpus),
-        cpus_soft_limit: Some(limits.cpus),
+        cpus_limit: Some(measured.cpus_limit + own_cpus),
+        cpus_soft_limit: Some(cpus_soft_limit + own_cpus),
+        cpus_nr_periods: measured.cpus_nr_periods,
+        cpus_nr_throttled: measured.cpus_nr_throttled,
+        cpus_throttled_time_secs: measured.cpus_throttled_time_secs,
         mem_rss_bytes: Some(measured.mem_rss_bytes),
-        mem_limit_bytes: Some(limits.mem_bytes),
-        mem_soft_limit_bytes: Some(limits.mem_bytes),
+        mem_limit_bytes: Some(measured.mem_limit_bytes + own_mem),
+        mem_soft_limit_bytes: Some(mem_soft_limit + own_mem),
+        mem_total_bytes: measured.mem_total_bytes,
+        mem_total_memsw_bytes: measured.mem_total_memsw_bytes,
+        // Mesos has two names for it.
+        mem_file_bytes: measured.mem_cache_bytes,
+        mem_cache_bytes: measured.mem_cache_bytes,
+        mem_anon_bytes: measured.mem_anon_bytes,
+        mem_mapped_file_bytes: measured.mem_mapped_file_bytes,
+        mem_swap_bytes: measured.mem_swap_bytes,
+        mem_unevictable_bytes: measured.mem_unevictable_bytes,
+        mem_kmem_usage_bytes: measured.mem_kmem_usage_bytes,
+        mem_kmem_tcp_usage_bytes: measured.mem_kmem_tcp_usage_bytes,
         ..schema::ResourceStatistics::default()
     }
 }

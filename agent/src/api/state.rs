@@ -9,7 +9,7 @@ use std::time::Duration;
 use authority::Approver;
 use http::build;
 use protocol::task::Labels;
-use protocol::usage::{ExecutorUsage, ResourceStatistics, ResourceUsage};
+use protocol::usage::{ExecutorUsage, ResourceUsage};
 use protocol::{FrameworkInfo, TaskInfo, TaskState, TaskStatus};
 use resources::Resources;
 use resources::json::{attributes_object, resources_object};
@@ -20,8 +20,8 @@ use v1::json::Json;
 use v1::v0::{self, LabelList, LimitsObject, StatusEntry, role};
 
 use super::answers::{
-    self, Limits, container_status, executor_labels, executors, has_subscribed, is_over, measured,
-    user_of,
+    self, container_status, executor_labels, executors, has_subscribed, is_over, measured,
+    statistics, user_of,
 };
 use crate::agent::{AgentState, VERSION};
 use crate::api::visibility;
@@ -252,7 +252,7 @@ pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Valu
             "status": Json(&container_status(container)),
         });
         if let Some(measured) = measured(container, usage) {
-            json["statistics"] = statistics(container, measured);
+            json["statistics"] = json!(Json(&statistics(container, measured)));
         }
         json
     };
@@ -271,7 +271,7 @@ pub(super) fn monitored(survey: &ContainersView, usage: &ResourceUsage) -> Value
             "framework_id": executor.framework_id,
             "container_id": executor.container_id,
             "source": source(own),
-            "statistics": statistics(own, measured),
+            "statistics": Json(&statistics(own, measured)),
         }))
     };
     usage
@@ -280,20 +280,4 @@ pub(super) fn monitored(survey: &ContainersView, usage: &ResourceUsage) -> Value
         .filter_map(one)
         .collect::<Vec<_>>()
         .into()
-}
-
-fn statistics(container: &ContainerView, measured: &ResourceStatistics) -> Value {
-    let limits = Limits::of(container, measured);
-    json!({
-        "timestamp": measured.timestamp.as_secs_f64(),
-        "processes": measured.processes,
-        "threads": measured.threads,
-        "cpus_user_time_secs": measured.cpus_user_time_secs,
-        "cpus_system_time_secs": measured.cpus_system_time_secs,
-        "cpus_limit": limits.cpus,
-        "cpus_soft_limit": limits.cpus,
-        "mem_rss_bytes": measured.mem_rss_bytes,
-        "mem_limit_bytes": limits.mem_bytes,
-        "mem_soft_limit_bytes": limits.mem_bytes,
-    })
 }

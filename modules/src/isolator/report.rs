@@ -1,4 +1,4 @@
-//! Which isolators this host can run, and why not the others, for `meros agent --check`.
+//! Which isolators this host can run, and why not the others.
 
 use std::path::{Path, PathBuf};
 

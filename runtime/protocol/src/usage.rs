@@ -152,3 +152,27 @@ pub enum QosCorrection {
         container_id: Option<ContainerId>,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlay_takes_over_only_measured_values() {
+        let mut own = ResourceStatistics {
+            threads: 4,
+            mem_rss_bytes: 4096,
+            mem_swap_bytes: Some(1),
+            ..ResourceStatistics::default()
+        };
+        let other = ResourceStatistics {
+            mem_rss_bytes: 8192,
+            mem_cache_bytes: Some(0),
+            ..ResourceStatistics::default()
+        };
+        own.overlay(&other);
+        assert_eq!((own.threads, own.mem_rss_bytes), (4, 8192));
+        assert_eq!(own.mem_swap_bytes, Some(1));
+        assert_eq!(own.mem_cache_bytes, Some(0));
+    }
+}

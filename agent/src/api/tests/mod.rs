@@ -172,6 +172,10 @@ fn usage() -> ResourceUsage {
         timestamp: Timestamp::from_nanos(1_500_000_000),
         processes: 2,
         mem_rss_bytes: 4096,
+        cpus_limit: 2.0,
+        cpus_soft_limit: Some(0.5),
+        cpus_nr_throttled: Some(3),
+        mem_cache_bytes: Some(8192),
         ..ResourceStatistics::default()
     };
     let of = |name: &str, statistics| ExecutorUsage {
@@ -561,8 +565,13 @@ fn containers_and_usage_have_mesos_names() {
         &monitored[0]["statistics"],
         "timestamp processes threads cpus_user_time_secs cpus_system_time_secs cpus_limit cpus_soft_limit mem_rss_bytes mem_limit_bytes mem_soft_limit_bytes",
     );
-    assert_eq!(monitored[0]["statistics"]["cpus_soft_limit"], 0.1);
-    assert_eq!(monitored[0]["statistics"]["mem_soft_limit_bytes"], 32 << 20);
+    let measured = &monitored[0]["statistics"];
+    assert_eq!(measured["cpus_limit"], 2.1);
+    assert_eq!(measured["cpus_soft_limit"], 0.6);
+    assert_eq!(measured["mem_soft_limit_bytes"], 32 << 20);
+    assert_eq!(measured["cpus_nr_throttled"], 3);
+    assert_eq!(measured["mem_file_bytes"], measured["mem_cache_bytes"]);
+    assert_eq!(measured.get("mem_swap_bytes"), None);
     assert_eq!(monitored[0]["executor_name"], "executor runs");
     // Statistics of a removed container are dropped.
     let unseen = ContainersView {

@@ -143,6 +143,7 @@ fn start(node: &Node, trees: Vec<Tree>) -> IsolatorRef {
     start_with(node, groups).unwrap()
 }
 
+// Covers S125 in part: CPU and memory.
 #[test]
 fn limits_are_written_and_follow_the_tasks() {
     simulate(|node| async move {
@@ -499,6 +500,7 @@ fn limits_of_this_machine_are_read_back() {
     });
 }
 
+// Covers S74.
 #[test]
 fn exceeded_memory_of_this_machine_is_reported() {
     on_this_machine(&["cgroups/mem"], |node, isolator, machine| async move {

@@ -134,7 +134,7 @@ mod tests {
         format!("cpu.weight={weight}, cpu.max={quota} 100000")
     }
 
-    // Covers S74 in part: the weights and quotas of control groups.
+    // Covers S14; S73 in part: weights by the requests, quotas only by limits.
     #[test]
     fn shares_follow_the_request_and_quota_the_limit() {
         let plain = Options::default();

@@ -259,7 +259,7 @@ mod tests {
             .collect()
     }
 
-    // Covers S74 in part: the limits of memory.
+    // Covers S74 in part: the written limits.
     #[test]
     fn hard_limit_is_raised_at_once_and_never_below_the_use() {
         let (soft, hard) = ("memory.soft_limit_in_bytes", "memory.limit_in_bytes");
