@@ -468,6 +468,12 @@ async fn until(node: &Node, mut condition: impl FnMut() -> bool) {
     node.clock().timeout(patience, waiting).await.unwrap();
 }
 
+/// The groups that a process of the container joins, one after the other.
+fn groups_of(plan: &LaunchPlan) -> Vec<PathBuf> {
+    let groups = plan.cgroups.iter().chain(&plan.process_cgroup);
+    groups.cloned().collect()
+}
+
 fn is_in(dir: &Path, process: &Child) -> bool {
     let listed = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
     listed.lines().any(|line| line == process.id().to_string())
@@ -486,9 +492,9 @@ fn limits_of_this_machine_are_read_back() {
         let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
         assert_eq!(limit, (96 << 20).to_string());
 
-        let mut process = run_in(&plan.cgroups, "exec sleep 60");
-        let last = plan.cgroups.last().unwrap();
-        until(&node, || is_in(last, &process)).await;
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "exec sleep 60");
+        until(&node, || is_in(groups.last().unwrap(), &process)).await;
         let measured = isolator.measure(vec![id("c")]).await.unwrap();
         let found = &measured[&id("c")];
         assert!(found.processes >= 1, "{found:?}");
@@ -507,7 +513,7 @@ fn exceeded_memory_of_this_machine_is_reported() {
         let mut limited = recover(&node, &isolator, Vec::new()).await;
         let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
         // Reads ever more into one variable.
-        let mut process = run_in(&plan.cgroups, "a=x; while :; do a=$a$a; done");
+        let mut process = run_in(&groups_of(&plan), "a=x; while :; do a=$a$a; done");
         let patience = Duration::from_secs(20);
         let found = node.clock().timeout(patience, limited.recv()).await;
         let found = found.unwrap().unwrap();
@@ -530,13 +536,36 @@ fn orphans_of_this_machine_are_killed_and_removed() {
     let names = ["cgroups/cpu", "cgroups/mem"];
     on_this_machine(&names, |node, isolator, machine| async move {
         let plan = isolator.prepare(config("orphan", "mem:32")).await.unwrap();
-        let mut process = run_in(&plan.cgroups, "trap '' TERM; while :; do sleep 60; done");
-        let last = plan.cgroups.last().unwrap();
-        until(&node, || is_in(last, &process)).await;
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "trap '' TERM; while :; do sleep 60; done");
+        until(&node, || is_in(groups.last().unwrap(), &process)).await;
         // Reaped here, for the group is busy until then on some kernels.
         let reaped = node.blocking(move || process.wait().unwrap());
         let (_, reaped) = futures_util::join!(recover(&node, &isolator, Vec::new()), reaped);
         assert!(!reaped.unwrap().success());
         assert!(machine.dirs("orphan").is_empty());
+    });
+}
+
+#[test]
+fn processes_of_this_machine_are_killed_without_their_init() {
+    on_this_machine(&["cgroups/cpu"], |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("c", "cpus:1")).await.unwrap();
+        let Some(processes) = plan.process_cgroup.clone() else {
+            _ = writeln!(std::io::stderr(), "skipped: the kernel has no cgroup.kill");
+            return drop(machine);
+        };
+        let mut init = run_in(&plan.cgroups, "exec sleep 60");
+        let mut process = run_in(&groups_of(&plan), "exec sleep 60");
+        let own = plan.cgroups.last().unwrap();
+        until(&node, || is_in(own, &init) && is_in(&processes, &process)).await;
+        fs::write(processes.join("cgroup.kill"), "1").unwrap();
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), None, "killed by a signal");
+        assert_eq!(init.try_wait().unwrap(), None);
+        init.kill().unwrap();
+        init.wait().unwrap();
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        assert!(machine.dirs("c").is_empty());
     });
 }
