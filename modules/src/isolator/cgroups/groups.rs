@@ -56,6 +56,9 @@ impl Groups {
     pub fn open(trees: Vec<Tree>, options: Options, host_memory: u64) -> Result<Self, String> {
         for tree in &trees {
             make_root(tree, &options.root).map_err(|error| error.to_string())?;
+            if options.limit_swap && tree.controllers.contains(&Controller::Memory) {
+                counts_swap(&tree.mount.join(&options.root))?;
+            }
         }
         let first = trees
             .first()
@@ -308,6 +311,19 @@ fn make_root(tree: &Tree, root: &Path) -> Result<(), FileError> {
         }
     }
     Ok(())
+}
+
+/// Checks that the kernel can limit swap.
+fn counts_swap(root: &Path) -> Result<(), String> {
+    let mut files = ["memory.memsw.limit_in_bytes", "memory.swap.max"].iter();
+    match files.any(|file| root.join(file).exists()) {
+        true => Ok(()),
+        false => Err(
+            "the kernel does not count swap: boot it with `swapaccount=1`, or remove \
+             --cgroups_limit_swap"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Locks the root of an agent against a second one.
