@@ -4,7 +4,7 @@
 //!
 //! | module | names in `--isolation` | effect |
 //! |---|---|---|
-//! | `cgroups` | `cgroups/cpu` | shares or weight by the request, CFS quota by the limit, CPU time |
+//! | `cgroups` | `cgroups/cpu` | shares by the request, CFS quota by the limit, CPU time |
 //! | | `cgroups/mem` | soft limit by the request, hard limit, statistics, exceeded limits |
 //! | | `cgroups/pids` | counts processes and threads |
 //! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |

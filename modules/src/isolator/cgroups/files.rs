@@ -1,8 +1,8 @@
 //! Control files and group directories. Every function blocks.
 
 use std::fmt;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -64,7 +64,13 @@ pub fn write(dir: &Path, setting: &Setting) -> Result<(), FileError> {
 
 /// The text of a control file; empty if there is none.
 pub fn read(dir: &Path, file: &str) -> String {
-    fs::read_to_string(dir.join(file)).unwrap_or_default()
+    // Control files have no size by which to choose a buffer, and most fit into this one.
+    let mut text = String::with_capacity(4096);
+    let read = File::open(dir.join(file)).and_then(|mut file| file.read_to_string(&mut text));
+    match read {
+        Ok(_) => text,
+        Err(_) => String::new(),
+    }
 }
 
 /// The directories in this one; none if it does not exist.

@@ -56,6 +56,9 @@ impl Groups {
     pub fn open(trees: Vec<Tree>, options: Options, host_memory: u64) -> Result<Self, String> {
         for tree in &trees {
             make_root(tree, &options.root).map_err(|error| error.to_string())?;
+            if options.limit_swap && tree.controllers.contains(&Controller::Memory) {
+                counts_swap(&tree.mount.join(&options.root))?;
+            }
         }
         let first = trees
             .first()
@@ -75,12 +78,11 @@ impl Groups {
         tree.mount.join(&self.options.root).join(container.as_str())
     }
 
-    /// The tree with this controller, and the container's group in it if it exists.
+    /// The version of the tree with this controller, and the container's group in it.
     fn find(&self, controller: Controller, container: &ContainerId) -> Option<(Version, PathBuf)> {
         let has_it = |tree: &&Tree| tree.controllers.contains(&controller);
         let tree = self.trees.iter().find(has_it)?;
-        let dir = self.dir(tree, container);
-        dir.is_dir().then_some((tree.version, dir))
+        Some((tree.version, self.dir(tree, container)))
     }
 
     /// Makes the groups of a container, with its limits. None is left after an error.
@@ -89,7 +91,8 @@ impl Groups {
         if made.is_err()
             && let Err(error) = self.remove(&config.container_id)
         {
-            tracing::warn!(container = %config.container_id, %error, "leaving a half-made control group");
+            let id = &config.container_id;
+            tracing::warn!(container = %id, %error, "leaving a half-made control group");
         }
         made
     }
@@ -167,9 +170,8 @@ impl Groups {
 
     /// Measures a container; `None` if it has no group.
     pub fn measure(&self, container: &ContainerId, now: Timestamp) -> Option<ResourceStatistics> {
-        let first = self.trees.first()?;
-        let dir = self.dir(first, container);
-        if !dir.is_dir() {
+        let mut dirs = self.trees.iter().map(|tree| self.dir(tree, container));
+        if !dirs.any(|dir| dir.is_dir()) {
             return None;
         }
         let mut found = ResourceStatistics {
@@ -221,7 +223,8 @@ impl Groups {
     /// The limit of memory, if the container has exceeded it: if `event` was received, or by the
     /// kernel's counter. `None` also if its group is gone.
     pub fn limitation(&self, container: &ContainerId, event: bool) -> Option<Limitation> {
-        let (version, dir) = self.find(Controller::Memory, container)?;
+        let found = self.find(Controller::Memory, container);
+        let (version, dir) = found.filter(|(_, dir)| dir.is_dir())?;
         let (events, limit, peak) = match version {
             Version::V1 => (
                 "memory.oom_control",
@@ -244,7 +247,8 @@ impl Groups {
         &self,
         container: &ContainerId,
     ) -> Option<Result<MemoryEvents, FileError>> {
-        let (version, dir) = self.find(Controller::Memory, container)?;
+        let found = self.find(Controller::Memory, container);
+        let (version, dir) = found.filter(|(_, dir)| dir.is_dir())?;
         Some(MemoryEvents::open(&dir, version))
     }
 
@@ -307,6 +311,19 @@ fn make_root(tree: &Tree, root: &Path) -> Result<(), FileError> {
         }
     }
     Ok(())
+}
+
+/// Checks that the kernel can limit swap.
+fn counts_swap(root: &Path) -> Result<(), String> {
+    let mut files = ["memory.memsw.limit_in_bytes", "memory.swap.max"].iter();
+    match files.any(|file| root.join(file).exists()) {
+        true => Ok(()),
+        false => Err(
+            "the kernel does not count swap: boot it with `swapaccount=1`, or remove \
+             --cgroups_limit_swap"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Locks the root of an agent against a second one.

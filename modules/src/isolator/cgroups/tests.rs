@@ -379,12 +379,20 @@ fn a_restart_keeps_the_groups_and_the_lock() {
 /// Runs a test with an isolator that has a root of its own, and removes the root after it. Prints
 /// a line where the machine cannot.
 fn on_this_machine<F: Future>(names: &[&str], test: impl FnOnce(Node, IsolatorRef, Machine) -> F) {
+    on_this_machine_with(names, Options::default(), test);
+}
+
+fn on_this_machine_with<F: Future>(
+    names: &[&str],
+    options: Options,
+    test: impl FnOnce(Node, IsolatorRef, Machine) -> F,
+) {
     let root = format!("meros-test-{}-{}", std::process::id(), names.len());
     let thread = std::thread::current();
     let root = format!("{root}-{}", thread.name().unwrap_or("x").replace("::", "-"));
     let options = Options {
         root: root.into(),
-        ..Options::default()
+        ..options
     };
     let machine = Machine::new(options.clone());
     let groups = match open(names, options) {
@@ -441,9 +449,12 @@ impl Drop for Machine {
     fn drop(&mut self) {
         for mount in &self.mounts {
             let root = mount.join(&self.root);
-            // After a failed test.
+            // After a failed test, whose processes take a moment to end.
             files::kill_all(&root);
-            _ = files::remove(&root);
+            let mut tries = 0..10_000;
+            while files::remove(&root).is_err() && tries.next().is_some() {
+                std::thread::yield_now();
+            }
         }
     }
 }
@@ -457,15 +468,23 @@ fn run_in(dirs: &[PathBuf], script: &str) -> Child {
     command.spawn().unwrap()
 }
 
-/// Lets other actors and the kernel work until the condition holds; fails after 20 seconds.
+/// Bound of each wait: only a failure takes as long, however busy the machine is.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Lets other actors and the kernel work until the condition holds.
 async fn until(node: &Node, mut condition: impl FnMut() -> bool) {
     let waiting = async {
         while !condition() {
             node.clock().sleep(Duration::from_millis(2)).await;
         }
     };
-    let patience = Duration::from_secs(20);
-    node.clock().timeout(patience, waiting).await.unwrap();
+    node.clock().timeout(PATIENCE, waiting).await.unwrap();
+}
+
+/// The groups that a process of the container joins, one after the other.
+fn groups_of(plan: &LaunchPlan) -> Vec<PathBuf> {
+    let groups = plan.cgroups.iter().chain(&plan.process_cgroup);
+    groups.cloned().collect()
 }
 
 fn is_in(dir: &Path, process: &Child) -> bool {
@@ -486,9 +505,9 @@ fn limits_of_this_machine_are_read_back() {
         let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
         assert_eq!(limit, (96 << 20).to_string());
 
-        let mut process = run_in(&plan.cgroups, "exec sleep 60");
-        let last = plan.cgroups.last().unwrap();
-        until(&node, || is_in(last, &process)).await;
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "exec sleep 600");
+        until(&node, || is_in(groups.last().unwrap(), &process)).await;
         let measured = isolator.measure(vec![id("c")]).await.unwrap();
         let found = &measured[&id("c")];
         assert!(found.processes >= 1, "{found:?}");
@@ -500,6 +519,34 @@ fn limits_of_this_machine_are_read_back() {
     });
 }
 
+#[test]
+fn memory_with_swap_of_this_machine_is_raised_and_lowered() {
+    let options = Options {
+        limit_swap: true,
+        ..Options::default()
+    };
+    on_this_machine_with(
+        &["cgroups/mem"],
+        options,
+        |_, isolator, machine| async move {
+            isolator.prepare(config("c", "mem:64")).await.unwrap();
+            for mem in [64, 128, 48] {
+                let update = UpdateContainer {
+                    container_id: id("c"),
+                    resources: resources(&format!("mem:{mem}")),
+                };
+                isolator.update(update).await.unwrap();
+                let limit = machine.read("c", &["memory.limit_in_bytes", "memory.max"]);
+                assert_eq!(limit, (mem << 20).to_string());
+                let files = ["memory.memsw.limit_in_bytes", "memory.swap.max"];
+                let swap = machine.read("c", &files);
+                assert!(swap == limit || swap == "0", "{swap}");
+            }
+            isolator.clean_up(id("c")).await.unwrap();
+        },
+    );
+}
+
 // Covers S74.
 #[test]
 fn exceeded_memory_of_this_machine_is_reported() {
@@ -507,9 +554,8 @@ fn exceeded_memory_of_this_machine_is_reported() {
         let mut limited = recover(&node, &isolator, Vec::new()).await;
         let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
         // Reads ever more into one variable.
-        let mut process = run_in(&plan.cgroups, "a=x; while :; do a=$a$a; done");
-        let patience = Duration::from_secs(20);
-        let found = node.clock().timeout(patience, limited.recv()).await;
+        let mut process = run_in(&groups_of(&plan), "a=x; while :; do a=$a$a; done");
+        let found = node.clock().timeout(PATIENCE, limited.recv()).await;
         let found = found.unwrap().unwrap();
         assert_eq!(found.container_id, id("c"));
         let limitation = found.limitation;
@@ -530,13 +576,36 @@ fn orphans_of_this_machine_are_killed_and_removed() {
     let names = ["cgroups/cpu", "cgroups/mem"];
     on_this_machine(&names, |node, isolator, machine| async move {
         let plan = isolator.prepare(config("orphan", "mem:32")).await.unwrap();
-        let mut process = run_in(&plan.cgroups, "trap '' TERM; while :; do sleep 60; done");
-        let last = plan.cgroups.last().unwrap();
-        until(&node, || is_in(last, &process)).await;
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "trap '' TERM; while :; do sleep 600; done");
+        until(&node, || is_in(groups.last().unwrap(), &process)).await;
         // Reaped here, for the group is busy until then on some kernels.
         let reaped = node.blocking(move || process.wait().unwrap());
         let (_, reaped) = futures_util::join!(recover(&node, &isolator, Vec::new()), reaped);
         assert!(!reaped.unwrap().success());
         assert!(machine.dirs("orphan").is_empty());
+    });
+}
+
+#[test]
+fn processes_of_this_machine_are_killed_without_their_init() {
+    on_this_machine(&["cgroups/cpu"], |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("c", "cpus:1")).await.unwrap();
+        let Some(processes) = plan.process_cgroup.clone() else {
+            _ = writeln!(std::io::stderr(), "skipped: the kernel has no cgroup.kill");
+            return drop(machine);
+        };
+        let mut init = run_in(&plan.cgroups, "exec sleep 600");
+        let mut process = run_in(&groups_of(&plan), "exec sleep 600");
+        let own = plan.cgroups.last().unwrap();
+        until(&node, || is_in(own, &init) && is_in(&processes, &process)).await;
+        fs::write(processes.join("cgroup.kill"), "1").unwrap();
+        let ended = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(ended.unwrap().code(), None, "killed by a signal");
+        assert_eq!(init.try_wait().unwrap(), None);
+        init.kill().unwrap();
+        init.wait().unwrap();
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        assert!(machine.dirs("c").is_empty());
     });
 }

@@ -112,8 +112,8 @@ pub fn settings(
     settings
 }
 
-/// The score by which the kernel chooses what to kill when the host runs out of memory. Containers
-/// that may use more than they requested go first; the others keep the default.
+/// The score by which the kernel chooses processes to kill when the host runs out of memory.
+/// Containers that may use more than they requested go first; the others keep the default.
 pub fn oom_score_adj(resources: &ContainerResources, host_memory: u64) -> Option<i32> {
     let limits = Limits::of(resources);
     if host_memory == 0 || limits.hard.is_some_and(|hard| hard <= limits.soft) {
