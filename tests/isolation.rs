@@ -208,7 +208,7 @@ fn isolated_task_outlives_its_agent_and_leaves_nothing() {
     // A group that nobody knows.
     let orphan = isolated.groups(&long)[0].with_file_name("orphan");
     std::fs::create_dir(&orphan).expect("a group");
-    isolated.agent = isolated.cluster.agent_of(&mut isolated.command);
+    isolated.agent = Running::start(&mut isolated.command);
     eventually("the orphan to be gone", || (!orphan.exists()).then_some(()));
     assert!(!isolated.groups(&long).is_empty());
     let statistics = isolated.cluster.output(["agents", "--json"]);

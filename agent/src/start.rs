@@ -331,7 +331,8 @@ pub fn start_with(
     );
     let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
     let live = recovered_ids.chain(&plan.unknown).cloned().collect();
-    let containerizer = containerizer.with_isolators(modules.isolators);
+    let isolators = modules.isolators;
+    let containerizer = containerizer.with_isolators(isolators.clone());
     let mut containerizer = containerizer.with_ledger(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;
     let containerizer = node.spawn("containerizer", containerizer)?;
@@ -351,7 +352,8 @@ pub fn start_with(
     let total = config.info().resources.clone();
     let measured = containerizer.clone();
     let monitor = node.supervise("monitor", RESTART_ALWAYS, move || {
-        Monitor::new(total.clone(), measured.clone(), sampler.clone())
+        let (total, sampler) = (total.clone(), sampler.clone());
+        Monitor::new(total, measured.clone(), sampler, isolators.clone())
     })?;
     // By name, so that modules reach the monitor after a restart too.
     let by_name = node.refer(Pid::new("monitor", node.id().clone(), 0));

@@ -218,8 +218,7 @@ pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Resp
         executor_name: Some(container.executor.name.clone()),
         container_id: (&container.id).into(),
         container_status: Some(Box::new(container_status(container))),
-        resource_statistics: measured(container, usage)
-            .map(|one| Box::new(statistics(container, one))),
+        resource_statistics: measured(container, usage).map(|one| Box::new(statistics(one))),
     };
     ResponseGetContainers {
         containers: living.map(one).collect(),
@@ -242,14 +241,8 @@ pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Lab
     task.map_or(&container.executor.labels, |task| &task.labels)
 }
 
-/// The statistics of a container, whose limits include the command executor's overhead.
-pub(super) fn statistics(
-    container: &ContainerView,
-    measured: &ResourceStatistics,
-) -> schema::ResourceStatistics {
-    let own = container.executor_overhead();
-    let own_cpus = own.cpus().as_f64();
-    let own_mem = (own.mem().as_f64() * 1024.0 * 1024.0) as u64;
+/// The statistics of a container. What has no limit is left out.
+pub(super) fn statistics(measured: &ResourceStatistics) -> schema::ResourceStatistics {
     let cpus_soft_limit = measured.cpus_soft_limit.unwrap_or(measured.cpus_limit);
     let mem_soft_limit = measured.mem_soft_limit_bytes;
     let mem_soft_limit = mem_soft_limit.unwrap_or(measured.mem_limit_bytes);
@@ -259,14 +252,14 @@ pub(super) fn statistics(
         threads: Some(measured.threads),
         cpus_user_time_secs: Some(measured.cpus_user_time_secs),
         cpus_system_time_secs: Some(measured.cpus_system_time_secs),
-        cpus_limit: Some(measured.cpus_limit + own_cpus),
-        cpus_soft_limit: Some(cpus_soft_limit + own_cpus),
+        cpus_limit: Some(measured.cpus_limit).filter(|limit| limit.is_finite()),
+        cpus_soft_limit: Some(cpus_soft_limit),
         cpus_nr_periods: measured.cpus_nr_periods,
         cpus_nr_throttled: measured.cpus_nr_throttled,
         cpus_throttled_time_secs: measured.cpus_throttled_time_secs,
         mem_rss_bytes: Some(measured.mem_rss_bytes),
-        mem_limit_bytes: Some(measured.mem_limit_bytes + own_mem),
-        mem_soft_limit_bytes: Some(mem_soft_limit + own_mem),
+        mem_limit_bytes: Some(measured.mem_limit_bytes).filter(|&limit| limit != u64::MAX),
+        mem_soft_limit_bytes: Some(mem_soft_limit),
         mem_total_bytes: measured.mem_total_bytes,
         mem_total_memsw_bytes: measured.mem_total_memsw_bytes,
         // Mesos has two names for it.

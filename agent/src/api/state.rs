@@ -252,7 +252,7 @@ pub(super) fn containers(survey: &ContainersView, usage: &ResourceUsage) -> Valu
             "status": Json(&container_status(container)),
         });
         if let Some(measured) = measured(container, usage) {
-            json["statistics"] = json!(Json(&statistics(container, measured)));
+            json["statistics"] = json!(Json(&statistics(measured)));
         }
         json
     };
@@ -271,7 +271,7 @@ pub(super) fn monitored(survey: &ContainersView, usage: &ResourceUsage) -> Value
             "framework_id": executor.framework_id,
             "container_id": executor.container_id,
             "source": source(own),
-            "statistics": Json(&statistics(own, measured)),
+            "statistics": Json(&statistics(measured)),
         }))
     };
     usage

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use module_api::isolator::ContainerLimited;
+use module_api::isolator::{ContainerLimited, ContainerResources};
 use protocol::message::executor::{ExecutorUpdated, SubscribeExecutor};
 use protocol::message::registration::{AgentInventory, DisownTasks, RunningExecutor, RunningTask};
 use protocol::message::scheduler::{FrameworkMessage, KillTask};
@@ -79,6 +79,8 @@ pub struct LiveContainer {
     pub usage: ExecutorUsage,
     /// Its session leader, once started.
     pub leader: Option<i32>,
+    /// What it may use.
+    pub resources: ContainerResources,
 }
 
 /// Requests the sandboxes of all containers that have not ended.
@@ -487,6 +489,7 @@ impl Handler<ListLiveContainers> for Containerizer {
                     statistics: None,
                 },
                 leader: container.leader,
+                resources: container.resources(),
             };
         living.map(live_container).collect()
     }

@@ -168,6 +168,7 @@ mod tests {
                 statistics: None,
             },
             leader: None,
+            resources: Default::default(),
         };
         assert_eq!(
             total(vec![live_container], &revocable("cpus:10")),

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use module_api::isolator::{ContainerResources, IsolatorRef, Limit, Measured};
 use module_api::usage::{CurrentUsage, UsageUnavailable};
 use protocol::{ResourceStatistics, ResourceUsage};
 use resources::Resources;
@@ -38,22 +39,31 @@ pub struct Monitor {
     total: Resources,
     containerizer: Handle<Containerizer>,
     sampler: Sampler,
+    isolators: Vec<IsolatorRef>,
     waiting: Vec<Promise<Answer>>,
 }
 
 impl Monitor {
-    /// Measures the containers of this containerizer, on an agent with these resources.
-    pub fn new(total: Resources, containerizer: Handle<Containerizer>, sampler: Sampler) -> Self {
+    /// Measures the containers of this containerizer, on an agent with these resources. What the
+    /// isolators measure replaces what the sampler finds.
+    pub fn new(
+        total: Resources,
+        containerizer: Handle<Containerizer>,
+        sampler: Sampler,
+        isolators: Vec<IsolatorRef>,
+    ) -> Self {
         Self {
             total,
             containerizer,
             sampler,
+            isolators,
             waiting: Vec::new(),
         }
     }
 
     fn measure(&mut self, ctx: &mut Context<Self>) {
         let (node, sampler) = (ctx.node().clone(), self.sampler.clone());
+        let isolators = self.isolators.clone();
         let (total, asked) = (
             self.total.clone(),
             self.containerizer.ask(ListLiveContainers, PATIENCE),
@@ -70,13 +80,19 @@ impl Monitor {
             let sampled = node.blocking(move || sampler(&leaders)).await;
             let sampled = sampled.map_err(|error| failed(error.to_string()))?;
             let sampled = sampled.map_err(|error| failed(format!("/proc: {error}")))?;
-            Ok(usage(
-                total,
-                live,
-                &sampled,
-                node.clock().wall(),
-                Units::of_host(),
-            ))
+            let now = node.clock().wall();
+            let mut usage = usage(total, live, &sampled, now, Units::of_host());
+            for isolator in isolators {
+                let ids = usage.executors.iter().map(|one| one.container_id.clone());
+                match isolator.measure(ids.collect()).await {
+                    Ok(measured) => overlay(&mut usage, &measured),
+                    Err(error) => {
+                        let isolator = isolator.pid();
+                        tracing::warn!(%isolator, %error, "an isolator measures nothing");
+                    }
+                }
+            }
+            Ok(usage)
         };
         ctx.then(measuring, |this, answer: Answer, _| {
             if let Ok(usage) = &answer {
@@ -119,7 +135,7 @@ fn usage(
             .and_then(|leader| sampled.get(&leader))
             .filter(|found| !found.is_empty());
         usage.statistics =
-            processes.map(|processes| statistics(processes, &usage.allocated, now, units));
+            processes.map(|processes| statistics(processes, &live_container.resources, now, units));
         usage
     };
     ResourceUsage {
@@ -128,25 +144,41 @@ fn usage(
     }
 }
 
+/// Takes over what an isolator has measured.
+fn overlay(usage: &mut ResourceUsage, measured: &Measured) {
+    for executor in &mut usage.executors {
+        let known = executor.statistics.as_mut();
+        if let (Some(known), Some(measured)) = (known, measured.get(&executor.container_id)) {
+            known.overlay(measured);
+        }
+    }
+}
+
 fn statistics(
     processes: &[Process],
-    allocated: &Resources,
+    allowed: &ContainerResources,
     now: Timestamp,
     units: Units,
 ) -> ResourceStatistics {
     let seconds = |ticks: u64| ticks as f64 / units.ticks_per_second;
+    let requests = &allowed.requests;
+    let (cpus, mem) = (requests.cpus().as_f64(), requests.mem().as_f64());
+    let bytes = |mebibytes: f64| (mebibytes * 1024.0 * 1024.0) as u64;
     ResourceStatistics {
         timestamp: now,
         processes: u32::try_from(processes.len()).unwrap_or(u32::MAX),
         threads: processes.iter().map(|process| process.threads).sum(),
         cpus_user_time_secs: seconds(processes.iter().map(|process| process.user_ticks).sum()),
         cpus_system_time_secs: seconds(processes.iter().map(|process| process.system_ticks).sum()),
-        cpus_limit: allocated.cpus().as_f64(),
+        cpus_limit: allowed.cpus_limit.map_or(cpus, Limit::value),
+        cpus_soft_limit: allowed.cpus_limit.map(|_| cpus),
         mem_rss_bytes: processes
             .iter()
             .map(|process| process.resident_pages * units.page)
             .sum(),
-        mem_limit_bytes: (allocated.mem().as_f64() * 1024.0 * 1024.0) as u64,
+        // The conversion saturates.
+        mem_limit_bytes: bytes(allowed.mem_limit.map_or(mem, Limit::value)),
+        mem_soft_limit_bytes: allowed.mem_limit.map(|_| bytes(mem)),
         ..ResourceStatistics::default()
     }
 }
@@ -212,6 +244,11 @@ mod tests {
                 statistics: None,
             },
             leader: Some(leader),
+            resources: ContainerResources {
+                requests: Resources::parse("cpus:1.5;mem:32").unwrap(),
+                cpus_limit: None,
+                mem_limit: Some(Limit::Infinite),
+            },
         };
         let sampled = BTreeMap::from([
             (10, vec![process(10, 100, 5), process(11, 50, 7)]),
@@ -237,9 +274,10 @@ mod tests {
         );
         assert_eq!(
             (measured.mem_rss_bytes, measured.mem_limit_bytes),
-            (12 * 4096, 32 << 20)
+            (12 * 4096, u64::MAX)
         );
-        assert_eq!(measured.cpus_limit, 1.5);
+        assert_eq!(measured.mem_soft_limit_bytes, Some(32 << 20));
+        assert_eq!((measured.cpus_limit, measured.cpus_soft_limit), (1.5, None));
         assert_eq!(usage.executors[1].statistics, None);
     }
 }
