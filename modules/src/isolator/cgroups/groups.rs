@@ -252,17 +252,23 @@ impl Groups {
         Some(MemoryEvents::open(&dir, version))
     }
 
-    /// The containers with a group in any tree. A group that is the locked root of another agent
-    /// is no container.
+    /// The containers with a group in any tree. A group that is the root of another agent, locked
+    /// in one of the trees, is no container.
     pub fn list(&self) -> BTreeSet<ContainerId> {
         let mut found = BTreeSet::new();
+        let mut locked = BTreeSet::new();
         for tree in &self.trees {
-            let groups = files::children(&tree.mount.join(&self.options.root));
-            let groups = groups.iter().filter(|dir| lock(dir).is_ok());
-            let names = groups.filter_map(|dir| dir.file_name()?.to_str());
-            found.extend(names.filter_map(|name| ContainerId::new(name).ok()));
+            for dir in files::children(&tree.mount.join(&self.options.root)) {
+                let name = dir.file_name().and_then(|name| name.to_str());
+                if let Some(id) = name.and_then(|name| ContainerId::new(name).ok()) {
+                    match lock(&dir) {
+                        Ok(_) => found.insert(id),
+                        Err(_) => locked.insert(id),
+                    };
+                }
+            }
         }
-        found
+        &found - &locked
     }
 
     /// Kills all processes of a container.

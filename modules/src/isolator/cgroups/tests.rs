@@ -251,9 +251,10 @@ fn recovery_removes_groups_of_unknown_containers() {
         ] {
             fs::create_dir_all(fake.path(dir)).unwrap();
         }
-        // The root of another agent below ours.
+        // The root of another agent below ours, which locks it in one tree.
         let other = fake.path("cpu/mesos/other");
         fs::create_dir(&other).unwrap();
+        fs::create_dir_all(fake.path("unified/mesos/other/container")).unwrap();
         let lock = Groups::open(
             vec![Tree {
                 mount: other.clone(),
@@ -272,6 +273,7 @@ fn recovery_removes_groups_of_unknown_containers() {
         assert!(!fake.path("cpu/mesos/gone").exists());
         assert!(!fake.path("unified/mesos/gone").exists());
         assert!(other.exists());
+        assert!(fake.path("unified/mesos/other/container").exists());
         drop(lock);
     });
 }
