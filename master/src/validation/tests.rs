@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use protocol::task::{Limit, TaskLimits};
 use protocol::{FrameworkId, TaskId, TaskState};
 use resources::Revocable;
 use runtime::Timestamp;
@@ -107,6 +108,53 @@ fn check(task: &TaskInfo, offered: &str, tasks: &Tasks) -> Result<Needs, TaskInv
         policy: &policy,
     };
     rules.check(task)
+}
+
+// Covers 5.12 Isolation; S125 in part: the master's rules for limits.
+#[test]
+fn limits_are_at_least_the_request_with_the_messages_of_mesos() {
+    let with = |resources: &str, cpus: Option<Limit>, mem: Option<Limit>| {
+        let mut task = good();
+        task.resources = resources.parse().unwrap();
+        task.limits = TaskLimits { cpus, mem };
+        let checked = check(&task, "cpus:4;mem:128", &running());
+        checked.map(drop).map_err(|bad| bad.message)
+    };
+    let both = "cpus:1;mem:32";
+    let amount = |amount| Some(Limit::Amount(amount));
+    assert_eq!(with(both, amount(1.0), amount(32.0)), Ok(()));
+    assert_eq!(
+        with(both, Some(Limit::Infinite), Some(Limit::Infinite)),
+        Ok(())
+    );
+    for (resources, cpus, mem, message) in [
+        (
+            both,
+            amount(0.5),
+            None,
+            "The cpu limit must be greater than or equal to the cpu request",
+        ),
+        (
+            both,
+            None,
+            amount(31.0),
+            "The memory limit must be greater than or equal to the memory request",
+        ),
+        (
+            "mem:32",
+            amount(1.0),
+            None,
+            "When a CPU limit is specified, a CPU request must also be specified",
+        ),
+        (
+            "cpus:1",
+            None,
+            amount(32.0),
+            "When a memory limit is specified, a memory request must also be specified",
+        ),
+    ] {
+        assert_eq!(with(resources, cpus, mem), Err(message.to_owned()));
+    }
 }
 
 #[test]

@@ -200,3 +200,30 @@ fn absent_container_status_is_filled_in() {
         format!("{{{bridge},{id}}}")
     );
 }
+
+// Covers 2.8 in part: limits of a task.
+#[test]
+fn limits_of_tasks_are_carried_and_others_refused() {
+    let read = |limits: &str| {
+        let text = format!(
+            r#"{{"name":"t","task_id":{{"value":"t"}},"agent_id":{{"value":"a"}},"limits":{limits}}}"#
+        );
+        let task: schema::TaskInfo = json::read(text.as_bytes(), Limits::default()).unwrap();
+        protocol::TaskInfo::try_from(&task)
+    };
+    let task = read(r#"{"cpus":{"value":1.5},"mem":{"value":"Infinity"}}"#).unwrap();
+    let told = schema::TaskInfo::from(&task);
+    assert_eq!(told.limits["cpus"].value, 1.5);
+    assert_eq!(told.limits["mem"].value, f64::INFINITY);
+    for (limits, problem) in [
+        (
+            r#"{"disk":{"value":1}}"#,
+            "limits is `disk`: expected only cpus and mem",
+        ),
+        (r#"{"cpus":{"value":-1}}"#, "limits[cpus]"),
+        (r#"{"mem":{"value":"NaN"}}"#, "limits[mem]"),
+    ] {
+        let error = read(limits).unwrap_err().to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}

@@ -576,3 +576,28 @@ fn statuses_have_mesos_states_reasons_and_messages() {
         assert_eq!(terminal.message, message);
     }
 }
+
+// Covers 5.12 Isolation: the executor's share; S125 in part: the limits of a container.
+#[test]
+fn limits_of_a_container_add_up() {
+    let with = |id: &str, cpus: Option<Limit>| TaskInfo {
+        limits: TaskLimits { cpus, mem: None },
+        resources: Resources::parse("cpus:0.5;mem:32").unwrap(),
+        ..task(id)
+    };
+    let amount = |amount| Some(Limit::Amount(amount));
+    let limit = |infos: &[TaskInfo]| {
+        let mut container = container();
+        for info in infos {
+            container.add(info.clone());
+        }
+        container.resources().cpus_limit
+    };
+    let executor = container().executor.resources.cpus().as_f64();
+    assert_eq!(limit(&[with("a", None)]), None);
+    assert_eq!(limit(&[with("a", amount(2.0))]), amount(2.0 + executor));
+    let both = [with("a", amount(2.0)), with("b", None)];
+    assert_eq!(limit(&both), amount(2.5 + executor));
+    let both = [with("a", amount(2.0)), with("b", Some(Limit::Infinite))];
+    assert_eq!(limit(&both), Some(Limit::Infinite));
+}

@@ -82,7 +82,7 @@ impl From<&protocol::TaskInfo> for TaskInfo {
     }
 }
 
-/// Only of `cpus` and `mem`, with Mesos' message for others.
+/// Only of `cpus` and `mem`.
 fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
     let mut limits = TaskLimits::default();
     for (name, scalar) in given {
@@ -95,8 +95,7 @@ fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Inva
             "cpus" => limits.cpus = Some(limit),
             "mem" => limits.mem = Some(limit),
             _ => {
-                let expected = "Only cpus and mem may be included in a task's resource limits";
-                return Err(Invalid::new("limits", name, expected));
+                return Err(Invalid::new("limits", name, "only cpus and mem"));
             }
         }
     }
