@@ -22,7 +22,7 @@ use runtime::prelude::*;
 use runtime::{Clock, NodeId};
 use serde_json::json;
 use simulator::synthetic_agents::{MasterCounts, SyntheticAgent, register};
-use master::state::measure::SyntheticAgents;
+use testkit::agents::SyntheticAgents;
 use tokio::sync::watch;
 use transport::{Authority, Endpoint, Identity, Options};
 

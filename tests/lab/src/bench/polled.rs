@@ -32,7 +32,7 @@ use scheduler_driver::{DriverRef, SchedulerDriver};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use simulator::synthetic_agents::{MasterCounts, register};
-use master::state::measure::SyntheticAgents;
+use testkit::agents::SyntheticAgents;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
