@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recorded_figure_is_of_the_same_or_a_similar_case() {
+    fn recorded_figure_is_of_a_similar_case() {
         let same = Mesos::of(&Shape::of(10_000, 200));
         assert_eq!((same.full_run, same.add_agents), (350.0, 585.0));
         assert!(same.label.contains("same case"), "{}", same.label);

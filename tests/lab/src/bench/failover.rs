@@ -1035,7 +1035,7 @@ mod tests {
     }
 
     #[test]
-    fn frameworks_are_back_when_the_last_of_them_is() {
+    fn frameworks_are_back_with_the_last_one() {
         let mut ledger = Ledger::new(2);
         ledger.subscribed = vec![Some(at(11)), Some(at(2))];
         assert_eq!(ledger.all_subscribed(at(0)), Some(at(11)));

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn length_is_found_in_any_case_of_the_name() {
+    fn header_name_may_have_any_case() {
         let head =
             |status: &str| format!("HTTP/1.1 {status}\r\nA: b\r\nContent-Length: 12\r\n\r\n");
         assert_eq!(length(&head("200 OK")), Some(12));
