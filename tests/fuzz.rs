@@ -1,34 +1,22 @@
 //! Fuzzing of everything that decodes bytes from a peer, a disk, a child process or an operator,
 //! with the stable toolchain.
 //!
-//! `cargo test` runs the corpus in `tests/fixtures/corpus` and a few more inputs. For longer runs
-//! (variables can be combined):
+//! `cargo test` runs the corpus in `tests/fixtures/corpus` and a few more inputs, which proptest
+//! makes, checks and shrinks. For longer runs (variables can be combined):
 //!
 //! ```text
 //! MEROS_FUZZ_SECONDS=3600 cargo test --release --test fuzz -- --nocapture
 //!   MEROS_FUZZ_SECONDS=N   run for N seconds
-//!   MEROS_FUZZ_INPUTS=N    without SECONDS: N inputs per target (default 60)
+//!   MEROS_FUZZ_INPUTS=N    without SECONDS: at least N inputs per target (default 60)
 //!   MEROS_FUZZ_SEED=N      seed of all random numbers (default 7; also 0x...)
 //!   MEROS_FUZZ_ONLY=TEXT   only targets with TEXT in their names
-//!   MEROS_FUZZ_INPUT=HEX   only this input
-//!   MEROS_FUZZ_KEEP=N      add inputs with new features to the corpus, up to N inputs per target
-//!   MEROS_FUZZ_TRACE=FILE  write each input there before it runs: the last one ended the process
 //! ```
 //!
-//! A failure is printed with its target, seed and input, shrunk as far as possible, and added to
-//! the corpus, so that every later `cargo test` repeats it. Required properties: a decoder never
-//! panics, stays within its memory limit (see [`target::HeapLimit`]), and rejects inputs with a
-//! meaningful error; an accepted value can be encoded and decoded to the same value.
-//!
-//! # Why not bolero, libFuzzer or plain proptest
-//!
-//! Coverage guidance without nightly needs internal flags of rustc, a C++ engine and a cargo
-//! subcommand (bolero, cargo-fuzz), too much to install for CI and every developer; without them,
-//! bolero is a random generator with many dependencies. proptest has no corpus of bytes and needs a
-//! strategy for each message. This runner is guided by the results of the decoders instead: the
-//! fields and variants of a value, and the text of an error. An input with a new feature joins the
-//! pool for further mutations ([`run`]). Initial values are generated through Serde for every type
-//! ([`generate`]).
+//! A failure is printed with its target and its input, shrunk as far as possible, as a line for the
+//! corpus. Required properties: a decoder never panics, stays within its memory limit (see
+//! [`target::HeapLimit`]), and rejects inputs with a meaningful error; an accepted value can be
+//! encoded and decoded to the same value. Valid inputs of every type are generated through Serde
+//! ([`generate`]). No coverage guides the inputs: that needs nightly or internal flags of rustc.
 
 #![allow(clippy::panic, reason = "a test may end by a panic")]
 
@@ -44,8 +32,6 @@ mod heap;
 mod link;
 #[path = "fuzz/messages.rs"]
 mod messages;
-#[path = "fuzz/mutate.rs"]
-mod mutate;
 #[path = "fuzz/persisted.rs"]
 mod persisted;
 #[path = "fuzz/rng.rs"]
@@ -73,24 +59,22 @@ fn targets() -> Vec<Target> {
 
 #[test]
 fn fuzzed_bytes_break_no_decoder() {
-    run::run(targets(), &run::Settings::from_environment());
+    run::run(targets());
 }
 
 #[test]
 fn corpus_files_are_small_and_have_targets() {
-    let targets = targets();
-    for (file, inputs) in corpus::all() {
+    let names: Vec<String> = targets().into_iter().map(|target| target.name).collect();
+    for file in corpus::files() {
         assert!(
-            targets
-                .iter()
-                .any(|target| corpus::file_of(&target.name) == file),
+            names.iter().any(|name| corpus::file_of(name) == file),
             "{file} belongs to no target: remove it, or correct its name"
         );
-        let bytes: usize = inputs.iter().map(Vec::len).sum();
+        let bytes: usize = corpus::inputs(&file).iter().map(Vec::len).sum();
+        let most = corpus::BYTES_MAX;
         assert!(
-            bytes <= corpus::BYTES_MAX,
-            "{file} holds {bytes} bytes, expected at most {}",
-            corpus::BYTES_MAX
+            bytes <= most,
+            "{file} holds {bytes} bytes, expected at most {most}"
         );
     }
 }

@@ -11,7 +11,6 @@
 //! | `resource_estimator` | `noop` and `fixed`: resources that an agent can lend |
 //! | `sorter` | `drf`, `strict_priority` and `random`, each over a tree of shares |
 //! | `testing` | shared by the tests of this crate |
-//! | `workload` | an allocator and a sorter without mailboxes, for benchmarks |
 
 pub mod allocator;
 pub mod isolator;
@@ -20,7 +19,17 @@ pub mod resource_estimator;
 pub mod sorter;
 #[cfg(test)]
 mod testing;
-pub mod workload;
+#[cfg(test)]
+#[allow(
+    dead_code,
+    reason = "a fixture of several crates, which each use a part of it"
+)]
+#[path = "../tests/it/workload.rs"]
+mod workload;
+
+// The fixture names this crate as its other users do.
+#[cfg(test)]
+extern crate self as modules;
 
 use std::time::Duration;
 

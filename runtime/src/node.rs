@@ -93,8 +93,7 @@ pub enum SpawnError {
         /// The requested name.
         name: String,
     },
-    /// Two message names have the same hash: one of them must be changed. `frames/short` is
-    /// reserved: it is a capability in hellos, not a message.
+    /// Two message names have the same hash: one of them must be changed.
     #[error("messages {one:?} and {other:?} have the same id {id:08x}")]
     MessageIdTaken {
         /// The id of both.

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_cites_every_number_and_an_id_none() {
+    fn range_cites_every_number() {
         let count = |text: &str| cited(&file(&format!("// {text}"))).len();
         assert_eq!(count("S79-S86, S117-119"), 11);
         assert_eq!(

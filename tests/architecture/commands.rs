@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verb_or_flag_that_does_not_exist_is_a_fault() {
+    fn unknown_verb_or_flag_is_a_fault() {
         let document = "`meros logs TASK --follow`, `meros tail`, `--quorum`, `--no-follow`, `--unfollow`\n\
             `meros masters add | remove`, `meros masters drop`, `meros VERB`, `cargo test --workspace`, `--fol_*`\n    \
             $ meros log -- sh --any\n```sh\ntarget/meros logs --slow  # --any\n```\n";
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_error_texts_are_read_and_tests_are_not() {
+    fn comments_are_read_and_tests_are_not() {
         let text = "/// `meros tail` follows; a--b\nlet error = \"use --fast or --follow\";\n#[cfg(test)]\n\"--any\"\n";
         let source = Source {
             path: "a.rs".to_owned(),

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn crates_that_are_not_built_yet_have_their_floor() {
+    fn planned_crate_has_a_floor() {
         assert_eq!(
             faults("meros-storage", "meros-consensus", "normal").len(),
             1
@@ -266,14 +266,14 @@ mod tests {
     }
 
     #[test]
-    fn imports_that_go_down_are_none_of_its_business() {
+    fn downward_imports_are_allowed() {
         assert!(faults("meros", "meros-master", "dev").is_empty());
         assert!(faults("meros-master", "meros-protocol", "normal").is_empty());
         assert!(faults("meros-master", "serde", "normal").is_empty());
     }
 
     #[test]
-    fn a_crate_without_a_floor_in_the_wrong_folder_or_missing_is_found() {
+    fn misplaced_or_missing_crate_is_found() {
         let found = misplaced(&[
             package("meros-zookeeper", "master/zookeeper", &[]),
             package("meros-agent", "master/agent", &[]),

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn the_plan_itself_is_right_and_a_stranger_is_found() {
+    fn file_outside_the_plan_is_found() {
         let plan = top_level(&[
             "Cargo.lock",
             "LICENSE",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fixed_dependency_is_found_where_it_does_not_belong() {
+    fn misplaced_dependency_is_found() {
         for (path, text, count) in [
             ("master/src/registrar.rs", "use sled::Db;", 1),
             (
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_does_not_introduce_itself_is_found() {
+    fn file_without_introduction_is_found() {
         let wrong = source("agent/src/usage.rs", "// Usage.\nuse std::fs;");
         assert!(without_introduction(&wrong).is_some());
         assert!(without_introduction(&source("agent/src/usage.rs", "//! Usage.\n")).is_none());

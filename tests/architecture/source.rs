@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_found_whole_or_not_at_all() {
+    fn only_whole_words_are_found() {
         assert_eq!(
             line_of_word("unsledged sled_store\nsled::open", "sled"),
             Some(2)
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn tests_at_the_end_of_a_file_are_not_its_code() {
+    fn tests_are_not_code() {
         let source = source("use a;\n#[cfg(test)]\nmod tests { use bincode; }");
         assert_eq!(line_of_word(&source.code_without_tests(), "bincode"), None);
         assert_eq!(line_of_word(&source.code_without_tests(), "a"), Some(1));

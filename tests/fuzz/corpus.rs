@@ -1,10 +1,8 @@
 //! The corpus: interesting inputs, one text file per target in `tests/fixtures/corpus`.
 //!
-//! A line is hexadecimal bytes, a JSON string for its UTF-8 bytes, or a comment after `#`. Lines
-//! are only appended.
+//! A line is hexadecimal bytes, a JSON string for its UTF-8 bytes, or a comment after `#`.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
 use crate::target::Target;
@@ -16,47 +14,27 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/corpus")
 }
 
+/// Names of all files.
+pub fn files() -> Vec<String> {
+    let entries = fs::read_dir(folder()).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.collect()
+}
+
 /// File name of a target.
 pub fn file_of(name: &str) -> String {
     format!("{}.txt", name.replace(['/', ' '], "-"))
 }
 
-/// All files with their inputs.
-pub fn all() -> Vec<(String, Vec<Vec<u8>>)> {
-    let entries = fs::read_dir(folder()).map(|entries| entries.flatten().collect());
-    let mut files: Vec<String> = entries
-        .unwrap_or_else(|_| Vec::new())
-        .iter()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect();
-    files.sort();
-    files
-        .into_iter()
-        .map(|file| {
-            let text = fs::read_to_string(folder().join(&file)).unwrap_or_default();
-            (file.clone(), read(&file, &text))
-        })
-        .collect()
-}
-
-/// Inputs of a target.
-pub fn of(name: &str) -> Vec<Vec<u8>> {
-    let file = file_of(name);
-    let text = fs::read_to_string(folder().join(&file)).unwrap_or_default();
-    read(&file, &text)
-}
-
-fn read(file: &str, text: &str) -> Vec<Vec<u8>> {
+/// Inputs of a file; none if it is missing.
+pub fn inputs(file: &str) -> Vec<Vec<u8>> {
+    let text = fs::read_to_string(folder().join(file)).unwrap_or_default();
     let lines = text.lines().map(str::trim).enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
         .map(|(number, line)| {
-            input(line).unwrap_or_else(|| {
-                panic!(
-                    "{file}:{}: {line:?} is neither bytes in hexadecimal nor a JSON string",
-                    number + 1
-                )
-            })
+            let problem = "is neither bytes in hexadecimal nor a JSON string";
+            input(line).unwrap_or_else(|| panic!("{file}:{}: {line:?} {problem}", number + 1))
         })
         .collect()
 }
@@ -64,9 +42,8 @@ fn read(file: &str, text: &str) -> Vec<Vec<u8>> {
 /// Parses one line.
 pub fn input(line: &str) -> Option<Vec<u8>> {
     if line.starts_with('"') {
-        return serde_json::from_str::<String>(line)
-            .ok()
-            .map(String::into_bytes);
+        let text: String = serde_json::from_str(line).ok()?;
+        return Some(text.into_bytes());
     }
     let line = line.strip_prefix("0x").unwrap_or(line);
     let digits = line.len().is_multiple_of(2) && line.is_ascii();
@@ -83,21 +60,6 @@ pub fn line(target: &Target, input: &[u8]) -> String {
         _ if input.is_empty() => "0x".to_owned(),
         _ => input.iter().map(|byte| format!("{byte:02x}")).collect(),
     }
-}
-
-/// Appends an input to its target's file, below a comment. Returns the path.
-pub fn add(target: &Target, input: &[u8], remark: &str) -> std::io::Result<String> {
-    fs::create_dir_all(folder())?;
-    let file = file_of(&target.name);
-    let mut opened = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(folder().join(&file))?;
-    if !remark.is_empty() {
-        writeln!(opened, "# {remark}")?;
-    }
-    writeln!(opened, "{}", line(target, input))?;
-    Ok(format!("tests/fixtures/corpus/{file}"))
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde::de::{
     DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer, MapAccess,
     SeqAccess, VariantAccess, Visitor,
 };
+use serde::forward_to_deserialize_any;
 
 use crate::rng::Rng;
 
@@ -16,32 +17,9 @@ use crate::rng::Rng;
 const ATTEMPTS: usize = 200;
 /// Maximum depth; deeper values are as empty as possible.
 const DEPTH_MAX: usize = 12;
-/// Texts with a meaning for some types.
-const WORDS: &[&str] = &[
-    "",
-    "cpus",
-    "mem",
-    "disk",
-    "ports",
-    "gpus",
-    "bugs",
-    "ads",
-    "ads/web",
-    "*",
-    "m",
-    "m-S1",
-    "m-0000",
-    "m-O1",
-    "t",
-    "e",
-    "rack",
-    "stdout",
-    "127.0.0.1:5051",
-    "/bin/true",
-    "because",
-    "Ωmega",
-    "vol-1",
-];
+/// Texts with a meaning for some types, and the empty one.
+const WORDS: &str = " cpus mem disk ports gpus bugs ads ads/web * m m-S1 m-0000 m-O1 t e rack stdout \
+    127.0.0.1:5051 /bin/true because Ωmega vol-1";
 
 /// A value of this type, if one of the attempts succeeds.
 pub fn generate<T: DeserializeOwned>(rng: &mut Rng) -> Option<T> {
@@ -58,7 +36,7 @@ impl ValueGenerator<'_> {
         match self.rng.below(10) {
             0 => "x".repeat(self.rng.below(300)),
             1 => self.rng.number().to_string(),
-            _ => (*self.rng.pick(WORDS)).to_owned(),
+            _ => (*self.rng.pick(&WORDS.split(' ').collect::<Vec<_>>())).to_owned(),
         }
     }
 
@@ -167,10 +145,7 @@ impl<'de> Deserializer<'de> for ValueGenerator<'_> {
 
     fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
         let left = self.elements();
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        self.deserialize_tuple(left, visitor)
     }
 
     fn deserialize_tuple<V: Visitor<'de>>(
@@ -178,10 +153,8 @@ impl<'de> Deserializer<'de> for ValueGenerator<'_> {
         left: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        let generator = self;
+        visitor.visit_seq(Elements { generator, left })
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -190,18 +163,13 @@ impl<'de> Deserializer<'de> for ValueGenerator<'_> {
         left: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        self.deserialize_tuple(left, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Error> {
         let left = self.elements();
-        visitor.visit_map(Elements {
-            generator: self,
-            left,
-        })
+        let generator = self;
+        visitor.visit_map(Elements { generator, left })
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
@@ -210,11 +178,7 @@ impl<'de> Deserializer<'de> for ValueGenerator<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let left = fields.len();
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        self.deserialize_tuple(fields.len(), visitor)
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -224,19 +188,11 @@ impl<'de> Deserializer<'de> for ValueGenerator<'_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let variant = self.rng.below(variants.len()) as u32;
-        visitor.visit_enum(Variant {
-            generator: self,
-            variant,
-        })
+        let generator = self;
+        visitor.visit_enum(Variant { generator, variant })
     }
 
-    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.deserialize_any(visitor)
-    }
-
-    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
-        self.deserialize_any(visitor)
-    }
+    forward_to_deserialize_any! { identifier ignored_any }
 
     fn is_human_readable(&self) -> bool {
         false
@@ -316,10 +272,7 @@ impl<'de> VariantAccess<'de> for ValueGenerator<'_> {
     }
 
     fn tuple_variant<V: Visitor<'de>>(self, left: usize, visitor: V) -> Result<V::Value, Error> {
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        self.deserialize_tuple(left, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(
@@ -327,10 +280,6 @@ impl<'de> VariantAccess<'de> for ValueGenerator<'_> {
         fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Error> {
-        let left = fields.len();
-        visitor.visit_seq(Elements {
-            generator: self,
-            left,
-        })
+        self.deserialize_tuple(fields.len(), visitor)
     }
 }

@@ -17,7 +17,7 @@ use runtime::{Dialled, Hello, Link, NodeId, Outgoing};
 use serde::{Deserialize, Serialize};
 
 use crate::rng::Rng;
-use crate::target::{HeapLimit, Observation, Target, Verdict};
+use crate::target::{HeapLimit, Target, Verdict, rejected};
 
 /// A short frame may become an envelope in a mailbox, a watch, or a reply that names it.
 const STEP: HeapLimit = HeapLimit {
@@ -244,45 +244,12 @@ fn check(bytes: &[u8]) -> Verdict {
             "as they came {whole:?}, but byte by byte {bytewise:?}"
         ));
     }
-    let mut observation = match &whole.garbled {
-        Some(reason) => Observation::rejected(reason)?,
-        None => Observation::default(),
-    };
-    observation.accepted = whole.garbled.is_none();
-    // Features: the kinds of messages, replies and counters.
-    for heard in &whole.heard {
-        let kind: String = heard.chars().take_while(|c| c.is_alphabetic()).collect();
-        observation
-            .features
-            .extend(Observation::value(&format_args!("{kind}")).features);
-    }
-    for frame in &whole.answered {
-        let kind = frame
-            .iter()
-            .take(1)
-            .chain(frame.get(9))
-            .map(|byte| u16::from(*byte));
-        observation
-            .features
-            .push(kind.fold(1, |all, byte| all.wrapping_mul(257).wrapping_add(byte)));
-    }
-    let counted = whole.counted.iter().filter(|(_, count)| **count > 0.0);
-    observation
-        .features
-        .extend(counted.map(|(name, _)| runtime::wire::message::id_of(name) as u16));
-    Ok(observation)
+    whole.garbled.as_ref().map_or(Ok(()), rejected)
 }
 
 /// The target.
 pub fn target() -> Target {
-    Target {
-        name: "link".to_owned(),
-        text: false,
-        weight: 2,
-        seeds: Vec::new(),
-        generate: Box::new(|rng| Some(random_script(rng))),
-        check: Box::new(check),
-    }
+    Target::new("link", check, |rng| Some(random_script(rng)))
 }
 
 fn random_script(rng: &mut Rng) -> Vec<u8> {

@@ -5,7 +5,6 @@
 //! Inputs here have valid checksums, as from another version or a faulty program: pieces are
 //! combined, and everything that does not fit must be reported.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use agent::OpenStore;
@@ -31,7 +30,7 @@ use testkit::disk::{SimulatedDisk, SimulatedStore};
 use crate::forms::form;
 use crate::generate::generate;
 use crate::rng::Rng;
-use crate::target::{HeapLimit, Observation, Target, Verdict, body, same};
+use crate::target::{HeapLimit, Target, Verdict, body, rejected, same, same_again};
 
 /// Records are copied, stored in maps, and combined.
 const RECORDS: HeapLimit = HeapLimit {
@@ -103,10 +102,8 @@ fn records(mut bytes: &[u8]) -> Records {
 
 fn ledger(bytes: &[u8]) -> Verdict {
     let found = RECORDS.enforce(bytes.len(), || StoredRecords::read(records(bytes)))?;
-    let mut shape = String::new();
-    for (key, problem) in &found.unreadable {
-        let words = Observation::rejected(problem)?;
-        let _ = write!(shape, "U{}{:?} ", key.len(), words.features); // never fails
+    for (_, problem) in &found.unreadable {
+        rejected(problem)?;
     }
     let again = StoredRecords::read(kept(&found).map_err(|error| error.to_string())?);
     if !found.unreadable.is_empty() || !found.orphaned.is_empty() {
@@ -121,10 +118,7 @@ fn ledger(bytes: &[u8]) -> Verdict {
     } else if !same(&found, &again) {
         return Err(format!("read {found:?}, and once written {again:?}"));
     }
-    match found.unreadable.first() {
-        Some((_, problem)) => Observation::rejected(&format_args!("a record: {problem} {shape}")),
-        None => Ok(Observation::value(&found)),
-    }
+    Ok(())
 }
 
 /// The records that would be written for these contents.
@@ -191,11 +185,8 @@ fn random_ledger(rng: &mut Rng) -> Option<Records> {
 /// A decoded record is encoded as the same bytes.
 fn reread(what: &str, bytes: &[u8], reread: fn(&[u8]) -> Option<Vec<u8>>) -> Verdict {
     match RECORDS.enforce(bytes.len(), || reread(bytes))? {
-        None => Observation::rejected(&format_args!("no record of a {what}")),
-        Some(written) if written == bytes => Ok(Observation::value(&format_args!(
-            "Record{}",
-            "x".repeat(bytes.len().min(200) / 20)
-        ))),
+        None => rejected(&format_args!("no record of a {what}")),
+        Some(written) if written == bytes => Ok(()),
         Some(written) => Err(format!("read, and written again as {written:02x?}")),
     }
 }
@@ -234,22 +225,8 @@ fn load(records: Records) -> Result<Loaded, LogError> {
 
 fn log(bytes: &[u8]) -> Verdict {
     match RECORDS.enforce(bytes.len(), || load(records(bytes)))? {
-        Err(error) => Observation::rejected(&error),
-        Ok(loaded) => {
-            whole(&loaded)?;
-            let Loaded {
-                identity,
-                hard,
-                snapshot,
-                entries,
-            } = loaded;
-            let entries: Vec<_> = entries
-                .iter()
-                .map(|entry| (entry.kind, entry.data.len()))
-                .collect();
-            let observation = (identity, hard, snapshot.index, snapshot.data.len(), entries);
-            Ok(Observation::value(&observation))
-        }
+        Err(error) => rejected(&error),
+        Ok(loaded) => whole(&loaded),
     }
 }
 
@@ -355,7 +332,7 @@ fn snapshot(bytes: &[u8]) -> Verdict {
         Ok((seen, group))
     };
     match RECORDS.enforce(bytes.len(), || read(bytes))? {
-        Err(problem) => Observation::rejected(&format_args!("a snapshot: {problem}")),
+        Err(problem) => rejected(&format_args!("a snapshot: {problem}")),
         Ok((seen, mut group)) => {
             let packed = pack(&seen, b"").ok_or("what was read cannot be written")?;
             let (again, _) = seen::unpack(&packed)?;
@@ -365,9 +342,8 @@ fn snapshot(bytes: &[u8]) -> Verdict {
             if again != seen || !same(&group, &other) {
                 return Err(format!("read {group:?}, and once written {other:?}"));
             }
-            let observation = Observation::value(&group);
             apply_more(&mut group);
-            Ok(observation)
+            Ok(())
         }
     }
 }
@@ -418,7 +394,7 @@ fn pack(seen: &Seen, machine: &[u8]) -> Option<Bytes> {
 /// Registry operations of another master: their results are complete in a snapshot.
 fn registry_operations(bytes: &[u8]) -> Verdict {
     let operations: Vec<RegistryOperation> = match RECORDS.enforce(bytes.len(), || decode(bytes))? {
-        Err(garbled) => return Observation::rejected(&garbled),
+        Err(garbled) => return rejected(&garbled),
         Ok(operations) => operations,
     };
     let mut machine = RegistryMachine::new();
@@ -434,10 +410,10 @@ fn registry_operations(bytes: &[u8]) -> Verdict {
     }
     for answer in &answers {
         if let Err(refused) = answer {
-            Observation::rejected(refused)?;
+            rejected(refused)?;
         }
     }
-    Ok(Observation::value(&(machine, answers)))
+    Ok(())
 }
 
 /// The agent's checkpoint of operations, in the current and the previous format.
@@ -453,13 +429,10 @@ fn checkpoint(bytes: &[u8]) -> Verdict {
     let open: OpenStore = Arc::new(move || Ok(Box::new(opened.open()?)));
     let mut store = OperationStore::simulated(open);
     match RECORDS.enforce(bytes.len(), || store.read())? {
-        Err(error) => Observation::rejected(&error),
+        Err(error) => rejected(&error),
         Ok(read) => {
             let written = store.write(&read).and_then(|()| store.read());
-            match written {
-                Ok(again) if same(&read, &again) => Ok(Observation::value(&read)),
-                other => Err(format!("read {read:?}, and once written {other:?}")),
-            }
+            same_again(&read, written)
         }
     }
 }
@@ -479,17 +452,14 @@ fn random_checkpoint(rng: &mut Rng) -> Option<Vec<u8>> {
 
 fn dump(bytes: &[u8]) -> Verdict {
     let check = |bytes: &[u8]| match RECORDS.enforce(bytes.len(), || Dump::decode(bytes))? {
-        Err(fault) => Observation::rejected(&fault),
-        Ok(dump) if dump.encode() == bytes => Ok(Observation::value(&"Dump")),
+        Err(fault) => rejected(&fault),
+        Ok(dump) if dump.encode() == bytes => Ok(()),
         Ok(dump) => Err(format!("read {dump:?}, which is written as other bytes")),
     };
     let mut mended = bytes.to_vec();
     correct_checksums(&mut mended);
-    let (as_it_is, mended) = (check(bytes)?, check(&mended)?);
-    Ok(Observation {
-        features: [as_it_is.features, mended.features].concat(),
-        accepted: as_it_is.accepted,
-    })
+    check(bytes)?;
+    check(&mended)
 }
 
 fn random_dump(rng: &mut Rng) -> Vec<u8> {

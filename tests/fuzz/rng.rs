@@ -1,30 +1,20 @@
-//! A random number generator with the same numbers on every machine and in every version, so that a
-//! seed determines a run.
+//! Random choices of generators: one seed gives one value.
 
-/// SplitMix64.
-pub struct Rng(u64);
+use rand::rngs::StdRng;
+use rand::{Rng as _, RngCore, SeedableRng};
+
+/// A source of choices.
+pub struct Rng(StdRng);
 
 impl Rng {
-    /// A generator with this seed.
+    /// A source with this seed.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
+        Self(StdRng::seed_from_u64(seed))
     }
 
     /// A number below `count`, or 0 if `count` is 0.
     pub fn below(&mut self, count: usize) -> usize {
-        match count {
-            0 => 0,
-            count => (self.next() % count as u64) as usize,
-        }
+        self.0.random_range(0..count.max(1))
     }
 
     /// True with probability 1 / `count`.
@@ -39,17 +29,19 @@ impl Rng {
 
     /// This number of bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
+        let mut bytes = vec![0; count];
+        self.0.fill_bytes(&mut bytes);
+        bytes
     }
 
     /// A number that is likely to find defects: small, next to a power of two, or arbitrary.
     pub fn number(&mut self) -> u64 {
         match self.below(6) {
-            0 | 1 => self.next() % 10,
-            2 => self.next() % 1000,
+            0 | 1 => self.0.next_u64() % 10,
+            2 => self.0.next_u64() % 1000,
             3 => (1 << self.below(64)) - 1,
             4 => 1_u64 << self.below(64),
-            _ => self.next(),
+            _ => self.0.next_u64(),
         }
     }
 }

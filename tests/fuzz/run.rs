@@ -1,378 +1,281 @@
-//! The runner: runs every target in turn, mutates interesting inputs, and reports failures.
+//! The runner: proptest makes, checks and shrinks the inputs of each target in turn.
 //!
-//! The seed alone determines the inputs and their order; time only determines the end. Stores for
-//! each target the pool of interesting inputs and the features seen.
+//! An input is arbitrary, generated as a valid one, or known (a seed or of the corpus), with up to
+//! four changes that leave it almost valid, which finds most defects. The seed alone determines the
+//! inputs and their order; time only determines the end.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use runtime::{Clock, Instant};
 
 use crate::corpus;
-use crate::mutate::mutate;
 use crate::rng::Rng;
 use crate::target::{Target, Verdict};
 
-/// Number of inputs before the next target.
-const INPUTS_PER_TURN: usize = 20;
-/// Maximum size of a target's pool.
-const POOL_MAX: usize = 400;
-/// Maximum number of attempts to shrink a failing input.
-const SHRINK_MAX: usize = 4000;
+/// Number of inputs of a target of weight 1 before the next target.
+const INPUTS_PER_TURN: u32 = 20;
+/// Maximum length of any input.
+const LENGTH_MAX: usize = 64 << 10;
 /// No input takes this long on any machine.
 const INPUT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum length of an input to add to the corpus.
-const CORPUS_INPUT_MAX: usize = 300;
-/// Longer inputs are not repeated in the command that replays them.
-const LINE_MAX: usize = 400;
 
-/// Settings from the environment.
-pub struct Settings {
-    seconds: Option<u64>,
-    inputs: usize,
-    seed: u64,
-    only: String,
-    input: Option<Vec<u8>>,
-    keep: usize,
-    trace: Option<String>,
+/// Boundary values of the codec, frames and texts.
+const BORDERS: &[u8] = &[
+    0, 1, 2, 3, 0x20, 0x7f, 0x80, 0xbf, 0xc0, 0xed, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff,
+];
+/// Tokens of the text formats, separated by spaces.
+const TOKENS: &str = "{ } [ ] ( ) : ; , - \" \\ \\u0000 null true 0 -0 1e308 -1 9e999 0.0005 NaN inf \
+    18446744073709551615 9223372036854775807 * / .. \n \0 \u{202e} e\u{301} {} [] [[[[[[[[ cpus:1 \
+    role value";
+
+/// The content that a change inserts.
+#[derive(Clone, Debug)]
+enum Piece {
+    Bytes(Vec<u8>),
+    /// A part of a known input.
+    Known(Index, Index, usize),
+    /// A part of the input itself, repeated.
+    Own(usize, usize),
 }
 
-impl Settings {
-    /// Reads the variables described in `tests/fuzz.rs`.
-    pub fn from_environment() -> Self {
-        let text = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
-        let number = |name: &str| {
-            text(name).map(|text| {
-                let parsed = match text.strip_prefix("0x") {
-                    Some(digits) => u64::from_str_radix(digits, 16),
-                    None => text.parse(),
-                };
-                parsed.unwrap_or_else(|_| panic!("{name} is {text:?}, expected a number"))
-            })
-        };
-        let input = text("MEROS_FUZZ_INPUT").map(|line| {
-            corpus::input(&line).unwrap_or_else(|| {
-                panic!("MEROS_FUZZ_INPUT is {line:?}, expected hexadecimal or a JSON string")
-            })
+/// Removes bytes at a place and inserts a piece.
+#[derive(Clone, Debug)]
+struct Change {
+    at: Index,
+    /// The number of bytes; `None` for as many as the piece has.
+    removed: Option<usize>,
+    piece: Piece,
+}
+
+impl Change {
+    fn strategy() -> impl Strategy<Value = Self> {
+        // A wrong length, in one of the encodings used.
+        let number = any::<u64>().prop_map(|seed| Rng::new(seed).number());
+        let length = (0..7_u8, number).prop_map(|(form, number)| match form {
+            0 => vec![number as u8],
+            1 => [&[0xfb][..], &(number as u16).to_le_bytes()].concat(),
+            2 => [&[0xfc][..], &(number as u32).to_le_bytes()].concat(),
+            3 => [&[0xfd][..], &number.to_le_bytes()].concat(),
+            4 => (number as u16).to_be_bytes().to_vec(),
+            5 => (number as u32).to_be_bytes().to_vec(),
+            _ => number.to_be_bytes().to_vec(),
         });
-        Self {
-            seconds: number("MEROS_FUZZ_SECONDS"),
-            inputs: number("MEROS_FUZZ_INPUTS").unwrap_or(60) as usize,
-            seed: number("MEROS_FUZZ_SEED").unwrap_or(7),
-            only: text("MEROS_FUZZ_ONLY").unwrap_or_default(),
-            input,
-            keep: number("MEROS_FUZZ_KEEP").unwrap_or(0) as usize,
-            trace: text("MEROS_FUZZ_TRACE"),
-        }
+        let tokens: Vec<&str> = TOKENS.split(' ').collect();
+        let bytes = prop_oneof![
+            3 => vec(any::<u8>(), 1..8),
+            2 => select(BORDERS).prop_map(|border| vec![border]),
+            2 => length,
+            1 => select(tokens).prop_map(|token| token.as_bytes().to_vec()),
+            2 => Just(Vec::new()),
+        ];
+        let times = prop_oneof![9 => 1_usize..4, 1 => Just(LENGTH_MAX)];
+        let piece = prop_oneof![
+            6 => bytes.prop_map(Piece::Bytes),
+            2 => (any::<Index>(), any::<Index>(), 1_usize..100)
+                .prop_map(|(input, at, length)| Piece::Known(input, at, length)),
+            1 => (1_usize..40, times).prop_map(|(length, times)| Piece::Own(length, times)),
+        ];
+        let removed = prop_oneof![
+            3 => Just(None),
+            3 => Just(Some(0)),
+            3 => (1_usize..16).prop_map(Some),
+            1 => Just(Some(usize::MAX)),
+        ];
+        (any::<Index>(), removed, piece).prop_map(|(at, removed, piece)| Self {
+            at,
+            removed,
+            piece,
+        })
+    }
+
+    fn apply(&self, input: &mut Vec<u8>, known: &[Vec<u8>]) {
+        let at = self.at.index(input.len() + 1);
+        let part = |of: &[u8], at: usize, length: usize| {
+            of[at..at.saturating_add(length).min(of.len())].to_vec()
+        };
+        let piece = match &self.piece {
+            Piece::Bytes(bytes) => bytes.clone(),
+            Piece::Known(..) if known.is_empty() => Vec::new(),
+            Piece::Known(other, from, length) => {
+                let other = other.get(known);
+                part(other, from.index(other.len() + 1), *length)
+            }
+            Piece::Own(length, times) => {
+                let piece = part(input, at, *length);
+                let most = LENGTH_MAX / piece.len().max(1);
+                piece.repeat(most.min(*times))
+            }
+        };
+        let removed = self.removed.unwrap_or(piece.len());
+        let end = at.saturating_add(removed).min(input.len());
+        input.splice(at..end, piece);
+        input.truncate(LENGTH_MAX);
     }
 }
 
-/// State of one target.
-struct TargetRun {
-    target: Target,
-    rng: Rng,
-    pool: Vec<Vec<u8>>,
-    kept: usize,
-    seen: BTreeSet<u16>,
-    inputs: u64,
-    accepted: u64,
-    failure: Option<String>,
+/// The inputs of a target.
+fn inputs<'t>(
+    target: &'t Target,
+    known: &'t [Vec<u8>],
+) -> impl Strategy<Value = Vec<u8>> + use<'t> {
+    let start = prop_oneof![
+        1 => vec(any::<u8>(), 0..64).prop_map(Some),
+        15 => Just(None),
+    ];
+    let changes = prop_oneof![1 => Just(Vec::new()), 4 => vec(Change::strategy(), 1..5)];
+    let all = (start, any::<u64>(), any::<Index>(), changes);
+    all.prop_map(|(start, seed, index, changes)| {
+        let generated = || match seed % 3 {
+            0 => None,
+            _ => (target.generate)(&mut Rng::new(seed)),
+        };
+        let from_known = || (!known.is_empty()).then(|| index.get(known).clone());
+        let start = start.or_else(generated).or_else(from_known);
+        let mut input = start.unwrap_or_default();
+        changes
+            .iter()
+            .for_each(|change| change.apply(&mut input, known));
+        input
+    })
 }
 
 /// Runs all targets, and panics with all failures.
-pub fn run(targets: Vec<Target>, settings: &Settings) {
-    hide_panics();
-    std::thread::spawn(watch);
-    let began = now();
-    let chosen = targets
-        .into_iter()
-        .filter(|target| target.name.contains(&settings.only));
-    let mut runs: Vec<TargetRun> = chosen
-        .map(|target| TargetRun::new(target, settings))
-        .collect();
-    assert!(
-        !runs.is_empty(),
-        "no target's name contains MEROS_FUZZ_ONLY={:?}",
-        settings.only
-    );
-    let time_is_up = |seconds: u64| now() - began >= Duration::from_secs(seconds);
-    let mut turns = settings.inputs.div_ceil(INPUTS_PER_TURN);
-    while settings.input.is_none() {
-        match settings.seconds {
-            Some(seconds) if time_is_up(seconds) => break,
-            None if turns == 0 => break,
-            _ => turns = turns.saturating_sub(1),
-        }
-        for target_run in &mut runs {
-            for _ in 0..INPUTS_PER_TURN * target_run.target.weight {
-                target_run.step(settings);
+pub fn run(mut targets: Vec<Target>) {
+    let number = |name: &str| {
+        let text = std::env::var(name).ok().filter(|text| !text.is_empty())?;
+        let parsed = match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        Some(parsed.unwrap_or_else(|_| panic!("{name} is {text:?}, expected a number")))
+    };
+    let seconds = number("MEROS_FUZZ_SECONDS").map(Duration::from_secs);
+    let turns = number("MEROS_FUZZ_INPUTS").map_or(3, |inputs| inputs.div_ceil(20));
+    let seed = number("MEROS_FUZZ_SEED").unwrap_or(7);
+    let only = std::env::var("MEROS_FUZZ_ONLY").unwrap_or_default();
+    targets.retain(|target| target.name.contains(&only));
+    assert!(!targets.is_empty(), "no target has {only:?} in its name");
+    let (clock, watch, mut failures) = (Clock::real(), Watch::start(), BTreeMap::new());
+    let began = clock.now();
+    let known = |target: &Target| {
+        let mut known = target.seeds.clone();
+        known.extend(corpus::inputs(&corpus::file_of(&target.name)));
+        known
+    };
+    let known: Vec<Vec<Vec<u8>>> = targets.iter().map(known).collect();
+    let mut count = 0;
+    'turns: for turn in 0.. {
+        for (target, known) in targets.iter().zip(&known) {
+            let is_over = match seconds {
+                Some(seconds) => clock.now() - began >= seconds,
+                None => turn > turns,
+            };
+            if is_over && turn > 0 {
+                break 'turns;
             }
-            if settings.seconds.is_some_and(time_is_up) {
-                break;
+            if failures.contains_key(&target.name) {
+                continue;
+            }
+            let failed = match turn {
+                0 => known.iter().find_map(|input| {
+                    count += 1;
+                    let verdict = watch.check(target, input);
+                    Some((input.clone(), verdict.err()?))
+                }),
+                turn => {
+                    count += u64::from(INPUTS_PER_TURN * target.weight);
+                    proptest_turn(target, known, [seed, turn], &watch)
+                }
+            };
+            if let Some((input, why)) = failed {
+                let (name, line) = (&target.name, corpus::line(target, &input));
+                let file = corpus::file_of(name);
+                let failure =
+                    format!("{name}: {why}\n  add to tests/fixtures/corpus/{file}: {line}");
+                failures.insert(name.clone(), failure);
             }
         }
     }
-    *CURRENT.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    report(&runs, settings, (now() - began).as_secs_f64());
-}
-
-fn report(runs: &[TargetRun], settings: &Settings, seconds: f64) {
-    println!("{:>10} {:>10} {:>6}  target", "inputs", "accepted", "seen");
-    for target_run in runs {
-        println!(
-            "{:>10} {:>10} {:>6}  {}",
-            target_run.inputs,
-            target_run.accepted,
-            target_run.seen.len(),
-            target_run.target.name
-        );
-    }
-    let inputs: u64 = runs.iter().map(|target_run| target_run.inputs).sum();
-    let failures: Vec<&str> = runs
-        .iter()
-        .filter_map(|target_run| target_run.failure.as_deref())
-        .collect();
+    let seconds = (clock.now() - began).as_secs_f64();
     println!(
-        "fuzz: {inputs} inputs to {} targets in {seconds:.1} s, seed {}, {} broken",
-        runs.len(),
-        settings.seed,
+        "fuzz: {count} inputs to {} targets in {seconds:.1} s, seed {seed}, {} broken",
+        targets.len(),
         failures.len()
     );
+    let failures: Vec<String> = failures.into_values().collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-impl TargetRun {
-    /// Runs the seeds and the corpus, which are the initial pool.
-    fn new(mut target: Target, settings: &Settings) -> Self {
-        let mut known = std::mem::take(&mut target.seeds);
-        known.extend(corpus::of(&target.name));
-        if let Some(input) = &settings.input {
-            known = vec![input.clone()];
-        }
-        // Each target has its own random numbers, so another target does not change them.
-        let name = u64::from(runtime::wire::message::id_of(&target.name));
-        let mut target_run = Self {
-            target,
-            rng: Rng::new(settings.seed ^ (name << 32)),
-            pool: Vec::new(),
-            kept: known.len(),
-            seen: BTreeSet::new(),
-            inputs: 0,
-            accepted: 0,
-            failure: None,
-        };
-        for input in &known {
-            target_run.play(input, settings);
-        }
-        target_run.pool = known;
-        target_run
-    }
-
-    /// Makes and runs one input.
-    fn step(&mut self, settings: &Settings) {
-        if self.failure.is_some() {
-            return;
-        }
-        let rng = &mut self.rng;
-        let kind = rng.below(16);
-        set_current(&self.target, b"while an input was imagined");
-        let input = match kind {
-            0 => {
-                let length = rng.below(64);
-                Some(rng.bytes(length))
-            }
-            1..=5 => (self.target.generate)(rng),
-            _ => None,
-        };
-        let mut input = input.unwrap_or_else(|| match self.pool.is_empty() {
-            true => Vec::new(),
-            false => self.pool[rng.below(self.pool.len())].clone(),
-        });
-        if kind > 2 {
-            mutate(rng, &mut input, &self.pool);
-        }
-        if self.play(&input, settings) {
-            if self.kept < settings.keep && input.len() <= CORPUS_INPUT_MAX {
-                self.kept += 1;
-                if let Err(error) = corpus::add(&self.target, &input, "") {
-                    panic!("the corpus cannot be written: {error}");
-                }
-            }
-            if self.pool.len() >= POOL_MAX {
-                let replaced = self.rng.below(POOL_MAX);
-                self.pool.swap_remove(replaced);
-            }
-            self.pool.push(input);
-        }
-    }
-
-    /// Runs one input. Returns whether it had new features.
-    fn play(&mut self, input: &[u8], settings: &Settings) -> bool {
-        if let Some(file) = &settings.trace {
-            let line = format!(
-                "{} {}\n",
-                self.target.name,
-                corpus::line(&self.target, input)
-            );
-            if let Err(error) = std::fs::write(file, line) {
-                panic!("MEROS_FUZZ_TRACE={file} cannot be written: {error}");
-            }
-        }
-        self.inputs += 1;
-        set_current(&self.target, input);
-        match check(&self.target, input) {
-            Ok(observation) => {
-                self.accepted += u64::from(observation.accepted);
-                let known = self.seen.len();
-                self.seen.extend(observation.features);
-                self.seen.len() > known
-            }
-            Err(_) if self.failure.is_some() => false,
-            Err(_) => {
-                self.failure = Some(self.broken(input, settings));
-                false
-            }
-        }
-    }
-
-    /// Report of a failing input.
-    fn broken(&self, input: &[u8], settings: &Settings) -> String {
-        let target = &self.target;
-        let input = shrink(target, input);
-        let why = check(target, &input).err().unwrap_or_default();
-        let line = corpus::line(target, &input);
-        let known = corpus::of(&target.name).contains(&input);
-        let kept = match known || settings.input.is_some() {
-            true => "it stands in the corpus or was given".to_owned(),
-            false => match corpus::add(
-                target,
-                &input,
-                &format!("found with seed {}", settings.seed),
-            ) {
-                Ok(file) => format!("added to {file}"),
-                Err(error) => format!("NOT added to the corpus: {error}"),
-            },
-        };
-        let given = match line.len() {
-            ..=LINE_MAX => line.as_str(),
-            _ => "(the bytes above)",
-        };
-        format!(
-            "{}: {why}\n  seed {}, after {} inputs; {} bytes, {kept}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{}' MEROS_FUZZ_INPUT='{given}' cargo test --test fuzz -- --nocapture",
-            target.name,
-            settings.seed,
-            self.inputs,
-            input.len(),
-            target.name,
-        )
+/// Some inputs of a target. Returns the shrunk input that fails, with the violated property.
+fn proptest_turn(
+    target: &Target,
+    known: &[Vec<u8>],
+    [seed, turn]: [u64; 2],
+    watch: &Watch,
+) -> Option<(Vec<u8>, String)> {
+    let config = Config {
+        cases: INPUTS_PER_TURN * target.weight,
+        failure_persistence: None,
+        max_shrink_iters: 4000,
+        ..Config::default()
+    };
+    // Each target has its own random numbers, so another target does not change them.
+    let name = u64::from(runtime::wire::message::id_of(&target.name));
+    let bytes = [seed, turn, name, 0].map(u64::to_le_bytes).concat();
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let ran = runner.run(&inputs(target, known), |input| {
+        watch.check(target, &input).map_err(TestCaseError::fail)
+    });
+    match ran {
+        Ok(()) => None,
+        Err(TestError::Fail(why, input)) => Some((input, why.message().to_owned())),
+        Err(TestError::Abort(why)) => Some((Vec::new(), why.message().to_owned())),
     }
 }
 
-/// The running input with its target and start time.
-static CURRENT: Mutex<Option<(Instant, String, Vec<u8>)>> = Mutex::new(None);
-
-fn set_current(target: &Target, input: &[u8]) {
-    let mut current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-    match &mut *current {
-        Some((since, name, bytes)) => {
-            *since = now();
-            name.clone_from(&target.name);
-            input.clone_into(bytes);
-        }
-        None => *current = Some((now(), target.name.clone(), input.to_vec())),
-    }
-}
+/// The running input, with its start.
+type Current = Option<(Instant, String)>;
 
 /// Aborts the process with a report if an input hangs.
-fn watch() {
-    loop {
-        std::thread::park_timeout(Duration::from_secs(1));
-        let current = CURRENT.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((since, name, input)) = &*current
-            && now() - *since > INPUT_TIMEOUT
-        {
-            let line: String = input.iter().map(|byte| format!("{byte:02x}")).collect();
-            eprintln!(
-                "{name}: an input of {} bytes takes more than {INPUT_TIMEOUT:?}\n  {line}\n  replay: MEROS_FUZZ_ONLY='{name}' MEROS_FUZZ_INPUT='{line}' cargo test --test fuzz -- --nocapture",
-                input.len()
-            );
-            std::process::abort();
-        }
-    }
-}
+struct Watch(Arc<Mutex<Current>>, Clock);
 
-static CLOCK: LazyLock<Clock> = LazyLock::new(Clock::real);
-
-fn now() -> Instant {
-    CLOCK.now()
-}
-
-thread_local! {
-    /// Message of a panic during a check; `None` outside of checks.
-    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-}
-
-/// Captures panics during checks instead of printing them.
-fn hide_panics() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        let hidden = PANIC.with_borrow_mut(|words| match words {
-            Some(words) => {
-                *words = panic.to_string();
-                true
+impl Watch {
+    fn start() -> Self {
+        let current = Arc::new(Mutex::new(Current::None));
+        let (watched, clock) = (current.clone(), Clock::real());
+        std::thread::spawn(move || {
+            loop {
+                std::thread::park_timeout(Duration::from_secs(1));
+                let current = watched.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some((since, line)) = &*current
+                    && clock.now() - *since > INPUT_TIMEOUT
+                {
+                    eprintln!("an input takes more than {INPUT_TIMEOUT:?}: {line}");
+                    std::process::abort();
+                }
             }
-            None => false,
         });
-        if !hidden {
-            usual(panic);
-        }
-    }));
-}
-
-/// Checks an input; a panic is a failure too.
-fn check(target: &Target, input: &[u8]) -> Verdict {
-    PANIC.set(Some(String::new()));
-    let with_check = catch_unwind(AssertUnwindSafe(|| (target.check)(input)));
-    let words = PANIC.take().unwrap_or_default();
-    with_check.unwrap_or(Err(words))
-}
-
-/// A smaller input that still fails, if there is one.
-fn shrink(target: &Target, input: &[u8]) -> Vec<u8> {
-    let mut input = input.to_vec();
-    let mut attempts = 0;
-    let mut breaks = |candidate: &[u8]| {
-        attempts += 1;
-        (attempts <= SHRINK_MAX).then(|| check(target, candidate).is_err())
-    };
-    let mut size = input.len().div_ceil(2);
-    while size > 0 {
-        let mut at = 0;
-        while at < input.len() {
-            let end = (at + size).min(input.len());
-            let shorter = [&input[..at], &input[end..]].concat();
-            match breaks(&shorter) {
-                None => return input,
-                Some(true) => input = shorter,
-                Some(false) => at = end,
-            }
-        }
-        size /= 2;
+        Self(current, Clock::real())
     }
-    for at in 0..input.len() {
-        let mut plainer = input.clone();
-        plainer[at] = match target.text {
-            true => b'0',
-            false => 0,
-        };
-        match breaks(&plainer) {
-            None => break,
-            Some(true) => input = plainer,
-            Some(false) => {}
-        }
+
+    fn set(&self, current: Current) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = current;
     }
-    input
+
+    fn check(&self, target: &Target, input: &[u8]) -> Verdict {
+        let line = format!("{}: {}", target.name, corpus::line(target, input));
+        self.set(Some((self.1.now(), line)));
+        let check = AssertUnwindSafe(|| (target.check)(input));
+        let verdict = catch_unwind(check).unwrap_or_else(|_| Err("it panicked".to_owned()));
+        self.set(None);
+        verdict
+    }
 }

@@ -1,9 +1,6 @@
 //! Targets: decoders under test and the properties that they must keep.
-//!
-//! A target checks one input and returns its features, or the violated property. Has no state
-//! between inputs.
 
-use std::fmt::{self, Debug, Write};
+use std::fmt::{Debug, Display};
 
 use runtime::wire::codec;
 use serde::Serialize;
@@ -15,10 +12,10 @@ use crate::rng::Rng;
 
 /// Maximum length of an error text, in bytes: it is logged and must not contain the peer's whole
 /// input.
-const WORDS_MAX: usize = 1000;
+const ERROR_MAX: usize = 1000;
 
-/// Features of an input, or the violated property.
-pub type Verdict = Result<Observation, String>;
+/// The violated property, if there is one.
+pub type Verdict = Result<(), String>;
 
 /// A decoder under test.
 pub struct Target {
@@ -27,7 +24,7 @@ pub struct Target {
     /// Whether its inputs are text.
     pub text: bool,
     /// Number of inputs relative to other targets.
-    pub weight: usize,
+    pub weight: u32,
     /// Initial inputs, in addition to the corpus.
     pub seeds: Vec<Vec<u8>>,
     /// Generates a valid input.
@@ -40,9 +37,31 @@ type Generate = Box<dyn Fn(&mut Rng) -> Option<Vec<u8>>>;
 type Check = Box<dyn Fn(&[u8]) -> Verdict>;
 
 impl Target {
+    /// A target of bytes without initial inputs.
+    pub fn new(
+        name: impl Into<String>,
+        check: impl Fn(&[u8]) -> Verdict + 'static,
+        generate: impl Fn(&mut Rng) -> Option<Vec<u8>> + 'static,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            text: false,
+            weight: 2,
+            seeds: Vec::new(),
+            generate: Box::new(generate),
+            check: Box::new(check),
+        }
+    }
+
     /// Replaces the check.
     pub fn with_check(mut self, check: fn(&[u8]) -> Verdict) -> Self {
         self.check = Box::new(check);
+        self
+    }
+
+    /// Sets the initial inputs.
+    pub fn with_seeds(mut self, seeds: Vec<Vec<u8>>) -> Self {
+        self.seeds = seeds;
         self
     }
 }
@@ -70,125 +89,29 @@ impl HeapLimit {
     }
 }
 
-/// Result of a valid check.
-#[derive(Debug, Default)]
-pub struct Observation {
-    /// Hashes of properties of the input; new ones make it interesting.
-    pub features: Vec<u16>,
-    /// Whether the input was decoded.
-    pub accepted: bool,
-}
-
-impl Observation {
-    /// The input was rejected with this error, which must be neither empty nor too long.
-    pub fn rejected(words: &impl fmt::Display) -> Verdict {
-        let words = words.to_string();
-        if words.trim().len() < 8 {
-            return Err(format!("refused without saying why: {words:?}"));
-        }
-        if words.len() > WORDS_MAX {
-            return Err(format!(
-                "refused with {} bytes of words, expected at most {WORDS_MAX}",
-                words.len()
-            ));
-        }
-        // Only the constant words count as a feature: quoted parts and numbers differ from input to
-        // input.
-        let mut hash = Hash::default();
-        let mut quoted = None;
-        for word in words.split_inclusive([' ', '"', '`', '\'']) {
-            let quote = word.chars().next_back().filter(|c| "\"`'".contains(*c));
-            let number = word.contains(|c: char| c.is_ascii_digit())
-                || word.len() > 8 && word.trim_end().chars().all(|c| c.is_ascii_hexdigit());
-            let found = quoted.is_some() || number;
-            if !found {
-                word.chars().for_each(|c| hash.add(c));
-            }
-            quoted = match (quoted, quote) {
-                (Some(opened), Some(closing)) if opened == closing => None,
-                (None, Some(opening)) => Some(opening),
-                (quoted, _) => quoted,
-            };
-        }
-        Ok(Self {
-            features: vec![hash.small()],
-            accepted: false,
-        })
-    }
-
-    /// A decoded value.
-    pub fn value(value: &impl Debug) -> Self {
-        Self {
-            features: Shape::of(value).features,
-            accepted: true,
-        }
+/// The input was rejected with this error, which must be neither empty nor too long.
+pub fn rejected(error: &impl Display) -> Verdict {
+    let error = error.to_string();
+    match error.len() {
+        _ if error.trim().len() < 8 => Err(format!("refused without saying why: {error:?}")),
+        ..=ERROR_MAX => Ok(()),
+        length => Err(format!(
+            "refused with {length} bytes of words, expected at most {ERROR_MAX}"
+        )),
     }
 }
 
-/// A hash of text (FNV-1a).
-#[derive(Clone, Copy)]
-struct Hash(u64);
-
-impl Default for Hash {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Hash {
-    fn add(&mut self, c: char) {
-        self.0 = (self.0 ^ u64::from(c)).wrapping_mul(0x100_0000_01b3);
-    }
-
-    fn small(self) -> u16 {
-        (self.0 ^ (self.0 >> 16) ^ (self.0 >> 32) ^ (self.0 >> 48)) as u16
-    }
-}
-
-/// Features of a value's debug text: its pairs of field and variant, and a hash of the whole text.
-#[derive(Default)]
-struct Shape {
-    features: Vec<u16>,
-    whole: Hash,
-    word: String,
-    field: Hash,
-}
-
-impl Shape {
-    fn of(value: &impl Debug) -> Self {
-        let mut shape = Self::default();
-        let _ = write!(shape, "{value:?} "); // the writer never fails
-        shape
-    }
-}
-
-impl Write for Shape {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            self.whole.add(c);
-            if c.is_alphabetic() || c == '_' {
-                self.word.push(c);
-                continue;
-            }
-            let mut hash = Hash::default();
-            self.word.chars().for_each(|c| hash.add(c));
-            match self.word.chars().next() {
-                Some(first) if first.is_uppercase() => {
-                    self.field.0.to_string().chars().for_each(|c| hash.add(c));
-                    self.features.push(hash.small());
-                }
-                Some(_) => self.field = hash,
-                None => {}
-            }
-            self.word.clear();
-        }
-        Ok(())
+/// The decoded value is equal to the one that was decoded from its encoding.
+pub fn same_again<E: Debug>(value: &impl Debug, again: Result<impl Debug, E>) -> Verdict {
+    match again {
+        Ok(again) if same(value, &again) => Ok(()),
+        other => Err(format!("read {value:?}, and once written {other:?}")),
     }
 }
 
 /// Whether two values have the same debug text. Unlike `==`, this also works for NaN.
 pub fn same(one: &impl Debug, other: &impl Debug) -> bool {
-    Shape::of(one).whole.0 == Shape::of(other).whole.0
+    format!("{one:?}") == format!("{other:?}")
 }
 
 /// Memory limit for the codec: one byte may stand for a struct of empty parts.
@@ -211,39 +134,23 @@ const HOSTILE: &[&[u8]] = &[
 
 /// A type that the codec decodes.
 pub fn body<T: Serialize + DeserializeOwned + Debug + 'static>(name: impl Into<String>) -> Target {
+    let check = |bytes: &[u8]| match BODY.enforce(bytes.len(), || codec::decode::<T>(bytes))? {
+        Err(garbled) => rejected(&garbled),
+        Ok(value) => {
+            let written = codec::encode(&value)
+                .map_err(|error| format!("{error}: cannot be written: {value:?}"))?;
+            let again = codec::decode::<T>(&written);
+            let twice = again.as_ref().map(codec::encode);
+            if !matches!(twice, Ok(Ok(twice)) if twice == written) {
+                return Err(format!("{value:?} is written in two ways"));
+            }
+            same_again(&value, again)
+        }
+    };
+    let generate = |rng: &mut Rng| codec::encode(&generate::<T>(rng)?).ok();
+    let seeds = HOSTILE.iter().map(|bytes| bytes.to_vec()).collect();
     Target {
-        name: name.into(),
-        text: false,
         weight: 1,
-        seeds: HOSTILE.iter().map(|bytes| bytes.to_vec()).collect(),
-        generate: Box::new(|rng| codec::encode(&generate::<T>(rng)?).ok()),
-        check: Box::new(
-            |bytes| match BODY.enforce(bytes.len(), || codec::decode::<T>(bytes))? {
-                Err(garbled) => Observation::rejected(&garbled),
-                Ok(value) => {
-                    written_and_read_again(&value)?;
-                    Ok(Observation::value(&value))
-                }
-            },
-        ),
-    }
-}
-
-/// A decoded value can be encoded, and decodes to the same value again.
-fn written_and_read_again<T: Serialize + DeserializeOwned + Debug>(
-    value: &T,
-) -> Result<(), String> {
-    let written = codec::encode(value).map_err(|error| {
-        format!("what was read cannot be written: {error}; the value is {value:?}")
-    })?;
-    let again: T = codec::decode(&written).map_err(|error| {
-        format!("what was read and written cannot be read: {error}; the value is {value:?}")
-    })?;
-    if !same(value, &again) {
-        return Err(format!("read {value:?}, and once written {again:?}"));
-    }
-    match codec::encode(&again) {
-        Ok(bytes) if bytes == written => Ok(()),
-        _ => Err(format!("{value:?} is written in two ways")),
+        ..Target::new(name, check, generate).with_seeds(seeds)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each value is parsed, formatted and parsed again; both values must be equal.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 
 use authority::{Acls, Credentials, RateLimits};
 use module_api::Manifest;
@@ -15,7 +15,7 @@ use simulator::report::history::InvalidFault;
 
 use crate::generate::generate;
 use crate::rng::Rng;
-use crate::target::{HeapLimit, Observation, Target, Verdict, same};
+use crate::target::{HeapLimit, Target, Verdict, rejected, same_again};
 
 /// One letter of text may become a resource, and JSON is first parsed into a tree.
 const TEXT: HeapLimit = HeapLimit {
@@ -30,42 +30,43 @@ const EXPRESSION: HeapLimit = HeapLimit {
     fixed: 1 << 20,
 };
 
+/// A target of text.
+fn text(
+    name: &str,
+    seeds: &[&str],
+    check: impl Fn(&str) -> Verdict + 'static,
+    generate: impl Fn(&mut Rng) -> Option<String> + 'static,
+) -> Target {
+    let check = move |bytes: &[u8]| check(&String::from_utf8_lossy(bytes));
+    let generate = move |rng: &mut Rng| generate(rng).map(String::into_bytes);
+    let seeds = seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect();
+    Target {
+        text: true,
+        ..Target::new(name, check, generate).with_seeds(seeds)
+    }
+}
+
 /// A format with a parser and a formatter.
-fn form<T: Debug + 'static, E: std::fmt::Display>(
+fn form<T: Debug + 'static, E: Display + Debug>(
     name: &str,
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
     write: impl Fn(&T) -> String + 'static,
     generate: impl Fn(&mut Rng) -> Option<String> + 'static,
 ) -> Target {
-    let check = move |bytes: &[u8]| -> Verdict {
-        let text = String::from_utf8_lossy(bytes);
-        match TEXT.enforce(text.len(), || read(&text))? {
-            Err(error) => Observation::rejected(&error),
-            Ok(value) => {
-                let written = write(&value);
-                match read(&written) {
-                    Ok(again) if same(&value, &again) => Ok(Observation::value(&value)),
-                    Ok(again) => Err(format!(
-                        "read {value:?}, printed {written:?}, read {again:?}"
-                    )),
-                    Err(error) => Err(format!("printed {written:?}, which is refused: {error}")),
-                }
-            }
+    let check = move |text: &str| match TEXT.enforce(text.len(), || read(text))? {
+        Err(error) => rejected(&error),
+        Ok(value) => {
+            let written = write(&value);
+            let again = same_again(&value, read(&written));
+            again.map_err(|problem| format!("printed {written:?}: {problem}"))
         }
     };
-    Target {
-        name: name.to_owned(),
-        text: true,
-        weight: 2,
-        seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
-        generate: Box::new(move |rng| generate(rng).map(String::into_bytes)),
-        check: Box::new(check),
-    }
+    text(name, seeds, check, generate)
 }
 
 /// A format with a parser only.
-fn read_only<T: Debug + 'static, E: std::fmt::Display>(
+fn read_only<T, E: Display>(
     name: &str,
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
@@ -74,26 +75,19 @@ fn read_only<T: Debug + 'static, E: std::fmt::Display>(
 }
 
 /// The same with another memory limit.
-fn read_within<T: Debug + 'static, E: std::fmt::Display>(
+fn read_within<T, E: Display>(
     bound: HeapLimit,
     name: &str,
     seeds: &[&str],
     read: impl Fn(&str) -> Result<T, E> + 'static,
 ) -> Target {
-    let check = move |bytes: &[u8]| -> Verdict {
-        let text = String::from_utf8_lossy(bytes);
-        match bound.enforce(text.len(), || read(&text))? {
-            Err(error) => Observation::rejected(&error),
-            Ok(value) => Ok(Observation::value(&value)),
-        }
+    let check = move |text: &str| {
+        let read = bound.enforce(text.len(), || read(text))?;
+        read.map_or_else(|error| rejected(&error), |_| Ok(()))
     };
     Target {
-        name: name.to_owned(),
-        text: true,
         weight: 1,
-        seeds: seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect(),
-        generate: Box::new(|_| None),
-        check: Box::new(check),
+        ..text(name, seeds, check, |_| None)
     }
 }
 

@@ -12,9 +12,10 @@ use v1::schema::{self, agent, executor, master, scheduler};
 use v1::{Limits, Message, convert, json, protobuf, recordio};
 
 use crate::corpus;
+use crate::forms::form;
 use crate::generate::generate;
 use crate::rng::Rng;
-use crate::target::{HeapLimit, Observation, Target, Verdict, same};
+use crate::target::{HeapLimit, Target, Verdict, rejected, same_again};
 
 /// Two bytes may stand for a whole message in a list, whose capacity is up to twice its length and
 /// at least four.
@@ -46,22 +47,15 @@ const GOLDEN: &str = include_str!("../../runtime/v1/tests/golden.txt");
 
 /// All targets of this module.
 pub fn targets() -> Vec<Target> {
-    let mut all = vec![Target {
-        name: "v1 recordio".to_owned(),
-        text: false,
-        weight: 4,
-        seeds: [
-            &b"2\n{}\n\n1\nx"[..],
-            b"9223372036854775808\nx",
-            b"+1\nx",
-            b" 1\nx",
-            b"0\n",
-        ]
-        .map(<[u8]>::to_vec)
-        .into(),
-        generate: Box::new(|rng| Some(random_stream(rng))),
-        check: Box::new(stream),
-    }];
+    let seeds = [
+        &b"2\n{}\n\n1\nx"[..],
+        b"9223372036854775808\nx",
+        b"+1\nx",
+        b" 1\nx",
+        b"0\n",
+    ];
+    let recordio = form("v1 recordio", stream, |rng| Some(random_stream(rng)));
+    let mut all = vec![recordio.with_seeds(seeds.map(<[u8]>::to_vec).into())];
     all.extend(forms::<scheduler::Call>("scheduler::Call"));
     all.extend(forms::<scheduler::Event>("scheduler::Event"));
     all.extend(forms::<executor::Call>("executor::Call"));
@@ -96,32 +90,28 @@ fn decoded_call<Call: Message + Default + 'static, Decoded: Debug + 'static>(
 ) -> Target {
     let check = move |bytes: &[u8]| -> Verdict {
         let Ok(call) = protobuf::read::<Call>(bytes, Limits::default()) else {
-            return Ok(Observation::default()); // `v1 ... call protobuf` is about these
+            return Ok(()); // `v1 ... call protobuf` is about these
         };
-        match DECODED.enforce(bytes.len(), || decode(&call))? {
-            Err(bad) => Observation::rejected(&bad),
-            Ok(decode) => Ok(Observation::value(&decode)),
-        }
+        let decoded = DECODED.enforce(bytes.len(), || decode(&call))?;
+        decoded.map_or_else(|bad| rejected(&bad), |_| Ok(()))
     };
     let name = match who {
         "operator" => "master",
         who => who,
     };
-    Target {
-        name: format!("v1 words of {who}"),
-        text: false,
-        weight: 2,
-        seeds: golden(&format!("{name}::Call")),
-        generate: Box::new(|_| None),
-        check: Box::new(check),
-    }
+    let seeds = golden(&format!("{name}::Call"), 1);
+    Target::new(format!("v1 words of {who}"), check, |_| None).with_seeds(seeds)
 }
 
-/// Protobuf inputs of the golden test for this message.
-fn golden(name: &str) -> Vec<Vec<u8>> {
+/// Inputs of the golden test for this message: protobuf in line 1 of a case, JSON in line 2.
+fn golden(name: &str, line: usize) -> Vec<Vec<u8>> {
     let lines: Vec<&str> = GOLDEN.lines().collect();
     let cases = lines.chunks(4).filter(|case| case[0].starts_with(name));
-    cases.filter_map(|case| corpus::input(case[1])).collect()
+    let input = |case: &[&str]| match line {
+        1 => corpus::input(case[1]),
+        _ => Some(case[line].as_bytes().to_vec()),
+    };
+    cases.filter_map(input).collect()
 }
 
 /// Offer constraints, from bytes to a test of an agent.
@@ -132,7 +122,7 @@ fn offer_constraints() -> Target {
             convert::demands(Some(&theirs), &BTreeMap::new())
         };
         let demands = match MESSAGE.enforce(bytes.len(), || read(bytes))? {
-            Err(bad) => return Observation::rejected(&bad),
+            Err(bad) => return rejected(&bad),
             Ok(demands) => demands,
         };
         match read(&protobuf::write(&convert::constraints(&demands))) {
@@ -144,7 +134,7 @@ fn offer_constraints() -> Target {
             .map_err(|error: ParseError| error.to_string())?;
         for (role, demand) in &demands {
             match EXPRESSIONS.enforce(bytes.len(), || AgentTest::new(role, demand))? {
-                Err(bad) => return Observation::rejected(&bad),
+                Err(bad) => return rejected(&bad),
                 Ok(test) => {
                     let (hostname, domain) = ("node-1", None);
                     EXPRESSIONS.enforce(bytes.len(), || {
@@ -157,73 +147,44 @@ fn offer_constraints() -> Target {
                 }
             }
         }
-        Ok(Observation::value(&demands))
+        Ok(())
     };
     let generate = |rng: &mut Rng| {
         let demands: BTreeMap<String, Demand> = generate(rng)?;
         Some(protobuf::write(&convert::constraints(&demands)))
     };
-    Target {
-        name: "v1 meaning of constraints".to_owned(),
-        text: false,
-        weight: 2,
-        seeds: Vec::new(),
-        generate: Box::new(generate),
-        check: Box::new(check),
-    }
+    Target::new("v1 meaning of constraints", check, generate)
 }
 
 /// Protobuf and JSON of a message.
 fn forms<M: Message + Default + PartialEq + 'static>(name: &'static str) -> [Target; 2] {
-    let lines: Vec<&str> = GOLDEN.lines().collect();
-    let golden = |line: usize| {
-        let cases = lines.chunks(4).filter(|case| case[0].starts_with(name));
-        cases.map(|case| case[line]).collect::<Vec<_>>()
-    };
-    let hex = |hex: &str| -> Vec<u8> {
-        let pair = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap_or_default();
-        (0..hex.len()).step_by(2).map(pair).collect()
-    };
-    let bytes: Vec<Vec<u8>> = golden(1).into_iter().map(hex).collect();
-    let text: Vec<Vec<u8>> = golden(2)
-        .into_iter()
-        .map(|text| text.as_bytes().to_vec())
-        .collect();
-    let target = |form, text, seeds, check: fn(&[u8]) -> Verdict| Target {
-        name: format!("v1 {} {form}", name.replace("::", " ").to_lowercase()),
-        text,
-        weight: 2,
-        seeds,
-        generate: Box::new(|_| None),
-        check: Box::new(check),
+    let call = name.replace("::", " ").to_lowercase();
+    let protobuf = Target::new(format!("v1 {call} protobuf"), in_protobuf::<M>, |_| None);
+    let json = Target {
+        text: true,
+        ..Target::new(format!("v1 {call} json"), in_json::<M>, |_| None)
     };
     [
-        target("protobuf", false, bytes, in_protobuf::<M>),
-        target("json", true, text, in_json::<M>),
+        protobuf.with_seeds(golden(name, 1)),
+        json.with_seeds(golden(name, 2)),
     ]
 }
 
 fn in_protobuf<M: Message + Default + PartialEq>(bytes: &[u8]) -> Verdict {
     let read = |bytes: &[u8]| protobuf::read::<M>(bytes, Limits::default());
     match MESSAGE.enforce(bytes.len(), || read(bytes))? {
-        Err(bad) => Observation::rejected(&bad),
-        Ok(message) => match read(&protobuf::write(&message)) {
-            Ok(again) if same(&again, &message) => Ok(Observation::value(&message)),
-            other => Err(format!("read {message:?}, and once written {other:?}")),
-        },
+        Err(bad) => rejected(&bad),
+        Ok(message) => same_again(&message, read(&protobuf::write(&message))),
     }
 }
 
 fn in_json<M: Message + Default + PartialEq>(text: &[u8]) -> Verdict {
     let read = |text: &[u8]| json::read::<M>(text, Limits::default());
     match MESSAGE.enforce(text.len(), || read(text))? {
-        Err(bad) => Observation::rejected(&bad),
+        Err(bad) => rejected(&bad),
         // Writing sets the defaults of absent fields, so the second and third values are compared.
         Ok(message) => match read(&json::write(&message)) {
-            Ok(again) => match read(&json::write(&again)) {
-                Ok(third) if same(&third, &again) => Ok(Observation::value(&message)),
-                other => Err(format!("read {again:?}, and once written {other:?}")),
-            },
+            Ok(again) => same_again(&again, read(&json::write(&again))),
             Err(bad) => Err(format!(
                 "read {message:?}, which once written is refused: {bad}"
             )),
@@ -247,9 +208,9 @@ where
             Ours::try_from(&theirs)
         };
         match read(bytes) {
-            Err(bad) => Observation::rejected(&bad),
+            Err(bad) => rejected(&bad),
             Ok(ours) => match read(&protobuf::write(&Theirs::from(&ours))) {
-                Ok(again) if again == ours => Ok(Observation::value(&ours)),
+                Ok(again) if again == ours => Ok(()),
                 other => Err(format!("read {ours:?}, and once written {other:?}")),
             },
         }
@@ -260,14 +221,7 @@ where
         let few = !format!("{ours:?}").contains("copies");
         few.then(|| protobuf::write(&Theirs::from(&ours)))
     };
-    Target {
-        name: format!("v1 meaning of {name}"),
-        text: false,
-        weight: 2,
-        seeds: Vec::new(),
-        generate: Box::new(generate),
-        check: Box::new(check),
-    }
+    Target::new(format!("v1 meaning of {name}"), check, generate)
 }
 
 fn stream(bytes: &[u8]) -> Verdict {
@@ -286,17 +240,14 @@ fn stream(bytes: &[u8]) -> Verdict {
         return Err("read byte by byte it is something else".to_owned());
     }
     match whole {
-        Err(bad) => Observation::rejected(&bad),
+        Err(bad) => rejected(&bad),
         Ok(records) => {
             let written: Vec<u8> = records
                 .iter()
                 .flat_map(|record| recordio::encode(record))
                 .collect();
             match decode(&mut std::iter::once(&written[..])) {
-                Ok(again) if again == records => Ok(Observation::value(&format_args!(
-                    "Records{}",
-                    "x".repeat(records.len().min(4))
-                ))),
+                Ok(again) if again == records => Ok(()),
                 other => Err(format!("read {records:?}, and once written {other:?}")),
             }
         }

@@ -1,190 +1,53 @@
-//! Synthetic agents that all register again at once, for benchmarks: their reports, and the
-//! decisions.
+//! The decisions about synthetic agents that register, for tests of several modules.
 //!
-//! Pure: no mailbox, no registry and no wire; effects are counted and dropped. Not used by a real
-//! master.
+//! Pure: no mailbox, no registry and no wire; effects are counted and dropped.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-
-use protocol::digest::{DigestKey, Fingerprinter};
-use protocol::message::registration::{
-    AgentInventory, RegisterAgent, ReregisterAgent, Reregistered, RunningTask,
-};
-use protocol::{
-    AgentInfo, CommandInfo, FrameworkId, FrameworkInfo, InvalidId, MasterId, MasterInfo, Reason,
-    Source, TaskId, TaskInfo, TaskState, TaskStatus,
-};
-use resources::{Invalid, Resources, Role};
-use runtime::{NodeId, Pid, Timestamp};
+use protocol::message::registration::Reregistered;
+use protocol::{FrameworkId, MasterId, MasterInfo, Reason, Source, TaskId, TaskState, TaskStatus};
+use runtime::Timestamp;
+use testkit::agents::SyntheticAgents;
 
 use crate::agents::comparison::Arrival;
 use crate::config::Config;
-use crate::registry::{FrameworkEntry, RegistryOperation, RegistryState};
+use crate::registry::{FrameworkEntry, RegistryState};
 use crate::state::MasterState;
 use crate::state::effects::Effects;
 
-/// The number of frameworks that own the tasks.
-const FRAMEWORKS: u32 = 10;
-
-/// Invalid parameters of synthetic agents.
-#[derive(Debug, thiserror::Error)]
-pub enum SyntheticAgentsError {
-    /// An invalid id.
-    #[error(transparent)]
-    Id(#[from] InvalidId),
-    /// Invalid resources or roles.
-    #[error(transparent)]
-    Resources(#[from] Invalid),
-    /// Resources that cannot be parsed.
-    #[error(transparent)]
-    Text(#[from] resources::ParseError),
-}
-
-/// Agents with running tasks, each with its reports.
-#[derive(Clone, Debug)]
-pub struct SyntheticAgents {
-    /// Full reports.
-    pub reports: Vec<RegisterAgent>,
-    /// Summaries.
-    pub summaries: Vec<ReregisterAgent>,
-}
-
-impl SyntheticAgents {
-    /// This many agents with this many tasks each.
-    pub fn new(agents: u32, tasks_each: u32) -> Result<Self, SyntheticAgentsError> {
-        Self::of(0..agents, tasks_each)
-    }
-
-    /// The agents with these numbers.
-    pub fn of(numbers: Range<u32>, tasks_each: u32) -> Result<Self, SyntheticAgentsError> {
-        let master = MasterId::new("m")?;
-        let resources: Resources = "cpus:32;mem:65536;disk:500000;ports:[31000-32000]".parse()?;
-        let task_resources: Resources = "cpus:0.5;mem:64".parse()?;
-        let task_resources = task_resources.allocate(&Role::new("*")?);
-        let key = DigestKey::new(*b"a crowd of tasks");
-        let mut printer = Fingerprinter::new(key);
-        let mut synthetic = Self {
-            reports: Vec::new(),
-            summaries: Vec::new(),
-        };
-        for number in numbers {
-            let agent = AgentInfo {
-                id: Some(master.agent(number.into())),
-                ..AgentInfo::new(format!("agent-{number}"), resources.clone())
+/// The state of the next master, which has read a registry with these agents and has a mirror of
+/// this previous state.
+fn state_after(agents: &SyntheticAgents, last: &MasterState) -> MasterState {
+    let mut stored = RegistryState::default();
+    for report in &agents.reports {
+        let info = report.agent.clone();
+        stored.agents.extend(info.id.clone().map(|id| (id, info)));
+        for info in &report.held.frameworks {
+            let entry = FrameworkEntry {
+                info: info.clone(),
+                deadline: None,
             };
-            let info = |task: u32| -> Result<RunningTask, SyntheticAgentsError> {
-                let name = format!("{number}-{task}");
-                Ok(RunningTask {
-                    framework_id: owner_of(&master, number + task),
-                    info: TaskInfo::new(
-                        TaskId::new(&name)?,
-                        master.agent(number.into()),
-                        task_resources.clone(),
-                    )
-                    .with_command(CommandInfo::shell("sleep 1000")),
-                    state: TaskState::Running,
-                })
-            };
-            let mut held = AgentInventory {
-                tasks: (0..tasks_each).map(info).collect::<Result<_, _>>()?,
-                executors: Vec::new(),
-                frameworks: (0..FRAMEWORKS).map(|f| framework(&master, f)).collect(),
-            };
-            held.drop_unused_frameworks();
-            let pid = Pid::new("agent", NodeId::new(agent.hostname.as_str(), 1), 1);
-            synthetic.summaries.push(ReregisterAgent {
-                agent: agent.clone(),
-                pid: pid.clone(),
-                version: "1".to_owned(),
-                summary: printer.summary(&held),
-                report: None,
-                oversubscribed: Resources::default(),
-                resources: None,
-                term_seen: 0,
-            });
-            synthetic.reports.push(RegisterAgent {
-                agent,
-                pid,
-                version: "1".to_owned(),
-                held,
-                digest_key: key,
-                oversubscribed: Resources::default(),
-                resources: None,
-                term_seen: 0,
-            });
+            stored
+                .frameworks
+                .extend(info.id.clone().map(|id| (id, entry)));
         }
-        Ok(synthetic)
     }
-
-    /// The registry's content for these agents and their frameworks.
-    pub fn recorded(&self) -> Vec<RegistryOperation> {
-        let admit = |info: &AgentInfo| RegistryOperation::AdmitAgent { info: info.clone() };
-        let agents = self.reports.iter().map(|report| admit(&report.agent));
-        let frameworks = self
-            .reports
-            .iter()
-            .flat_map(|report| &report.held.frameworks);
-        let by_id = frameworks.map(|info| (info.id.clone(), info.clone()));
-        let by_id: BTreeMap<_, _> = by_id.collect();
-        let frameworks = by_id.into_values().map(|info| {
-            let deadline = None;
-            RegistryOperation::AdmitFramework { info, deadline }
-        });
-        agents.chain(frameworks).collect()
-    }
-
-    /// The state of the next master, which has read that registry and has a mirror of this previous
-    /// state.
-    pub fn state_after(&self, last: &MasterState) -> Result<MasterState, SyntheticAgentsError> {
-        let mut stored = RegistryState::default();
-        for operation in self.recorded() {
-            match operation {
-                RegistryOperation::AdmitAgent { info } => {
-                    stored.agents.extend(info.id.clone().map(|id| (id, info)));
-                }
-                RegistryOperation::AdmitFramework { info, deadline } => {
-                    let id = info.id.clone();
-                    let entry = FrameworkEntry { info, deadline };
-                    stored.frameworks.extend(id.map(|id| (id, entry)));
-                }
-                _ => {}
-            }
-        }
-        let mut state = Self::empty_state()?;
-        state.recover(stored, Timestamp::default(), &mut Effects::new());
-        state.expect(last);
-        Ok(state)
-    }
-
-    /// The state of a master that knows none of them.
-    pub fn empty_state() -> Result<MasterState, SyntheticAgentsError> {
-        let info = MasterInfo {
-            id: MasterId::new("m")?,
-            hostname: "master".to_owned(),
-            port: 5050,
-            version: "1".to_owned(),
-            term: 0,
-            address: None,
-            domain: None,
-        };
-        Ok(MasterState::new(
-            info,
-            &Config::default(),
-            Timestamp::default(),
-        ))
-    }
+    let mut state = empty_state();
+    state.recover(stored, Timestamp::default(), &mut Effects::new());
+    state.expect(last);
+    state
 }
 
-fn owner_of(master: &MasterId, number: u32) -> FrameworkId {
-    master.framework((number % FRAMEWORKS).into())
-}
-
-fn framework(master: &MasterId, number: u32) -> FrameworkInfo {
-    FrameworkInfo {
-        id: Some(owner_of(master, number)),
-        ..FrameworkInfo::new("nobody", "framework")
-    }
+/// The state of a master that knows no agents.
+pub fn empty_state() -> MasterState {
+    let info = MasterInfo {
+        id: MasterId::new("m").unwrap(),
+        hostname: "master".to_owned(),
+        port: 5050,
+        version: "1".to_owned(),
+        term: 0,
+        address: None,
+        domain: None,
+    };
+    MasterState::new(info, &Config::default(), Timestamp::default())
 }
 
 /// The results for a set of agents.
@@ -258,28 +121,28 @@ pub fn end_some(state: &mut MasterState, most: usize) -> usize {
     tasks.iter().filter(|(.., ends)| *ends).count()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn synthetic_agents_register_by_report_and_by_summary() {
-        let synthetic = SyntheticAgents::new(20, 5).unwrap();
-        let mut state = SyntheticAgents::empty_state().unwrap();
-        let summaries = || synthetic.summaries.iter().cloned().map(Arrival::from);
-        let reports = synthetic.reports.iter().cloned().map(Arrival::from);
-        assert_eq!(decide(&mut state, summaries()).asked, 20);
-        assert_eq!(decide(&mut state, reports).registered, 20);
-        assert_eq!(decide(&mut state, summaries()).registered, 20);
-        let mut next = synthetic.state_after(&state).unwrap();
-        assert_eq!(decide(&mut next, summaries()).registered, 20);
-        assert_eq!(next.tasks.frameworks().count(), FRAMEWORKS as usize);
-        let of = |number| {
-            state
-                .tasks
-                .of_framework(&owner_of(&state.master.id, number))
-        };
-        let tasks = (0..FRAMEWORKS).filter_map(of).map(|of| of.active().count());
-        assert_eq!(tasks.sum::<usize>(), 100);
-    }
+#[test]
+fn synthetic_agents_register_by_report_and_by_summary() {
+    let synthetic = SyntheticAgents::new(20, 5).unwrap();
+    let mut state = empty_state();
+    let summaries = || synthetic.summaries.iter().cloned().map(Arrival::from);
+    let reports = synthetic.reports.iter().cloned().map(Arrival::from);
+    assert_eq!(decide(&mut state, summaries()).asked, 20);
+    assert_eq!(decide(&mut state, reports).registered, 20);
+    assert_eq!(decide(&mut state, summaries()).registered, 20);
+    let mut next = state_after(&synthetic, &state);
+    assert_eq!(decide(&mut next, summaries()).registered, 20);
+    assert_eq!(
+        next.tasks.frameworks().count(),
+        testkit::agents::FRAMEWORKS as usize
+    );
+    let of = |number| {
+        state
+            .tasks
+            .of_framework(&testkit::agents::owner_of(&state.master.id, number))
+    };
+    let tasks = (0..testkit::agents::FRAMEWORKS)
+        .filter_map(of)
+        .map(|of| of.active().count());
+    assert_eq!(tasks.sum::<usize>(), 100);
 }

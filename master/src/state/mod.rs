@@ -17,7 +17,7 @@
 //! | `counters` | counters since the election of this master, under Mesos' names |
 //! | `effects` | the actions that a decision requests, as data |
 //! | `ids` | ids of agents, frameworks and offers, each used once in a leadership |
-//! | `measure` | many synthetic agents that register again, for benchmarks |
+//! | `measure` | the decisions about synthetic agents, for tests |
 //! | `offer_invariants` | only in tests: random orders of events between master and allocator |
 //! | `size` | splits long lists into messages well below the maximum frame size |
 
@@ -397,7 +397,8 @@ pub(crate) fn sum<'a>(parts: impl IntoIterator<Item = &'a Resources>) -> Resourc
 pub mod counters;
 pub mod effects;
 pub mod ids;
-pub mod measure;
+#[cfg(test)]
+pub(crate) mod measure;
 #[cfg(test)]
 mod offer_invariants;
 pub(crate) mod size;

@@ -69,7 +69,7 @@ use revoking::revoker::Revoker;
 /// Shortest time between two runs outside of batches; events within it share one run.
 const RUN_GAP: Duration = Duration::from_millis(2);
 /// Slates in one stage of a run. After them, agents with rejected advice wait for the next batch.
-pub(crate) const ROUNDS_MAX: u8 = 4;
+pub const ROUNDS_MAX: u8 = 4;
 
 /// The order in which a run considers agents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

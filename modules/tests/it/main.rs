@@ -25,3 +25,8 @@ mod sorters;
 mod stories;
 mod suite;
 mod volumes;
+#[allow(
+    dead_code,
+    reason = "a fixture of several crates, which each use a part of it"
+)]
+mod workload;

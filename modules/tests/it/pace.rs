@@ -7,13 +7,13 @@ use std::time::Duration;
 use module_api::allocator::{
     FrameworkActivity, FrameworkAdded, Grant, Revived, Suppressed, WeightsChanged,
 };
-use modules::workload::{Shape, Workload};
 use protocol::{Capability, Demand};
 use resources::{Quantities, Resources, Role};
 use runtime::Node;
 use runtime::testing::simulate;
 
 use crate::cluster::{Cluster, framework, simulate_cluster, subscribed};
+use crate::workload::{Shape, Workload};
 
 /// A filter of zero, like a framework that does not want the offer.
 const REFUSED: Option<Duration> = Some(Duration::from_secs(5));
@@ -345,4 +345,50 @@ fn changed_demands_rescan_once_per_batch() {
     assert_eq!(looked_at(&mut all, false), 3_000);
     all.state.framework_added(demanding("framework-1", 9));
     assert_eq!(looked_at(&mut all, false), 3_000);
+}
+
+/// The measurements assume that one run grants each agent and the next grants none.
+#[test]
+fn one_run_offers_all_agents_and_the_next_none() {
+    let plain = Shape::of(40, 5);
+    let labels = Shape {
+        roles: 5,
+        reservations: 2,
+        labels: 10,
+        ..plain
+    };
+    let volumes = Shape {
+        volumes: true,
+        ..labels
+    };
+    for shape in [plain, labels, volumes] {
+        let mut all = Workload::of(&shape, 7);
+        for _ in 0..4 {
+            let grants = all.run(true);
+            assert!(grants.len() >= 40, "{shape:?}: {}", grants.len());
+            all.decline(grants);
+        }
+        let held = Workload::of(&shape, 7).run(true);
+        let mut all = Workload::of(&shape, 7);
+        let grants = all.run(true);
+        assert_eq!(grants, held, "the same seed gives the same run");
+        assert!(all.run(true).is_empty());
+        all.end(grants[3].clone());
+        assert_eq!(all.candidates(false).len(), 1);
+    }
+}
+
+#[test]
+fn one_run_meets_all_guarantees() {
+    let shape = Shape {
+        roles: 20,
+        quotas: true,
+        ..Shape::of(20, 20)
+    };
+    let mut all = Workload::of(&shape, 7);
+    let budgets = all.state.budgets();
+    assert!(!budgets.required().is_empty());
+    all.run(true);
+    let lacking = all.state.budgets().required().clone();
+    assert!(lacking.is_empty(), "{lacking}");
 }

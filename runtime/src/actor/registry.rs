@@ -14,7 +14,6 @@ use crate::actor::mailbox::Meter;
 use crate::actor::process::{AnyIncarnation, HandlerTable};
 use crate::clock::Instant;
 use crate::identity::Pid;
-use crate::wire::frame_reader::{READS_SHORT, READS_SHORT_ID};
 use crate::{lock, read, write};
 
 /// One living incarnation.
@@ -93,17 +92,12 @@ impl Registry {
         }
     }
 
-    /// Registers the messages of this table. Refuses a second name with the id of another, and any
-    /// with the reserved id of the hello's capability.
+    /// Registers the messages of this table. Refuses a second name with the id of another.
     pub(crate) fn register_messages(&self, table: &HandlerTable) -> Result<(), Collision> {
         let mut messages = lock(&self.messages);
         for handler in table.iter() {
-            let reserved = handler.id == READS_SHORT_ID; // a capability in hellos, not a message
-            let known = match reserved {
-                true => READS_SHORT,
-                false => *messages.entry(handler.id).or_insert(handler.name),
-            };
-            if reserved || known != handler.name {
+            let known = *messages.entry(handler.id).or_insert(handler.name);
+            if known != handler.name {
                 return Err(Collision {
                     id: handler.id,
                     one: known,

@@ -22,7 +22,6 @@ use crate::link::{
 use crate::node::Node;
 use crate::wire::codec;
 use crate::wire::frame::{Frame, Target};
-use crate::wire::frame_reader::READS_SHORT_ID;
 use crate::wire::message::{Remote, WhenFull};
 use crate::{read, write};
 
@@ -211,13 +210,11 @@ impl Node {
 
     /// The hello that a transport sends before the first frame.
     pub fn hello(&self) -> Vec<u8> {
-        let mut accepts = self.registry().accepted_messages();
-        accepts.insert(READS_SHORT_ID, 1);
         let hello = Hello {
             frames: Hello::FRAMES,
             node: self.id().clone(),
             role: self.role(),
-            accepts,
+            accepts: self.registry().accepted_messages(),
         };
         codec::encode(&hello).unwrap_or_default() // Plain numbers and text always encode.
     }

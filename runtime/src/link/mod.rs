@@ -39,7 +39,7 @@ use crate::lock;
 use crate::node::{Node, WeakNode};
 use crate::wire::codec::{self, Garbled};
 use crate::wire::frame::{self, Frame, Head, MessageFrame, Target};
-use crate::wire::frame_reader::{READS_SHORT_ID, Reading};
+use crate::wire::frame_reader::Reading;
 use crate::wire::message::{Lane, Remote};
 
 mod answer;
@@ -117,14 +117,13 @@ pub struct Hello {
     /// Its role.
     pub role: Role,
     /// The messages that its actors accepted when the hello was written: ids and their highest
-    /// versions. The id of `frames/short` marks a node that reads short frames (tells without a
-    /// header, with a length of two bytes below 4 KiB).
+    /// versions.
     pub accepts: BTreeMap<u32, u16>,
 }
 
 impl Hello {
     /// The version of the frame format that this crate writes.
-    pub const FRAMES: u16 = 2;
+    pub const FRAMES: u16 = 1;
     /// Maximum length of a hello, in bytes.
     pub const LENGTH_MAX: usize = 256 << 10;
 
@@ -356,18 +355,14 @@ impl Connection {
         outgoing_max: usize,
         frame_max: usize,
     ) -> Self {
-        let peer_reads_short = hello.accepts.contains_key(&READS_SHORT_ID);
         Self {
             node: node.downgrade(),
             inbox: Mutex::new(Inbox::new(&peer)),
             peer,
             hello,
             dialled,
-            reading: Reading {
-                frame_max,
-                short: true,
-            },
-            outbox: Outbox::new(outgoing_max, peer_reads_short),
+            reading: Reading { frame_max },
+            outbox: Outbox::new(outgoing_max),
             delivered: AtomicU64::new(0),
             said_older: AtomicU64::new(0),
             born: node.clock().now(),

@@ -178,7 +178,7 @@ impl State {
             of: &head,
         };
         let lane_buffers = &mut self.lanes[lane as usize];
-        let draft = lane_buffers.open.draft(head, false, |_| Ok(()))?;
+        let draft = lane_buffers.open.draft(head, |_| Ok(()))?;
         lane_buffers.open.keep(draft, head);
         lane_buffers.close_if_large();
         self.tokens = token;
@@ -201,8 +201,6 @@ pub(crate) struct Outbox {
     state: Mutex<State>,
     ready: [AtomicWaker; 2],
     limit: usize,
-    /// Whether the peer reads short frames.
-    pub(crate) short: bool,
 }
 
 thread_local! {
@@ -212,12 +210,11 @@ thread_local! {
 
 impl Outbox {
     /// An empty outbox with this bound in bytes.
-    pub(crate) fn new(limit: usize, short: bool) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         Self {
             state: Mutex::default(),
             ready: Default::default(),
             limit,
-            short,
         }
     }
 
@@ -275,7 +272,7 @@ impl Outbox {
         let lane_buffers = &mut state.lanes[lane as usize];
         let (lane_bytes, idle) = (lane_buffers.len(), lane_buffers.len() == 0);
         lane_buffers.open.make_room(lane_buffers.room);
-        let draft = lane_buffers.open.draft(head, self.short, |buffer| {
+        let draft = lane_buffers.open.draft(head, |buffer| {
             buffer.extend_from_slice(body);
             Ok(())
         })?;
@@ -494,7 +491,7 @@ mod tests {
 
     #[test]
     fn frames_come_out_in_order_each_with_its_length() {
-        let outbox = Outbox::new(1000, false);
+        let outbox = Outbox::new(1000);
         say(&outbox, Need::Refusable, b"one").unwrap();
         say(&outbox, Need::Refusable, b"").unwrap();
         let mut buffer = BytesMut::new();
@@ -509,7 +506,7 @@ mod tests {
 
     #[test]
     fn full_outbox_refuses_tells_first_and_overruns_at_double() {
-        let outbox = Outbox::new(40, false);
+        let outbox = Outbox::new(40);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         assert_eq!(
             say(&outbox, Need::Refusable, &[0; 20]),
@@ -525,7 +522,7 @@ mod tests {
 
     #[test]
     fn full_outbox_accepts_pings_up_to_their_reserve() {
-        let outbox = Outbox::new(40, false);
+        let outbox = Outbox::new(40);
         say(&outbox, Need::Refusable, &[0; 20]).unwrap();
         let ping = || {
             let body = |buffer: &mut BytesMut| {
@@ -542,7 +539,7 @@ mod tests {
 
     #[test]
     fn unencodable_body_leaves_no_bytes() {
-        let outbox = Outbox::new(1000, false);
+        let outbox = Outbox::new(1000);
         let result = outbox.write(
             Lane::Ordinary,
             Need::Refusable,
@@ -560,7 +557,7 @@ mod tests {
 
     #[test]
     fn large_body_is_announced_and_sent_separately() {
-        let outbox = Outbox::new(10 << 20, false);
+        let outbox = Outbox::new(10 << 20);
         say(&outbox, Need::Refusable, &vec![7; BULK + 1]).unwrap();
         let mut buffer = BytesMut::new();
         assert_eq!(
@@ -586,7 +583,7 @@ mod tests {
 
     #[test]
     fn frames_written_before_the_end_can_be_taken() {
-        let outbox = Outbox::new(1000, false);
+        let outbox = Outbox::new(1000);
         say(&outbox, Need::Refusable, b"last").unwrap();
         outbox.end(false);
         assert_eq!(

@@ -160,7 +160,7 @@ impl SendBuffer {
                 let written = outbox.write_now(M::LANE, Need::Refusable, head, encode);
                 return Outcome::of::<M>(written, error);
             }
-            match self.frames.draft(head, connection.outbox.short, encode) {
+            match self.frames.draft(head, encode) {
                 Ok(draft)
                     if self.frames.len() + draft.written <= self.grant
                         || connection

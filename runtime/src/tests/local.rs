@@ -342,34 +342,6 @@ fn two_message_names_with_one_id_are_refused() {
     });
 }
 
-/// Hellos list frame capabilities like messages, as ids.
-#[test]
-fn reserved_message_id_is_refused() {
-    #[derive(Debug, Serialize, Deserialize)]
-    struct Short;
-    remote! { Short = "frames/short" v1; }
-    #[derive(Default)]
-    struct Hears;
-    impl Actor for Hears {
-        type Context = Context<Self>;
-    }
-    impl Process for Hears {
-        fn accepts(handlers: &mut RemoteHandlers<Self>) {
-            handlers.accept::<Short>(&Role::ALL);
-        }
-    }
-    impl Handler<Short> for Hears {
-        type Result = ();
-        fn handle(&mut self, _: Short, _: &mut Context<Self>) {}
-    }
-    simulate(|node| async move {
-        let refused = node.spawn("short", Hears).unwrap_err();
-        let (one, other) = ("frames/short", "frames/short");
-        let id = Short::ID;
-        assert_eq!(refused, SpawnError::MessageIdTaken { id, one, other });
-    });
-}
-
 // Covers 6.1 send, install, delegate.
 #[test]
 fn a_message_not_heard_is_refused_by_pid() {

@@ -1,14 +1,10 @@
 //! Nodes of two versions: changed messages are sent in the older version, by every kind of send.
 
-use bytes::BytesMut;
-
 use super::*;
 use crate::delivery::{self, Bounds, DedupReceiver, Sequenced};
 use crate::observe::tap::Probe;
 use crate::testing::memory::Network;
-use crate::testing::{self, run_simulated, simulate_network};
-use crate::wire::frame_reader::{READS_SHORT_ID, Reading};
-use crate::{Dialled, Hello};
+use crate::testing::{self, simulate_network};
 
 /// Records this; the first version.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -278,46 +274,4 @@ fn announced_messages_are_in_the_hello() {
         let asked = here.ask(&elder, Line("12345".to_owned()), SECOND).await;
         assert_eq!(asked, Ok(5));
     });
-}
-
-/// Three equal-header tells written to a peer, and whether a Meros that reads only long frames can
-/// read them.
-fn written_for(reads_short: bool) -> bool {
-    run_simulated(async move {
-        let builder = testing::node("here").role(Role::Master);
-        let here = builder.accepts(&[Role::Agent]).build();
-        let peer = hostile::peer("there", 5);
-        let mut hello = hostile::hello(&peer);
-        if reads_short {
-            hello.accepts.insert(READS_SHORT_ID, 1);
-        }
-        let link = here.attach(peer.clone(), hello, Dialled::ByUs).unwrap();
-        let there = Pid::new("clerk", peer.node, 1);
-        for text in ["a", "b", "c"] {
-            here.tell(&there, Word(text.into())).unwrap();
-        }
-        let mut bytes = BytesMut::new();
-        link.outgoing(Lane::Ordinary, &mut bytes, 1 << 20).await;
-        let reading = Reading {
-            frame_max: 1 << 20,
-            short: false,
-        };
-        let mut rest = &bytes[..];
-        while let Ok(Some((_, behind))) = reading.front(rest) {
-            rest = behind;
-        }
-        rest.is_empty()
-    })
-}
-
-#[test]
-fn short_frames_are_sent_only_if_announced() {
-    assert!(written_for(false));
-    assert!(!written_for(true));
-    let announced = run_simulated(async {
-        let node = testing::node("here").role(Role::Master);
-        let hello = Hello::decode(&node.build().hello());
-        hello.unwrap().accepts.get(&READS_SHORT_ID).copied()
-    });
-    assert_eq!(announced, Some(1));
 }

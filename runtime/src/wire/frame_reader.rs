@@ -1,20 +1,12 @@
 //! Header elision: the two forms of a tell whose header equals that of the tell before it.
 //!
 //! The long form is a frame like any other: length, kind, body. The short form is two bytes and the
-//! body: the top bit, which no other frame's length has set, and the length of the body. A node
-//! announces in its hello that it reads short frames, because older versions of Meros take their
-//! first bytes for an invalid length. The form does not affect the decoded message.
+//! body: the top bit, which no other frame's length has set, and the length of the body. The form does
+//! not affect the decoded message.
 
 use crate::actor::mailbox::LARGE;
 use crate::wire::codec::Garbled;
 use crate::wire::frame::{PREFIX, TELL_ELIDED};
-use crate::wire::message::id_of;
-
-/// The capability to read short frames, listed in a hello as if it were a message.
-pub(crate) const READS_SHORT: &str = "frames/short";
-
-/// The id of that capability.
-pub(crate) const READS_SHORT_ID: u32 = id_of(READS_SHORT);
 
 /// Space for the length, and the kind.
 pub(crate) const LONG: [u8; PREFIX + 1] = [0, 0, 0, 0, TELL_ELIDED];
@@ -35,8 +27,6 @@ pub(crate) fn short(body: usize) -> [u8; SHORT.len()] {
 pub(crate) struct Reading {
     /// Maximum length of a frame, in bytes.
     pub(crate) frame_max: usize,
-    /// Whether its hello announced short frames.
-    pub(crate) short: bool,
 }
 
 /// The frame at the front of a lane's bytes.
@@ -48,25 +38,25 @@ pub(crate) enum Front<'a> {
     Elided(&'a [u8]),
 }
 
-impl Reading {
-    /// The length of a body in the short form, if these bytes begin with one.
-    #[inline(always)]
-    fn short_length(self, bytes: &[u8]) -> Option<(usize, &[u8])> {
-        match bytes {
-            [high, low, rest @ ..] if high & MARK != 0 && self.short => {
-                let length = u16::from_be_bytes([high & !MARK, *low]);
-                Some((usize::from(length), rest))
-            }
-            _ => None,
+/// The length of a body in the short form, if these bytes begin with one.
+#[inline(always)]
+fn short_length(bytes: &[u8]) -> Option<(usize, &[u8])> {
+    match bytes {
+        [high, low, rest @ ..] if high & MARK != 0 => {
+            let length = u16::from_be_bytes([high & !MARK, *low]);
+            Some((usize::from(length), rest))
         }
+        _ => None,
     }
+}
 
+impl Reading {
     /// The first frame, if it is complete, and the remaining bytes.
     pub(crate) fn front<'b>(
         self,
         bytes: &'b [u8],
     ) -> Result<Option<(Front<'b>, &'b [u8])>, Garbled> {
-        if let Some((length, rest)) = self.short_length(bytes) {
+        if let Some((length, rest)) = short_length(bytes) {
             if length >= LARGE {
                 return Err(Garbled::new(format!(
                     "body of {length} bytes in a short frame, expected fewer than {LARGE}"
@@ -95,7 +85,7 @@ impl Reading {
     /// and the remaining bytes.
     #[inline(always)]
     pub(crate) fn small(self, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
-        if let Some((length, rest)) = self.short_length(bytes) {
+        if let Some((length, rest)) = short_length(bytes) {
             return (length < LARGE).then(|| rest.split_at_checked(length))?;
         }
         let [a, b, c, d, TELL_ELIDED, rest @ ..] = bytes else {
@@ -120,8 +110,8 @@ impl Reading {
     }
 
     /// Whether these bytes seem to begin with such a tell.
-    pub(crate) fn is_next(self, bytes: &[u8]) -> bool {
-        self.short_length(bytes).is_some() || bytes.get(PREFIX) == Some(&TELL_ELIDED)
+    pub(crate) fn is_next(bytes: &[u8]) -> bool {
+        short_length(bytes).is_some() || bytes.get(PREFIX) == Some(&TELL_ELIDED)
     }
 }
 
@@ -129,57 +119,45 @@ impl Reading {
 mod tests {
     use super::*;
 
-    const BOTH: Reading = Reading {
-        frame_max: 1 << 20,
-        short: true,
-    };
-    const LONG_ONLY: Reading = Reading {
-        short: false,
-        ..BOTH
-    };
+    const READING: Reading = Reading { frame_max: 1 << 20 };
 
     #[test]
-    fn short_form_is_read_only_if_announced() {
+    fn short_form_is_read() {
         let bytes = [&short(3)[..], b"abc", b"next"].concat();
         assert_eq!(bytes[..2], [0x80, 3]);
         let taken = Ok(Some((Front::Elided(&b"abc"[..]), &b"next"[..])));
-        assert_eq!(BOTH.front(&bytes), taken);
-        assert_eq!(BOTH.small(&bytes), Some((&b"abc"[..], &b"next"[..])));
+        assert_eq!(READING.front(&bytes), taken);
+        assert_eq!(READING.small(&bytes), Some((&b"abc"[..], &b"next"[..])));
         for cut in 0..5 {
-            assert_eq!(BOTH.front(&bytes[..cut]), Ok(None), "{cut} bytes");
-            assert_eq!(BOTH.small(&bytes[..cut]), None, "{cut} bytes");
+            assert_eq!(READING.front(&bytes[..cut]), Ok(None), "{cut} bytes");
+            assert_eq!(READING.small(&bytes[..cut]), None, "{cut} bytes");
         }
-        let reason = LONG_ONLY.front(&bytes).unwrap_err().reason;
-        assert_eq!(reason, "frame of 2147705186 bytes, expected 1 to 1048576");
-        assert_eq!(LONG_ONLY.small(&bytes), None);
     }
 
     #[test]
     fn large_body_has_no_short_form() {
         let largest = [&short(LARGE - 1)[..], &[7; LARGE - 1]].concat();
         assert_eq!(
-            BOTH.front(&largest),
+            READING.front(&largest),
             Ok(Some((Front::Elided(&[7; LARGE - 1]), &[][..])))
         );
         let larger = [&short(LARGE)[..], &[7; LARGE]].concat();
-        let reason = BOTH.front(&larger).unwrap_err().reason;
+        let reason = READING.front(&larger).unwrap_err().reason;
         assert_eq!(
             reason,
             "body of 4096 bytes in a short frame, expected fewer than 4096"
         );
-        assert_eq!(BOTH.small(&larger), None);
+        assert_eq!(READING.small(&larger), None);
     }
 
     #[test]
-    fn long_form_is_always_read() {
+    fn long_form_is_read() {
         let bytes = [&[0, 0, 0, 3, TELL_ELIDED][..], b"ab", b"next"].concat();
-        for reading in [BOTH, LONG_ONLY] {
-            let taken = Ok(Some((Front::Elided(&b"ab"[..]), &b"next"[..])));
-            assert_eq!(reading.front(&bytes), taken);
-            assert_eq!(reading.small(&bytes), Some((&b"ab"[..], &b"next"[..])));
-            assert!(reading.is_next(&bytes) && !reading.is_next(&bytes[..4]));
-            assert_eq!(reading.count(&bytes, 5), 1);
-        }
+        let taken = Ok(Some((Front::Elided(&b"ab"[..]), &b"next"[..])));
+        assert_eq!(READING.front(&bytes), taken);
+        assert_eq!(READING.small(&bytes), Some((&b"ab"[..], &b"next"[..])));
+        assert!(Reading::is_next(&bytes) && !Reading::is_next(&bytes[..4]));
+        assert_eq!(READING.count(&bytes, 5), 1);
     }
 
     #[test]
@@ -187,8 +165,11 @@ mod tests {
         let alike = [&short(1)[..], b"x"].concat();
         let other = [0, 0, 0, 1, 7];
         let bytes = [&alike.repeat(3)[..], &other, &alike.repeat(9)].concat();
-        assert_eq!((BOTH.count(&bytes, 100), BOTH.count(&bytes, 2)), (3, 2));
+        assert_eq!(
+            (READING.count(&bytes, 100), READING.count(&bytes, 2)),
+            (3, 2)
+        );
         let cut = &bytes[..3 * alike.len() - 1];
-        assert_eq!((BOTH.count(cut, 100), LONG_ONLY.count(cut, 100)), (2, 0));
+        assert_eq!(READING.count(cut, 100), 2);
     }
 }

@@ -94,20 +94,18 @@ impl FrameBuffer {
     }
 
     /// Writes a frame: its head, and its body in place. It does not count until it is kept.
-    /// `short`: the peer reads short frames.
     // Inlined, so that the result stays in registers: this runs for every sent message.
     #[inline(always)]
     pub(crate) fn draft(
         &mut self,
         head: Head<'_>,
-        short: bool,
         body: impl FnOnce(&mut BytesMut) -> Result<(), Garbled>,
     ) -> Result<Draft, Garbled> {
         self.bytes.truncate(self.kept);
         let header_key = head.tell().and_then(MessageFrame::header_key);
         let again = header_key.is_some() && self.newest == header_key;
         let mut form = Form::Full;
-        if again && short && self.is_small {
+        if again && self.is_small {
             self.bytes.extend_from_slice(&frame_reader::SHORT);
             form = Form::Short;
         } else if again {
@@ -196,26 +194,19 @@ mod tests {
         }
     }
 
-    fn write_to(frames: &mut FrameBuffer, short: bool, message: &MessageFrame<'_>, body: &[u8]) {
+    fn write(frames: &mut FrameBuffer, message: &MessageFrame<'_>, body: &[u8]) {
         let head = Head::Message(message);
-        let draft = frames.draft(head, short, |bytes| {
+        let draft = frames.draft(head, |bytes| {
             bytes.extend_from_slice(body);
             Ok(())
         });
         frames.keep(draft.unwrap(), head);
     }
 
-    fn write(frames: &mut FrameBuffer, message: &MessageFrame<'_>, body: &[u8]) {
-        write_to(frames, true, message, body);
-    }
-
     /// Whether each frame has its header (H), or is a short one (-) or a long one (=) without it;
     /// and its body.
     fn forms(mut bytes: &[u8]) -> Vec<(char, Vec<u8>)> {
-        let reading = Reading {
-            frame_max: 1 << 20,
-            short: true,
-        };
+        let reading = Reading { frame_max: 1 << 20 };
         let mut forms = Vec::new();
         while let Some((front, behind)) = reading.front(bytes).unwrap() {
             forms.push(match front {
@@ -237,27 +228,21 @@ mod tests {
     }
 
     #[test]
-    fn form_depends_on_body_size_and_peer() {
+    fn form_depends_on_body_size() {
         let message = message(1, 2);
         let lengths = [3, 4, LARGE - 1, LARGE, LARGE + 1, 5, 6, LARGE, LARGE, 7];
         // Nearby bytes all differ, so that a body moved by the wrong distance does not match.
         let body = |length: usize| (length..2 * length).map(|byte| (byte % 251) as u8);
         let bodies: Vec<Vec<u8>> = lengths.map(|length| body(length).collect()).into();
-        let written = |short| {
-            let mut frames = FrameBuffer::default();
-            for body in &bodies {
-                write_to(&mut frames, short, &message, body);
-            }
-            frames.take()
-        };
-        let form = |short| -> String { repeats(&written(short)) };
-        // After a large body the next is expected to be large too, to avoid moving it.
-        assert_eq!(form(true), "H--===-===");
-        assert_eq!(form(false), "H=========");
-        for short in [true, false] {
-            let read = forms(&written(short)).into_iter().map(|(_, body)| body);
-            assert!(read.eq(bodies.iter().cloned()), "short: {short}");
+        let mut frames = FrameBuffer::default();
+        for body in &bodies {
+            write(&mut frames, &message, body);
         }
+        let written = frames.take();
+        // After a large body the next is expected to be large too, to avoid moving it.
+        assert_eq!(repeats(&written), "H--===-===");
+        let read = forms(&written).into_iter().map(|(_, body)| body);
+        assert!(read.eq(bodies));
     }
 
     #[test]
@@ -307,12 +292,12 @@ mod tests {
         write(&mut frames, &message(1, 2), b"kept");
         let whole = frames.len();
         let (again, other) = (message(1, 2), message(1, 3));
-        let failed = frames.draft(Head::Message(&again), true, |bytes| {
+        let failed = frames.draft(Head::Message(&again), |bytes| {
             bytes.extend_from_slice(b"half");
             Err(Garbled::new("no"))
         });
         assert!(failed.is_err());
-        let draft = frames.draft(Head::Message(&other), true, |bytes| {
+        let draft = frames.draft(Head::Message(&other), |bytes| {
             bytes.extend_from_slice(b"taken back");
             Ok(())
         });

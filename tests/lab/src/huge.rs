@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mapping_is_the_one_that_the_address_is_in() {
+    fn mapping_contains_the_address() {
         let maps = "\
 1000-3000 r--p 00000000 08:01 11 /bin/meros
 20000000000-20040000000 rw-p 00000000 00:00 0

@@ -492,7 +492,7 @@ mod tests {
 
     /// A simulation that panics after a crash.
     #[test]
-    fn a_rehearsal_that_panics_is_shrunk_to_the_fault_that_it_needs() {
+    fn panicking_run_is_shrunk_to_its_cause() {
         let scenario = parsed("--seed|3|--agents|3|--faults|all")
             .unwrap()
             .scenario(3);
@@ -518,7 +518,7 @@ mod tests {
     }
 
     #[test]
-    fn small_clusters_use_the_real_transport_and_large_ones_do_not() {
+    fn only_small_clusters_use_quic() {
         let wiring = |line: &str| parsed(line).unwrap().scenario(1).wiring;
         assert_eq!(wiring("--agents|100"), Wiring::Quic);
         assert_eq!(wiring("--agents|101"), Wiring::Memory);
@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
+    fn wrong_flag_names_value_and_expectation() {
         for (line, words) in [
             ("--faults|some", "none, network, machines or all"),
             ("--masters|2", "odd number of masters from 1 to 9"),
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_the_lowest_seed_counts_whichever_came_first() {
+    fn failure_of_the_lowest_seed_counts() {
         let args = parsed("--seeds|3").unwrap();
         let violation = simulator::Violation {
             checker: "offers",

@@ -69,7 +69,7 @@ fn hash(output: &Output) -> String {
 }
 
 #[test]
-fn one_seed_gives_one_run_and_another_seed_another() {
+fn seed_determines_the_run() {
     let one = simulate(&["--seed", "7", "--faults", "machines"]);
     assert!(one.status.success(), "{}", stderr(&one));
     let text = stdout(&one);
@@ -87,7 +87,7 @@ fn one_seed_gives_one_run_and_another_seed_another() {
 }
 
 #[test]
-fn several_seeds_are_run_one_after_the_other_and_their_sums_told() {
+fn sums_of_several_seeds_are_printed() {
     let output = simulate(&["--seeds", "2", "--faults", "none", "--json"]);
     assert!(output.status.success(), "{}", stderr(&output));
     let sums: Value = serde_json::from_str(&stdout(&output)).expect("one line of JSON");
@@ -99,7 +99,7 @@ fn several_seeds_are_run_one_after_the_other_and_their_sums_told() {
 }
 
 #[test]
-fn a_fault_of_ones_own_happens_and_the_rehearsal_recovers() {
+fn cluster_recovers_from_a_given_fault() {
     let crash = "30secs+10secs crash master";
     let output = simulate(&["--fault", crash, "--transport", "memory"]);
     assert!(output.status.success(), "{}", stderr(&output));
@@ -108,7 +108,7 @@ fn a_fault_of_ones_own_happens_and_the_rehearsal_recovers() {
 }
 
 #[test]
-fn a_group_of_masters_goes_on_when_its_leader_falls() {
+fn group_survives_a_crash_of_its_leader() {
     let crash = "30secs+10secs crash leader";
     let flags = ["--masters", "3", "--fault", crash, "--transport", "memory"];
     let output = simulate(&flags);
@@ -122,7 +122,7 @@ fn a_group_of_masters_goes_on_when_its_leader_falls() {
 }
 
 #[test]
-fn a_rehearsal_that_proves_too_little_fails_and_says_what_is_missing() {
+fn run_that_proves_too_little_fails() {
     let output = lab([
         "simulate",
         "--agents",
@@ -140,7 +140,7 @@ fn a_rehearsal_that_proves_too_little_fails_and_says_what_is_missing() {
 }
 
 #[test]
-fn a_wrong_flag_is_refused_with_its_value_and_what_was_expected() {
+fn wrong_flag_names_value_and_expectation() {
     for (flags, named) in [
         (["--faults", "some"], "none, network, machines or all"),
         (["--transport", "tcp"], "quic or memory"),

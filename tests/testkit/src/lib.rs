@@ -2,6 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `agents` | synthetic agents: their reports |
 //! | `damage` | damage to the files of a store |
 //! | `disk` | a disk in memory, whose crash loses unsynced writes |
 //! | `values` | values of the protocol |
@@ -13,6 +14,7 @@
     reason = "a test that cannot be set up has failed"
 )]
 
+pub mod agents;
 pub mod damage;
 pub mod disk;
 pub mod values;

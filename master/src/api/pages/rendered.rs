@@ -39,12 +39,12 @@ impl RenderedAnswer {
 mod tests {
     use super::*;
     use crate::agents::comparison::Arrival;
-    use crate::state::measure::{SyntheticAgents, decide, end_some};
+    use crate::state::measure::{decide, empty_state, end_some};
 
     #[test]
     fn each_answer_has_every_task() {
-        let synthetic = SyntheticAgents::new(20, 5).unwrap();
-        let mut state = SyntheticAgents::empty_state().unwrap();
+        let synthetic = testkit::agents::SyntheticAgents::new(20, 5).unwrap();
+        let mut state = empty_state();
         decide(&mut state, synthetic.reports.into_iter().map(Arrival::from));
         assert_eq!(end_some(&mut state, 50), 50);
         let text = |written: RenderedAnswer| String::from_utf8(written.of(&state, None)).unwrap();

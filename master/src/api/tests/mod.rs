@@ -341,7 +341,7 @@ fn has_keys(object: &Value, keys: &str) {
 // Covers 3.12 Pages of masters.
 #[test]
 fn task_offer_and_executor_entries_have_all_keys() {
-    let crowd = crate::state::measure::SyntheticAgents::new(1, 1).unwrap();
+    let crowd = testkit::agents::SyntheticAgents::new(1, 1).unwrap();
     let running = &crowd.reports[0].held.tasks[0];
     let resources = running.info.resources.clone();
     let state = protocol::TaskState::Running;

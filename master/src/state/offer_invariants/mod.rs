@@ -24,7 +24,7 @@ use runtime::{NodeId, Pid};
 use super::*;
 use crate::agents::admission::Removal;
 use crate::state::effects::Effect;
-use crate::state::measure::SyntheticAgents;
+use crate::state::measure::empty_state;
 use actions::lent;
 use ledger::Ledger;
 
@@ -118,7 +118,7 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let master = SyntheticAgents::empty_state().unwrap().master;
+        let master = empty_state().master;
         let config = Config {
             offer_timeout: Some(Duration::from_secs(100)),
             ..Config::default()

@@ -283,10 +283,7 @@ mod tests {
         fn handle(&mut self, _: Large, _: &mut Context<Self>) {}
     }
 
-    const READING: Reading = Reading {
-        frame_max: 1 << 20,
-        short: true,
-    };
+    const READING: Reading = Reading { frame_max: 1 << 20 };
 
     /// This many tells, and then a ping.
     fn tells(count: usize) -> Vec<u8> {

@@ -24,7 +24,7 @@ use crate::link::{Answer, Connection, Sender};
 use crate::node::Node;
 use crate::wire::codec::{BODY_MAX, Garbled};
 use crate::wire::frame::{self, Frame, MessageFrame};
-use crate::wire::frame_reader::Front;
+use crate::wire::frame_reader::{Front, Reading};
 use crate::wire::message::Lane;
 
 mod bulk;
@@ -321,7 +321,7 @@ impl Delivery<'_> {
             return Err(Garbled::new("invalid repeated header"));
         };
         let reading = self.connection.reading;
-        if reading.is_next(following) {
+        if Reading::is_next(following) {
             lane.batch = self.begin_batch(&message)?;
             if let Some(batch) = &mut lane.batch {
                 let added = batch.builder.add_first(body, following, reading);

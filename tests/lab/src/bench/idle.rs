@@ -7,25 +7,22 @@
 use std::time::Duration;
 
 use clap::Args;
-use runtime::{Clock, Role};
-use serde_json::json;
-use transport::Authority;
-
-use super::part::Part;
-use super::process::{Process, Usage};
-use super::{Figure, OutputFlags, report};
 use meros::certs::save_client_identities;
 use meros::operator::Operator;
-use meros::output::error::{CliError, Outcome};
-use meros::output::print;
-use meros::service::agent::own_program;
 use meros::service::free_port;
-use meros::service::signals::Signals;
+use runtime::{Clock, Role};
+use serde_json::{Value, json};
+use transport::{Authority, Identity};
+
+use super::process::{Part, ServiceProcess, Usage};
+use super::{Figure, OutputFlags, Result, temporary};
 
 /// Timeout for the start of processes and for registrations.
 const UP_PATIENCE: Duration = Duration::from_secs(120);
 /// Time to settle before a measurement.
 const SETTLE: Duration = Duration::from_secs(5);
+/// Interval of polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// Goals: MiB of an agent and of a master with 1,000 agents; CPU in percent of one core, a value
 /// that is barely measurable.
 const AGENT_MAX: f64 = 30.0;
@@ -47,64 +44,24 @@ pub struct IdleArgs {
 }
 
 /// `meros-lab bench idle`.
-pub async fn run(args: IdleArgs, signals: Signals) -> Outcome {
-    let figures = match signals.unless_stopped(figures(&args)).await {
-        Ok(figures) => figures?,
-        Err(code) => return Err(CliError::code(code)),
-    };
-    report(&figures, args.output);
-    Ok(())
-}
-
-async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
-    let directory = tempfile::Builder::new().prefix("meros-idle-").tempdir();
-    let directory = directory
-        .map_err(|error| CliError::because("cannot make a temporary directory", &error))?;
-    let path = directory.path();
-    let failed = |error| CliError::because("cannot make certificates", &error);
-    let authority = Authority::load_or_create(&path.join("certs")).map_err(failed)?;
-    save_client_identities(&authority, &path.join("certs"))?;
-    let (master_port, agent_port) = (free_port()?, free_port()?);
-    let master_address = format!("127.0.0.1:{master_port}");
-    let program = own_program()?;
-    let text = |part: &str| path.join(part).display().to_string();
-
-    let master = [
-        "master",
-        "--ip=127.0.0.1",
-        "--port",
-        &master_port.to_string(),
-        "--work_dir",
-        &text("m"),
-    ];
-    let master = Process::start(&program, &master, path)?;
-    let agent = [
-        "agent",
-        "--ip=127.0.0.1",
-        "--port",
-        &agent_port.to_string(),
-        "--work_dir",
-        &text("a"),
-        "--master",
-        &master_address,
-    ];
-    let agent = Process::start(&program, &agent, path)?;
+pub async fn run(args: &IdleArgs) -> Result {
+    let directory = temporary()?;
+    let (path, certs) = (directory.path(), directory.path().join("certs"));
+    let authority = Authority::load_or_create(&certs)?;
+    save_client_identities(&authority, &certs)?;
+    let address = || free_port().map(|port| format!("127.0.0.1:{port}"));
+    let (at, agent_at) = (address()?, address()?);
+    let master = ServiceProcess::start("master", &at, path, &[])?;
+    let agent = ServiceProcess::start("agent", &agent_at, path, &["--master", &at])?;
     let crowd = [
-        ("--master", master_address.clone()),
+        ("--master", at.clone()),
         ("--agents", args.agents.to_string()),
     ];
-    let _crowd = Part::start("crowd", "crowd-part", &crowd, &path.join("certs")).await?;
+    let _crowd = Part::start("crowd-part", &crowd, &certs).await?;
+    let operator = authority.issue(Role::Operator, "bench")?;
+    registered(args, &operator, &at).await?;
 
     let clock = Clock::real();
-    let identity = authority.issue(Role::Operator, "bench").map_err(failed)?;
-    registered(
-        &identity,
-        &master_address,
-        args.agents as usize + 1,
-        &clock,
-        args.output,
-    )
-    .await?;
     clock.sleep(SETTLE).await;
     let (agent_before, master_before) = (agent.usage()?, master.usage()?);
     let begun = clock.now();
@@ -112,85 +69,58 @@ async fn figures(args: &IdleArgs) -> Outcome<Vec<Figure>> {
     let (agent_after, master_after) = (agent.usage()?, master.usage()?);
     let seconds = (clock.now() - begun).as_secs_f64();
     let percent = |before: Usage, after: Usage| 100.0 * (after.cpu - before.cpu).max(0.0) / seconds;
-
-    let memory = |bench, usage: Usage, limit, parameters| Figure {
-        bench,
-        figure: usage.resident,
-        unit: "MiB",
-        limit,
-        limit_is: "the most it may be",
-        parameters,
+    let memory = |bench, usage: Usage, limit, parameters: &Value| {
+        let figure = Figure::new(bench, usage.resident, "MiB").with(parameters.clone());
+        figure.beside(limit, "the most it may be")
     };
-    let cpu = |bench, figure, parameters| Figure {
-        bench,
-        figure,
-        unit: "% of a core",
-        limit: CPU_MAX,
-        limit_is: "what is barely measurable",
-        parameters,
+    let cpu = |bench, percent, parameters| {
+        let figure = Figure::new(bench, percent, "% of a core").with(parameters);
+        figure.beside(CPU_MAX, "what is barely measurable")
     };
     // The rest are pages of the program's file, which all its processes share and the system can
     // drop.
-    let agents = json!({
-        "agents": args.agents + 1, "seconds": args.seconds, "processes": "the master's",
-        "own_mib": master_after.anonymous,
-    });
     let one = json!({
         "seconds": args.seconds, "processes": "the agent's and its executor launcher's",
         "own_mib": agent_after.anonymous,
     });
-    Ok(vec![
-        memory("idle_agent_memory", agent_after, AGENT_MAX, one.clone()),
+    let all = json!({
+        "agents": args.agents + 1, "seconds": args.seconds, "processes": "the master's",
+        "own_mib": master_after.anonymous,
+    });
+    args.output.report(&[
+        memory("idle_agent_memory", agent_after, AGENT_MAX, &one),
         cpu("idle_agent_cpu", percent(agent_before, agent_after), one),
-        memory(
-            "idle_master_memory",
-            master_after,
-            MASTER_MAX,
-            agents.clone(),
-        ),
-        cpu(
-            "idle_master_cpu",
-            percent(master_before, master_after),
-            agents,
-        ),
-    ])
+        memory("idle_master_memory", master_after, MASTER_MAX, &all),
+        cpu("idle_master_cpu", percent(master_before, master_after), all),
+    ]);
+    Ok(())
 }
 
-/// Waits until `count` agents have registered.
-async fn registered(
-    identity: &transport::Identity,
-    master: &str,
-    count: usize,
-    clock: &Clock,
-    flags: OutputFlags,
-) -> Outcome {
+/// Waits until all agents have registered.
+async fn registered(args: &IdleArgs, identity: &Identity, master: &str) -> Result {
+    let (clock, count) = (Clock::real(), args.agents as usize + 1);
     let begun = clock.now();
-    let late = || clock.now() - begun > UP_PATIENCE;
-    let operator = loop {
-        match Operator::with(identity, master).await {
-            Ok(operator) => break operator,
-            Err(failure) if late() => return Err(failure),
-            Err(_) => clock.sleep(Duration::from_millis(100)).await,
+    loop {
+        let registered = match Operator::with(identity, master).await {
+            Ok(operator) => {
+                let registered = operator.view().await.map(|view| view.agents.len());
+                operator.close().await;
+                registered
+            }
+            Err(failure) => Err(failure),
+        };
+        match registered {
+            Ok(registered) if registered >= count => break,
+            registered if clock.now() - begun > UP_PATIENCE => {
+                let problem = format!("within {UP_PATIENCE:?}: {registered:?} of {count} agents");
+                return Err(problem.into());
+            }
+            _ => clock.sleep(POLL_INTERVAL).await,
         }
-    };
-    let outcome = loop {
-        let registered = operator.view().await?.agents.len();
-        if registered >= count {
-            break Ok(());
-        }
-        if late() {
-            break Err(CliError::new(format!(
-                "only {registered} of {count} agents have registered within {UP_PATIENCE:?}"
-            )));
-        }
-        clock.sleep(Duration::from_millis(200)).await;
-    };
-    if !flags.json {
-        print::error_line(format_args!(
-            "{count} agents have registered within {:.1} s",
-            (clock.now() - begun).as_secs_f64()
-        ));
     }
-    operator.close().await;
-    outcome
+    let seconds = (clock.now() - begun).as_secs_f64();
+    args.output.say(format_args!(
+        "{count} agents have registered within {seconds:.1} s"
+    ));
+    Ok(())
 }

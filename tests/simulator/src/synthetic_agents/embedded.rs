@@ -5,12 +5,12 @@
 
 use ::master::Started;
 use ::master::registry::MemoryRegistry;
-use ::master::state::measure::SyntheticAgents;
 use protocol::FrameworkInfo;
 use protocol::message::registration::RegisterAgent;
 use runtime::Placement;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
+use testkit::agents::SyntheticAgents;
 use tokio::sync::watch;
 
 use super::{BenchError, MasterCounts, SyntheticAgent, lead, register};

@@ -10,7 +10,7 @@
 //! | `returning` | agents that all reregister with the next leader at once, in one process |
 //! | `tasks` | tasks that agents accept, and finish on request |
 //!
-//! An agent reports tasks that no process runs (`master::state::measure`), in the real agent's
+//! An agent reports tasks that no process runs ([`testkit::agents`]), in the real agent's
 //! report rounds ([`ReportScope`]) and with its [`Backoff`]. It counts its registrations in the
 //! shared counters. It launches nothing; the tasks that it was given finish on request.
 
@@ -364,10 +364,10 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use master::state::measure::SyntheticAgents;
     use protocol::AgentId;
     use protocol::message::registration::{AgentRegistered, RegistrationRefused};
     use runtime::testing::simulate_network;
+    use testkit::agents::SyntheticAgents;
 
     fn node(name: &str) -> NodeId {
         NodeId::new(name, 1)

@@ -5,12 +5,12 @@
 //! a mailbox that answers pings. As in Mesos' benchmark an agent has built its report before, and
 //! knows the master's pid. The result is the time from the first request to the last registration.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use master::registry::{MemoryRegistry, Registry, RegistryOperation};
 use master::state::MasterState;
-use master::state::measure::SyntheticAgents;
 use master::{Started, TakeSnapshot};
 use module_api::AllocatorRef;
 use protocol::message::registration::{
@@ -19,6 +19,7 @@ use protocol::message::registration::{
 use runtime::Placement;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
+use testkit::agents::SyntheticAgents;
 use tokio::sync::watch;
 
 use super::{BenchError, allocator};
@@ -58,6 +59,22 @@ struct Come(Pid);
 
 impl Message for Come {
     type Result = ();
+}
+
+/// The registry's content for these agents and their frameworks.
+fn recorded(crowd: &SyntheticAgents) -> Vec<RegistryOperation> {
+    let agents = crowd.reports.iter().map(|report| {
+        let info = report.agent.clone();
+        RegistryOperation::AdmitAgent { info }
+    });
+    let frameworks = crowd.reports.iter();
+    let frameworks = frameworks.flat_map(|report| &report.held.frameworks);
+    let by_id: BTreeMap<_, _> = frameworks.map(|info| (info.id.clone(), info)).collect();
+    let frameworks = by_id.into_values().cloned().map(|info| {
+        let deadline = None;
+        RegistryOperation::AdmitFramework { info, deadline }
+    });
+    agents.chain(frameworks).collect()
 }
 
 /// An agent without containers.
@@ -162,7 +179,7 @@ pub async fn round(agents: u32, tasks_each: u32) -> Result<Round, BenchError> {
     let lives = node("master", Role::Master, &[Role::Agent]);
     let home = node("agents", Role::Agent, &[Role::Master]);
     let crowd = SyntheticAgents::of(0..agents, tasks_each)?;
-    let recorded = crowd.recorded();
+    let recorded = recorded(&crowd);
     let allocator = allocator(&lives)?;
 
     let (returning, mut watched) = watch::channel(Returning::default());

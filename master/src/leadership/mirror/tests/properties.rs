@@ -42,9 +42,7 @@ fn config() -> Config {
 pub(crate) fn state() -> MasterState {
     let master = MasterInfo {
         hostname: "leader".to_owned(),
-        ..crate::state::measure::SyntheticAgents::empty_state()
-            .unwrap()
-            .master
+        ..crate::state::measure::empty_state().master
     };
     MasterState::new(master, &config(), Timestamp::from_nanos(5))
 }

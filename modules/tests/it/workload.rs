@@ -3,21 +3,17 @@
 //!
 //! Every agent has cpus, memory, disk and ports, with 16 port ranges in use. One run offers every
 //! agent, and declined resources are refused for an hour. The same shape and seed produce the same
-//! cluster. Only for `meros-lab bench allocator`. [`measure`] times the work on a cluster,
-//! [`recorded`] has Mesos' figures.
-
-pub mod measure;
-pub mod recorded;
+//! cluster. For tests of this crate and for `meros-lab bench allocator`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-use module_api::allocator::{
-    AgentAdded, FrameworkAdded, Grant, QuotasChanged, Recovered, Revived, Suppressed,
-};
-use module_api::sorter::{Slate, Stage};
-use protocol::{AgentInfo, FrameworkId, FrameworkInfo, Quota};
+use module_api::allocator::{AgentAdded, FrameworkAdded, Grant, QuotasChanged, Recovered};
+use module_api::sorter::Stage;
+use modules::allocator::{AllocatorState, ROUNDS_MAX};
+use modules::sorter::Drf;
+use protocol::{AgentInfo, FrameworkInfo, Quota};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
@@ -26,9 +22,6 @@ use resources::{
     Scalar,
 };
 use runtime::Instant;
-
-use crate::allocator::{AllocatorState, PendingSlate, ROUNDS_MAX};
-use crate::sorter::Drf;
 
 /// Resources of one agent without its reservations.
 const AGENT: &str = "cpus:24;mem:4096;disk:4096;ports:[31000-32000]";
@@ -103,15 +96,6 @@ impl Shape {
             )],
         };
         (0..self.agents).map(added)
-    }
-
-    /// The same agents with one more core each.
-    pub fn larger_agents(&self) -> impl Iterator<Item = AgentAdded> + use<> {
-        let more = must(Resources::parse("cpus:1"));
-        self.agents().map(move |mut added| {
-            added.info.resources += more.clone();
-            added
-        })
     }
 
     /// Reserved resources of one agent.
@@ -214,12 +198,6 @@ impl Workload {
         slots
     }
 
-    /// The first slate about these agents.
-    pub fn slate(&mut self, stage: Stage, slots: &[u32]) -> Option<(Slate, PendingSlate)> {
-        self.state
-            .slate(stage, slots, &Default::default(), self.now)
-    }
-
     /// One run, as in the allocator's actor. Granted resources count as allocated.
     pub fn run(&mut self, batch: bool) -> Vec<Grant> {
         let slots = self.candidates(batch);
@@ -251,22 +229,6 @@ impl Workload {
             .for_each(|grant| self.recover(grant, Some(REFUSE)));
     }
 
-    /// Suppresses all roles of a framework.
-    pub fn suppress(&mut self, framework: &FrameworkId) {
-        self.state.suppressed(&Suppressed {
-            framework_id: framework.clone(),
-            roles: Default::default(),
-        });
-    }
-
-    /// Revives all roles of a framework, which clears its filters.
-    pub fn revive(&mut self, framework: &FrameworkId) {
-        self.state.revived(&Revived {
-            framework_id: framework.clone(),
-            roles: Default::default(),
-        });
-    }
-
     /// Returns the resources of a grant, as after the end of its task.
     pub fn end(&mut self, grant: Grant) {
         self.recover(grant, None);
@@ -289,56 +251,5 @@ fn must<T, E: std::fmt::Display>(made: Result<T, E>) -> T {
     match made {
         Ok(made) => made,
         Err(error) => unreachable!("{error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The measurements assume that one run grants each agent and the next grants none.
-    #[test]
-    fn one_run_offers_all_agents_and_the_next_none() {
-        let plain = Shape::of(40, 5);
-        let labels = Shape {
-            roles: 5,
-            reservations: 2,
-            labels: 10,
-            ..plain
-        };
-        let volumes = Shape {
-            volumes: true,
-            ..labels
-        };
-        for shape in [plain, labels, volumes] {
-            let mut all = Workload::of(&shape, 7);
-            for _ in 0..4 {
-                let grants = all.run(true);
-                assert!(grants.len() >= 40, "{shape:?}: {}", grants.len());
-                all.decline(grants);
-            }
-            let held = Workload::of(&shape, 7).run(true);
-            let mut all = Workload::of(&shape, 7);
-            let grants = all.run(true);
-            assert_eq!(grants, held, "the same seed gives the same run");
-            assert!(all.run(true).is_empty());
-            all.end(grants[3].clone());
-            assert_eq!(all.candidates(false).len(), 1);
-        }
-    }
-
-    #[test]
-    fn one_run_meets_all_guarantees() {
-        let shape = Shape {
-            roles: 20,
-            quotas: true,
-            ..Shape::of(20, 20)
-        };
-        let mut all = Workload::of(&shape, 7);
-        let budgets = all.state.budgets();
-        assert!(!budgets.required().is_empty());
-        all.run(true);
-        let lacking = all.state.budgets().required().clone();
-        assert!(lacking.is_empty(), "{lacking}");
     }
 }

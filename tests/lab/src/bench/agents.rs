@@ -3,8 +3,8 @@
 //! Each agent has its own node, socket and certificate, as on a separate machine, or shares them
 //! with some others: the master then sees as many agents but fewer connections. Like real agents,
 //! each node keeps a link to each master, including followers. Follows the protocol of parts (see
-//! `bench/part.rs`): ready once all agents are registered and linked; answers each line once all
-//! are registered with another master than before.
+//! `process`): ready once all agents are registered and linked; answers each line once all are
+//! registered with another master than before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,27 +12,25 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use master::state::measure::SyntheticAgents;
+use meros::certs::CertsFlag;
+use meros::flags::master_address;
+use meros::out;
+use meros::output::print::error_line;
+use meros::service::raise_open_files;
 use protocol::message::registration::RegisterAgent;
 use runtime::prelude::*;
 use runtime::{Clock, NodeId};
 use serde_json::json;
 use simulator::synthetic_agents::{MasterCounts, SyntheticAgent, register};
+use testkit::agents::SyntheticAgents;
 use tokio::sync::watch;
-use transport::{Authority, Endpoint, Options};
+use transport::{Authority, Endpoint, Identity, Options};
 
-use super::of_crowd;
-use super::part::input;
-use meros::certs::CertsFlag;
-use meros::flags::master_address;
-use meros::out;
-use meros::output::error::{CliError, Outcome};
-use meros::output::print::error_line;
-use meros::service::raise_open_files;
-use meros::service::signals::Signals;
+use super::Result;
+use super::process::input;
 
 /// Interval of progress messages.
-const SAY: Duration = Duration::from_secs(5);
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Concurrent link attempts to followers, before anything is measured.
 const LINKED_AT_ONCE: usize = 128;
 /// Attempts for each link, and the timeout of each.
@@ -63,40 +61,27 @@ pub struct CrowdArgs {
 }
 
 /// Serves until its input ends.
-pub async fn run(args: CrowdArgs, signals: Signals) -> Outcome {
-    let served = signals.unless_stopped(serve(&args)).await;
-    served.unwrap_or(Ok(()))
-}
-
-async fn serve(args: &CrowdArgs) -> Outcome {
+pub async fn serve(args: &CrowdArgs) -> Result {
     raise_open_files()?;
     let mut lines = input();
-    let authority = Authority::load(&args.certs.directory())
-        .map_err(|error| CliError::because("no authority", &error))?;
+    let authority = Authority::load(&args.certs.directory())?;
     let numbers = args.first..args.first.saturating_add(args.agents);
-    let crowd = SyntheticAgents::of(numbers.clone(), args.tasks_each)
-        .map_err(|error| CliError::because("no crowd", &error))?;
+    let crowd = SyntheticAgents::of(numbers.clone(), args.tasks_each)?;
     let (tally, mut watched) = watch::channel(MasterCounts::default());
     let (mut nodes, mut endpoints, mut agents) = (Vec::new(), Vec::new(), Vec::new());
-    let mut numbered = numbers.zip(crowd.reports);
-    loop {
-        let some: Vec<_> = numbered.by_ref().take(args.each_socket as usize).collect();
-        if some.is_empty() {
-            break;
-        }
+    let numbered: Vec<_> = numbers.zip(crowd.reports).collect();
+    for some in numbered.chunks(args.each_socket as usize) {
         let (node, endpoint) = share(&authority, some, &args.master, &tally, &mut agents)?;
         nodes.push(node);
         endpoints.push(endpoint);
     }
-    let clock = Clock::real();
+    let (clock, wanted) = (Clock::real(), agents.len());
     let begun = clock.now();
-    let wanted = agents.len();
     let registered = all_come(&clock, &mut watched, wanted, MasterCounts::registrations);
-    let registering = async { register(&agents).await.map_err(of_crowd) };
-    futures_util::try_join!(registering, registered)?;
+    futures_util::try_join!(register(&agents), registered)?;
     let seconds = (clock.now() - begun).as_secs_f64();
     let linked = link_all(&clock, &nodes, &args.master).await?;
-    let carried = |master: &NodeId| carried(&endpoints, master);
+    let carried = |master: &NodeId| Carried::of(&endpoints, master);
     out!("{}", json!({ "agents": args.agents, "seconds": seconds }));
     let mut former = watched.borrow().master().cloned();
     while lines.recv().await.is_some() {
@@ -109,10 +94,8 @@ async fn serve(args: &CrowdArgs) -> Outcome {
         let idle = idle.unwrap_or_default();
         let (sent, received) = after.since(idle);
         let before = idle.sent + idle.received;
-        out!(
-            "{}",
-            json!({ "sent": sent, "received": received, "before": before })
-        );
+        let answer = json!({ "sent": sent, "received": received, "before": before });
+        out!("{answer}");
         former = now;
     }
     Ok(())
@@ -125,94 +108,100 @@ async fn all_come(
     watched: &mut watch::Receiver<MasterCounts>,
     wanted: usize,
     count: impl Fn(&MasterCounts) -> usize,
-) -> Outcome {
+) -> Result {
     let (mut came, mut since) = (0, clock.now());
     loop {
         let all = watched.wait_for(|tally| count(tally) >= wanted);
-        match clock.timeout(SAY, all).await {
-            Ok(Ok(_)) => return Ok(()),
-            Ok(Err(_)) => return Err(CliError::new("nobody is left in the crowd")),
-            Err(_) => {}
+        if let Ok(all) = clock.timeout(PROGRESS_INTERVAL, all).await {
+            return Ok(all.map(drop)?);
         }
         let now = count(&watched.borrow());
         if now > came {
             (came, since) = (now, clock.now());
         }
         if clock.now() - since >= STALLED {
-            return Err(CliError::new(format!(
-                "{came} of {wanted} agents have come, and nobody more within {STALLED:?}"
-            )));
+            return Err(format!("stalled: {came} of {wanted} agents have registered").into());
         }
-        error_line(format_args!("{now} of {wanted} agents have come"));
+        error_line(format_args!("{now} of {wanted} agents have registered"));
     }
 }
 
 /// Links each node to each master, as a real agent does to find the leader. Returns the masters'
 /// nodes.
-async fn link_all(clock: &Clock, nodes: &[Node], masters: &[String]) -> Outcome<BTreeSet<NodeId>> {
-    let pairs = masters
+async fn link_all(clock: &Clock, nodes: &[Node], masters: &[String]) -> Result<BTreeSet<NodeId>> {
+    let each = masters
         .iter()
-        .flat_map(|master| nodes.iter().map(move |node| (node, master)));
-    let each = pairs.map(|(node, master)| link(clock, node, master));
+        .flat_map(|master| nodes.iter().map(move |node| link(clock, node, master)));
     let linking = stream::iter(each).buffer_unordered(LINKED_AT_ONCE);
     linking.try_collect().await
 }
 
-async fn link(clock: &Clock, node: &Node, master: &str) -> Outcome<NodeId> {
+async fn link(clock: &Clock, node: &Node, master: &str) -> Result<NodeId> {
     for _ in 0..LINK_TRIES {
         let linked = clock.timeout(LINK_PATIENCE, node.connect(master)).await;
         if let Ok(Ok(peer)) = linked {
             return Ok(peer.node);
         }
     }
-    Err(CliError::new(format!(
-        "one of the crowd is not linked to {master} after {LINK_TRIES} tries"
-    )))
+    Err(format!("no link to {master} after {LINK_TRIES} tries").into())
 }
 
 /// Creates a node for some of the agents, which are given with their numbers.
-pub(super) fn share(
+pub fn share(
     authority: &Authority,
-    some: Vec<(u32, RegisterAgent)>,
+    some: &[(u32, RegisterAgent)],
     masters: &[String],
     tally: &watch::Sender<MasterCounts>,
     agents: &mut Vec<Handle<SyntheticAgent>>,
-) -> Outcome<(Node, Endpoint)> {
+) -> Result<(Node, Endpoint)> {
     let first = some.first().map_or(0, |(number, _)| *number);
-    let failed = |error: &dyn std::error::Error| {
-        CliError::because(format!("agent {first} of the crowd"), error)
-    };
-    let identity = authority.issue(Role::Agent, &format!("crowd-{first}"));
-    let identity = identity.map_err(|error| failed(&error))?;
-    let node = Node::builder(identity.subject().name.as_str())
-        .role(Role::Agent)
-        .accepts(&[Role::Master])
-        .build();
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let options = Options {
-        socket_buffer: 64 << 10,
-        ..Options::default()
-    };
-    let endpoint =
-        Endpoint::bind(node.clone(), &identity, any, options).map_err(|error| failed(&error))?;
-    let address = endpoint.address().map_err(|error| failed(&error))?;
+    let identity = authority.issue(Role::Agent, &format!("crowd-{first}"))?;
+    let node = agent_node(&identity);
+    let endpoint = agent_socket(&node, &identity)?;
+    let address = endpoint.address()?;
     let before = agents.len();
     // The first agent is spawned last: it passes the leader on to the others.
-    for (number, mut report) in some.into_iter().rev() {
+    for (number, report) in some.iter().rev() {
+        let mut report = report.clone();
         report.agent.hostname = address.ip().to_string();
         report.agent.port = address.port();
-        let stand_in = SyntheticAgent::new(report, masters.to_vec(), tally.clone());
-        let (name, stand_in) = match number == first {
-            true => {
-                let neighbours = agents[before..].to_vec();
-                ("agent".to_owned(), stand_in.with_neighbours(neighbours))
-            }
-            false => (format!("agent-{number}"), stand_in),
-        };
-        let agent = node.spawn(&name, stand_in);
-        agents.push(agent.map_err(|error| failed(&error))?);
+        let mut agent = SyntheticAgent::new(report, masters.to_vec(), tally.clone());
+        let mut name = format!("agent-{number}");
+        if *number == first {
+            agent = agent.with_neighbours(agents[before..].to_vec());
+            name = "agent".to_owned();
+        }
+        agents.push(node.spawn(&name, agent)?);
     }
     Ok((node, endpoint))
+}
+
+/// A node of this agent.
+pub fn agent_node(identity: &Identity) -> Node {
+    Node::builder(identity.subject().name.as_str())
+        .role(Role::Agent)
+        .accepts(&[Role::Master, Role::Executor])
+        .build()
+}
+
+/// Its socket on any free port. The buffers are small, because a machine has no memory for
+/// thousands of large ones.
+pub fn agent_socket(node: &Node, identity: &Identity) -> Result<Endpoint> {
+    let bound = Endpoint::bind(node.clone(), identity, any_port(), small_buffers());
+    Ok(bound?)
+}
+
+/// Any free port of this machine.
+pub fn any_port() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+/// The default options with small socket buffers.
+pub fn small_buffers() -> Options {
+    Options {
+        socket_buffer: 64 << 10,
+        ..Options::default()
+    }
 }
 
 /// Bytes carried by the links to a master, in both directions.
@@ -223,6 +212,14 @@ struct Carried {
 }
 
 impl Carried {
+    fn of(endpoints: &[Endpoint], master: &NodeId) -> Self {
+        let traffic = endpoints.iter().filter_map(|one| one.traffic(master));
+        traffic.fold(Self::default(), |sum, traffic| Self {
+            sent: sum.sent + traffic.sent,
+            received: sum.received + traffic.received,
+        })
+    }
+
     /// The difference to `then`. A link that was replaced since then has carried less, and counts
     /// in full.
     fn since(self, then: Self) -> (u64, u64) {
@@ -231,14 +228,6 @@ impl Carried {
             None => (self.sent, self.received),
         }
     }
-}
-
-fn carried(endpoints: &[Endpoint], master: &NodeId) -> Carried {
-    let traffic = endpoints.iter().filter_map(|one| one.traffic(master));
-    traffic.fold(Carried::default(), |sum, traffic| Carried {
-        sent: sum.sent + traffic.sent,
-        received: sum.received + traffic.received,
-    })
 }
 
 #[cfg(test)]
