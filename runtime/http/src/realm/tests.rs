@@ -65,9 +65,11 @@ fn each_path_has_its_access_class() {
     check(post, "/slave(1)/api/v1/executor", AccessClass::Executor);
     assert_eq!(bare("/master"), "/master");
     assert_eq!(bare("/masters/x"), "/masters/x");
-    for page in FILTERED {
+    for page in ["/state", "/quota", "/metrics", "/unknown"] {
         assert_eq!(AccessClass::of(&Method::GET, page), AccessClass::Readonly);
     }
+    assert_eq!(access("/quota"), PageAccess::Filtered);
+    assert_eq!(access("/unknown"), PageAccess::Endpoint);
 }
 
 /// SPEC 3.7, 3.9.
