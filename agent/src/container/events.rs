@@ -154,8 +154,18 @@ impl ContainerView {
     /// The overhead that Mesos adds for a command executor: 0.1 cpus and 32 MB. Masters do not
     /// count it.
     pub fn executor_overhead(&self) -> Resources {
-        let mut allocated = self.allocated.iter();
-        let role = allocated.find_map(|one| one.allocation_role());
+        self.overhead_beside(&self.allocated)
+    }
+
+    /// The resources of a command executor's description, which stay when it has ended.
+    pub fn executor_resources(&self) -> Resources {
+        let task = self.command_task();
+        task.map_or_else(Resources::new, |task| self.overhead_beside(&task.resources))
+    }
+
+    fn overhead_beside(&self, resources: &Resources) -> Resources {
+        let mut resources = resources.iter();
+        let role = resources.find_map(|one| one.allocation_role());
         match role.filter(|_| self.is_command) {
             // The text is a constant that parses.
             Some(role) => Resources::parse("cpus:0.1;mem:32")
