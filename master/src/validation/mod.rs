@@ -32,7 +32,7 @@ use protocol::{
     Wants,
 };
 use resources::{Invalid, Resource, Resources, Role, excerpt};
-use v1::convert::scheduler::{foreign_constraint, foreign_suppressed, listed};
+use v1::convert::scheduler::listed;
 
 use crate::api::permission::Caller;
 use crate::frameworks::Framework;
@@ -61,7 +61,12 @@ pub fn framework(
     policy: &Policy,
 ) -> Result<(), FrameworkInvalid> {
     framework_info(info, policy).map_err(FrameworkInvalid::Info)?;
-    framework_wants(info, wants).map_err(FrameworkInvalid::Options)?;
+    if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
+        let role = excerpt(role);
+        let problem = format!("Suppressed role '{role}' is not contained in the list of roles");
+        return Err(FrameworkInvalid::Info(problem));
+    }
+    framework_wants(info, wants).map_err(|bad| FrameworkInvalid::Options(bad.to_string()))?;
     let caller = Caller::framework(&policy.acls, info);
     let registered = caller.register(&info.roles);
     registered.map_err(|forbidden| FrameworkInvalid::Unauthorized(unauthorized(info, &forbidden)))
@@ -124,16 +129,16 @@ fn framework_info(info: &FrameworkInfo, policy: &Policy) -> Result<(), String> {
     size::framework(info).map_err(|bad| bad.to_string())
 }
 
-fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), String> {
-    let mut foreign = wants.suppressed_roles.difference(&info.roles).peekable();
-    if foreign.peek().is_some() {
-        return Err(foreign_suppressed(foreign));
-    }
+fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), Invalid> {
     let mut demanded = wants.demands.keys();
     if let Some(role) = demanded.find(|role| !info.roles.contains(*role)) {
-        return Err(foreign_constraint(role));
+        return Err(Invalid::new(
+            "demands",
+            role,
+            "one of the framework's roles",
+        ));
     }
-    demands(wants).map_err(|bad| format!("Offer constraints are not valid: {bad}"))
+    demands(wants)
 }
 
 fn demands(wants: &Wants) -> Result<(), Invalid> {
