@@ -240,7 +240,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         Err(response) => return *response,
     };
     if let Err(forbidden) = inner.check_page(&subject, class, path) {
-        return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
+        return Refusal::from(forbidden).into_response();
     }
     if class != AccessClass::Executor {
         request.extensions_mut().insert(subject);
@@ -301,10 +301,7 @@ impl Inner {
     /// The response 401.
     fn unauthorized(&self, class: AccessClass) -> Response {
         let realm = format!("mesos-{}-{}", self.service, class.realm());
-        let problem = format!(
-            "not authenticated in realm {realm}: expected HTTP Basic with a principal and its secret, or a client certificate if TLS verifies them\n"
-        );
-        let mut response = (StatusCode::UNAUTHORIZED, problem).into_response();
+        let mut response = (StatusCode::UNAUTHORIZED, "401 Unauthorized.").into_response();
         if let Ok(challenge) = HeaderValue::try_from(format!("Basic realm=\"{realm}\"")) {
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         }
