@@ -18,7 +18,7 @@ mod report;
 pub(crate) mod size;
 
 pub use conversion::{conversion, held};
-pub use refusal::{OperationRules, lacking};
+pub use refusal::{OperationRules, lacking, texts};
 pub use report::check_report;
 
 use std::collections::BTreeSet;
@@ -72,14 +72,15 @@ pub fn framework(
     registered.map_err(|forbidden| FrameworkInvalid::Unauthorized(unauthorized(info, &forbidden)))
 }
 
-/// The refusal of a framework that is not authorized for its roles.
+/// The refusal of a framework that is not authorized for its roles. The log has the reason.
 pub(crate) fn unauthorized(info: &FrameworkInfo, forbidden: &Forbidden) -> String {
     let id = info.id.as_ref().map_or("", |id| id.as_str());
+    tracing::info!(framework = id, name = %info.name, %forbidden, "refusing a framework");
     let roles = listed(&info.roles);
-    format!("Not authorized to register framework {id} with roles {roles}: {forbidden}")
+    format!("Not authorized to register framework {id} with roles {roles}")
 }
 
-/// The refusal of a task that its framework is not authorized to run.
+/// The refusal of a task that its framework is not authorized to run. The log has the reason.
 pub(crate) fn unauthorized_task(
     task: &TaskInfo,
     framework: &Framework,
@@ -88,8 +89,9 @@ pub(crate) fn unauthorized_task(
     let Framework { id, info, .. } = framework;
     let principal = info.principal.as_deref().unwrap_or("");
     let (principal, user) = (excerpt(principal), excerpt(task.user_in(info)));
+    tracing::info!(framework = %id, task = %task.task_id, %forbidden, "refusing a task");
     let problem = format!(
-        "Principal '{principal}' no authorized to launch task {} of framework {id} under user '{user}': {forbidden}",
+        "Principal '{principal}' no authorized to launch task {} of framework {id} under user '{user}'",
         task.task_id
     );
     TaskInvalid::new("task.command.user", problem)
