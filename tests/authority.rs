@@ -123,8 +123,7 @@ fn acls_restrict_changes_views_and_task_users() {
         let body = format!(r#"[{{"role":"{role}","weight":2}}]"#);
         let (head, text) = request(port, "PUT", "/master/weights", given, &body);
         status(&head, code);
-        let expected = format!("may update_weights (roles: `{role}`)");
-        assert_eq!(code == "403", text.contains(&expected), "{text}");
+        assert_eq!(code == "403", text == "403 Forbidden.", "{text}");
     }
     let agent = page(port, "/slaves", OPS)["slaves"][0]["id"].clone();
     let body = format!(
@@ -133,7 +132,7 @@ fn acls_restrict_changes_views_and_task_users() {
     );
     let (head, text) = request(port, "POST", "/reserve", OPS, &body);
     status(&head, "403");
-    assert!(text.contains("reserve_resources (roles: `eng`)"), "{text}");
+    assert_eq!(text, "403 Forbidden.");
     // The principal of a certificate is its name.
     let verb = [
         "reserve",
@@ -194,7 +193,7 @@ fn acls_restrict_changes_views_and_task_users() {
     let refused = cluster.output(["run", "--role", "secret", "--", "true"]);
     assert!(!refused.status.success(), "{}", stdout(&refused));
     assert!(
-        stderr(&refused).contains("register_frameworks (roles: `secret`)"),
+        stderr(&refused).contains("Not authorized to register framework  with roles { secret }"),
         "{}",
         stderr(&refused)
     );
@@ -231,8 +230,7 @@ fn default_deny_permits_only_listed_actions() {
         let body = format!(r#"[{{"role":"{role}","weight":2}}]"#);
         let (head, text) = request(master, "PUT", "/weights", given, &body);
         status(&head, code);
-        let expected = format!("may update_weights (roles: `{role}`)");
-        assert_eq!(code == "403", text.contains(&expected), "{text}");
+        assert_eq!(code == "403", text == "403 Forbidden.", "{text}");
     }
     for (port, path) in [
         (master, "/metrics/snapshot"),
@@ -250,7 +248,7 @@ fn default_deny_permits_only_listed_actions() {
     for (method, path, body) in changes {
         let (head, text) = request(master, method, path, OPS, body);
         status(&head, "403");
-        assert!(text.contains("principal is `ops`: expected"), "{text}");
+        assert_eq!(text, "403 Forbidden.");
     }
     // No rule permits viewing flags or running tasks.
     for (port, shown) in [(master, serde_json::json!({})), (agent, Value::Null)] {
@@ -258,8 +256,11 @@ fn default_deny_permits_only_listed_actions() {
         status(&get(port, "/health").0, "200");
     }
     for (role, words) in [
-        ("dev", "run_tasks (users: "),
-        ("ads", "register_frameworks (roles: `ads`)"),
+        ("dev", "Principal '' no authorized to launch task "),
+        (
+            "ads",
+            "Not authorized to register framework  with roles { ads }",
+        ),
     ] {
         let refused = cluster.output(["run", "--role", role, "--", "true"]);
         assert!(!refused.status.success(), "{}", stdout(&refused));

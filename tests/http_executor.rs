@@ -117,7 +117,7 @@ fn executor_calls_require_the_executors_own_token() {
         assert_eq!(answer.status, status, "{}: {words}", answer.text());
         assert!(answer.text().contains(words), "{}: {words}", answer.text());
     };
-    check(one.answer(&running), 403, "it has not subscribed");
+    check(one.answer(&running), 403, "Executor is not subscribed");
     let mut events = one.subscribe(json!({}));
     let launch = events.next().expect("a task");
     assert_eq!(launch.r#type, Some(EventType::Launch));
@@ -144,9 +144,17 @@ fn executor_calls_require_the_executors_own_token() {
 
     let mut without_uuid = running.clone();
     without_uuid["update"]["status"]["uuid"].take();
-    check(one.answer(&without_uuid), 400, "update.status.uuid");
+    check(
+        one.answer(&without_uuid),
+        400,
+        "Expecting 'uuid' to be present",
+    );
     let staging = one.update("task-one", "TASK_STAGING", 2);
-    check(one.answer(&staging), 400, "update.status.state");
+    check(
+        one.answer(&staging),
+        400,
+        "Received TASK_STAGING from executor one",
+    );
     for (kind, body, status) in [
         ("application/json", "{", 400),
         ("application/x-protobuf", "\u{7f}\u{7f}", 400),

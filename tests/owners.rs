@@ -72,16 +72,17 @@ fn operator_reserves_and_unreserves_over_http() {
         "{problem}"
     );
     let seed = "{\n{ name : cpus, type : SCALAR, scalar : { value : 4 }, role : role1 },\n}";
-    for body in [
-        format!("slaveId={id}&resources={seed}"),
-        "resources=[]".to_owned(),
-    ] {
-        let problem = posted(port, "/master/reserve", &body, "400");
-        assert!(
-            problem.contains(r#"curl -d slaveId=ID -d resources='[{"name":"cpus""#),
-            "{problem}"
-        );
-    }
+    let body = format!("slaveId={id}&resources={seed}");
+    let problem = posted(port, "/master/reserve", &body, "400");
+    assert!(
+        problem.contains(r#"curl -d slaveId=ID -d resources='[{"name":"cpus""#),
+        "{problem}"
+    );
+    let problem = posted(port, "/master/reserve", "resources=[]", "400");
+    assert_eq!(
+        problem,
+        "Missing 'slaveId' query parameter in the request body"
+    );
     let unknown = format!("slaveId=nobody&resources={}", resources(1, 1));
     let problem = posted(port, "/reserve", &unknown, "400");
     assert_eq!(problem.trim(), "No agent found with specified ID");

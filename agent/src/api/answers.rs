@@ -86,7 +86,7 @@ fn executor(container: &ContainerView) -> ResponseGetExecutorsExecutor {
         // task, or are the fixed overhead.
         executor_info.r#type = None;
         executor_info.command = Some(Box::new(command_executor(&container.executor.command)));
-        executor_info.resources = write_resources(&container.executor_overhead());
+        executor_info.resources = write_resources(&container.executor_resources());
         executor_info.source = Some(container.executor.executor_id.to_string());
         executor_info.labels = other_labels(executor_labels(container)).message();
         executor_info.discovery = discovery(executor_labels(container)).map(Box::new);

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use http::api::{Bounds, ReceivedCall, Refusal};
 use protocol::{TaskId, TaskStatus};
 use resources::Invalid;
-use v1::convert::executor::{DecodedExecutorCall, to_protocol};
+use v1::convert::executor::{DecodedExecutorCall, invalid, to_protocol};
 use v1::schema::executor::Call;
 
 use super::{Pages, unavailable};
@@ -161,7 +161,11 @@ fn token(headers: &HeaderMap) -> Result<Option<ExecutorToken>, Refusal> {
 }
 
 fn check(status: &TaskStatus, caller: &ExecutorCaller, at: &str) -> Result<(), Refusal> {
-    check_update(status, &caller.executor_id).map_err(|bad| Refusal::bad(format!("{at}.{bad}")))
+    check_update(status, caller).map_err(|bad| match bad.field.as_str() {
+        // A message of Mesos.
+        "" => Refusal::bad(invalid(bad)),
+        _ => Refusal::bad(invalid(format_args!("{at}.{bad}"))),
+    })
 }
 
 fn rejection(rejected: CallRejected) -> Refusal {
@@ -170,7 +174,7 @@ fn rejection(rejected: CallRejected) -> Refusal {
         CallRejected::WrongToken { .. }
         | CallRejected::CommandExecutor { .. }
         | CallRejected::NotAllowed { .. } => StatusCode::FORBIDDEN,
-        CallRejected::Unknown { .. } => StatusCode::BAD_REQUEST,
+        CallRejected::UnknownFramework | CallRejected::UnknownExecutor => StatusCode::BAD_REQUEST,
     };
     Refusal::new(status, rejected)
 }

@@ -144,7 +144,7 @@ impl Pages {
     /// The flags, if the subject may see them.
     fn flags(&self, subject: &Subject) -> Result<BTreeMap<String, String>, Refusal> {
         let seen = self.acls.current().check(subject, Action::ViewFlags, None);
-        seen.map_err(Refusal::forbidden)?;
+        seen.map_err(Refusal::from)?;
         Ok(self.agent.config().flags())
     }
 }
@@ -247,8 +247,7 @@ fn sandboxes(agent: &Started, node: &Node) -> Finder {
                 let survey = agent.survey().await.map_err(unavailable)?;
                 let owner =
                     visibility::owner(&survey, &found.framework, &found.executor, &found.run);
-                visibility::check_sandbox_access(owner, &acls, &subject)
-                    .map_err(Refusal::forbidden)?;
+                visibility::check_sandbox_access(owner, &acls, &subject).map_err(Refusal::from)?;
             }
             let volumes = agent.volumes(VolumesOf {
                 framework: found.framework.clone(),

@@ -38,7 +38,7 @@ pub(super) async fn call(
     if asked.call.r#type == Some(CallType::PruneImages) {
         let acls = pages.acls.current();
         let allowed = acls.check(&asked.subject, Action::PruneImages, None);
-        allowed.map_err(Refusal::forbidden)?;
+        allowed.map_err(Refusal::from)?;
         // There are no images.
         return Ok(StatusCode::OK.into_response());
     }
@@ -57,11 +57,7 @@ impl Pages {
         let mut answer = Answer::default();
         let kind = call.r#type.unwrap_or_default();
         answer.r#type = Some(match kind {
-            CallType::Unknown => {
-                let problem =
-                    "type is absent or not known: expected the name of a call, as GET_STATE";
-                return Err(Refusal::bad(problem));
-            }
+            CallType::Unknown => return Err(absent("type")),
             CallType::GetHealth => {
                 answer.get_health = Some(ResponseGetHealth { healthy: true });
                 ResponseType::GetHealth
@@ -89,7 +85,7 @@ impl Pages {
                     self.acls
                         .current()
                         .check(subject, Action::GetEndpoints, "/metrics/snapshot");
-                seen.map_err(Refusal::forbidden)?;
+                seen.map_err(Refusal::from)?;
                 answer.get_metrics = Some(self.metrics(patience(call)).await);
                 ResponseType::GetMetrics
             }
@@ -165,7 +161,7 @@ impl Pages {
             .acls
             .current()
             .check(subject, Action::SetLogLevel, None);
-        allowed.map_err(Refusal::forbidden)?;
+        allowed.map_err(Refusal::from)?;
         let asked = call.set_logging_level.as_ref();
         let asked = asked.ok_or_else(|| absent("set_logging_level"))?;
         http::system::logging::change(&self.node, asked.level, &asked.duration)?;
@@ -239,9 +235,11 @@ fn info(directory: &str, entry: DirectoryEntry) -> FileInfo {
     }
 }
 
+/// The message of Mesos, which clients compare.
 fn absent(field: &str) -> Refusal {
-    let expected = "expected the field named by `type`";
-    Refusal::bad(format!("{field} is `absent`: {expected}"))
+    Refusal::bad(format!(
+        "Failed to validate agent::Call: Expecting '{field}' to be present"
+    ))
 }
 
 /// The timeout for metrics.

@@ -154,6 +154,14 @@ pub struct ContainerView {
 }
 
 impl ContainerView {
+    /// The resources of a command executor's description, which stay when it has ended.
+    pub fn executor_resources(&self) -> Resources {
+        let task = self.command_task().map(|task| &task.resources);
+        task.map_or_else(Resources::new, |own| {
+            executor_overhead(own, self.is_command)
+        })
+    }
+
     /// Allocation including the overhead.
     pub fn allocated_with_overhead(&self) -> Resources {
         &self.allocated + &self.executor_overhead()

@@ -77,16 +77,13 @@ pub enum CallRejected {
         /// The executor that the call names.
         executor_id: ExecutorId,
     },
-    /// There is no such executor.
-    #[error(
-        "framework_id `{framework_id}` and executor_id `{executor_id}`: expected an executor that runs here"
-    )]
-    Unknown {
-        /// Framework of the executor.
-        framework_id: FrameworkId,
-        /// The executor.
-        executor_id: ExecutorId,
-    },
+    /// No executor of this framework runs here. The message is that of Mesos, which clients
+    /// compare.
+    #[error("Framework cannot be found")]
+    UnknownFramework,
+    /// There is no such executor of a framework that is here, likewise.
+    #[error("Executor cannot be found")]
+    UnknownExecutor,
     /// A command, which has no executor: the caller can only be an impostor.
     #[error(
         "executor_id `{executor_id}`: expected a custom executor; this is the id of a command, which has no executor"
@@ -96,7 +93,7 @@ pub enum CallRejected {
         executor_id: ExecutorId,
     },
     /// The call is not allowed in the container's present state.
-    #[error("the call is not allowed now: {reason}")]
+    #[error("{reason}")]
     NotAllowed {
         /// Why.
         reason: String,
@@ -148,14 +145,26 @@ pub enum ExecutorCall {
 }
 
 /// Validates the status in an UPDATE.
-pub fn check_update(status: &TaskStatus, executor: &ExecutorId) -> Result<(), Invalid> {
-    if status.state == TaskState::Staging {
-        let expected = "a state that an executor can give, as TASK_RUNNING";
-        return Err(Invalid::new("status.state", status.state, expected));
+pub fn check_update(status: &TaskStatus, caller: &ExecutorCaller) -> Result<(), Invalid> {
+    let (framework, executor) = (&caller.framework_id, &caller.executor_id);
+    if let Some(other) = status
+        .executor_id
+        .as_ref()
+        .filter(|other| *other != executor)
+    {
+        return Err(Invalid::message(format!(
+            "ExecutorID in Call: {executor} does not match ExecutorID in TaskStatus: {other}"
+        )));
     }
     if status.source != Source::Executor {
-        let expected = "SOURCE_EXECUTOR, or nothing";
-        return Err(Invalid::new("status.source", status.source, expected));
+        return Err(Invalid::message(format!(
+            "Received Call from executor {executor} of framework {framework} with invalid source, expecting 'SOURCE_EXECUTOR'"
+        )));
+    }
+    if status.state == TaskState::Staging {
+        return Err(Invalid::message(format!(
+            "Received TASK_STAGING from executor {executor} of framework {framework} which is not allowed"
+        )));
     }
     let bytes = status_bytes(status);
     if bytes > STATUS_BYTES_MAX {
@@ -163,13 +172,7 @@ pub fn check_update(status: &TaskStatus, executor: &ExecutorId) -> Result<(), In
         let expected = format!("at most {STATUS_BYTES_MAX} bytes of data, message and labels");
         return Err(Invalid::new("status", found, expected));
     }
-    match &status.executor_id {
-        Some(other) if other != executor => {
-            let expected = format!("`{executor}`, the caller, or nothing");
-            Err(Invalid::new("status.executor_id", other, expected))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// The container of the calling executor. Rejects command executors.
@@ -198,9 +201,9 @@ fn find_container(
         container_of_token(table, caller.token.as_ref(), required)?
     else {
         let current = table.current(framework_id, executor_id);
-        let id = current.ok_or_else(|| CallRejected::Unknown {
-            framework_id: framework_id.clone(),
-            executor_id: executor_id.clone(),
+        let id = current.ok_or(match table.has_framework(framework_id) {
+            true => CallRejected::UnknownExecutor,
+            false => CallRejected::UnknownFramework,
         })?;
         let is_recovering = |one: &Container| one.phase == Phase::Recovering;
         if table.get(&id).is_some_and(is_recovering) {
@@ -373,7 +376,7 @@ impl Handler<ExecutorCalled> for Containerizer {
         let id = self.authenticate(&caller)?;
         let subscribed = self.containers.get(&id).is_some_and(Container::uses_http);
         if !subscribed {
-            let reason = "it has not subscribed".to_owned();
+            let reason = "Executor is not subscribed".to_owned(); // As in Mesos.
             return Err(CallRejected::NotAllowed { reason });
         }
         match call {
@@ -460,10 +463,8 @@ mod tests {
             Err(CallRejected::Unauthenticated { .. })
         ));
         assert_eq!(find("b", None, false), Ok("c.b".to_owned()));
-        assert!(matches!(
-            find("zz", None, false),
-            Err(CallRejected::Unknown { .. })
-        ));
+        let unknown = find("zz", None, false).map_err(|rejected| rejected.to_string());
+        assert_eq!(unknown, Err("Executor cannot be found".to_owned()));
         assert_eq!(ExecutorToken::read("nothing"), None);
         assert_eq!(ExecutorToken::read("a/b.secret"), None);
         let debug = format!("{:?}", ExecutorToken::read(&own));
@@ -507,31 +508,41 @@ mod tests {
         );
     }
 
-    /// SPEC 2.5.
+    /// SPEC 2.5: with the messages of Mesos.
     // Covers 2.5 UPDATE, MESSAGE, HEARTBEAT.
     #[test]
-    fn invalid_status_is_rejected_by_field() {
-        let executor = ExecutorId::new("e").unwrap();
-        let task = TaskId::new("t").unwrap();
+    fn invalid_status_is_rejected_with_its_reason() {
+        let caller = ExecutorCaller {
+            framework_id: FrameworkId::new("f").unwrap(),
+            executor_id: ExecutorId::new("e").unwrap(),
+            token: None,
+        };
         let status = TaskStatus::new(
-            task,
+            TaskId::new("t").unwrap(),
             TaskState::Running,
             Source::Executor,
             Timestamp::default(),
         );
-        assert_eq!(check_update(&status, &executor), Ok(()));
-        let field = |change: &dyn Fn(&mut TaskStatus)| {
+        assert_eq!(check_update(&status, &caller), Ok(()));
+        let problem = |change: &dyn Fn(&mut TaskStatus)| {
             let mut status = status.clone();
             change(&mut status);
-            check_update(&status, &executor).unwrap_err().field
+            check_update(&status, &caller).unwrap_err().to_string()
         };
-        assert_eq!(field(&|s| s.state = TaskState::Staging), "status.state");
-        assert_eq!(field(&|s| s.source = Source::Agent), "status.source");
+        assert_eq!(
+            problem(&|s| s.state = TaskState::Staging),
+            "Received TASK_STAGING from executor e of framework f which is not allowed"
+        );
+        assert_eq!(
+            problem(&|s| s.source = Source::Agent),
+            "Received Call from executor e of framework f with invalid source, expecting 'SOURCE_EXECUTOR'"
+        );
         let other = ExecutorId::new("other").unwrap();
         assert_eq!(
-            field(&|s| s.executor_id = Some(other.clone())),
-            "status.executor_id"
+            problem(&|s| s.executor_id = Some(other.clone())),
+            "ExecutorID in Call: e does not match ExecutorID in TaskStatus: other"
         );
-        assert_eq!(field(&|s| s.data = vec![0; STATUS_BYTES_MAX + 1]), "status");
+        let large = problem(&|s| s.data = vec![0; STATUS_BYTES_MAX + 1]);
+        assert!(large.starts_with("status is `"), "{large}");
     }
 }

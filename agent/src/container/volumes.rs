@@ -53,18 +53,23 @@ impl Handler<VolumesOf> for Containerizer {
 }
 
 impl Containerizer {
-    /// Checks that the agent has the reservations and volumes of a task.
+    /// Checks that the agent has the reservations and volumes of a task. The message is that of
+    /// Mesos; the log has the resources.
     pub(super) fn has(&self, task: &TaskInfo) -> Result<(), String> {
         let executor = task.executor.as_ref();
-        let all = executor.map(|executor| &executor.resources);
-        for resources in all.into_iter().chain([&task.resources]) {
+        let executor = executor.map(|executor| ("executor are", &executor.resources));
+        for (user, resources) in [("task or task group are", &task.resources)]
+            .into_iter()
+            .chain(executor)
+        {
             let made = resources.checkpointed();
             if made.is_empty() {
                 continue;
             }
             if let Some(lacking) = self.checkpointed.lacking(&made.unallocate()) {
+                tracing::warn!(task = %task.task_id, %lacking, "dropping a task with unknown resources");
                 return Err(format!(
-                    "The checkpointed resources being used by the task or task group are unknown to the agent: {lacking}"
+                    "The checkpointed resources being used by the {user} unknown to the agent"
                 ));
             }
         }

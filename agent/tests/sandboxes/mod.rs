@@ -29,8 +29,8 @@ fn sandbox_files_are_served_by_each_name() {
         }
         for prefix in ["", "/slave(1)"] {
             for (path, status, words) in [
-                ("browse", 400, "path is absent"),
-                ("browse?path=", 400, "path is absent"),
+                ("browse", 400, "Expecting 'path=value' in query."),
+                ("browse?path=", 400, "Expecting 'path=value' in query."),
                 ("browse?path=/etc", 404, "path `/etc`"),
                 ("browse?path=DIR/nothing", 404, "nothing"),
                 ("browse?path=DIR/stdout", 400, "stdout"),
@@ -46,16 +46,20 @@ fn sandbox_files_are_served_by_each_name() {
                     r#"{"data":"","offset":9}"#,
                 ),
                 ("read?path=DIR/stdout", 200, r#"{"data":"","offset":5}"#),
-                ("read?path=DIR/stdout&offset=-2", 400, "offset is `-2`"),
+                (
+                    "read?path=DIR/stdout&offset=-2",
+                    400,
+                    "Negative offset provided: -2.",
+                ),
                 (
                     "read?path=DIR/stdout&offset=0&length=x",
                     400,
-                    "length is `x`",
+                    "Failed to parse length: `x`",
                 ),
                 ("read?path=DIR", 400, "DIR"),
                 ("read?path=DIR/nothing", 404, "nothing"),
                 ("read?path=/etc/passwd", 404, "path `/etc/passwd`"),
-                ("download", 400, "path is absent"),
+                ("download", 400, "Expecting 'path=value' in query."),
                 ("download?path=DIR/stdout", 200, "hello"),
                 ("download?path=DIR", 400, "DIR"),
                 ("download?path=DIR/nothing", 404, "nothing"),

@@ -47,10 +47,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::MesosQuery;
-use ::http::api::EventStreams;
+use ::http::api::{EventStreams, Refusal};
 use authority::{Acls, Reloadable, Subject};
 use axum::extract::{DefaultBodyLimit, OriginalUri, Request, State};
-use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::header::LOCATION;
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -219,11 +219,14 @@ fn path_of(request: &Request) -> String {
     path.to_owned()
 }
 
+/// The refusal of a request without a leader, as in Mesos.
+const NO_LEADER: &str = "No leader elected";
+/// The refusal of a request before the registry is read, likewise.
+pub(crate) const RECOVERING: &str = "Master has not finished recovery";
+
 fn redirect_to_leader(local: &LocalLeader, path: &str) -> Response {
     let Some(leader) = local.leader() else {
-        let problem = "no master leads now; try again\n";
-        let later = [(RETRY_AFTER, "1")];
-        return (StatusCode::SERVICE_UNAVAILABLE, later, problem).into_response();
+        return Refusal::not_now(NO_LEADER).into_response();
     };
     leader_redirect(leader, path)
 }

@@ -43,7 +43,7 @@ impl MasterState {
                     format!("Supplied FrameworkInfo is not valid: {problem}")
                 }
                 FrameworkInvalid::Options(problem) => {
-                    format!("'UpdateFramework' call is not valid: {problem}")
+                    format!("'UpdateFramework.offer_constraints' are not valid: {problem}")
                 }
                 FrameworkInvalid::Unauthorized(problem) => problem,
             })

@@ -11,7 +11,6 @@ use protocol::message::task::DrainTasks;
 use protocol::{
     AgentId, AgentOrders, Capability, Drain, FrameworkId, Reason, TaskState, TaskStatus,
 };
-use resources::Invalid;
 use runtime::{Pid, Timestamp};
 
 use crate::agents::{Agent, Agents, Standing};
@@ -24,15 +23,10 @@ impl MasterState {
     fn check_ordered(&self, agent_id: &AgentId) -> Result<(), UpdateRefused> {
         match self.agents.standing(agent_id) {
             Standing::Registered(_) | Standing::Recovered | Standing::Unreachable(_) => Ok(()),
-            Standing::Gone => {
-                let expected = "an agent that is not marked as gone";
-                Err(invalid("agent_id", agent_id, expected))
-            }
-            Standing::Unknown => Err(invalid(
-                "agent_id",
-                agent_id,
-                "an agent that the master knows",
-            )),
+            // As in Mesos, an agent that is marked as gone is not known.
+            Standing::Gone | Standing::Unknown => Err(UpdateRefused::Invalid {
+                reason: "Unknown agent".to_owned(),
+            }),
         }
     }
 
@@ -240,11 +234,6 @@ fn of_drained(state: TaskState, mark_gone: bool) -> Option<(TaskState, Reason)> 
 
 /// The message of tasks on an agent that is gone for good.
 pub(crate) const GONE: &str = "an operator has declared the agent gone";
-
-fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> UpdateRefused {
-    let reason = Invalid::new(field, found, expected).to_string();
-    UpdateRefused::Invalid { reason }
-}
 
 #[cfg(test)]
 mod tests {

@@ -20,6 +20,7 @@ use protocol::message::scheduler::{
 use protocol::{AgentId, Filters, FrameworkId, InverseOffer, MachineId, OfferId, Unavailability};
 use resources::Invalid;
 use runtime::{Pid, Timestamp};
+use v1::schema::MachineID;
 
 use crate::agents::Agent;
 use crate::api::visibility::Visibility;
@@ -38,26 +39,26 @@ pub fn prepare_schedule(
     update: &UpdateMaintenanceSchedule,
 ) -> Result<RegistryOperation, UpdateRefused> {
     let mut listed = BTreeSet::new();
-    for (number, window) in update.windows.iter().enumerate() {
-        let field = format!("windows[{number}].machine_ids");
+    for window in &update.windows {
         if window.machines.is_empty() {
-            return Err(invalid(&field, "empty", "one machine or more"));
+            return Err(invalid(
+                "List of machines in the maintenance window is empty",
+            ));
         }
         for id in &window.machines {
             if !listed.insert(id) {
-                return Err(invalid(&field, id, "each machine once in a schedule"));
+                return Err(twice(id));
             }
         }
     }
     if listed.len() > MACHINES_MAX {
         let expected = format!("at most {MACHINES_MAX} machines");
-        return Err(invalid("windows", listed.len(), &expected));
+        return Err(invalid(Invalid::new("windows", listed.len(), expected)));
     }
     let mut down = machines.iter().filter(|(_, machine)| machine.down);
     if let Some((id, _)) = down.find(|(id, _)| !listed.contains(id)) {
-        let found = format!("without {id}");
-        let expected = "each machine that is down: bring it up first";
-        return Err(invalid("windows", found, expected));
+        let problem = "is deactivated and cannot be removed from the schedule";
+        return Err(machine(id, problem));
     }
     let windows = update.windows.clone();
     Ok(RegistryOperation::UpdateMaintenanceSchedule { windows })
@@ -69,8 +70,8 @@ pub fn prepare_start(
     start: &StartMaintenance,
 ) -> Result<RegistryOperation, UpdateRefused> {
     let draining = |machine: &Machine| !machine.down;
-    let expected = "machines that are scheduled for maintenance and not down yet";
-    check_machines(machines, &start.machines, draining, expected)?;
+    let otherwise = "is not in DRAINING mode and cannot be brought down";
+    check_machines(machines, &start.machines, draining, otherwise)?;
     let machines = start.machines.clone();
     Ok(RegistryOperation::StartMaintenance { machines })
 }
@@ -81,7 +82,8 @@ pub fn prepare_stop(
     stop: &StopMaintenance,
 ) -> Result<RegistryOperation, UpdateRefused> {
     let down = |machine: &Machine| machine.down;
-    check_machines(machines, &stop.machines, down, "machines that are down")?;
+    let otherwise = "is not in DOWN mode and cannot be brought up";
+    check_machines(machines, &stop.machines, down, otherwise)?;
     let machines = stop.machines.clone();
     Ok(RegistryOperation::StopMaintenance { machines })
 }
@@ -90,18 +92,20 @@ fn check_machines(
     machines: &Machines,
     named: &[MachineId],
     is_right: impl Fn(&Machine) -> bool,
-    expected: &str,
+    otherwise: &str,
 ) -> Result<(), UpdateRefused> {
     if named.is_empty() {
-        return Err(invalid("machines", "empty", "one machine or more"));
+        return Err(invalid("List of machines is empty"));
     }
     let mut listed = BTreeSet::new();
+    if let Some(id) = named.iter().find(|id| !listed.insert(*id)) {
+        return Err(twice(id));
+    }
     for id in named {
-        if !listed.insert(id) {
-            return Err(invalid("machines", id, "each machine once"));
-        }
-        if !machines.get(id).is_some_and(&is_right) {
-            return Err(invalid("machines", id, expected));
+        match machines.get(id) {
+            None => return Err(machine(id, "is not part of a maintenance schedule")),
+            Some(found) if !is_right(found) => return Err(machine(id, otherwise)),
+            Some(_) => {}
         }
     }
     Ok(())
@@ -120,9 +124,21 @@ pub(crate) fn send_plan(
     }));
 }
 
-fn invalid(field: &str, found: impl std::fmt::Display, expected: &str) -> UpdateRefused {
-    let reason = Invalid::new(field, found, expected).to_string();
-    UpdateRefused::Invalid { reason }
+fn invalid(problem: impl std::fmt::Display) -> UpdateRefused {
+    UpdateRefused::Invalid {
+        reason: problem.to_string(),
+    }
+}
+
+/// The refusal of one machine, with the message of Mesos, which clients compare.
+fn machine(id: &MachineId, problem: &str) -> UpdateRefused {
+    let id = v1::json::write(&MachineID::from(id));
+    let id = String::from_utf8_lossy(&id);
+    invalid(format_args!("Machine '{id}' {problem}"))
+}
+
+fn twice(id: &MachineId) -> UpdateRefused {
+    machine(id, "appears more than once in the schedule")
 }
 
 impl MasterState {

@@ -40,9 +40,18 @@ fn schedule_lists_machines_once_and_keeps_down_ones() {
     planned.schedule(&schedule(&["a b", "c"]).windows).unwrap();
     planned.start(&machines("b"));
     let prepare = |windows: &[&str]| prepare_schedule(&planned, &schedule(windows));
-    refused(prepare(&["a b", ""]), "windows[1].machine_ids is `empty`");
-    refused(prepare(&["b", "a B"]), "windows[1].machine_ids is `b`");
-    refused(prepare(&["a", "c"]), "without b");
+    refused(
+        prepare(&["a b", ""]),
+        "List of machines in the maintenance window is empty",
+    );
+    refused(
+        prepare(&["b", "a B"]),
+        r#"Machine '{"hostname":"b"}' appears more than once in the schedule"#,
+    );
+    refused(
+        prepare(&["a", "c"]),
+        r#"Machine '{"hostname":"b"}' is deactivated and cannot be removed from the schedule"#,
+    );
     assert!(prepare(&["c", "b"]).is_ok());
     planned.stop(&machines("b"));
     assert!(prepare_schedule(&planned, &schedule(&[])).is_ok());
@@ -61,13 +70,28 @@ fn machines_go_down_when_scheduled_and_up_when_down() {
         let machines = machines(names);
         prepare_stop(planned, &StopMaintenance { machines })
     };
-    refused(start(&planned, ""), "one machine or more");
-    refused(start(&planned, "a a"), "each machine once");
-    refused(start(&planned, "a x"), "machines is `x`");
-    refused(stop(&planned, "a"), "machines that are down");
+    refused(start(&planned, ""), "List of machines is empty");
+    refused(
+        start(&planned, "a a"),
+        "appears more than once in the schedule",
+    );
+    refused(
+        start(&planned, "a x"),
+        r#"Machine '{"hostname":"x"}' is not part of a maintenance schedule"#,
+    );
+    refused(
+        stop(&planned, "a"),
+        "is not in DOWN mode and cannot be brought up",
+    );
     assert!(start(&planned, "a b").is_ok());
     planned.start(&machines("a"));
-    refused(start(&planned, "a"), "not down yet");
+    refused(
+        start(&planned, "a"),
+        "is not in DRAINING mode and cannot be brought down",
+    );
     assert!(stop(&planned, "a").is_ok());
-    refused(stop(&planned, "a b"), "machines is `b`");
+    refused(
+        stop(&planned, "a b"),
+        r#"Machine '{"hostname":"b"}' is not in DOWN mode"#,
+    );
 }

@@ -74,6 +74,7 @@ use runtime::prelude::*;
 
 use self::end_of_turn::EndOfTurn;
 use crate::agents::whitelist::AdmitHosts;
+use crate::api::RECOVERING;
 use crate::config::Config;
 use crate::error::StartError;
 use crate::registry::{Metered, Registry, RegistryError, RegistryMeter, RegistryState};
@@ -545,7 +546,7 @@ impl Master {
     fn not_leading(&self) -> Option<String> {
         match self.phase {
             Phase::Leading => None,
-            Phase::Recovering => Some("the master is reading its registry".to_owned()),
+            Phase::Recovering => Some(RECOVERING.to_owned()),
             Phase::Deposed => Some("this master does not lead any more".to_owned()),
         }
     }

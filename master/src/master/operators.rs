@@ -391,12 +391,9 @@ pub struct EndFramework {
 /// A framework was not ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotEnded {
-    /// No framework with this id, or it has already ended.
-    #[error("framework_id is `{framework_id}`: expected a framework that has not ended")]
-    Unknown {
-        /// The id.
-        framework_id: FrameworkId,
-    },
+    /// No framework with this id, or it has already ended. The message is that of Mesos.
+    #[error("No framework found with specified ID")]
+    Unknown,
     /// Not possible now; retry.
     #[error("{reason}")]
     NotNow {
@@ -418,7 +415,7 @@ impl Handler<EndFramework> for Master {
         if let Some(reason) = self.not_leading() {
             promise.answer(Err(NotEnded::NotNow { reason }));
         } else if self.state.frameworks.get(&framework_id).is_none() {
-            promise.answer(Err(NotEnded::Unknown { framework_id }));
+            promise.answer(Err(NotEnded::Unknown));
         } else {
             tracing::info!(framework = %framework_id, "operator ends a framework");
             let waiting = self.ending.entry(framework_id.clone()).or_default();

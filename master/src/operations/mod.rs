@@ -494,8 +494,10 @@ impl MasterState {
                 return Err(OperationRefused::Invalid(invalid));
             }
             Err(ConversionError::Lacking(shortage)) => {
+                let needed = conversion.step().map(|step| step.consumed);
+                let needed = needed.unwrap_or_else(|_| Resources::from(*shortage.lacking));
                 return Err(OperationRefused::NotFree {
-                    lacking: Resources::from(*shortage.lacking).brief().to_string(),
+                    lacking: validation::texts(&needed),
                     free: Box::new(self.unused(agent)),
                 });
             }

@@ -251,10 +251,11 @@ impl RegistryOperation {
                 }
             }
             Self::DeactivateAgent { .. } => orders.deactivated = true,
-            Self::ReactivateAgent { agent_id } => {
+            Self::ReactivateAgent { .. } => {
                 if orders.drain.is_some_and(|drain| !drain.drained) {
-                    let expected = "an agent that is not being drained any more, unless the drain is cancelled";
-                    return Err(refused_value("agent_id", agent_id, expected));
+                    // As in Mesos.
+                    let reason = "Agent is still in the DRAINING state".to_owned();
+                    return Err(RegistryError::Refused { reason });
                 }
                 orders = AgentOrders::default();
             }
@@ -357,9 +358,9 @@ mod tests {
             .change(&RegistryOperation::AdmitAgent { info })
             .unwrap();
         state.change(&drain).unwrap();
-        refused_by(&mut state, &on, "not being drained any more");
+        refused_by(&mut state, &on, "still in the DRAINING state");
         state.change(&off).unwrap();
-        refused_by(&mut state, &on, "not being drained any more");
+        refused_by(&mut state, &on, "still in the DRAINING state");
         state.change(&drained).unwrap();
         refused_by(&mut state, &cancel, "not drained yet");
         state.change(&on).unwrap();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use module_api::allocator::WeightsChanged;
 use protocol::message::operator::{UpdateRefused, UpdateWeights};
-use resources::Role;
+use resources::{Role, excerpt};
 
 use crate::registry::RegistryOperation;
 use crate::state::MasterState;
@@ -48,10 +48,17 @@ pub fn prepare(
         ));
     }
     for (role, weight) in &update.weights {
-        Role::new(role).map_err(|error| invalid(error.to_string()))?;
+        // The messages of Mesos, which clients compare.
+        let failed = "Failed to validate update weights request JSON";
+        if let Some(problem) = Role::problem(role) {
+            let role = excerpt(role);
+            return Err(invalid(format!(
+                "{failed}: Invalid role '{role}': {problem}"
+            )));
+        }
         if !(weight.is_finite() && *weight > 0.0) {
             return Err(invalid(format!(
-                "weight of role `{role}` is `{weight}`: expected a number above zero"
+                "{failed} for role '{role}': Invalid weight '{weight}': Weights must be positive"
             )));
         }
     }

@@ -18,7 +18,7 @@ mod report;
 pub(crate) mod size;
 
 pub use conversion::{conversion, held};
-pub use refusal::{OperationRules, lacking};
+pub use refusal::{OperationRules, lacking, texts};
 pub use report::check_report;
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ use protocol::{
     Wants,
 };
 use resources::{Invalid, Resource, Resources, Role, excerpt};
-use v1::convert::scheduler::{foreign_constraint, foreign_suppressed, listed};
+use v1::convert::scheduler::listed;
 
 use crate::api::permission::Caller;
 use crate::frameworks::Framework;
@@ -61,20 +61,26 @@ pub fn framework(
     policy: &Policy,
 ) -> Result<(), FrameworkInvalid> {
     framework_info(info, policy).map_err(FrameworkInvalid::Info)?;
-    framework_wants(info, wants).map_err(FrameworkInvalid::Options)?;
+    if let Some(role) = wants.suppressed_roles.difference(&info.roles).next() {
+        let role = excerpt(role);
+        let problem = format!("Suppressed role '{role}' is not contained in the list of roles");
+        return Err(FrameworkInvalid::Info(problem));
+    }
+    framework_wants(info, wants).map_err(|bad| FrameworkInvalid::Options(bad.to_string()))?;
     let caller = Caller::framework(&policy.acls, info);
     let registered = caller.register(&info.roles);
     registered.map_err(|forbidden| FrameworkInvalid::Unauthorized(unauthorized(info, &forbidden)))
 }
 
-/// The refusal of a framework that is not authorized for its roles.
+/// The refusal of a framework that is not authorized for its roles. The log has the reason.
 pub(crate) fn unauthorized(info: &FrameworkInfo, forbidden: &Forbidden) -> String {
     let id = info.id.as_ref().map_or("", |id| id.as_str());
+    tracing::info!(framework = id, name = %info.name, %forbidden, "refusing a framework");
     let roles = listed(&info.roles);
-    format!("Not authorized to register framework {id} with roles {roles}: {forbidden}")
+    format!("Not authorized to register framework {id} with roles {roles}")
 }
 
-/// The refusal of a task that its framework is not authorized to run.
+/// The refusal of a task that its framework is not authorized to run. The log has the reason.
 pub(crate) fn unauthorized_task(
     task: &TaskInfo,
     framework: &Framework,
@@ -83,8 +89,9 @@ pub(crate) fn unauthorized_task(
     let Framework { id, info, .. } = framework;
     let principal = info.principal.as_deref().unwrap_or("");
     let (principal, user) = (excerpt(principal), excerpt(task.user_in(info)));
+    tracing::info!(framework = %id, task = %task.task_id, %forbidden, "refusing a task");
     let problem = format!(
-        "Principal '{principal}' no authorized to launch task {} of framework {id} under user '{user}': {forbidden}",
+        "Principal '{principal}' no authorized to launch task {} of framework {id} under user '{user}'",
         task.task_id
     );
     TaskInvalid::new("task.command.user", problem)
@@ -124,16 +131,16 @@ fn framework_info(info: &FrameworkInfo, policy: &Policy) -> Result<(), String> {
     size::framework(info).map_err(|bad| bad.to_string())
 }
 
-fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), String> {
-    let mut foreign = wants.suppressed_roles.difference(&info.roles).peekable();
-    if foreign.peek().is_some() {
-        return Err(foreign_suppressed(foreign));
-    }
+fn framework_wants(info: &FrameworkInfo, wants: &Wants) -> Result<(), Invalid> {
     let mut demanded = wants.demands.keys();
     if let Some(role) = demanded.find(|role| !info.roles.contains(*role)) {
-        return Err(foreign_constraint(role));
+        return Err(Invalid::new(
+            "demands",
+            role,
+            "one of the framework's roles",
+        ));
     }
-    demands(wants).map_err(|bad| format!("Offer constraints are not valid: {bad}"))
+    demands(wants)
 }
 
 fn demands(wants: &Wants) -> Result<(), Invalid> {

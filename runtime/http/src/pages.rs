@@ -139,14 +139,16 @@ async fn toggle(
     let (level, duration) = match (&query.level, &query.duration) {
         (None, None) => return Ok(format!("{}\n", crate::system::logging::level()).into_response()),
         (Some(level), Some(duration)) => (level, duration),
-        _ => {
-            let expected = "level and duration: expected both, as in `?level=1&duration=10mins`";
-            return Err(Refusal::bad(expected));
-        }
+        // The messages of Mesos, which clients compare.
+        (Some(_), None) => return Err(Refusal::bad("Expecting 'duration=value' in query.\n")),
+        (None, Some(_)) => return Err(Refusal::bad("Expecting 'level=value' in query.\n")),
     };
     let wrong = |field, value: &str, expected| Refusal::bad(Invalid::new(field, value, expected));
     let number = level.parse();
-    let number = number.map_err(|_| wrong("level", level, "a number, 0 or above"))?;
+    let number = number.map_err(|_| match level.parse::<i64>() {
+        Ok(negative) => Refusal::bad(format!("Invalid level '{negative}'.\n")),
+        Err(_) => wrong("level", level, "a number, 0 or above"),
+    })?;
     let nanoseconds = parse_duration(duration).map(|time| i64::try_from(time.as_nanos()));
     let Some(Ok(nanoseconds)) = nanoseconds else {
         return Err(wrong("duration", duration, "a time, as in `10mins`"));
@@ -175,9 +177,13 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(seconds).ok()
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, Invalid> {
-    let expected = "a time, as in `5secs` or `100ms`";
-    parse_duration(text).ok_or_else(|| Invalid::new("timeout", text, expected))
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let invalid = || {
+        let text: String = text.chars().take(80).flat_map(char::escape_debug).collect();
+        // It begins as in Mesos.
+        format!("Invalid timeout '{text}': expected a time, as in `5secs` or `100ms`")
+    };
+    parse_duration(text).ok_or_else(invalid)
 }
 
 async fn processes(State(about): State<ServiceInfo>, headers: HeaderMap) -> Response {
@@ -223,9 +229,9 @@ mod tests {
             };
             assert_eq!(ask(None, None).await.0, 200);
             for (level, duration, words) in [
-                (Some("1"), None, "expected both"),
-                (None, Some("1mins"), "expected both"),
-                (Some("-1"), Some("1mins"), "level is `-1`"),
+                (Some("1"), None, "Expecting 'duration=value' in query.\n"),
+                (None, Some("1mins"), "Expecting 'level=value' in query.\n"),
+                (Some("-1"), Some("1mins"), "Invalid level '-1'.\n"),
                 (Some("1"), Some("long"), "duration is `long`"),
                 (Some("1"), Some("1e9hrs"), "duration is `1e9hrs`"),
             ] {
@@ -312,7 +318,8 @@ mod tests {
             assert_eq!(parse_timeout(text), Ok(timeout));
         }
         for text in ["", "soon", "-1secs", "5years", "1e9", "\u{e9}"] {
-            let words = format!("timeout is `{text}`: expected a time, as in `5secs` or `100ms`");
+            let words =
+                format!("Invalid timeout '{text}': expected a time, as in `5secs` or `100ms`");
             let refused = parse_timeout(text).unwrap_err();
             assert_eq!(refused.to_string(), words);
         }

@@ -320,7 +320,7 @@ mod tests {
                 let request = axum::extract::Request::get(format!("/cut{query}"));
                 let request = request.header(ACCEPT_ENCODING, coding).body(Body::empty());
                 let told = crate::testing::fetch(&routes(&node), request.unwrap()).await;
-                let words = "the response broke off while it was built: it broke\n";
+                let words = "the response broke off while it was built: it broke";
                 assert_eq!(told, (500, words.to_owned()), "{query}");
             }
         });

@@ -17,7 +17,11 @@ const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/x-protobuf";
 const RECORDIO: &str = "application/recordio";
 /// The supported types, for error messages.
-pub const FORMS: &str = "application/json or application/x-protobuf";
+const FORMS: &str = "application/json or application/x-protobuf";
+/// Where requests and answers may be streams.
+const FORMS_OR_STREAM: &str = "application/json or application/x-protobuf or application/recordio";
+/// In an unsupported `Accept`.
+const ACCEPTABLE: &str = "'application/x-protobuf' or 'application/json'";
 
 /// Encoding of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,10 +105,12 @@ pub enum HeaderError {
         expected: &'static str,
     },
     /// 406: no accepted type is supported.
-    #[error("Expecting '{header}' to allow 'application/x-protobuf' or 'application/json'")]
+    #[error("Expecting '{header}' to allow {expected}")]
     NotAcceptable {
         /// Its name.
         header: &'static str,
+        /// The supported types.
+        expected: &'static str,
     },
     /// 415: the body's type is not supported.
     #[error("Expecting '{header}' of {expected}")]
@@ -127,32 +133,36 @@ impl HeaderError {
     }
 }
 
-/// The content of a request with these values of `Content-Type` and `Message-Content-Type`.
-pub fn content_type(whole: Option<&str>, message: Option<&str>) -> Result<Content, HeaderError> {
-    if whole.is_some_and(|whole| is(media_type(whole), RECORDIO)) {
+/// The content of a request with these values of `Content-Type` and `Message-Content-Type`, which
+/// may be a stream if the API has such requests.
+pub fn content_type(
+    whole: Option<&str>,
+    message: Option<&str>,
+    streams: bool,
+) -> Result<Content, HeaderError> {
+    if streams && whole.is_some_and(|whole| is(media_type(whole), RECORDIO)) {
         let (header, expected) = ("Message-Content-Type", "set for streaming requests");
         let message = message.ok_or(HeaderError::Absent { header, expected })?;
-        return form_of(header, message).map(Content::Stream);
+        return form_of(header, message, FORMS).map(Content::Stream);
     }
     let (header, expected) = ("Content-Type", "present");
     let whole = whole.ok_or(HeaderError::Absent { header, expected })?;
-    form_of(header, whole).map(Content::One)
+    let expected = if streams { FORMS_OR_STREAM } else { FORMS };
+    form_of(header, whole, expected).map(Content::One)
 }
 
-fn form_of(header: &'static str, value: &str) -> Result<Form, HeaderError> {
+fn form_of(header: &'static str, value: &str, expected: &'static str) -> Result<Form, HeaderError> {
     let form = [Form::Json, Form::Protobuf]
         .into_iter()
         .find(|form| is(media_type(value), form.media_type()));
-    form.ok_or(HeaderError::Unsupported {
-        header,
-        expected: FORMS,
-    })
+    form.ok_or(HeaderError::Unsupported { header, expected })
 }
 
-/// The encoding that this value of `Accept` selects for one message; JSON by default. Streams of
-/// scheduler and executor events use it too, since their content type names their messages.
-pub fn accept(value: Option<&str>) -> Result<Form, HeaderError> {
-    accept_form("Accept", value)
+/// The encoding that this value of `Accept` selects for one message; JSON by default. `streams`:
+/// whether the API has answers that are streams of records.
+pub fn accept(value: Option<&str>, streams: bool) -> Result<Form, HeaderError> {
+    let expected = if streams { FORMS_OR_STREAM } else { ACCEPTABLE };
+    accept_form("Accept", value, expected)
 }
 
 /// The encoding, and whether to stream, for these values of `Accept` and `Message-Accept`.
@@ -160,18 +170,22 @@ pub fn accept_stream(whole: Option<&str>, message: Option<&str>) -> Result<Conte
     let stream = whole.map_or(0.0, |whole| weight(whole, RECORDIO));
     let one = [JSON, PROTOBUF].map(|media| whole.map_or(1.0, |whole| weight(whole, media)));
     if stream > 0.0 && stream > one[0].max(one[1]) {
-        return accept_form("Message-Accept", message).map(Content::Stream);
+        return accept_form("Message-Accept", message, FORMS).map(Content::Stream);
     }
-    accept_form("Accept", whole).map(Content::One)
+    accept_form("Accept", whole, ACCEPTABLE).map(Content::One)
 }
 
-fn accept_form(header: &'static str, value: Option<&str>) -> Result<Form, HeaderError> {
+fn accept_form(
+    header: &'static str,
+    value: Option<&str>,
+    expected: &'static str,
+) -> Result<Form, HeaderError> {
     let Some(value) = value else {
         return Ok(Form::Json);
     };
     let (json, protobuf) = (weight(value, JSON), weight(value, PROTOBUF));
     if json <= 0.0 && protobuf <= 0.0 {
-        return Err(HeaderError::NotAcceptable { header });
+        return Err(HeaderError::NotAcceptable { header, expected });
     }
     Ok(if protobuf > json {
         Form::Protobuf
@@ -243,7 +257,7 @@ mod tests {
     /// SPEC 2.1.
     #[test]
     fn content_types_select_json_protobuf_or_recordio() {
-        let one = |value| content_type(Some(value), None);
+        let one = |value| content_type(Some(value), None, false);
         assert_eq!(one("application/json"), Ok(Content::One(Form::Json)));
         assert_eq!(
             one("Application/JSON; charset=utf-8"),
@@ -253,8 +267,12 @@ mod tests {
             one("application/x-protobuf"),
             Ok(Content::One(Form::Protobuf))
         );
-        let stream = content_type(Some("application/recordio"), Some("application/x-protobuf"));
+        let (whole, message) = (Some("application/recordio"), Some("application/x-protobuf"));
+        let stream = content_type(whole, message, true);
         assert_eq!(stream, Ok(Content::Stream(Form::Protobuf)));
+        let refused = content_type(whole, message, false).unwrap_err();
+        let words = "Expecting 'Content-Type' of application/json or application/x-protobuf";
+        assert_eq!(refused.to_string(), words);
     }
 
     #[test]
@@ -265,7 +283,7 @@ mod tests {
                 Some("text/plain"),
                 None,
                 415,
-                "Expecting 'Content-Type' of application/json or application/x-protobuf",
+                "Expecting 'Content-Type' of application/json or application/x-protobuf or application/recordio",
             ),
             (
                 Some("application/recordio"),
@@ -280,7 +298,7 @@ mod tests {
                 "Expecting 'Message-Content-Type' of application/json or application/x-protobuf",
             ),
         ] {
-            let refused = content_type(whole, message).unwrap_err();
+            let refused = content_type(whole, message, true).unwrap_err();
             assert_eq!(
                 (refused.status(), refused.to_string().as_str()),
                 (status, words)
@@ -307,7 +325,7 @@ mod tests {
             (Some("*/*;q=0.9, application/json;q=0"), Form::Protobuf),
             (Some("application/x-protobuf, */*"), Form::Json),
         ] {
-            assert_eq!(accept(value), Ok(form), "{value:?}");
+            assert_eq!(accept(value, false), Ok(form), "{value:?}");
         }
         for value in [
             "",
@@ -316,11 +334,18 @@ mod tests {
             "application/json;q=x",
             "*/*;q=2",
         ] {
-            let refused = accept(Some(value)).unwrap_err();
-            assert_eq!(refused.status(), 406, "{value}");
-            let words =
-                "Expecting 'Accept' to allow 'application/x-protobuf' or 'application/json'";
-            assert_eq!(refused.to_string(), words);
+            for (streams, expected) in [
+                (false, "'application/x-protobuf' or 'application/json'"),
+                (
+                    true,
+                    "application/json or application/x-protobuf or application/recordio",
+                ),
+            ] {
+                let refused = accept(Some(value), streams).unwrap_err();
+                assert_eq!(refused.status(), 406, "{value}");
+                let words = format!("Expecting 'Accept' to allow {expected}");
+                assert_eq!(refused.to_string(), words);
+            }
         }
     }
 

@@ -234,16 +234,6 @@ fn an_invalid_subscription_is_refused_as_by_mesos() {
             "'FrameworkInfo.roles' contains duplicate items: { a, b }",
         ),
         (
-            of(r#", "roles": ["/a"]"#),
-            "",
-            "'FrameworkInfo.roles' contains invalid role: Role '/a' cannot start with a slash",
-        ),
-        (
-            r#", "role": """#.to_owned(),
-            "",
-            "'FrameworkInfo.role' is not a valid role: Role names cannot be the empty string",
-        ),
-        (
             r#", "failover_timeout": 1e12"#.to_owned(),
             "",
             "The framework failover_timeout (1e+12) is invalid",
@@ -264,18 +254,8 @@ fn an_invalid_subscription_is_refused_as_by_mesos() {
         ),
         (
             of(r#", "roles": "a""#),
-            r#", "suppressed_roles": ["c", "b", "a"]"#,
-            "Suppressed roles { b, c } are not contained in the set of roles",
-        ),
-        (
-            of(r#", "roles": "a""#),
-            r#", "offer_constraints": {"role_constraints": {"b": {}}}"#,
-            "Offer constraints specify `role_constraints` for a role 'b'not contained in the set of roles",
-        ),
-        (
-            of(r#", "roles": "a""#),
             r#", "offer_constraints": {"role_constraints": {"a": {}}}"#,
-            "Offer constraints are not valid: offer_constraints.role_constraints[a].groups is `empty`: expected one group or more",
+            "offer_constraints.role_constraints[a].groups is `empty`: expected one group or more",
         ),
     ] {
         let said = said(&info(more, &framework)).unwrap();
@@ -314,8 +294,11 @@ fn an_invalid_framework_update_is_refused_as_by_mesos() {
         "Supplied FrameworkInfo is not valid: 'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable",
     );
     refused(
-        &update("", r#", "suppressed_roles": "a""#),
-        "'UpdateFramework' call is not valid: Suppressed roles { a } are not contained in the set of roles",
+        &update(
+            "",
+            r#", "offer_constraints": {"role_constraints": {"*": {}}}"#,
+        ),
+        "'UpdateFramework.offer_constraints' are not valid: offer_constraints.role_constraints[*].groups is `empty`: expected one group or more",
     );
     refused(
         &update(r#", "id": {"value": "g"}"#, ""),
@@ -523,7 +506,7 @@ fn an_executors_update_has_a_uuid() {
     assert!(update(r#", "uuid": "AAECAwQFBgcICQoLDA0ODw==""#).is_ok());
     assert_eq!(
         update("").unwrap_err().to_string(),
-        "update.status.uuid is `absent`: expected 16 bytes that name this status"
+        "Failed to validate Executor::Call: Expecting 'uuid' to be present"
     );
 }
 
@@ -540,7 +523,8 @@ fn any_call_is_converted_or_refused() {
         let mut call = schema::executor::Call::default();
         fill(&mut call, &mut Chance(seed), (seed % 4) as u32 + 1);
         if let Err(bad) = executor::to_protocol(&call) {
-            assert!(!bad.field.is_empty() && !bad.expected.is_empty(), "{bad:?}");
+            let words = "Failed to validate Executor::Call: ";
+            assert!(bad.to_string().len() > words.len(), "{bad:?}");
         }
     }
     assert!(taken > 100, "{taken}");
@@ -643,11 +627,14 @@ fn operator_calls_are_converted() {
     let more = source("").replace("\"value\": 1", "\"value\": 2");
     assert_eq!(
         reserve(&more).unwrap_err().to_string(),
-        "reserve_resources.source is `cpus:2`: expected the same as `resources` but for their reservations"
+        "Failed to validate master::Call: reserve_resources.source is `cpus:2`: expected the same as `resources` but for their reservations"
     );
-    for (text, field) in [
-        (r#"{}"#, "type"),
-        (r#"{"type": "TEARDOWN"}"#, "teardown"),
+    for (text, words) in [
+        (r#"{}"#, "Expecting 'type' to be present"),
+        (
+            r#"{"type": "TEARDOWN"}"#,
+            "Expecting 'teardown' to be present",
+        ),
         (
             r#"{"type": "SET_QUOTA", "set_quota": {"quota_request": {"role": "a", "guarantee": {"name": "ports", "type": "RANGES", "ranges": {"range": {"begin": 1, "end": 2}}}}}}"#,
             "set_quota.quota_request.guarantee",
@@ -661,7 +648,9 @@ fn operator_calls_are_converted() {
             "update_weights.weight_infos[1].role",
         ),
     ] {
-        assert_eq!(said(text).unwrap_err().field, field);
+        let refused = said(text).unwrap_err().to_string();
+        let words = format!("Failed to validate master::Call: {words}");
+        assert!(refused.starts_with(&words), "{refused}");
     }
     let state = said(r#"{"type": "GET_STATE"}"#);
     assert_eq!(

@@ -218,7 +218,7 @@ fn limits_of_tasks_are_carried_and_others_refused() {
     for (limits, problem) in [
         (
             r#"{"disk":{"value":1}}"#,
-            "limits is `disk`: expected only cpus and mem",
+            "Only cpus and mem may be included",
         ),
         (r#"{"cpus":{"value":-1}}"#, "limits[cpus]"),
         (r#"{"mem":{"value":"NaN"}}"#, "limits[mem]"),

@@ -131,10 +131,8 @@ where
                 assert_eq!(again, Ok(ours), "seed {seed}");
                 taken += 1;
             }
-            Err(bad) => assert!(
-                !bad.field.is_empty() && !bad.expected.is_empty(),
-                "seed {seed}: {bad:?}"
-            ),
+            // A message of Mesos has no field.
+            Err(bad) => assert!(!bad.expected.is_empty(), "seed {seed}: {bad:?}"),
         }
     }
     taken
@@ -290,7 +288,8 @@ fn a_framework_without_roles_gets_the_default_role() {
     assert!(roles(&format!(", {multi_role}")).unwrap().is_empty());
     let refused = |more: &str| roles(more).unwrap_err().to_string();
     let twice = format!(r#", "roles": ["a", "b", "a"], {multi_role}"#);
-    assert_eq!(refused(&twice), "roles is `a`: expected each role once");
+    let words = "'FrameworkInfo.roles' contains duplicate items: { a }";
+    assert_eq!(refused(&twice), words);
     assert!(roles(r#", "role": "ads", "capabilities": {"type": "MULTI_ROLE"}"#).is_err());
     assert!(roles(r#", "role": "ads", "roles": ["ads"]"#).is_err());
 }

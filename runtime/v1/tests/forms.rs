@@ -242,8 +242,11 @@ fn a_top_level_list_is_read_to_its_end() {
     assert_eq!(read(r#"{"hostname": "a"}"#).unwrap(), two[..1]);
     assert_eq!(read("[]"), Ok(Vec::new()));
     for (text, words) in [
-        ("", "body is `EOF"),
-        (r#"[{}],"x":1"#, "body is `trailing characters"),
+        ("", "Failed to parse body into JSON: EOF"),
+        (
+            r#"[{}],"x":1"#,
+            "Failed to parse body into JSON: trailing characters",
+        ),
         (r#"[{"hostname": 7}]"#, "machines[0].hostname is `7`"),
         (r#""a""#, "machines is `a`"),
         ("[[]]", "machines[0] is `a list`"),
@@ -283,20 +286,22 @@ fn invalid_utf8_is_not_json() {
     ] {
         let refused = json::read::<scheduler::Call>(text, Limits::default()).unwrap_err();
         let words = refused.to_string();
-        assert!(words.contains("UTF-8"), "{words}");
+        let expected = "Failed to parse body into JSON: invalid utf-8";
+        assert!(words.starts_with(expected), "{words}");
     }
 }
 
 #[test]
 fn invalid_json_is_refused_with_its_position() {
-    for (text, found) in [
-        ("", "EOF"),
-        ("[]", "invalid type: sequence"),
-        ("{\"type\": ", "EOF"),
-        ("{} {}", "trailing characters"),
+    let no_json = "Failed to parse body into JSON: ";
+    for (text, before, found) in [
+        ("", no_json, "EOF"),
+        ("[]", "body is `", "invalid type: sequence"),
+        ("{\"type\": ", no_json, "EOF"),
+        ("{} {}", no_json, "trailing characters"),
     ] {
         let words = from_json(text).unwrap_err().to_string();
-        assert!(words.starts_with(&format!("body is `{found}")), "{words}");
+        assert!(words.starts_with(&format!("{before}{found}")), "{words}");
         assert!(words.contains(" at line 1 column "), "{words}");
     }
     let invalid = json::read::<scheduler::Call>(b"{\"type\": \"\xff\"}", Limits::default());

@@ -66,6 +66,9 @@ fn acknowledged_ends_are_listed_as_completed() {
         ids(&executors["completed_executors"], id),
         ["gone", "other", "over"]
     );
+    // A command's description keeps its resources.
+    let other = &executors["completed_executors"][1]["executor_info"]["resources"];
+    assert_eq!(ids(other, "/name"), ["cpus", "mem"]);
     let frameworks = &state["get_frameworks"]["completed_frameworks"];
     assert_eq!(ids(frameworks, "/framework_info/name"), ["batch"]);
 }

@@ -151,7 +151,7 @@ impl Container {
     }
 }
 
-/// A signal's name, as shells print it.
+/// The name of a signal that may end a process, as glibc prints it.
 fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "Hangup",
@@ -169,10 +169,16 @@ fn signal_name(signal: i32) -> String {
         13 => "Broken pipe",
         14 => "Alarm clock",
         15 => "Terminated",
+        16 => "Stack fault",
         24 => "CPU time limit exceeded",
         25 => "File size limit exceeded",
+        26 => "Virtual timer expired",
+        27 => "Profiling timer expired",
+        29 => "I/O possible",
+        30 => "Power failure",
         31 => "Bad system call",
-        _ => return signal.to_string(),
+        34..=64 => return format!("Real-time signal {}", signal - 34),
+        _ => return format!("Unknown signal {signal}"),
     };
     name.to_owned()
 }
@@ -268,7 +274,7 @@ mod tests {
             (
                 Termination::Signaled(40),
                 false,
-                "TASK_FAILED Command terminated with signal 40",
+                "TASK_FAILED Command terminated with signal Real-time signal 6",
             ),
         ] {
             let mut container = running(&[]);
@@ -290,8 +296,7 @@ mod tests {
     #[test]
     fn end_of_an_init_is_the_end_of_an_executor() {
         let effects = running(&[]).ended(ContainerEnd::Leader(Termination::Signaled(9)));
-        let expected =
-            "TASK_FAILED ExecutorTerminated: Executor terminated; terminated by signal 9";
+        let expected = "TASK_FAILED ExecutorTerminated: Executor terminated";
         assert_eq!(reports(&effects), [expected]);
     }
 

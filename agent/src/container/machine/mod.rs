@@ -586,11 +586,8 @@ impl Container {
 
     /// The executor's processes have ended.
     pub fn exited(&mut self, termination: Option<Termination>) -> Vec<Effect> {
-        let how = match termination {
-            Some(termination) => format!("Executor terminated; {termination}"),
-            None => "Executor terminated".to_owned(),
-        };
-        self.end(termination, &how)
+        // The message of Mesos. The scheduler gets the exit status in a FAILURE event.
+        self.end(termination, "Executor terminated")
     }
 
     /// A terminal update was acknowledged. `true` if the container can be removed.

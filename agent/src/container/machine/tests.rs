@@ -538,7 +538,7 @@ fn statuses_have_mesos_states_reasons_and_messages() {
             ended(registering()),
             failed,
             Reason::ExecutorTerminated,
-            "Executor terminated; exited with status 3",
+            "Executor terminated",
         ),
         (
             registering().exited(None),

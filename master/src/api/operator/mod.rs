@@ -74,8 +74,7 @@ async fn answered(
         }
         SetLoggingLevel => {
             let parsed = asked.call.set_logging_level.as_ref();
-            let parsed =
-                parsed.ok_or_else(|| absent("set_logging_level", "a level and a duration"))?;
+            let parsed = parsed.ok_or_else(|| absent("set_logging_level"))?;
             ::http::system::logging::change(&pages.node, parsed.level, &parsed.duration)?;
             Ok(StatusCode::OK.into_response())
         }
@@ -162,7 +161,7 @@ fn may_ask(kind: CallType, caller: &Caller) -> Result<(), Refusal> {
         CallType::GetMetrics => caller.authorize(Action::GetEndpoints, "/metrics/snapshot"),
         _ => Ok(()),
     };
-    allowed.map_err(Refusal::forbidden)
+    allowed.map_err(Refusal::from)
 }
 
 /// An answer from the state.
@@ -229,7 +228,7 @@ async fn process_answer(pages: &Pages, call: &Call, kind: CallType) -> Result<An
         // A master logs to its standard error and publishes no file.
         CallType::ListFiles => {
             let list = call.list_files.as_ref();
-            let path = &list.ok_or_else(|| absent("list_files", "a path"))?.path;
+            let path = &list.ok_or_else(|| absent("list_files"))?.path;
             if !path.trim_matches('/').is_empty() {
                 return Err(no_file(path));
             }
@@ -238,15 +237,18 @@ async fn process_answer(pages: &Pages, call: &Call, kind: CallType) -> Result<An
         }
         _ => {
             let read = call.read_file.as_ref();
-            let path = &read.ok_or_else(|| absent("read_file", "a path"))?.path;
+            let path = &read.ok_or_else(|| absent("read_file"))?.path;
             return Err(no_file(path));
         }
     });
     Ok(answer)
 }
 
-fn absent(field: &str, expected: &str) -> Refusal {
-    Refusal::bad(format!("{field} is `absent`: expected {expected}"))
+/// The message of Mesos, which clients compare.
+fn absent(field: &str) -> Refusal {
+    Refusal::bad(format!(
+        "Failed to validate master::Call: Expecting '{field}' to be present"
+    ))
 }
 
 fn no_file(path: &str) -> Refusal {

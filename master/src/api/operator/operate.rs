@@ -17,7 +17,10 @@ use crate::api::pages::changes::{WholeBody, ask, bad, conflict, forbidden};
 use crate::api::permission::Caller;
 use crate::leadership::LocalLeader;
 use crate::master::OperateAll;
+use crate::validation;
 
+/// The refusal of an unknown agent, as in Mesos.
+const NO_AGENT: &str = "No agent found with specified ID";
 /// An example of valid reserved resources.
 const RESERVED: &str = r#"curl -d slaveId=ID -d resources='[{"name":"cpus","type":"SCALAR","scalar":{"value":4},"role":"role1","reservation":{"principal":"ops"}},{"name":"mem","type":"SCALAR","scalar":{"value":4096},"role":"role1","reservation":{"principal":"ops"}}]'"#;
 /// An example of a valid volume.
@@ -67,7 +70,7 @@ async fn volumes(
 }
 
 /// The agent and the resources in this field of a form.
-fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
+fn read(form: &[u8], field: &str, example: &str) -> Result<(AgentId, Resources), String> {
     let mut parsed = ::http::fields(form).map_err(|bad| bad.to_string())?;
     let agent = match (parsed.remove("slaveId"), parsed.remove("agentId")) {
         (Some(agent), None) | (None, Some(agent)) => agent,
@@ -77,15 +80,16 @@ fn read(form: &[u8], field: &str) -> Result<(AgentId, Resources), String> {
             return Err(Invalid::new("slaveId", found, "the agent's id, once").to_string());
         }
     };
-    let agent: AgentId = agent.parse().map_err(|error| format!("slaveId: {error}"))?;
     let text = parsed.remove(field);
     let text = text.ok_or_else(|| missing(field))?;
-    let resources = resources::json::parse_resources(&text);
-    resources
-        .map(|resources| (agent, resources))
-        .map_err(|error| {
-            format!("Error in parsing '{field}' query parameter in the request body: {error}")
-        })
+    let resources = resources::json::parse_resources(&text).map_err(|error| {
+        format!(
+            "Error in parsing '{field}' query parameter in the request body: {error}\nvalid example: {example}"
+        )
+    })?;
+    // An invalid id is the id of no agent.
+    let agent = agent.parse().map_err(|_| NO_AGENT.to_owned())?;
+    Ok((agent, resources))
 }
 
 /// The message for a missing field, as in Mesos.
@@ -100,8 +104,7 @@ async fn operate(
     make: fn(Resources) -> Conversion,
     example: &'static str,
 ) -> Response {
-    let wrong = move |problem: String| format!("{problem}\nvalid example: {example}");
-    let parsed = body.read(move |form| read(form, field).map_err(wrong));
+    let parsed = body.read(move |form| read(form, field, example));
     let ((agent_id, resources), _permit) = match parsed.await {
         Ok(parsed) => parsed,
         Err(response) => return response,
@@ -159,8 +162,11 @@ pub(in crate::api) async fn apply_all(
 fn response(done: Result<(), OperationRefused>) -> Response {
     match done {
         Ok(()) => StatusCode::ACCEPTED.into_response(),
-        Err(refused @ OperationRefused::NotFree { .. }) => conflict(&refused),
-        Err(OperationRefused::NoAgent { .. }) => bad("No agent found with specified ID"),
+        Err(OperationRefused::NotFree { lacking, free }) => {
+            let free = validation::texts(&free);
+            conflict(format_args!("{free} does not contain {lacking}"))
+        }
+        Err(OperationRefused::NoAgent { .. }) => bad(NO_AGENT),
         Err(OperationRefused::Invalid(invalid)) => bad(invalid),
     }
 }
@@ -174,7 +180,7 @@ mod tests {
     }
 
     fn read(form: &str, field: &str) -> Result<(AgentId, Resources), String> {
-        super::read(form.as_bytes(), field)
+        super::read(form.as_bytes(), field, RESERVED)
     }
 
     /// S93: the seed's body is no JSON array, whatever the shell made of its quotes.
@@ -207,7 +213,7 @@ mod tests {
         let words = "Missing 'volumes' query parameter in the request body";
         assert_eq!(missing.unwrap_err(), words);
         let agent = read(&form("a/b", &array), "resources");
-        assert!(agent.unwrap_err().starts_with("slaveId: "));
+        assert_eq!(agent.unwrap_err(), NO_AGENT);
         for (form, words) in [
             (
                 "resources=[]",

@@ -491,7 +491,7 @@ mod tests {
             let response = share(&batches, key.clone(), None, make).await;
             assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
             let bytes = to_bytes(response.into_body(), 100).await.unwrap();
-            assert_eq!(bytes, "page rendering failed: it broke\n");
+            assert_eq!(bytes, "page rendering failed: it broke");
             let next = share(&batches, key, None, async { "whole".into_response() }).await;
             assert_eq!(next.status(), StatusCode::OK);
         });

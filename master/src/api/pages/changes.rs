@@ -24,7 +24,7 @@ use crate::api::operator::writes;
 use crate::api::permission::Caller;
 use crate::api::v0::role_json;
 use crate::leadership::LocalLeader;
-use crate::master::{EndFramework, Master, ResetQuota, SetQuotas};
+use crate::master::{EndFramework, Master, NotEnded, ResetQuota, SetQuotas};
 
 /// Maximum bytes of a body.
 pub(in crate::api) const BODY_MAX: usize = 4 << 20;
@@ -58,7 +58,7 @@ pub(in crate::api) fn conflict(problem: impl Display) -> Response {
 
 /// 403: not authorized.
 pub(in crate::api) fn forbidden(problem: Forbidden) -> Response {
-    Refusal::forbidden(problem).into_response()
+    Refusal::from(problem).into_response()
 }
 
 /// A complete body within the bound.
@@ -183,7 +183,11 @@ pub(in crate::api) async fn delete_quota(
     uri: Uri,
 ) -> Response {
     match role {
-        Ok(Path(role)) => remove_quota(&local, &caller, role).await,
+        Ok(Path(role)) => {
+            // Mesos knows the page by this path only.
+            let failed = format!("Failed to remove quota for path '/master/quota/{role}'");
+            remove_quota(&local, &caller, role, &failed).await
+        }
         Err(_) => bad(Invalid::new(
             "path",
             uri.path(),
@@ -192,16 +196,20 @@ pub(in crate::api) async fn delete_quota(
     }
 }
 
-/// Removes a role's quota.
+/// Removes a role's quota. `failed` begins the message of an invalid request.
 pub(in crate::api) async fn remove_quota(
     local: &LocalLeader,
     caller: &Caller,
     role: String,
+    failed: &str,
 ) -> Response {
     if let Err(problem) = caller.authorize(Action::UpdateQuotas, role.as_str()) {
         return forbidden(problem);
     }
-    change(local, ResetQuota { role }).await
+    match ask(local, ResetQuota { role }).await {
+        Ok(Err(UpdateRefused::Invalid { reason })) => bad(format!("{failed}: {reason}")),
+        done => changed(done),
+    }
 }
 
 /// `POST /teardown`.
@@ -218,12 +226,11 @@ pub(in crate::api) async fn tear_down(
 
 /// The framework named in a form.
 fn parse_framework_id(form: &[u8]) -> Result<EndFramework, String> {
-    let fields = ::http::fields(form).map_err(|bad| bad.to_string())?;
-    let Some(id) = fields.get("frameworkId") else {
-        let expected = "a form with frameworkId=ID";
-        return Err(Invalid::new("frameworkId", "absent", expected).to_string());
-    };
-    let id = id.parse().map_err(|error| format!("frameworkId: {error}"));
+    let mut fields = ::http::fields(form).map_err(|bad| bad.to_string())?;
+    let missing = || "Missing 'frameworkId' query parameter in the request body".to_owned();
+    let id = fields.remove("frameworkId").ok_or_else(missing)?;
+    // An invalid id is the id of no framework.
+    let id = id.parse().map_err(|_| NotEnded::Unknown.to_string());
     id.map(|framework_id| EndFramework { framework_id })
 }
 
@@ -232,17 +239,15 @@ where
     M: Message<Result = Result<(), UpdateRefused>> + Send + 'static,
     Master: Handler<M>,
 {
-    match ask(local, update).await {
-        Ok(Ok(())) => StatusCode::OK.into_response(),
-        Ok(Err(problem)) => refused(problem),
-        Err(response) => response,
-    }
+    changed(ask(local, update).await)
 }
 
-pub(in crate::api) fn refused(problem: UpdateRefused) -> Response {
-    match problem {
-        UpdateRefused::Invalid { reason } => bad(reason),
-        UpdateRefused::Conflict { reason } => conflict(reason),
-        UpdateRefused::NotNow { reason } => not_now(reason),
+fn changed(done: Result<Result<(), UpdateRefused>, Response>) -> Response {
+    match done {
+        Ok(Ok(())) => StatusCode::OK.into_response(),
+        Ok(Err(UpdateRefused::Invalid { reason })) => bad(reason),
+        Ok(Err(UpdateRefused::Conflict { reason })) => conflict(reason),
+        Ok(Err(UpdateRefused::NotNow { reason })) => not_now(reason),
+        Err(response) => response,
     }
 }

@@ -14,6 +14,7 @@ use v1::convert::scheduler::{RejectedEntries, SchedulerCall, UNKNOWN_FRAMEWORK};
 use v1::schema::scheduler::Call;
 
 use super::subscriptions::{FrameworkStream, SUBSCRIBERS_MAX};
+use crate::api::{NO_LEADER, RECOVERING};
 use crate::master::NotUpdated;
 use crate::state::MasterState;
 
@@ -138,7 +139,7 @@ pub(super) fn chunks<T>(all: Vec<T>) -> impl Iterator<Item = Vec<T>> {
 
 /// Without a leader.
 pub(super) fn no_leader() -> Refusal {
-    Refusal::not_now("no master leads now; try again")
+    Refusal::not_now(NO_LEADER)
 }
 
 /// The answers would exceed the stream's buffer.
@@ -252,7 +253,7 @@ pub(super) fn has_name(subject: &Subject) -> Result<(), Refusal> {
 /// The refusal of calls other than SUBSCRIBE for a framework without a stream.
 pub(super) fn no_stream(state: &MasterState, id: &FrameworkId) -> Refusal {
     match state.frameworks.get(id) {
-        _ if !state.has_begun() => Refusal::not_now("Master has not finished recovery"),
+        _ if !state.has_begun() => Refusal::not_now(RECOVERING),
         Some(known) if known.is_connected() => {
             Refusal::forbidden("Framework is not connected via HTTP")
         }

@@ -40,6 +40,7 @@ use self::encoding::{ByForm, heartbeat, records};
 pub(super) use self::viewer::Viewer;
 use self::views::{ViewRequest, ViewResult, Views};
 use super::PATIENCE;
+use crate::api::RECOVERING;
 use crate::api::visibility::Visibility;
 use crate::config::Config;
 use crate::leadership::LocalLeader;
@@ -74,7 +75,7 @@ pub(super) enum NotNow {
     #[error("no master acts here now; try again")]
     NoMaster,
     /// It has not read its registry yet.
-    #[error("the master is reading its registry; try again")]
+    #[error("{RECOVERING}")]
     Recovering,
     /// It did not answer.
     #[error("the master did not answer in time; try again")]

@@ -87,7 +87,7 @@ fn endpoints_redirect_to_the_leader_or_report_none() {
                         Some(leader) => {
                             format!("the leading master is at {leader}\n")
                         }
-                        None => "no master leads now; try again\n".to_owned(),
+                        None => "No leader elected".to_owned(),
                     };
                     let text = axum::body::to_bytes(answer.into_body(), 1 << 10).await;
                     assert_eq!(text.unwrap(), words, "{method} {path} {body}");

@@ -25,6 +25,7 @@ use v1::schema::master::{
 };
 use v1::{Form, Limits};
 
+use crate::api::RECOVERING;
 use crate::api::pages::changes::{BODY_MAX, WholeBody, change, forbidden, not_now};
 use crate::api::pages::source::{late, snapshot};
 use crate::api::permission::Caller;
@@ -186,7 +187,7 @@ async fn recovered_state(local: &LocalLeader) -> Result<Arc<MasterState>, Respon
     let state = snapshot(&master).await.ok_or_else(late)?;
     match state.has_begun() {
         true => Ok(state),
-        false => Err(not_now("the master is reading its registry")),
+        false => Err(not_now(RECOVERING)),
     }
 }
 
@@ -315,7 +316,7 @@ mod tests {
         let parsed: Schedule = v1::json::read(SCHEDULE.as_bytes(), Limits::default()).unwrap();
         assert_eq!(windows(&parsed).unwrap().len(), 1);
         for (body, words) in [
-            ("", "expected"),
+            ("", "Failed to parse body into JSON: "),
             ("[{}]", "machine_id"),
             (r#"[{"ip":"here"}]"#, "machines[0].ip is `here`"),
             (r#"["host-1"]"#, "expected"),

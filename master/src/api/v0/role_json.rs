@@ -1,7 +1,8 @@
 //! Quotas, weights and roles in the JSON of Mesos.
 //!
 //! Pure. Parses quotas in both forms of Mesos, and weights; unknown fields are refused, since a
-//! misspelled limit would otherwise be ignored.
+//! misspelled limit would otherwise be ignored. Refusals begin as in Mesos, since clients compare
+//! that.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -69,12 +70,13 @@ struct WeightInfo {
 
 /// Parses quotas in either form.
 pub fn quotas(body: &[u8]) -> Result<ParsedQuotas, String> {
-    let value: Value = read(body, "quota", QUOTAS)?;
+    let value: Value = read(body, "Failed to parse set quota request JSON", QUOTAS)?;
+    let invalid = "Failed to validate set quota request JSON";
     if value.get("quota_configs").is_some() {
         let V2 {
             force,
             quota_configs,
-        } = parse_shape(value, QUOTAS)?;
+        } = parse_shape(value, body, invalid, QUOTAS)?;
         let configs = quota_configs.into_iter().map(|config| {
             let quota = Quota {
                 guarantees: config.guarantees.0,
@@ -95,7 +97,7 @@ pub fn quotas(body: &[u8]) -> Result<ParsedQuotas, String> {
         role,
         force,
         guarantee,
-    } = parse_shape(value, QUOTAS)?;
+    } = parse_shape(value, body, invalid, QUOTAS)?;
     let amounts = amounts(&guarantee.0)?;
     let quota = Quota {
         guarantees: amounts.clone(),
@@ -110,22 +112,31 @@ pub fn quotas(body: &[u8]) -> Result<ParsedQuotas, String> {
 
 /// Parses weights.
 pub fn weights(body: &[u8]) -> Result<UpdateWeights, String> {
-    let value = read(body, "weights", WEIGHTS)?;
-    let infos: Vec<WeightInfo> = parse_shape(value, WEIGHTS)?;
+    let value = read(body, "Failed to parse update weights request JSON", WEIGHTS)?;
+    let invalid = "Failed to convert weights JSON array to protobuf";
+    let infos: Vec<WeightInfo> = parse_shape(value, body, invalid, WEIGHTS)?;
     let weights = each_once(infos.into_iter().map(|info| (info.role, info.weight)))?;
     Ok(UpdateWeights { weights })
 }
 
-fn read(body: &[u8], what: &str, expected: &str) -> Result<Value, String> {
+fn read(body: &[u8], failed: &str, expected: &str) -> Result<Value, String> {
+    let failed = || format!("{failed} '{}'", shorten(String::from_utf8_lossy(body)));
     json::parse_unique_fields(body).map_err(|error| match error.is_data() {
-        true => format!("{what}: {error}: expected each field once"),
-        false => format!("{what} is no JSON: {error}: expected {expected}"),
+        true => format!("{}: {error}: expected each field once", failed()),
+        false => format!("{}: {error}: expected {expected}", failed()),
     })
 }
 
-fn parse_shape<T: DeserializeOwned>(value: Value, expected: &str) -> Result<T, String> {
-    serde_json::from_value(value)
-        .map_err(|error| format!("{}: expected {expected}", shorten(error)))
+fn parse_shape<T: DeserializeOwned>(
+    value: Value,
+    body: &[u8],
+    failed: &str,
+    expected: &str,
+) -> Result<T, String> {
+    serde_json::from_value(value).map_err(|error| {
+        let body = shorten(String::from_utf8_lossy(body));
+        format!("{failed} '{body}': {}: expected {expected}", shorten(error))
+    })
 }
 
 /// The given value, shortened. Control characters are escaped, as in all error texts.
@@ -294,8 +305,11 @@ mod tests {
     #[test]
     fn unreadable_bodies_are_answered_with_an_example() {
         for (body, words) in [
-            ("", "quota is no JSON"),
-            ("{}", "missing field"),
+            ("", "Failed to parse set quota request JSON '': "),
+            (
+                "{}",
+                "Failed to validate set quota request JSON '{}': missing field",
+            ),
             (
                 r#"{"quota_configs":[{"role":"eng","limit":{"cpus":1}}]}"#,
                 "unknown field `limit`",
@@ -329,9 +343,19 @@ mod tests {
             let is_told = problem.contains("comes twice") && problem.contains("each field once");
             assert!(is_told, "{problem}");
         }
-        for body in ["[]x", r#"{"role":"e"}"#, r#"[{"role":"e","weight":"2"}]"#] {
+        let (parse, convert) = (
+            "Failed to parse update weights request JSON",
+            "Failed to convert weights JSON array to protobuf",
+        );
+        for (body, failed) in [
+            ("[]x", parse),
+            (r#"{"role":"e"}"#, convert),
+            (r#"[{"role":"e","weight":"2"}]"#, convert),
+        ] {
             let problem = weights(body.as_bytes()).unwrap_err();
-            assert!(problem.contains(WEIGHTS), "{problem}");
+            let words = format!("{failed} '{body}': ");
+            let is_told = problem.starts_with(&words) && problem.contains(WEIGHTS);
+            assert!(is_told, "{problem}");
         }
         let parsed =
             weights(br#"[{"role":"eng","weight":2.5},{"role":"ops","weight":1}]"#).unwrap();

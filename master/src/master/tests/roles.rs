@@ -131,7 +131,7 @@ fn new_limit_rescinds_only_the_excess() {
         let below = quotas(&[("eng", quota("", "cpus:1"))], false);
         let refused = operator.ask(below.clone()).await;
         assert!(
-            matches!(refused, Err(UpdateRefused::Conflict { .. })),
+            matches!(refused, Err(UpdateRefused::Invalid { .. })),
             "{refused:?}"
         );
         assert_eq!(world.allocator(), [""; 0]);
@@ -276,7 +276,7 @@ fn unrecorded_quotas_are_unpublished_and_updates_are_serial() {
         assert_eq!(first.await.unwrap(), Ok(()));
         let second = operator.ask(half("ops")).await;
         assert!(
-            matches!(second, Err(UpdateRefused::Conflict { .. })),
+            matches!(second, Err(UpdateRefused::Invalid { .. })),
             "{second:?}"
         );
         let asked = world.faults.asked();
@@ -319,7 +319,7 @@ fn concurrent_new_quotas_of_a_role_conflict() {
         );
         let refused = set("cpus:2").await.unwrap();
         assert!(
-            matches!(&refused, Err(UpdateRefused::Invalid { reason }) if reason.contains("has a quota already")),
+            matches!(&refused, Err(UpdateRefused::Invalid { reason }) if reason.contains("already has quota")),
             "{refused:?}"
         );
         assert_eq!(operator.role("eng").await.quota, quota("", "cpus:1"));
@@ -343,7 +343,7 @@ fn concurrent_resets_of_a_quota_conflict() {
         };
         let no_quota = |answer: Result<(), UpdateRefused>| {
             assert!(
-                matches!(&answer, Err(UpdateRefused::Invalid { reason }) if reason.contains("expected one that has a quota")),
+                matches!(&answer, Err(UpdateRefused::Invalid { reason }) if reason.contains("has no quota set")),
                 "{answer:?}"
             );
         };

@@ -12,45 +12,27 @@ fn newest(scheduler: &Member) -> (TaskState, Option<Reason>, String) {
     (status.state, status.reason, status.message)
 }
 
-/// Does something to the agent with task `t` of a framework, partition-aware or not; returns the
-/// task's status.
-async fn after<F>(
-    network: Network,
-    is_aware: bool,
-    happens: impl FnOnce(World, Member, AgentId) -> F,
-) -> (TaskState, Option<Reason>, String)
-where
-    F: Future<Output = World>,
-{
-    let world = World::new(network, Config::default()).await;
-    let (agent, a) = world.agent("agent-1").await;
-    let change = |info: &mut FrameworkInfo| {
-        if is_aware {
-            aware(info);
-        }
-    };
-    let (scheduler, f) = world.framework("web", change).await;
-    let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-    scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-    world.settle().await;
-    agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-    world.settle().await;
-    let world = happens(world, agent, a).await;
-    world.settle().await;
-    newest(&scheduler)
+/// A framework that is partition-aware, or not.
+fn made(is_aware: bool) -> fn(&mut FrameworkInfo) {
+    match is_aware {
+        true => aware,
+        false => |_| {},
+    }
 }
 
 #[test]
 fn a_lost_agents_tasks_end_in_mesos_words() {
     for is_aware in [false, true] {
-        let left = simulate_network(|network| {
-            after(network, is_aware, |world, agent, agent_id| async move {
+        simulate_task(
+            made(is_aware),
+            |world, (agent, agent_id), (scheduler, _)| async move {
                 agent.tell(UnregisterAgent { agent_id });
-                world
-            })
-        });
-        let message = "Agent agent-1 removed: the agent unregistered".to_owned();
-        assert_eq!(left, (TaskState::Lost, Some(Reason::AgentRemoved), message));
+                world.settle().await;
+                let message = "Agent agent-1 removed: the agent unregistered".to_owned();
+                let left = (TaskState::Lost, Some(Reason::AgentRemoved), message);
+                assert_eq!(newest(&scheduler), left);
+            },
+        );
     }
     for (is_aware, state, reason) in [
         (false, TaskState::Lost, Reason::AgentRemoved),
@@ -60,26 +42,29 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
             Reason::AgentRemovedByOperator,
         ),
     ] {
-        let gone = simulate_network(|network| {
-            after(network, is_aware, |world, _agent, agent_id| async move {
+        simulate_task(
+            made(is_aware),
+            |world, (_agent, agent_id), (scheduler, _)| async move {
                 let gone = world.master.ask(MarkAgentGone { agent_id }, PATIENCE);
                 gone.await.unwrap().unwrap();
-                world
-            })
-        });
-        let message = "Agent has been marked gone".to_owned();
-        assert_eq!(gone, (state, Some(reason), message));
+                world.settle().await;
+                let message = "Agent has been marked gone".to_owned();
+                assert_eq!(newest(&scheduler), (state, Some(reason), message));
+            },
+        );
     }
     for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Unreachable)] {
-        let silent = simulate_network(|network| {
-            after(network, is_aware, |world, agent, _| async move {
+        simulate_task(
+            made(is_aware),
+            |world, (agent, _), (scheduler, _)| async move {
                 agent.answers.store(false, Ordering::Relaxed);
                 world.pass(100).await;
-                world
-            })
-        });
-        let message = "health check timed out".to_owned();
-        assert_eq!(silent, (state, Some(Reason::AgentRemoved), message));
+                world.settle().await;
+                let message = "health check timed out".to_owned();
+                let silent = (state, Some(Reason::AgentRemoved), message);
+                assert_eq!(newest(&scheduler), silent);
+            },
+        );
     }
 }
 
@@ -87,28 +72,19 @@ fn a_lost_agents_tasks_end_in_mesos_words() {
 #[test]
 fn task_missing_at_its_agent_is_dropped() {
     for (is_aware, state) in [(false, TaskState::Lost), (true, TaskState::Dropped)] {
-        let change = if is_aware {
-            aware
-        } else {
-            |_: &mut FrameworkInfo| {}
-        };
-        simulate_world(|world| async move {
-            let (agent, a) = world.agent("agent-1").await;
-            let (scheduler, f) = world.framework("web", change).await;
-            let offer = world.offer(&scheduler, &f, &a, "cpus:1").await;
-            scheduler.tell(accept(&f, &[&offer], vec![task("t", &a, "cpus:1")]));
-            world.settle().await;
-            agent.tell(update(&agent.node, &f, &a, "t", TaskState::Running));
-            world.settle().await;
-            register(&agent, Some(a.clone()), Vec::new()).await.unwrap();
-            world.settle().await;
-            let status = scheduler.statuses().pop().unwrap();
-            assert_eq!(
-                (status.state, status.source, status.reason),
-                (state, Source::Agent, Some(Reason::Reconciliation))
-            );
-            assert_eq!(status.message, "Reconciliation: task unknown to the agent");
-        });
+        simulate_task(
+            made(is_aware),
+            |world, (agent, a), (scheduler, _)| async move {
+                register(&agent, Some(a), Vec::new()).await.unwrap();
+                world.settle().await;
+                let status = scheduler.statuses().pop().unwrap();
+                assert_eq!(
+                    (status.state, status.source, status.reason),
+                    (state, Source::Agent, Some(Reason::Reconciliation))
+                );
+                assert_eq!(status.message, "Reconciliation: task unknown to the agent");
+            },
+        );
     }
 }
 

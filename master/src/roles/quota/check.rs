@@ -1,5 +1,6 @@
 //! Validation of quota updates: plain functions.
 //!
+//! Rules of Mesos have its messages, which clients compare; they begin differently for SET_QUOTA.
 //! Some errors are final: a guarantee above its own limit, or a role that does not fit into its
 //! ancestors. Others yield to `force`: the guarantees exceed the cluster, or a limit is below the
 //! consumption. Nested roles may have quotas: a role's guarantee is shared by its descendants, and
@@ -25,43 +26,50 @@ pub struct QuotaContext<'a> {
 
 /// Refuses the first error of the update.
 pub fn check(update: &UpdateQuotas, known: &QuotaContext<'_>) -> Result<(), UpdateRefused> {
-    let invalid = |reason| UpdateRefused::Invalid { reason };
-    let conflict = |reason| UpdateRefused::Conflict {
-        reason: format!("{reason}; set `force` to apply it anyway"),
+    let invalid = |problem| UpdateRefused::Invalid {
+        reason: format!("Invalid QuotaConfig: {problem}"),
     };
-    if update.quotas.is_empty() {
-        return Err(invalid(
-            "quotas is empty: expected at least one role".to_owned(),
-        ));
-    }
-    for (role, quota) in &update.quotas {
-        sound(role, quota).map_err(invalid)?;
-    }
-    let mut after = known.quotas.clone();
-    after.extend(update.quotas.clone());
-    let guaranteed = nested(&after).map_err(invalid)?;
+    let guaranteed = sound_together(update, known).map_err(invalid)?;
     if update.force {
         return Ok(());
     }
-    let before = nested(known.quotas).unwrap_or_default();
-    fits(&guaranteed, &before, &known.capacity).map_err(conflict)?;
-    above_consumption(update, &known.consumed).map_err(conflict)
+    let forcible = |problem| invalid(format!("{problem} (use 'force' flag to bypass this check)"));
+    above_consumption(update, &known.consumed).map_err(forcible)?;
+    fits(&guaranteed, known).map_err(|excess| forcible(format!("total {excess}")))
 }
 
-/// Refuses the first role that has a quota already.
-pub fn none_yet(
-    update: &UpdateQuotas,
-    quotas: &BTreeMap<String, Quota>,
-) -> Result<(), UpdateRefused> {
+/// The same for SET_QUOTA: each role has no quota yet, and may consume more than its limit.
+pub fn check_new(update: &UpdateQuotas, known: &QuotaContext<'_>) -> Result<(), UpdateRefused> {
+    let invalid = |problem| UpdateRefused::Invalid {
+        reason: format!("Failed to validate set quota request: {problem}"),
+    };
     let mut roles = update.quotas.keys();
-    match roles.find(|role| quotas.contains_key(*role)) {
-        None => Ok(()),
-        Some(role) => Err(UpdateRefused::Invalid {
-            reason: format!(
-                "role `{role}` has a quota already: PUT replaces it, and so does a body with `quota_configs`"
-            ),
-        }),
+    if let Some(role) = roles.find(|role| known.quotas.contains_key(*role)) {
+        let problem = format!("Cannot set quota for role '{role}' which already has quota");
+        return Err(invalid(problem));
     }
+    let guaranteed = sound_together(update, known).map_err(invalid)?;
+    if update.force {
+        return Ok(());
+    }
+    fits(&guaranteed, known).map_err(|excess| UpdateRefused::Conflict {
+        reason: format!(
+            "Quota guarantees overcommit the cluster (use 'force' to bypass this check): Total {excess}"
+        ),
+    })
+}
+
+/// Checks the quotas without the cluster's resources. Returns the guarantees at the top.
+fn sound_together(update: &UpdateQuotas, known: &QuotaContext<'_>) -> Result<Quantities, String> {
+    if update.quotas.is_empty() {
+        return Err("quotas is empty: expected at least one role".to_owned());
+    }
+    for (role, quota) in &update.quotas {
+        sound(role, quota)?;
+    }
+    let mut after = known.quotas.clone();
+    after.extend(update.quotas.clone());
+    nested(&after)
 }
 
 /// Refuses the first role that has no quota.
@@ -73,15 +81,17 @@ pub fn set_already(
     match roles.find(|role| !quotas.contains_key(*role)) {
         None => Ok(()),
         Some(role) => Err(UpdateRefused::Invalid {
-            reason: format!("role is `{role}`: expected one that has a quota"),
+            reason: format!("Role '{role}' has no quota set"),
         }),
     }
 }
 
 /// Checks one quota by itself.
 fn sound(role: &str, quota: &Quota) -> Result<(), String> {
-    let valid = Role::new(role).map_err(|invalid| invalid.to_string())?;
-    if valid.is_star() {
+    if let Some(problem) = Role::problem(role) {
+        return Err(format!("Invalid 'QuotaConfig.role': {problem}"));
+    }
+    if role == "*" {
         return Err(
             "role is `*`: expected one that frameworks are given, as `eng` or `eng/web`".to_owned(),
         );
@@ -161,29 +171,44 @@ fn within(quota: &Quota, name: &Name, amount: Scalar) -> Result<(), Scalar> {
 }
 
 /// Checks the guarantees against the cluster. A guarantee that the update does not raise passes.
-fn fits(after: &Quantities, before: &Quantities, capacity: &Quantities) -> Result<(), String> {
-    for (name, amount) in after.iter() {
-        let there = capacity.get(name);
-        if amount > there && amount > before.get(name) {
-            return Err(format!(
-                "guarantees of all roles for {name} would be `{amount}`: expected at most the cluster's total, {there}"
-            ));
-        }
+fn fits(after: &Quantities, known: &QuotaContext<'_>) -> Result<(), String> {
+    let before = nested(known.quotas).unwrap_or_default();
+    let capacity = &known.capacity;
+    let exceeds =
+        |(name, amount): (_, Scalar)| amount > capacity.get(name) && amount > before.get(name);
+    match after.iter().any(exceeds) {
+        false => Ok(()),
+        true => Err(format!(
+            "quota guarantees '{}' exceed cluster capacity '{}'",
+            text(after),
+            text(capacity)
+        )),
     }
-    Ok(())
+}
+
+/// Amounts in the format of Mesos.
+fn text(amounts: &Quantities) -> String {
+    let each: Vec<String> = amounts
+        .iter()
+        .map(|(name, amount)| format!("{name}:{amount}"))
+        .collect();
+    match each.is_empty() {
+        true => "{}".to_owned(),
+        false => each.join("; "),
+    }
 }
 
 fn above_consumption(update: &UpdateQuotas, consumed: &ByRole) -> Result<(), String> {
     for (role, quota) in &update.quotas {
         let nothing = Quantities::new();
         let consumed = consumed.get(role).unwrap_or(&nothing);
-        for (name, limit) in quota.limits.iter() {
-            let has = consumed.get(name);
-            if limit < has {
-                return Err(format!(
-                    "limit of role `{role}` for {name} is `{limit}`: expected at least its consumption, {has}"
-                ));
-            }
+        let mut limits = quota.limits.iter();
+        if limits.any(|(name, limit)| limit < consumed.get(name)) {
+            return Err(format!(
+                "Role '{role}' is already consuming '{}'; this is more than the requested limits '{}'",
+                text(consumed),
+                text(&quota.limits)
+            ));
         }
     }
     Ok(())
@@ -208,6 +233,17 @@ mod tests {
     }
 
     fn judged(held: &[&str], update: &[&str], force: bool) -> Result<(), UpdateRefused> {
+        judged_by(check, held, update, force)
+    }
+
+    type Check = fn(&UpdateQuotas, &QuotaContext<'_>) -> Result<(), UpdateRefused>;
+
+    fn judged_by(
+        check: Check,
+        held: &[&str],
+        update: &[&str],
+        force: bool,
+    ) -> Result<(), UpdateRefused> {
         let held = quotas(held);
         let consumed = |text: &str| text.parse::<Quantities>().unwrap();
         let known = QuotaContext {
@@ -232,7 +268,9 @@ mod tests {
     fn invalid(held: &[&str], update: &[&str], words: &str) {
         for force in [false, true] {
             match judged(held, update, force) {
-                Err(UpdateRefused::Invalid { reason }) => assert_eq!(reason, words),
+                Err(UpdateRefused::Invalid { reason }) => {
+                    assert_eq!(reason, format!("Invalid QuotaConfig: {words}"));
+                }
                 other => panic!("{other:?}"),
             }
         }
@@ -240,13 +278,13 @@ mod tests {
 
     /// Refused unless forced.
     #[track_caller]
-    fn conflict(held: &[&str], update: &[&str], words: &str) {
-        match judged(held, update, false) {
-            Err(UpdateRefused::Conflict { reason }) => {
-                assert!(reason.starts_with(words), "{reason}")
-            }
-            other => panic!("{other:?}"),
-        }
+    fn forcible(held: &[&str], update: &[&str], words: &str) {
+        let reason =
+            format!("Invalid QuotaConfig: {words} (use 'force' flag to bypass this check)");
+        assert_eq!(
+            judged(held, update, false),
+            Err(UpdateRefused::Invalid { reason })
+        );
         assert_eq!(judged(held, update, true), Ok(()), "{update:?}");
     }
 
@@ -280,17 +318,45 @@ mod tests {
     #[test]
     fn excessive_guarantees_and_low_limits_need_force() {
         granted(&["eng: cpus:6 |"], &["ops: cpus:4 |"]);
-        conflict(
+        forcible(
             &["eng: cpus:6 |"],
             &["ops: cpus:4.5 |"],
-            "guarantees of all roles for cpus would be `10.5`: expected at most the cluster's total, 10",
+            "total quota guarantees 'cpus:10.5' exceed cluster capacity 'cpus:10; mem:1000; gpus:2'",
         );
-        conflict(
+        forcible(
             &[],
             &["eng: | cpus:2.5"],
-            "limit of role `eng` for cpus is `2.5`: expected at least its consumption, 3",
+            "Role 'eng' is already consuming 'cpus:3'; this is more than the requested limits 'cpus:2.5'",
         );
         granted(&[], &["eng: | cpus:3;mem:0"]);
+    }
+
+    /// As in Mesos: another status and other words, and no look at the consumption.
+    #[test]
+    fn set_quota_conflicts_with_the_cluster_only() {
+        let held = ["ops: cpus:6 |"];
+        let judged = |update| judged_by(check_new, &held, &[update], false);
+        assert_eq!(judged("eng: cpus:2 | cpus:2"), Ok(()));
+        let reason = "Quota guarantees overcommit the cluster (use 'force' to bypass this check): Total quota guarantees 'cpus:11' exceed cluster capacity 'cpus:10; mem:1000; gpus:2'";
+        assert_eq!(
+            judged("eng: cpus:5 | cpus:5"),
+            Err(UpdateRefused::Conflict {
+                reason: reason.to_owned()
+            })
+        );
+        for (update, words) in [
+            (
+                "ops: cpus:1 |",
+                "Cannot set quota for role 'ops' which already has quota",
+            ),
+            (
+                "a//b: cpus:1 |",
+                "Invalid 'QuotaConfig.role': Role 'a//b' cannot contain two adjacent slashes",
+            ),
+        ] {
+            let reason = format!("Failed to validate set quota request: {words}");
+            assert_eq!(judged(update), Err(UpdateRefused::Invalid { reason }));
+        }
     }
 
     #[test]
@@ -299,10 +365,10 @@ mod tests {
         granted(&forced, &["eng: cpus:15 |"]);
         granted(&forced, &["eng: |"]);
         granted(&forced, &["qa: mem:10 |"]);
-        conflict(
+        forcible(
             &forced,
             &["ops: cpus:3 |"],
-            "guarantees of all roles for cpus would be `23`",
+            "total quota guarantees 'cpus:23' exceed cluster capacity 'cpus:10; mem:1000; gpus:2'",
         );
     }
 
@@ -320,10 +386,10 @@ mod tests {
             &["a: cpus:6 |"],
             &["b: | cpus:9", "b/c: cpus:2 |", "b/d: cpus:2 |"],
         );
-        conflict(
+        forcible(
             &["a: cpus:6 |"],
             &["b: | cpus:9", "b/c: cpus:2 |", "b/d: cpus:3 |"],
-            "guarantees of all roles for cpus would be `11`",
+            "total quota guarantees 'cpus:11' exceed cluster capacity 'cpus:10; mem:1000; gpus:2'",
         );
         // Together they count once: a descendant's guarantee is part of its ancestor's.
         granted(&["eng: cpus:10 |"], &["eng/web: cpus:10 |"]);

@@ -74,14 +74,17 @@ impl MasterState {
         &self,
         update: &UpdateQuotas,
     ) -> Result<RegistryOperation, UpdateRefused> {
-        let known = QuotaContext {
+        check::check(update, &self.quota_context())?;
+        let quotas = update.quotas.clone();
+        Ok(RegistryOperation::UpdateQuotas { quotas })
+    }
+
+    fn quota_context(&self) -> QuotaContext<'_> {
+        QuotaContext {
             quotas: &self.quotas,
             capacity: capacity(self),
             consumed: consumed(self),
-        };
-        check::check(update, &known)?;
-        let quotas = update.quotas.clone();
-        Ok(RegistryOperation::UpdateQuotas { quotas })
+        }
     }
 
     /// The same for roles that have no quota yet.
@@ -89,8 +92,9 @@ impl MasterState {
         &self,
         update: &UpdateQuotas,
     ) -> Result<RegistryOperation, UpdateRefused> {
-        check::none_yet(update, &self.quotas)?;
-        self.prepare_quotas(update)
+        check::check_new(update, &self.quota_context())?;
+        let quotas = update.quotas.clone();
+        Ok(RegistryOperation::UpdateQuotas { quotas })
     }
 
     /// The same for roles that have a quota.

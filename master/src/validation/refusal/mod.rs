@@ -265,7 +265,8 @@ pub fn lacking(left: &Resources, needed: &Resources) -> String {
     format!("{} does not contain {}", texts(left), texts(needed))
 }
 
-fn texts(resources: &Resources) -> String {
+/// Resources in the format of Mesos.
+pub fn texts(resources: &Resources) -> String {
     let each: Vec<String> = resources.iter().map(text).collect();
     match each.is_empty() {
         true => "{}".to_owned(),

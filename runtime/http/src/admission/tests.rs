@@ -146,7 +146,7 @@ fn endless_bodies_block_nobody_and_leave_no_memory() {
         all.truncate(300);
         assert!(admission.bodies.bytes() < 300 * 100);
         for asked in all {
-            let late = (408, "the body is incomplete after 30 s\n".to_owned());
+            let late = (408, "the body is incomplete after 30 s".to_owned());
             assert_eq!(asked.await, late);
         }
         assert_eq!((node.clock().now() - begun).as_secs(), 30);

@@ -16,7 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use runtime::Node;
-use v1::form::{self, HeaderError};
+use v1::form;
 use v1::recordio::Decoder;
 use v1::{Content, Form, Invalid, Limits, Message};
 
@@ -50,6 +50,8 @@ pub struct ReceivedCall<C> {
     pub form: Form,
     /// Whether it was the first record of a stream.
     pub is_streamed: bool,
+    /// Whether calls and answers of this API may be streams of records.
+    streams: bool,
     /// Whether it is too large to be kept after its request is answered.
     pub is_large: bool,
     headers: HeaderMap,
@@ -85,13 +87,13 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
         let content = form::content_type(
             value(&headers, "Content-Type"),
             value(&headers, "Message-Content-Type"),
+            streams,
         )?;
         check_not_compressed(&headers)?;
         let is_streamed = matches!(content, Content::Stream(_));
         let (form, bytes) = match content {
             Content::One(form) => (form, body_of(body).await?),
-            Content::Stream(form) if streams => (form, first_record(body).await?),
-            Content::Stream(_) => return Err(no_stream()),
+            Content::Stream(form) => (form, first_record(body).await?),
         };
         let small = read_small(form, &bytes);
         let (is_large, mut permit) = (small.is_none(), None);
@@ -105,11 +107,12 @@ impl<C: Message + Default + Send + 'static> ReceivedCall<C> {
             }
         };
         Ok(Self {
-            call: call.map_err(Refusal::bad)?,
+            call: call.map_err(|bad| undecodable(form, streams, &bad))?,
             subject: parts.extensions.get().cloned().unwrap_or_default(),
             source: parts.extensions.get().copied(),
             form,
             is_streamed,
+            streams,
             is_large,
             headers,
             permit,
@@ -168,10 +171,18 @@ impl PageBody {
     }
 }
 
-/// The refusal of a stream where one message is expected.
-fn no_stream() -> Refusal {
-    let (header, expected) = ("Content-Type", form::FORMS);
-    HeaderError::Unsupported { header, expected }.into()
+/// The refusal of bytes that are no call. It begins with the words of Mesos, which clients compare;
+/// the operator API of agents (`streams`) has words of its own.
+fn undecodable(form: Form, streams: bool, bad: &Invalid) -> Refusal {
+    let prefix = match (form, streams) {
+        // Bytes that are no JSON: the message has the words.
+        (Form::Json, _) if bad.field.is_empty() => "",
+        (Form::Json, true) => "",
+        (Form::Json, false) => "Failed to convert JSON into Call protobuf: ",
+        (Form::Protobuf, true) => "Failed to parse body into a protobuf object: ",
+        (Form::Protobuf, false) => "Failed to parse body into Call protobuf: ",
+    };
+    Refusal::bad(format!("{prefix}{bad}"))
 }
 
 /// Decodes a small call; none if it is large.
@@ -311,7 +322,7 @@ impl<C> ReceivedCall<C> {
 
     /// The encoding of an answer of one message.
     pub fn accept(&self) -> Result<Form, Refusal> {
-        Ok(form::accept(self.header("Accept"))?)
+        Ok(form::accept(self.header("Accept"), self.streams)?)
     }
 
     /// The encoding of the messages, if the answer may be a stream.
@@ -427,7 +438,26 @@ mod tests {
                     415,
                     "Expecting 'Content-Type' of application/json or application/x-protobuf",
                 ),
-                (request("POST", json, "{"), 400, "expected"),
+                (
+                    request("POST", json, "{"),
+                    400,
+                    "Failed to parse body into JSON: ",
+                ),
+                (
+                    request("POST", json, "[]"),
+                    400,
+                    "Failed to convert JSON into Call protobuf: ",
+                ),
+                (
+                    request("POST", json, r#"{"kill":{"task_id":1}}"#),
+                    400,
+                    "Failed to convert JSON into Call protobuf: kill.task_id",
+                ),
+                (
+                    request("POST", Some("application/x-protobuf"), "no call"),
+                    400,
+                    "Failed to parse body into Call protobuf: ",
+                ),
                 (
                     request("POST", json, vec![b' '; CALL_MAX + 1]),
                     413,
@@ -437,6 +467,25 @@ mod tests {
                 let refusal = read(request).await.unwrap_err();
                 assert_eq!(refusal.status.as_u16(), status, "{refusal}");
                 assert!(refusal.problem.contains(words), "{refusal}");
+            }
+            let node = runtime::testing::node("node").build();
+            for (content, body, words) in [
+                ("application/json", "{", "Failed to parse body into JSON: "),
+                (
+                    "application/json",
+                    r#"{"kill":{"task_id":1}}"#,
+                    "kill.task_id",
+                ),
+                (
+                    "application/x-protobuf",
+                    "no call",
+                    "Failed to parse body into a protobuf object: ",
+                ),
+            ] {
+                let request = request("POST", Some(content), body);
+                let refusal = ReceivedCall::<Call>::read_first(&node, request).await;
+                let refusal = refusal.unwrap_err().to_string();
+                assert!(refusal.starts_with(words), "{refusal}");
             }
             for (coding, status) in [("gzip", 415), ("identity, gzip", 415), ("Identity", 200)] {
                 let mut coded = request("POST", json, r#"{"type":"REVIVE"}"#);

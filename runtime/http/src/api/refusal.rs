@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use authority::Forbidden;
 use axum::http::header::{ALLOW, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -45,7 +46,7 @@ impl Refusal {
         Self::new(StatusCode::BAD_REQUEST, problem)
     }
 
-    /// 403: not permitted for this caller.
+    /// 403: refused for another reason than the ACLs, which are [`Forbidden`].
     pub fn forbidden(problem: impl Display) -> Self {
         Self::new(StatusCode::FORBIDDEN, problem)
     }
@@ -79,6 +80,14 @@ impl Refusal {
     }
 }
 
+/// The message of Mesos, which clients compare. It names neither action nor object: the log does.
+impl From<Forbidden> for Refusal {
+    fn from(forbidden: Forbidden) -> Self {
+        tracing::info!(%forbidden, "refusing an unauthorized request");
+        Self::forbidden("403 Forbidden.")
+    }
+}
+
 impl From<HeaderError> for Refusal {
     fn from(refused: HeaderError) -> Self {
         let status = StatusCode::from_u16(refused.status());
@@ -88,7 +97,8 @@ impl From<HeaderError> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut response = (self.status, format!("{}\n", self.problem)).into_response();
+        // Without a line end, as in Mesos.
+        let mut response = (self.status, self.problem).into_response();
         let headers = response.headers_mut();
         match self.status {
             StatusCode::METHOD_NOT_ALLOWED => {

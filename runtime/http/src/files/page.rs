@@ -77,7 +77,7 @@ impl Files {
         act: impl FnOnce(&RootedPath) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, Refusal> {
         let path = asked.path.clone().filter(|path| !path.is_empty());
-        let path = path.ok_or_else(|| Refusal::bad("path is absent: expected `?path=PATH`"))?;
+        let path = path.ok_or_else(|| Refusal::bad("Expecting 'path=value' in query.\n"))?;
         let subject = caller.map(|Extension(subject)| subject).unwrap_or_default();
         let place = (self.find)(path, subject).await?;
         let done = self.node.blocking(move || act(&place)).await;
@@ -134,9 +134,13 @@ fn number(name: &str, given: Option<&str>) -> Result<Option<u64>, Refusal> {
         None | Some("-1") => Ok(None),
         Some(text) => text.parse().map(Some).map_err(|_| {
             let text: String = text.chars().take(80).collect();
-            Refusal::bad(format!(
-                "{name} is `{text}`: expected a number of bytes, or -1"
-            ))
+            // The messages of Mesos, or their beginning.
+            Refusal::bad(match text.parse::<i64>() {
+                Ok(negative) => format!("Negative {name} provided: {negative}.\n"),
+                Err(_) => {
+                    format!("Failed to parse {name}: `{text}` is neither a number of bytes nor -1")
+                }
+            })
         }),
     }
 }
@@ -299,7 +303,7 @@ mod tests {
         std::fs::write(directory.path().join("stdout"), "hello").unwrap();
         run_simulated(async {
             for (path, status, said) in [
-                ("", 400, "path is absent: expected"),
+                ("", 400, "Expecting 'path=value' in query.\n"),
                 ("/elsewhere", 404, "not here"),
                 ("/shown/missing", 404, "`missing`: no such file"),
                 ("/shown/../secret", 403, "`../secret` leaves"),

@@ -38,30 +38,7 @@ use crate::admission::RequestSlot;
 use crate::api::Refusal;
 use crate::pages::TOGGLE;
 use crate::realm::stream_principals::StreamPrincipals;
-
-/// Pages without access control, for health checks.
-const OPEN: [&str; 3] = ["/health", "/version", "/redirect"];
-
-/// Pages with content filtered by their own ACLs. All others require `get_endpoints`.
-const FILTERED: [&str; 17] = [
-    "/state",
-    "/state.json",
-    "/state-summary",
-    "/slaves",
-    "/frameworks",
-    "/tasks",
-    "/tasks.json",
-    "/roles",
-    "/weights",
-    "/quota",
-    "/flags",
-    "/allocator/offer_constraints_debug",
-    "/maintenance/schedule",
-    "/maintenance/status",
-    "/files/browse",
-    "/files/read",
-    "/files/download",
-];
+use crate::request::path::{PageAccess, access};
 
 /// The peer of a connection, as authenticated by its certificate; an extension of each of its
 /// requests.
@@ -156,7 +133,7 @@ enum AccessClass {
 impl AccessClass {
     fn of(method: &Method, path: &str) -> Self {
         match path {
-            path if OPEN.contains(&path) => Self::Open,
+            path if access(path) == PageAccess::Open => Self::Open,
             "/api/v1/scheduler" => Self::Scheduler,
             "/api/v1/executor" | "/api/v1/resource_provider" => Self::Executor,
             path if path == "/api/v1" || path.starts_with("/api/v1/") => Self::Readwrite,
@@ -263,7 +240,7 @@ async fn guard(State(Guard(inner)): State<Guard>, mut request: Request, next: Ne
         Err(response) => return *response,
     };
     if let Err(forbidden) = inner.check_page(&subject, class, path) {
-        return (StatusCode::FORBIDDEN, format!("{forbidden}\n")).into_response();
+        return Refusal::from(forbidden).into_response();
     }
     if class != AccessClass::Executor {
         request.extensions_mut().insert(subject);
@@ -285,7 +262,7 @@ impl Inner {
     ) -> Result<(), Forbidden> {
         let acls = self.acls.current();
         match class {
-            AccessClass::Readonly if !FILTERED.contains(&path) => {
+            AccessClass::Readonly if access(path) == PageAccess::Endpoint => {
                 acls.check(subject, Action::GetEndpoints, path)
             }
             // The one page that changes state without a check of its own.
@@ -324,10 +301,7 @@ impl Inner {
     /// The response 401.
     fn unauthorized(&self, class: AccessClass) -> Response {
         let realm = format!("mesos-{}-{}", self.service, class.realm());
-        let problem = format!(
-            "not authenticated in realm {realm}: expected HTTP Basic with a principal and its secret, or a client certificate if TLS verifies them\n"
-        );
-        let mut response = (StatusCode::UNAUTHORIZED, problem).into_response();
+        let mut response = (StatusCode::UNAUTHORIZED, "401 Unauthorized.").into_response();
         if let Ok(challenge) = HeaderValue::try_from(format!("Basic realm=\"{realm}\"")) {
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         }

@@ -32,7 +32,7 @@ pub(crate) fn explain(method: &Method, mut response: Response) -> Response {
     headers.remove(CONTENT_LENGTH);
     let plain = HeaderValue::from_static("text/plain; charset=utf-8");
     headers.insert(CONTENT_TYPE, plain);
-    *response.body_mut() = Body::from(format!("{message}\n"));
+    *response.body_mut() = Body::from(message);
     response
 }
 
@@ -73,7 +73,7 @@ mod tests {
             let body = to_bytes(answer.into_body(), 1000).await.unwrap();
             match words {
                 "" => assert_eq!(body, "own words"),
-                words => assert_eq!(body, format!("{before} {words}\n")),
+                words => assert_eq!(body, format!("{before} {words}")),
             }
         }
     }

@@ -7,6 +7,8 @@
 use axum::http::uri::PathAndQuery;
 use axum::http::{Method, Request, Uri};
 
+use self::PageAccess::{Endpoint, Filtered, Open};
+use self::Reads::{Any, Get};
 use crate::pages::TOGGLE;
 use crate::realm::bare;
 use crate::request::query::values;
@@ -44,31 +46,66 @@ fn api(path: &str) -> Option<usize> {
     Some(path.len() - page.len() + api.len())
 }
 
-/// Read-only pages that answer any method, as in Mesos. `/flags`, `/weights`, `/quota`,
-/// `/maintenance/*`, `/containers` and `/monitor/statistics` check the method there, too.
-const READ_ONLY_PAGES: [&str; 21] = [
-    "/health",
-    "/version",
-    "/redirect",
-    "/metrics",
-    "/metrics/snapshot",
-    "/system/stats.json",
-    "/help",
-    "/__processes__",
-    "/state",
-    "/state.json",
-    "/state-summary",
-    "/slaves",
-    "/frameworks",
-    "/tasks",
-    "/tasks.json",
-    "/roles",
-    "/allocator/offer_constraints_debug",
-    "/files/browse",
-    "/files/read",
-    "/files/download",
-    "/files/debug",
+/// Who may read a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageAccess {
+    /// Everyone, for health checks.
+    Open,
+    /// Everyone; its content is filtered by its own ACLs.
+    Filtered,
+    /// Callers that `get_endpoints` allows.
+    Endpoint,
+}
+
+/// Which methods read a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reads {
+    /// Any, as in Mesos.
+    Any,
+    /// GET; others change something or are refused.
+    Get,
+}
+
+/// The pages that are open, filtered, or read by any method.
+const PAGES: [(&str, PageAccess, Reads); 26] = [
+    ("/health", Open, Any),
+    ("/version", Open, Any),
+    ("/redirect", Open, Any),
+    ("/metrics", Endpoint, Any),
+    ("/metrics/snapshot", Endpoint, Any),
+    ("/system/stats.json", Endpoint, Any),
+    ("/help", Endpoint, Any),
+    ("/__processes__", Endpoint, Any),
+    ("/state", Filtered, Any),
+    ("/state.json", Filtered, Any),
+    ("/state-summary", Filtered, Any),
+    ("/slaves", Filtered, Any),
+    ("/frameworks", Filtered, Any),
+    ("/tasks", Filtered, Any),
+    ("/tasks.json", Filtered, Any),
+    ("/roles", Filtered, Any),
+    ("/allocator/offer_constraints_debug", Filtered, Any),
+    ("/files/browse", Filtered, Any),
+    ("/files/read", Filtered, Any),
+    ("/files/download", Filtered, Any),
+    ("/files/debug", Endpoint, Any),
+    ("/flags", Filtered, Get),
+    ("/weights", Filtered, Get),
+    ("/quota", Filtered, Get),
+    ("/maintenance/schedule", Filtered, Get),
+    ("/maintenance/status", Filtered, Get),
 ];
+
+/// Who may read this page, without the actor name in front.
+pub(crate) fn access(page: &str) -> PageAccess {
+    let known = PAGES.iter().find(|(path, ..)| *path == page);
+    known.map_or(Endpoint, |(_, access, _)| *access)
+}
+
+fn is_read_by_any_method(page: &str) -> bool {
+    let mut pages = PAGES.iter();
+    pages.any(|(path, _, reads)| *path == page && *reads == Any)
+}
 
 /// Normalizes the path and the method of a request.
 pub(crate) fn normalize<B>(request: &mut Request<B>) {
@@ -90,7 +127,7 @@ fn normalized_method(method: &Method, uri: &Uri) -> Option<Method> {
             let changes = query.contains_key("level") || query.contains_key("duration");
             if changes { Method::POST } else { Method::GET }
         }
-        page if READ_ONLY_PAGES.contains(&page) => Method::GET,
+        page if is_read_by_any_method(page) => Method::GET,
         _ => return None,
     };
     let is_head_of_page = *method == Method::HEAD && normalized == Method::GET;

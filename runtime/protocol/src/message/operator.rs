@@ -194,9 +194,9 @@ pub enum OperationRefused {
     #[error(transparent)]
     Invalid(Invalid),
     /// The required resources do not exist or are in use.
-    #[error("{lacking} lacks: {free} is free on the agent")]
+    #[error("the agent's unused resources, {free}, do not contain {lacking}")]
     NotFree {
-        /// The first missing resource.
+        /// The required resources, in the format of Mesos.
         lacking: String,
         /// The agent's unused resources.
         free: Box<Resources>,

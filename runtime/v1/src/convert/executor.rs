@@ -7,7 +7,7 @@ use protocol::{ContainerId, ExecutorId, FrameworkId, TaskInfo, TaskStatus};
 use resources::Invalid;
 
 use super::ids::uuid_bytes;
-use super::{At, all, each, need};
+use super::{At, absent, all, each, need, part};
 use crate::schema::executor::{
     Call, CallType, CallUpdate, Event, EventAcknowledged, EventError, EventKill, EventLaunch,
     EventMessage, EventSubscribed, EventType,
@@ -31,18 +31,23 @@ pub enum DecodedExecutorCall {
     Heartbeat,
 }
 
+/// The refusal of a call, with the message of Mesos, which clients compare.
+pub fn invalid(problem: impl std::fmt::Display) -> Invalid {
+    Invalid::message(format!("Failed to validate Executor::Call: {problem}"))
+}
+
 /// Converts a call, and the ids of its executor.
 pub fn to_protocol(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecutorCall), Invalid> {
+    decode(call).map_err(invalid)
+}
+
+fn decode(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecutorCall), Invalid> {
     let framework_id = (&call.framework_id).try_into().at("framework_id")?;
     let executor_id = (&call.executor_id).try_into().at("executor_id")?;
-    let field = "the field named by `type`";
     let decoded = match call.r#type.unwrap_or_default() {
-        CallType::Unknown => {
-            let expected = "SUBSCRIBE, UPDATE, MESSAGE or HEARTBEAT";
-            return Err(Invalid::new("type", "absent or not known", expected));
-        }
+        CallType::Unknown => return Err(absent("type")),
         CallType::Subscribe => {
-            let subscribe = need("subscribe", call.subscribe.as_ref(), field)?;
+            let subscribe = part("subscribe", call.subscribe.as_ref())?;
             let (tasks, updates) = (
                 &subscribe.unacknowledged_tasks,
                 &subscribe.unacknowledged_updates,
@@ -53,12 +58,13 @@ pub fn to_protocol(call: &Call) -> Result<(FrameworkId, ExecutorId, DecodedExecu
             }
         }
         CallType::Update => {
-            let call = need("update", call.update.as_deref(), field)?;
+            let call = part("update", call.update.as_deref())?;
+            part("uuid", call.status.uuid.as_ref())?;
             let status = update(call).at("update")?;
             DecodedExecutorCall::Update(ExecutorUpdated { status })
         }
         CallType::Message => {
-            let message = need("message", call.message.as_ref(), field)?;
+            let message = part("message", call.message.as_ref())?;
             DecodedExecutorCall::Message(message.data.to_vec())
         }
         CallType::Heartbeat => DecodedExecutorCall::Heartbeat,

@@ -7,6 +7,7 @@ use protocol::Capability;
 use resources::Invalid;
 
 use super::labels::{labels, read_labels};
+use super::scheduler::listed;
 use super::{SECONDS_MAX, some};
 use crate::message::Enum;
 use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkInfoCapabilityType};
@@ -14,7 +15,8 @@ use crate::schema::{Filters, FrameworkInfo, FrameworkInfoCapability, FrameworkIn
 impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
     type Error = Invalid;
 
-    /// Its `offer_filters` are converted by [`super::demands`].
+    /// Its `offer_filters` are converted by [`super::demands`]. The messages of refusals are those
+    /// of Mesos.
     fn try_from(info: &FrameworkInfo) -> Result<Self, Invalid> {
         let capability = |info: &FrameworkInfoCapability| {
             let name = info.r#type?.name();
@@ -39,14 +41,16 @@ impl TryFrom<&FrameworkInfo> for protocol::FrameworkInfo {
 }
 
 /// Mesos stores timeouts as 64-bit nanoseconds, so they end at this number of seconds.
-pub(super) const SECONDS_END: f64 = 9_223_372_036.0;
+const SECONDS_END: f64 = 9_223_372_036.0;
 
 /// A negative timeout is zero, as in Mesos.
 fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
     let seconds = seconds.unwrap_or_default();
     if !(-SECONDS_END..SECONDS_END).contains(&seconds) {
-        let expected = format!("a number of seconds below {SECONDS_END}");
-        return Err(Invalid::new("failover_timeout", seconds, expected));
+        let seconds = general(seconds);
+        return Err(Invalid::message(format!(
+            "The framework failover_timeout ({seconds}) is invalid"
+        )));
     }
     let seconds = seconds.max(0.0);
     Ok(match seconds < SECONDS_MAX {
@@ -56,37 +60,48 @@ fn read_timeout(seconds: Option<f64>) -> Result<Duration, Invalid> {
     })
 }
 
-/// Whether the framework may have several roles.
-pub(super) fn is_multi_role(info: &FrameworkInfo) -> bool {
+/// Prints a number of at least a million, or a non-finite one, like `%g`.
+fn general(number: f64) -> String {
+    if number.is_nan() {
+        return "nan".to_owned();
+    }
+    let text = format!("{number:.5e}");
+    let Some((digits, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let digits = digits.trim_end_matches('0').trim_end_matches('.');
+    format!("{digits}e+{exponent:0>2}")
+}
+
+/// The roles: `roles` if the framework supports several, otherwise `role`.
+fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
+    let refused = |problem: String| Err(Invalid::message(problem));
     let multi_role = Some(FrameworkInfoCapabilityType::MultiRole);
     let mut capabilities = info.capabilities.iter();
-    capabilities.any(|capability| capability.r#type == multi_role)
-}
-
-/// The roles; `role` alone if the framework does not support several.
-fn read_roles(info: &FrameworkInfo) -> Result<BTreeSet<String>, Invalid> {
-    let multi_role = is_multi_role(info);
-    match &info.role {
-        Some(role) if multi_role => {
-            let expected =
-                "nothing beside `roles`, since the framework has the capability MULTI_ROLE";
-            Err(Invalid::new("role", role, expected))
-        }
-        Some(role) if !info.roles.is_empty() => {
-            Err(Invalid::new("role", role, "nothing beside `roles`"))
-        }
-        Some(role) => Ok(BTreeSet::from([role.clone()])),
-        None if info.roles.is_empty() && !multi_role => Ok(BTreeSet::from(["*".to_owned()])),
-        None => all_different("roles", &info.roles),
+    if !capabilities.any(|capability| capability.r#type == multi_role) {
+        return match info.roles.is_empty() {
+            true => Ok([info.role.clone().unwrap_or_else(|| "*".to_owned())].into()),
+            false => refused("'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable".to_owned()),
+        };
     }
-}
-
-/// These names, each at most once.
-fn all_different(field: &str, names: &[String]) -> Result<BTreeSet<String>, Invalid> {
-    let mut different = BTreeSet::new();
-    match names.iter().find(|name| !different.insert((*name).clone())) {
-        Some(twice) => Err(Invalid::new(field, twice, "each role once")),
-        None => Ok(different),
+    if info.role.is_some() {
+        return refused(
+            "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable"
+                .to_owned(),
+        );
+    }
+    let mut all = BTreeSet::new();
+    let twice: BTreeSet<&String> = info
+        .roles
+        .iter()
+        .filter(|role| !all.insert((*role).clone()))
+        .collect();
+    match twice.is_empty() {
+        true => Ok(all),
+        false => refused(format!(
+            "'FrameworkInfo.roles' contains duplicate items: {}",
+            listed(twice)
+        )),
     }
 }
 
@@ -132,6 +147,24 @@ impl From<&protocol::Filters> for Filters {
     fn from(filters: &protocol::Filters) -> Self {
         Self {
             refuse_seconds: Some(filters.refuse_seconds),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_numbers_are_printed_as_by_mesos() {
+        for (number, text) in [
+            (1e12, "1e+12"),
+            (-1.5e10, "-1.5e+10"),
+            (1.234_567_8e300, "1.23457e+300"),
+            (f64::INFINITY, "inf"),
+            (f64::NAN, "nan"),
+        ] {
+            assert_eq!(general(number), text);
         }
     }
 }

@@ -108,6 +108,15 @@ fn need<'a, A>(name: &str, value: Option<&'a A>, expected: &str) -> Result<&'a A
     value.ok_or_else(|| Invalid::new(name, "absent", expected))
 }
 
+/// The field of a call that belongs to its type, with the message of Mesos.
+fn part<'a, A>(name: &str, value: Option<&'a A>) -> Result<&'a A, Invalid> {
+    value.ok_or_else(|| absent(name))
+}
+
+fn absent(name: &str) -> Invalid {
+    Invalid::message(format!("Expecting '{name}' to be present"))
+}
+
 /// Refuses a field that Meros does not support.
 fn refuse(name: &str, is_there: bool, found: impl Display, expected: &str) -> Result<(), Invalid> {
     match is_there {

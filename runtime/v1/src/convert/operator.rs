@@ -14,7 +14,7 @@ use resources::{Conversion, Invalid};
 
 use super::maintenance::{machines, windows};
 use super::resource::read_resources;
-use super::{At, need};
+use super::{At, absent, need, part};
 use crate::convert::operation::reserving;
 use crate::schema::allocator::quota::QuotaRequest;
 use crate::schema::master::{
@@ -59,87 +59,83 @@ pub enum OperatorCall {
     Other(CallType),
 }
 
-/// Decodes a call.
+/// Decodes a call. The message of a refusal begins as that of Mesos, which clients compare.
 pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
-    let field = "the field named by `type`";
+    decode(call).map_err(|bad| Invalid::message(format!("Failed to validate master::Call: {bad}")))
+}
+
+fn decode(call: &Call) -> Result<OperatorCall, Invalid> {
     Ok(match call.r#type.unwrap_or_default() {
-        CallType::Unknown => {
-            let expected = "the name of a call, as GET_STATE";
-            return Err(Invalid::new("type", "absent or not known", expected));
-        }
+        CallType::Unknown => return Err(absent("type")),
         CallType::UpdateQuota => {
-            let update = need("update_quota", call.update_quota.as_ref(), field)?;
+            let update = part("update_quota", call.update_quota.as_ref())?;
             OperatorCall::UpdateQuotas(quotas(update).at("update_quota")?)
         }
         CallType::SetQuota => {
-            let set = need("set_quota", call.set_quota.as_deref(), field)?;
+            let set = part("set_quota", call.set_quota.as_deref())?;
             let quota = oldest_quota(&set.quota_request).at("quota_request");
             OperatorCall::SetQuota(quota.at("set_quota")?)
         }
         CallType::RemoveQuota => {
-            let remove = need("remove_quota", call.remove_quota.as_ref(), field)?;
+            let remove = part("remove_quota", call.remove_quota.as_ref())?;
             OperatorCall::RemoveQuota(remove.role.clone())
         }
         CallType::UpdateWeights => {
-            let update = need("update_weights", call.update_weights.as_ref(), field)?;
+            let update = part("update_weights", call.update_weights.as_ref())?;
             OperatorCall::UpdateWeights(weights(update).at("update_weights")?)
         }
         CallType::Teardown => {
-            let teardown = need("teardown", call.teardown.as_ref(), field)?;
+            let teardown = part("teardown", call.teardown.as_ref())?;
             let framework_id = (&teardown.framework_id).try_into();
             OperatorCall::TearDown(TearDown {
                 framework_id: framework_id.at("teardown.framework_id")?,
             })
         }
         CallType::DrainAgent => {
-            let drain = need("drain_agent", call.drain_agent.as_deref(), field)?;
+            let drain = part("drain_agent", call.drain_agent.as_deref())?;
             OperatorCall::Drain(drained(drain).at("drain_agent")?)
         }
         CallType::DeactivateAgent => {
             let name = "deactivate_agent";
-            let call = need(name, call.deactivate_agent.as_ref(), field)?;
+            let call = part(name, call.deactivate_agent.as_ref())?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
             OperatorCall::Deactivate(DeactivateAgent { agent_id })
         }
         CallType::ReactivateAgent => {
             let name = "reactivate_agent";
-            let call = need(name, call.reactivate_agent.as_ref(), field)?;
+            let call = part(name, call.reactivate_agent.as_ref())?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
             OperatorCall::Reactivate(ReactivateAgent { agent_id })
         }
         CallType::MarkAgentGone => {
             let name = "mark_agent_gone";
-            let call = need(name, call.mark_agent_gone.as_ref(), field)?;
+            let call = part(name, call.mark_agent_gone.as_ref())?;
             let agent_id = (&call.agent_id).try_into().at("agent_id").at(name)?;
             OperatorCall::Gone(MarkAgentGone { agent_id })
         }
         CallType::UpdateMaintenanceSchedule => {
             let name = "update_maintenance_schedule";
-            let update = need(name, call.update_maintenance_schedule.as_ref(), field)?;
+            let update = part(name, call.update_maintenance_schedule.as_ref())?;
             let windows = windows(&update.schedule).at("schedule").at(name)?;
             OperatorCall::Schedule(UpdateMaintenanceSchedule { windows })
         }
         CallType::StartMaintenance => {
-            let start = need("start_maintenance", call.start_maintenance.as_ref(), field)?;
+            let start = part("start_maintenance", call.start_maintenance.as_ref())?;
             let machines = machines(&start.machines).at("start_maintenance")?;
             OperatorCall::StartMaintenance(StartMaintenance { machines })
         }
         CallType::StopMaintenance => {
-            let stop = need("stop_maintenance", call.stop_maintenance.as_ref(), field)?;
+            let stop = part("stop_maintenance", call.stop_maintenance.as_ref())?;
             let machines = machines(&stop.machines).at("stop_maintenance")?;
             OperatorCall::StopMaintenance(StopMaintenance { machines })
         }
         CallType::ReserveResources => {
-            let reserve = need(
-                "reserve_resources",
-                call.reserve_resources.as_deref(),
-                field,
-            )?;
+            let reserve = part("reserve_resources", call.reserve_resources.as_deref())?;
             reserved(reserve).at("reserve_resources")?
         }
         CallType::UnreserveResources => {
             let name = "unreserve_resources";
-            let unreserve = need(name, call.unreserve_resources.as_ref(), field)?;
+            let unreserve = part(name, call.unreserve_resources.as_ref())?;
             let resources = read_resources("resources", &unreserve.resources).at(name)?;
             operate(
                 name,
@@ -148,7 +144,7 @@ pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
             )?
         }
         CallType::CreateVolumes => {
-            let create = need("create_volumes", call.create_volumes.as_ref(), field)?;
+            let create = part("create_volumes", call.create_volumes.as_ref())?;
             let volumes = read_resources("volumes", &create.volumes).at("create_volumes")?;
             operate(
                 "create_volumes",
@@ -157,7 +153,7 @@ pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
             )?
         }
         CallType::DestroyVolumes => {
-            let destroy = need("destroy_volumes", call.destroy_volumes.as_ref(), field)?;
+            let destroy = part("destroy_volumes", call.destroy_volumes.as_ref())?;
             let volumes = read_resources("volumes", &destroy.volumes).at("destroy_volumes")?;
             operate(
                 "destroy_volumes",
@@ -166,7 +162,7 @@ pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
             )?
         }
         CallType::GrowVolume => {
-            let grow = need("grow_volume", call.grow_volume.as_deref(), field)?;
+            let grow = part("grow_volume", call.grow_volume.as_deref())?;
             let conversion = Conversion::GrowVolume {
                 volume: one(&grow.volume).at("grow_volume.volume")?,
                 addition: one(&grow.addition).at("grow_volume.addition")?,
@@ -174,7 +170,7 @@ pub fn to_protocol(call: &Call) -> Result<OperatorCall, Invalid> {
             operate("grow_volume", grow.agent_id.as_ref(), conversion)?
         }
         CallType::ShrinkVolume => {
-            let shrink = need("shrink_volume", call.shrink_volume.as_deref(), field)?;
+            let shrink = part("shrink_volume", call.shrink_volume.as_deref())?;
             let conversion = Conversion::ShrinkVolume {
                 volume: one(&shrink.volume).at("shrink_volume.volume")?,
                 subtract: (&shrink.subtract).try_into().at("shrink_volume.subtract")?,
@@ -218,8 +214,9 @@ fn operate(
     agent: Option<&AgentID>,
     conversion: Conversion,
 ) -> Result<OperatorCall, Invalid> {
-    let expected = "the agent's id, since there are no resource providers yet";
-    let agent = need("agent_id", agent, expected).at(name)?;
+    let problem =
+        "Expecting 'agent_id' to be present; only agent default resources are supported right now";
+    let agent = agent.ok_or_else(|| Invalid::message(problem))?;
     Ok(OperatorCall::Operate(Operate {
         agent_id: agent.try_into().at("agent_id").at(name)?,
         conversion,

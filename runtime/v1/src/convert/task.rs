@@ -82,7 +82,7 @@ impl From<&protocol::TaskInfo> for TaskInfo {
     }
 }
 
-/// Only of `cpus` and `mem`.
+/// Only of `cpus` and `mem`, else with Mesos' message.
 fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Invalid> {
     let mut limits = TaskLimits::default();
     for (name, scalar) in given {
@@ -95,7 +95,8 @@ fn read_limits(given: &BTreeMap<String, ValueScalar>) -> Result<TaskLimits, Inva
             "cpus" => limits.cpus = Some(limit),
             "mem" => limits.mem = Some(limit),
             _ => {
-                return Err(Invalid::new("limits", name, "only cpus and mem"));
+                let problem = "Only cpus and mem may be included in a task's resource limits";
+                return Err(Invalid::message(problem));
             }
         }
     }

@@ -62,15 +62,18 @@ fn read_whole<'a>(
         allowance: Allowance::new(limits),
         refused: None,
     };
+    // The words of Mesos, which clients compare.
+    let no_json =
+        |error: String| Invalid::message(format!("Failed to parse body into JSON: {error}"));
     // serde does not validate skipped values, but invalid UTF-8 is never JSON.
-    let text = std::str::from_utf8(text)
-        .map_err(|error| Invalid::new("body", error, "JSON, which is UTF-8"))?;
+    let text = std::str::from_utf8(text).map_err(|error| no_json(error.to_string()))?;
     let mut json = serde_json::Deserializer::from_str(text);
     let read = read(&mut json, &mut reading).and_then(|()| json.end());
     match (read, reading.refused) {
         (Ok(()), _) => Ok(()),
         (Err(_), Some(refused)) => Err(refused),
-        (Err(error), None) => Err(Invalid::new("body", error, expected)),
+        (Err(error), None) if error.is_data() => Err(Invalid::new("body", error, expected)),
+        (Err(error), None) => Err(no_json(error.to_string())),
     }
 }
 

@@ -3,7 +3,7 @@
 mod notes;
 mod operators;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
@@ -270,20 +270,21 @@ impl Chance {
     /// A framework.
     pub fn framework(&mut self) -> FrameworkInfo {
         let role = |chance: &mut Self| chance.role().to_string();
+        let roles: BTreeSet<_> = std::iter::once(role(self)).chain(self.list(role)).collect();
+        let capabilities = self.list(|chance| chance.pick(&Capability::NAMES).0);
+        // Only such a framework has several.
+        let several = (roles.len() > 1).then_some(Capability::MultiRole);
         FrameworkInfo {
             user: self.text(),
             name: self.text(),
             id: self.some(Self::id),
             failover_timeout: Duration::from_micros(self.below(4_294_967_296_000_000)),
             checkpoint: self.half(),
-            roles: std::iter::once(role(self)).chain(self.list(role)).collect(),
+            roles,
             hostname: self.text(),
             principal: self.some(Self::text),
             webui_url: self.some(Self::text),
-            capabilities: self
-                .list(|chance| chance.pick(&Capability::NAMES).0)
-                .into_iter()
-                .collect(),
+            capabilities: capabilities.into_iter().chain(several).collect(),
             labels: self.labels(),
         }
     }

@@ -511,6 +511,29 @@ fn leaving_framework_gets_no_error_and_changes_nothing() {
     });
 }
 
+/// The scheduler is still there: what ends its stream later is an error for it.
+// Covers 2.2 TEARDOWN; 2.1 503.
+#[test]
+fn failed_teardown_leaves_the_stream_as_it_is() {
+    simulate_api(|fixture| async move {
+        let mut stream = fixture.subscribe(web()).await;
+        let id = stream.framework();
+        // The master has no turn before its mailbox is full and the call is refused.
+        while fixture.master.tell(TakeSnapshot).is_ok() {}
+        let teardown = || json!({"type": "TEARDOWN"});
+        assert_eq!(fixture.call(&id, &stream.id, teardown()).await, 503);
+        fixture.settle().await;
+        assert_eq!(fixture.connected(&id).await, Some(true));
+        let mut new = fixture.subscribe(again(&id)).await;
+        assert_eq!(new.framework(), id);
+        fixture.settle().await;
+        assert_eq!(stream.read(), ["ERROR Framework failed over", "END"]);
+        assert_eq!(fixture.call(&id, &new.id, teardown()).await, 202);
+        fixture.settle().await;
+        assert_eq!(new.read(), ["END"]);
+    });
+}
+
 /// SPEC 2.2: unsupported calls, and calls about unknown objects, are accepted.
 // Covers 2.2 ACCEPT_INVERSE_OFFERS, DECLINE_INVERSE_OFFERS; 2.2 REQUEST.
 #[test]

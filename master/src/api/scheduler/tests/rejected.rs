@@ -115,7 +115,12 @@ fn invalid_subscription_is_a_stream_with_an_error() {
                 json!(1e12),
                 "The framework failover_timeout (1e+12) is invalid",
             ),
-            // This one is found by the master.
+            // These are found by the master.
+            (
+                "roles",
+                json!(["/a"]),
+                "'FrameworkInfo.roles' contains invalid role: Role '/a' cannot start with a slash",
+            ),
             (
                 "labels",
                 json!({"labels": [{"key": "k", "value": "x".repeat(1 << 20)}]}),

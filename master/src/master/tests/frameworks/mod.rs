@@ -363,7 +363,7 @@ fn framework_changes_without_a_new_subscription() {
             message.wants.demands.insert("other".to_owned(), demand);
         });
         let reason = reason.await;
-        let expected = "'UpdateFramework' call is not valid: Offer constraints specify";
+        let expected = "'UpdateFramework.offer_constraints' are not valid: demands is `other`";
         assert!(reason.starts_with(expected), "{reason}");
         assert_eq!(world.allocator(), Vec::<String>::new());
         let left = update(&|message| {

@@ -26,8 +26,8 @@ use resources::Invalid;
 
 pub use self::invalid_task::InvalidTask;
 pub use self::rejected::{RejectedEntries, RejectedEntry};
+pub use self::subscription::listed;
 use self::subscription::{InvalidFramework, framework};
-pub use self::subscription::{foreign_constraint, foreign_suppressed, listed};
 use super::ids::uuid;
 use super::task::check_executor;
 use super::{At, each, some, write};
@@ -166,7 +166,8 @@ fn decode_valid(call: &Call, rejected: &mut RejectedEntries) -> Result<Scheduler
                     return Err(Malformed(problem));
                 }
                 Err(InvalidFramework::Options(problem)) => {
-                    let problem = format!("'UpdateFramework' call is not valid: {problem}");
+                    let problem =
+                        format!("'UpdateFramework.offer_constraints' are not valid: {problem}");
                     return Err(Malformed(problem));
                 }
             }

@@ -1,15 +1,15 @@
-//! Validates frameworks of SUBSCRIBE and UPDATE_FRAMEWORK in the order and with the messages of
-//! Mesos, which clients compare.
+//! Validates frameworks of SUBSCRIBE and UPDATE_FRAMEWORK with the messages of Mesos, which clients
+//! compare.
 //!
-//! What Mesos accepts but Meros cannot use is refused with field, value and expected value.
+//! Checks what a message can say and a typed framework cannot. The names of roles and other rules
+//! are the master's, for frameworks over HTTP and native ones alike. What Mesos accepts but Meros cannot use is refused with field, value and expected value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use protocol::{FrameworkInfo, Wants};
-use resources::{Role, excerpt};
+use resources::excerpt;
 
 use crate::convert::demands;
-use crate::convert::framework::{SECONDS_END, is_multi_role};
 use crate::convert::ids::id_problem;
 use crate::schema;
 use crate::schema::OfferFilters;
@@ -23,7 +23,7 @@ const SHOWN_MAX: usize = 5;
 pub(super) enum InvalidFramework {
     /// Because of its info.
     Info(String),
-    /// Because of its suppressed roles or offer constraints.
+    /// Because of its offer constraints.
     Options(String),
 }
 
@@ -54,59 +54,13 @@ pub(super) fn framework(
 }
 
 fn read_info(info: &schema::FrameworkInfo) -> Result<FrameworkInfo, String> {
-    check_roles(info)?;
     let id = info.id.as_ref().map_or("", |id| &id.value);
     if let Some(problem) = id_problem(id).filter(|_| !id.is_empty()) {
         return Err(problem);
     }
     info.offer_filters.values().try_for_each(check_filters)?;
-    let timeout = info.failover_timeout.unwrap_or_default();
-    if !(-SECONDS_END..SECONDS_END).contains(&timeout) {
-        let timeout = general(timeout);
-        return Err(format!(
-            "The framework failover_timeout ({timeout}) is invalid"
-        ));
-    }
     info.try_into()
         .map_err(|bad: resources::Invalid| bad.to_string())
-}
-
-fn check_roles(info: &schema::FrameworkInfo) -> Result<(), String> {
-    if !is_multi_role(info) {
-        if !info.roles.is_empty() {
-            return Err("'FrameworkInfo.roles' must not be set when the framework is not MULTI_ROLE capable".to_owned());
-        }
-        let role = info.role.as_deref().unwrap_or("*");
-        return match Role::problem(role) {
-            None => Ok(()),
-            Some(problem) => Err(format!(
-                "'FrameworkInfo.role' is not a valid role: {problem}"
-            )),
-        };
-    }
-    if info.role.is_some() {
-        let problem =
-            "'FrameworkInfo.role' must not be set when the framework is MULTI_ROLE capable";
-        return Err(problem.to_owned());
-    }
-    let mut all = BTreeSet::new();
-    let twice: BTreeSet<&String> = info
-        .roles
-        .iter()
-        .filter(|role| !all.insert(*role))
-        .collect();
-    if !twice.is_empty() {
-        let twice = listed(twice);
-        return Err(format!(
-            "'FrameworkInfo.roles' contains duplicate items: {twice}"
-        ));
-    }
-    match info.roles.iter().find_map(|role| Role::problem(role)) {
-        None => Ok(()),
-        Some(problem) => Err(format!(
-            "'FrameworkInfo.roles' contains invalid role: {problem}"
-        )),
-    }
 }
 
 fn check_filters(filters: &OfferFilters) -> Result<(), String> {
@@ -139,38 +93,14 @@ fn read_wants(
     constraints: Option<&OfferConstraints>,
     filters: &BTreeMap<String, OfferFilters>,
 ) -> Result<Wants, String> {
-    let foreign: BTreeSet<&String> = suppressed_roles.difference(&info.roles).collect();
-    if !foreign.is_empty() {
-        return Err(foreign_suppressed(foreign));
-    }
-    let constrained = constraints.map(|constraints| &constraints.role_constraints);
-    let mut constrained = constrained.into_iter().flatten().map(|(role, _)| role);
-    if let Some(role) = constrained.find(|role| !info.roles.contains(*role)) {
-        return Err(foreign_constraint(role));
-    }
-    let mut demands = demands(constraints, filters)
-        .map_err(|bad| format!("Offer constraints are not valid: {bad}"))?;
-    // Mesos accepts filters of any role, but only those of the framework's own have an effect.
+    let mut demands = demands(constraints, filters).map_err(|bad| bad.to_string())?;
+    // Mesos accepts constraints and filters of any role, but only those of the framework's own have
+    // an effect.
     demands.retain(|role, _| info.roles.contains(role));
     Ok(Wants {
         suppressed_roles,
         demands,
     })
-}
-
-/// The refusal of suppressed roles that the framework does not have.
-pub fn foreign_suppressed<'a>(roles: impl IntoIterator<Item = &'a String>) -> String {
-    let roles = listed(roles);
-    format!("Suppressed roles {roles} are not contained in the set of roles")
-}
-
-/// The refusal of offer constraints for a role that the framework does not have. The missing blank
-/// is missing in Mesos, too.
-pub fn foreign_constraint(role: &str) -> String {
-    let role = excerpt(role);
-    format!(
-        "Offer constraints specify `role_constraints` for a role '{role}'not contained in the set of roles"
-    )
 }
 
 /// A set as Mesos prints it, shortened.
@@ -185,35 +115,4 @@ pub fn listed<'a>(texts: impl IntoIterator<Item = &'a String>) -> String {
         shown.push("...".to_owned());
     }
     format!("{{ {} }}", shown.join(", "))
-}
-
-/// Prints a number of at least a million, or a non-finite one, like `%g`.
-fn general(number: f64) -> String {
-    if number.is_nan() {
-        return "nan".to_owned();
-    }
-    let text = format!("{number:.5e}");
-    let Some((digits, exponent)) = text.split_once('e') else {
-        return text;
-    };
-    let digits = digits.trim_end_matches('0').trim_end_matches('.');
-    format!("{digits}e+{exponent:0>2}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn huge_numbers_are_printed_as_by_mesos() {
-        for (number, text) in [
-            (1e12, "1e+12"),
-            (-1.5e10, "-1.5e+10"),
-            (1.234_567_8e300, "1.23457e+300"),
-            (f64::INFINITY, "inf"),
-            (f64::NAN, "nan"),
-        ] {
-            assert_eq!(general(number), text);
-        }
-    }
 }
