@@ -95,9 +95,14 @@ pub struct Isolation {
 impl Isolation {
     /// The isolators of an agent without flags for them: none.
     pub fn none() -> Self {
+        Self::of(&[], "")
+    }
+
+    /// These isolators, with this control group as `--cgroups_root`.
+    pub fn of(names: &[&str], cgroups_root: &str) -> Self {
         Self {
-            names: Vec::new(),
-            given: Parameters::none("isolation"),
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            given: Parameters::none("isolation").with("cgroups_root", cgroups_root),
             shown: BTreeMap::new(),
         }
     }

@@ -89,6 +89,8 @@ pub struct Options {
     pub master: MasterFlags,
     /// Each agent's flags.
     pub agent: AgentFlags,
+    /// The isolators of a lone agent. Several agents of one machine cannot share a control group.
+    pub isolation: Isolation,
     /// `--modules`, for all services.
     pub modules: Option<Text>,
     /// `--credentials`, for all services.
@@ -124,6 +126,7 @@ impl Options {
             port: 0,
             master,
             agent,
+            isolation: Isolation::none(),
             modules: None,
             credentials: None,
             access: AccessFlags::default(),
@@ -243,7 +246,7 @@ impl LocalCluster {
                 modules: master::modules(options.modules.as_ref())?,
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
-                isolation: Isolation::none(),
+                isolation: options.isolation.clone(),
                 threads: options.threads,
                 keep_alive: transport::Options::default().keep_alive,
                 identity: options
@@ -398,6 +401,7 @@ pub fn run(args: LocalArgs, signals: Signals) -> Outcome {
         port: args.port,
         master: args.master,
         agent: args.agent,
+        isolation: Isolation::none(),
         modules: args.modules,
         credentials: args.credentials,
         access: args.access,

@@ -227,6 +227,18 @@ pub struct TaskTimes {
     pub ended: Option<Instant>,
 }
 
+impl TaskTimes {
+    /// When its offer was accepted.
+    pub fn accepted(&self) -> Instant {
+        self.accepted
+    }
+
+    /// Milliseconds from the accept to `TASK_RUNNING`.
+    pub fn start(&self) -> Option<f64> {
+        Some((self.running? - self.accepted).as_secs_f64() * 1e3)
+    }
+}
+
 impl Following {
     /// Follows the load to its end. Fails if one of its tasks does not finish.
     pub async fn end(mut self, clock: &Clock) -> Result<Vec<TaskTimes>> {
@@ -310,8 +322,12 @@ pub fn rate(times: &[TaskTimes]) -> f64 {
 
 /// The median time from accept to `TASK_RUNNING`, in milliseconds.
 fn latency(times: &[TaskTimes]) -> f64 {
-    let wait = |times: &TaskTimes| Some((times.running? - times.accepted).as_secs_f64() * 1e3);
-    median(&times.iter().filter_map(wait).collect::<Vec<_>>())
+    median(
+        &times
+            .iter()
+            .filter_map(TaskTimes::start)
+            .collect::<Vec<_>>(),
+    )
 }
 
 #[cfg(test)]

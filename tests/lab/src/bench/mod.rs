@@ -10,6 +10,7 @@
 //! | `allocator` | the cost of the allocator, beside Mesos' figures |
 //! | `client` | an HTTP client: pages, calls, and event streams |
 //! | `connections` | the cost of idle connections, and of many reconnects |
+//! | `containers` | isolated containers, beside a container runtime |
 //! | `failover` | the recovery after the loss of the leader |
 //! | `http` | the cost of the HTTP APIs |
 //! | `idle` | the cost of an idle agent, and of an idle master |
@@ -24,6 +25,7 @@ mod agents;
 mod allocator;
 mod client;
 mod connections;
+mod containers;
 mod failover;
 mod http;
 mod idle;
@@ -54,6 +56,8 @@ type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 pub enum BenchArgs {
     /// Rate of task launches
     Launch(launch::LaunchArgs),
+    /// Cost of isolated containers
+    Containers(containers::ContainersArgs),
     /// Rate of messages between actors
     Messages(messages::MessagesArgs),
     /// Cost of an idle cluster
@@ -248,6 +252,7 @@ pub fn run(args: BenchArgs, signals: Signals) -> Outcome {
     let work = async {
         match args {
             BenchArgs::Launch(args) => launch::run(&args).await,
+            BenchArgs::Containers(args) => containers::run(&args).await,
             // Its runtimes are on threads of its own.
             BenchArgs::Messages(args) => join(move || messages::run(&args)),
             BenchArgs::Idle(args) => idle::run(&args).await,
