@@ -652,7 +652,10 @@ fn a_task_that_signals_its_init_is_reported_and_leaves_nothing() {
         assert_eq!(world.ends("ignored").await.state, TaskState::Finished);
         // A real-time signal, which has no name.
         let own = world.ends("own").await;
-        assert_eq!(own.message, "Command terminated with signal 34");
+        assert_eq!(
+            own.message,
+            "Command terminated with signal Real-time signal 0"
+        );
         let init = world.ends("init").await;
         assert_eq!(init.reason, Some(Reason::ExecutorTerminated), "{init:?}");
         world.is("stopped", TaskState::Running).await;

@@ -512,7 +512,7 @@ fn leaving_framework_gets_no_error_and_changes_nothing() {
 }
 
 /// The scheduler is still there: what ends its stream later is an error for it.
-// Covers 2.2 TEARDOWN; 2.1 503.
+// Covers 2.2 TEARDOWN.
 #[test]
 fn failed_teardown_leaves_the_stream_as_it_is() {
     simulate_api(|fixture| async move {
