@@ -1,9 +1,11 @@
 //! The runner: proptest makes, checks and shrinks the inputs of each target in turn.
 //!
 //! An input is arbitrary, generated as a valid one, or known (a seed or of the corpus), with up to
-//! four changes that leave it almost valid, which finds most defects. The seed alone determines the
+//! four changes that leave it almost valid, which finds most defects. proptest chooses the seeds of
+//! all of this, and shrinks a failure to as few changes as possible. The seed alone determines the
 //! inputs and their order; time only determines the end.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +13,6 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use proptest::sample::{Index, select};
 use proptest::test_runner::{Config, RngAlgorithm, TestError, TestRng, TestRunner};
 use runtime::{Clock, Instant};
 
@@ -35,115 +36,84 @@ const TOKENS: &str = "{ } [ ] ( ) : ; , - \" \\ \\u0000 null true 0 -0 1e308 -1 
     18446744073709551615 9223372036854775807 * / .. \n \0 \u{202e} e\u{301} {} [] [[[[[[[[ cpus:1 \
     role value";
 
-/// The content that a change inserts.
-#[derive(Clone, Debug)]
-enum Piece {
-    Bytes(Vec<u8>),
-    /// A part of a known input.
-    Known(Index, Index, usize),
-    /// A part of the input itself, repeated.
-    Own(usize, usize),
+/// Removes bytes at a place and inserts others.
+fn change(rng: &mut Rng, input: &mut Vec<u8>, known: &[Vec<u8>]) {
+    let at = rng.below(input.len() + 1);
+    let part = |rng: &mut Rng, of: &[u8], at: usize| {
+        let most = if rng.one_in(4) { of.len() } else { 16 };
+        let end = at + 1 + rng.below(most);
+        of.get(at..end.min(of.len())).unwrap_or_default().to_vec()
+    };
+    let piece = match rng.below(12) {
+        0..=2 => {
+            let count = 1 + rng.below(8);
+            rng.bytes(count)
+        }
+        3..=4 => vec![*rng.pick(BORDERS)],
+        5..=6 => length(rng),
+        7 => {
+            let tokens: Vec<&str> = TOKENS.split(' ').collect();
+            rng.pick(&tokens).as_bytes().to_vec()
+        }
+        8 => Vec::new(),
+        9 => {
+            let piece = part(rng, input, at);
+            let times = match rng.one_in(20) {
+                true => LENGTH_MAX / piece.len().max(1),
+                false => 1 + rng.below(3),
+            };
+            piece.repeat(times)
+        }
+        _ if known.is_empty() => Vec::new(),
+        _ => {
+            let other = rng.pick(known);
+            let from = rng.below(other.len() + 1);
+            part(rng, other, from)
+        }
+    };
+    let removed = match rng.below(10) {
+        0..=3 => piece.len(),
+        4..=6 => 0,
+        7..=8 => 1 + rng.below(16),
+        _ => input.len(),
+    };
+    input.splice(at..(at + removed).min(input.len()), piece);
+    input.truncate(LENGTH_MAX);
 }
 
-/// Removes bytes at a place and inserts a piece.
-#[derive(Clone, Debug)]
-struct Change {
-    at: Index,
-    /// The number of bytes; `None` for as many as the piece has.
-    removed: Option<usize>,
-    piece: Piece,
-}
-
-impl Change {
-    fn strategy() -> impl Strategy<Value = Self> {
-        // A wrong length, in one of the encodings used.
-        let number = any::<u64>().prop_map(|seed| Rng::new(seed).number());
-        let length = (0..7_u8, number).prop_map(|(form, number)| match form {
-            0 => vec![number as u8],
-            1 => [&[0xfb][..], &(number as u16).to_le_bytes()].concat(),
-            2 => [&[0xfc][..], &(number as u32).to_le_bytes()].concat(),
-            3 => [&[0xfd][..], &number.to_le_bytes()].concat(),
-            4 => (number as u16).to_be_bytes().to_vec(),
-            5 => (number as u32).to_be_bytes().to_vec(),
-            _ => number.to_be_bytes().to_vec(),
-        });
-        let tokens: Vec<&str> = TOKENS.split(' ').collect();
-        let bytes = prop_oneof![
-            3 => vec(any::<u8>(), 1..8),
-            2 => select(BORDERS).prop_map(|border| vec![border]),
-            2 => length,
-            1 => select(tokens).prop_map(|token| token.as_bytes().to_vec()),
-            2 => Just(Vec::new()),
-        ];
-        let times = prop_oneof![9 => 1_usize..4, 1 => Just(LENGTH_MAX)];
-        let piece = prop_oneof![
-            6 => bytes.prop_map(Piece::Bytes),
-            2 => (any::<Index>(), any::<Index>(), 1_usize..100)
-                .prop_map(|(input, at, length)| Piece::Known(input, at, length)),
-            1 => (1_usize..40, times).prop_map(|(length, times)| Piece::Own(length, times)),
-        ];
-        let removed = prop_oneof![
-            3 => Just(None),
-            3 => Just(Some(0)),
-            3 => (1_usize..16).prop_map(Some),
-            1 => Just(Some(usize::MAX)),
-        ];
-        (any::<Index>(), removed, piece).prop_map(|(at, removed, piece)| Self {
-            at,
-            removed,
-            piece,
-        })
-    }
-
-    fn apply(&self, input: &mut Vec<u8>, known: &[Vec<u8>]) {
-        let at = self.at.index(input.len() + 1);
-        let part = |of: &[u8], at: usize, length: usize| {
-            of[at..at.saturating_add(length).min(of.len())].to_vec()
-        };
-        let piece = match &self.piece {
-            Piece::Bytes(bytes) => bytes.clone(),
-            Piece::Known(..) if known.is_empty() => Vec::new(),
-            Piece::Known(other, from, length) => {
-                let other = other.get(known);
-                part(other, from.index(other.len() + 1), *length)
-            }
-            Piece::Own(length, times) => {
-                let piece = part(input, at, *length);
-                let most = LENGTH_MAX / piece.len().max(1);
-                piece.repeat(most.min(*times))
-            }
-        };
-        let removed = self.removed.unwrap_or(piece.len());
-        let end = at.saturating_add(removed).min(input.len());
-        input.splice(at..end, piece);
-        input.truncate(LENGTH_MAX);
+/// A wrong length, in one of the encodings used.
+fn length(rng: &mut Rng) -> Vec<u8> {
+    let number = rng.number();
+    match rng.below(7) {
+        0 => vec![number as u8],
+        1 => [&[0xfb][..], &(number as u16).to_le_bytes()].concat(),
+        2 => [&[0xfc][..], &(number as u32).to_le_bytes()].concat(),
+        3 => [&[0xfd][..], &number.to_le_bytes()].concat(),
+        4 => (number as u16).to_be_bytes().to_vec(),
+        5 => (number as u32).to_be_bytes().to_vec(),
+        _ => number.to_be_bytes().to_vec(),
     }
 }
 
-/// The inputs of a target.
-fn inputs<'t>(
-    target: &'t Target,
-    known: &'t [Vec<u8>],
-) -> impl Strategy<Value = Vec<u8>> + use<'t> {
-    let start = prop_oneof![
-        1 => vec(any::<u8>(), 0..64).prop_map(Some),
-        15 => Just(None),
-    ];
-    let changes = prop_oneof![1 => Just(Vec::new()), 4 => vec(Change::strategy(), 1..5)];
-    let all = (start, any::<u64>(), any::<Index>(), changes);
-    all.prop_map(|(start, seed, index, changes)| {
-        let generated = || match seed % 3 {
-            0 => None,
-            _ => (target.generate)(&mut Rng::new(seed)),
-        };
-        let from_known = || (!known.is_empty()).then(|| index.get(known).clone());
-        let start = start.or_else(generated).or_else(from_known);
-        let mut input = start.unwrap_or_default();
-        changes
-            .iter()
-            .for_each(|change| change.apply(&mut input, known));
-        input
-    })
+/// The input of this seed, with a change for each of the other seeds.
+fn input(target: &Target, known: &[Vec<u8>], seed: u64, changes: &[u64]) -> Vec<u8> {
+    let rng = &mut Rng::new(seed);
+    let start = match rng.below(16) {
+        0 => {
+            let count = rng.below(64);
+            Some(rng.bytes(count))
+        }
+        1..=5 => (target.generate)(rng),
+        _ => None,
+    };
+    let mut input = start.unwrap_or_else(|| match known {
+        [] => Vec::new(),
+        known => rng.pick(known).clone(),
+    });
+    for seed in changes {
+        change(&mut Rng::new(*seed), &mut input, known);
+    }
+    input
 }
 
 /// Runs all targets, and panics with all failures.
@@ -231,18 +201,25 @@ fn proptest_turn(
     let bytes = [seed, turn, name, 0].map(u64::to_le_bytes).concat();
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let ran = runner.run(&inputs(target, known), |input| {
-        watch.check(target, &input).map_err(TestCaseError::fail)
-    });
+    let ran = runner.run(
+        &(any::<u64>(), vec(any::<u64>(), 0..5)),
+        |(seed, changes)| {
+            let input = input(target, known, seed, &changes);
+            watch.check(target, &input).map_err(TestCaseError::fail)
+        },
+    );
     match ran {
         Ok(()) => None,
-        Err(TestError::Fail(why, input)) => Some((input, why.message().to_owned())),
+        Err(TestError::Fail(why, (seed, changes))) => {
+            let input = input(target, known, seed, &changes);
+            Some((input, why.message().to_owned()))
+        }
         Err(TestError::Abort(why)) => Some((Vec::new(), why.message().to_owned())),
     }
 }
 
-/// The running input, with its start.
-type Current = Option<(Instant, String)>;
+/// The running input with its target and start.
+type Current = Option<(Instant, String, Vec<u8>)>;
 
 /// Aborts the process with a report if an input hangs.
 struct Watch(Arc<Mutex<Current>>, Clock);
@@ -255,27 +232,49 @@ impl Watch {
             loop {
                 std::thread::park_timeout(Duration::from_secs(1));
                 let current = watched.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some((since, line)) = &*current
+                if let Some((since, name, input)) = &*current
                     && clock.now() - *since > INPUT_TIMEOUT
                 {
-                    eprintln!("an input takes more than {INPUT_TIMEOUT:?}: {line}");
+                    eprintln!("{name}: an input takes more than {INPUT_TIMEOUT:?}: {input:02x?}");
                     std::process::abort();
                 }
             }
         });
+        hide_panics();
         Self(current, Clock::real())
     }
 
-    fn set(&self, current: Current) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = current;
-    }
-
+    /// Checks an input; a panic is a failure too.
     fn check(&self, target: &Target, input: &[u8]) -> Verdict {
-        let line = format!("{}: {}", target.name, corpus::line(target, input));
-        self.set(Some((self.1.now(), line)));
+        let current = Some((self.1.now(), target.name.clone(), input.to_vec()));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = current;
+        PANIC.set(Some(String::new()));
         let check = AssertUnwindSafe(|| (target.check)(input));
-        let verdict = catch_unwind(check).unwrap_or_else(|_| Err("it panicked".to_owned()));
-        self.set(None);
-        verdict
+        let verdict = catch_unwind(check);
+        let panic = PANIC.take().unwrap_or_default();
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        verdict.unwrap_or(Err(panic))
     }
+}
+
+thread_local! {
+    /// Message of a panic during a check; `None` outside of checks.
+    static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Captures panics during checks instead of printing them.
+fn hide_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let hidden = PANIC.with_borrow_mut(|message| match message {
+            Some(message) => {
+                *message = panic.to_string();
+                true
+            }
+            None => false,
+        });
+        if !hidden {
+            usual(panic);
+        }
+    }));
 }
