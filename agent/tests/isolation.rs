@@ -230,3 +230,83 @@ fn checkpointed_tasks_are_isolated_and_recovered() {
         },
     );
 }
+
+/// Found by a reviewer: an executor without tasks was taken for an orphan.
+// Covers 5.3; 5.5 in part: orphans.
+#[test]
+fn idle_executor_is_recovered_with_its_isolation() {
+    let cgroups = FakeIsolator::named("cgroups");
+    world(
+        isolated(std::slice::from_ref(&cgroups)),
+        |world| async move {
+            world.advance(1).await;
+            world.master.tell(RunTasks {
+                framework: checkpointing_framework(),
+                tasks: vec![custom("a")],
+            });
+            world.advance(1).await;
+            let (_executor, script) = world.executor(0).await;
+            script.driver().report(&task_id("a"), TaskState::Finished);
+            world.advance(1).await;
+            let expected = [
+                "recover 0",
+                "prepare cpus:0.2;mem:64",
+                "update cpus:0.1;mem:32",
+            ];
+            assert_eq!(cgroups.take_requests(), expected);
+            let launcher = LauncherControl::with_left(world.launcher.container(0));
+            let world = world.restart(launcher).await;
+            world.advance(5).await;
+            assert_eq!(cgroups.take_requests(), ["recover 1"]);
+            assert!(world.launcher.killed.lock().unwrap().is_empty());
+        },
+    );
+}
+
+#[test]
+fn failed_recovery_of_an_isolator_is_repeated() {
+    let cgroups = FakeIsolator {
+        failing_recoveries: 2,
+        ..FakeIsolator::named("cgroups")
+    };
+    world(
+        isolated(std::slice::from_ref(&cgroups)),
+        |world| async move {
+            world.advance(5).await;
+            assert_eq!(cgroups.take_requests(), ["recover 0"; 3]);
+        },
+    );
+}
+
+/// Found by a reviewer: deadlines and corrections changed the reason of an ended container.
+#[test]
+fn end_is_not_changed_while_isolators_clean_up() {
+    let slow = FakeIsolator {
+        hangs: true,
+        ..FakeIsolator::named("slow")
+    };
+    world(isolated(std::slice::from_ref(&slow)), |world| async move {
+        world.advance(1).await;
+        world.master.run(vec![custom("a")]);
+        world.settle().await;
+        // It ends before it subscribes.
+        let container = world.launcher.container(0);
+        world.launcher.exit(container, Termination::Exited(1));
+        world.settle().await;
+        world.master.run(vec![custom("b")]);
+        for _ in 0..14 {
+            world.advance(10).await;
+            world.master.ping(true).await;
+        }
+        let status = world.master.last("b").unwrap().status;
+        let expected = (TaskState::Lost, Some(Reason::ExecutorTerminated));
+        assert_eq!((status.state, status.reason), expected);
+        let status = world.master.last("a").unwrap().status;
+        let expected = (TaskState::Failed, Some(Reason::ExecutorTerminated));
+        assert_eq!(
+            (status.state, status.reason),
+            expected,
+            "not the registration timeout"
+        );
+    });
+}

@@ -10,17 +10,20 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::isolator::FakeIsolator;
 use common::*;
 use meros_agent::host::procfs;
-use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher};
+use meros_agent::launcher::{ContainerProgram, LaunchRequest};
+use meros_agent::{Launcher, LauncherEvent, StartError, Started, WorkDir, ZygoteLauncher};
 use module_api::isolator::{LaunchPlan, Namespaces};
 use protocol::message::operator::ReadSandbox;
 use protocol::message::task::EndExecutor;
 use protocol::{
-    CommandInfo, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState, Termination,
+    CommandInfo, ContainerId, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState,
+    Termination,
 };
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
@@ -954,4 +957,46 @@ fn fork_bomb_is_killed_through_its_control_group() {
     });
     std::fs::remove_dir(removed.join("processes")).unwrap();
     std::fs::remove_dir(removed).unwrap();
+}
+
+/// Found by a reviewer: the next agent waited for the end of a container that had never started.
+#[test]
+fn container_that_cannot_start_is_not_left_to_the_next_agent() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let work_dir = tempfile::tempdir().unwrap();
+    let start = || ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE);
+    let request = |name: &str, command: CommandInfo| LaunchRequest {
+        container_id: ContainerId::new(name).unwrap(),
+        program: ContainerProgram::Executor(command),
+        sandbox: work_dir.path().to_owned(),
+        environment: Default::default(),
+        user: None,
+        outlives: true,
+        grace: Duration::from_secs(1),
+        plan: LaunchPlan::default(),
+    };
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+        let mut launcher = start().unwrap();
+        launcher.attach(Arc::new(move |event| drop(sender.send(event))));
+        let runs = CommandInfo::shell("exec sleep 98762");
+        launcher.launch(request("runs", runs)).unwrap();
+        let missing = CommandInfo::program("/no/such/executor", []);
+        launcher.launch(request("missing", missing)).unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 2 {
+            let patience = Duration::from_secs(20);
+            let event = tokio::time::timeout(patience, events.recv()).await;
+            seen.push(event.unwrap().unwrap());
+        }
+        let is_failed = |event: &LauncherEvent| matches!(event, LauncherEvent::Failed { .. });
+        assert!(seen.iter().any(is_failed), "{seen:?}");
+    });
+    drop(runtime);
+    let left = start().unwrap().left();
+    let names: Vec<&str> = left.iter().map(|one| one.container_id.as_str()).collect();
+    assert_eq!(names, ["runs"]);
 }

@@ -347,7 +347,7 @@ impl Handler<LauncherEvent> for Containerizer {
                 let lost = self
                     .containers
                     .iter()
-                    .filter(|(_, container)| container.phase != Phase::Preparing);
+                    .filter(|(_, one)| one.phase != Phase::Preparing && !one.is_gone());
                 let lost: Vec<ContainerId> =
                     lost.map(|(_, container)| container.id.clone()).collect();
                 for id in lost {

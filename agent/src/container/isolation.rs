@@ -6,6 +6,7 @@
 //! tasks come and go, the limits follow: a further task of an executor waits for them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use module_api::isolator::{
     ContainerConfig, ContainerLimited, ContainerResources, IsolatorRef, LaunchPlan, Limitation,
@@ -14,9 +15,12 @@ use module_api::isolator::{
 use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
 
+use super::Containerizer;
 use super::machine::{Container, Phase};
-use super::{Containerizer, executor_spec};
 use crate::launcher::ContainerEnd;
+
+/// Time between two attempts to recover the containers of an isolator.
+const RECOVERY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The isolators, and the containers that they know.
 #[derive(Default)]
@@ -86,15 +90,18 @@ impl Containerizer {
             self.isolation.containers.insert(id, isolated);
         }
         let isolators = self.isolation.isolators.clone();
-        let containerizer = ctx.pid().clone();
+        let (containerizer, clock) = (ctx.pid().clone(), ctx.clock().clone());
         let recovering = async move {
             for isolator in isolators {
                 let recover = RecoverContainers {
                     containers: containers.clone(),
                     containerizer: containerizer.clone(),
                 };
-                if let Err(error) = isolator.recover(recover).await {
-                    tracing::error!(isolator = %isolator.pid(), %error, "containers not recovered");
+                // It reports no exceeded limit before it knows the containers.
+                while let Err(error) = isolator.recover(recover.clone()).await {
+                    let isolator = isolator.pid();
+                    tracing::error!(%isolator, %error, "containers not recovered; trying again");
+                    clock.sleep(RECOVERY_INTERVAL).await;
                 }
             }
         };
@@ -106,12 +113,22 @@ impl Containerizer {
 
     fn container_config(&self, id: &ContainerId) -> Option<ContainerConfig> {
         let (framework_id, container) = self.containers.entry(id)?;
-        let first = container.tasks().next()?;
-        let spec = executor_spec::ExecutorSpec::of(&first.info, &container.framework).ok()?;
+        // An executor may have no task now.
+        let first = container.tasks().next().map(|task| &task.info);
+        let user = match first {
+            Some(task) => task.user_in(&container.framework),
+            None => container
+                .executor
+                .command
+                .user
+                .as_deref()
+                .unwrap_or_default(),
+        };
+        let has_user = self.config.settings.switch_user && !user.is_empty();
         Some(ContainerConfig {
             container_id: id.clone(),
             sandbox: self.sandbox(framework_id, container),
-            user: spec.user.filter(|_| self.config.settings.switch_user),
+            user: has_user.then(|| user.to_owned()),
             resources: container.resources(),
         })
     }
@@ -203,20 +220,25 @@ impl Containerizer {
 
     /// Lowers the limits of this container after the end of a task.
     pub(super) fn lower_limits(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
-        // What has no task left is about to end, or waits for the next one. A task that is held back
-        // has its limits already, or waits for them.
-        let is_in_use = |one: &Container| one.has_live_tasks() && !one.holds_tasks_back();
-        let is_in_use = self.containers.get(id).is_some_and(is_in_use);
-        if !is_in_use || !self.is_isolated(id) {
+        // A command ends with its task. A task that is held back waits for its own update.
+        let may_shrink = |one: &Container| {
+            !one.is_command && !one.holds_tasks_back() && one.phase != Phase::Terminated
+        };
+        let may_shrink = self.containers.get(id).is_some_and(may_shrink);
+        if !may_shrink || !self.is_isolated(id) {
             return;
         }
         let Some(updating) = self.update_isolators(id) else {
             return;
         };
         let id = id.clone();
-        ctx.then(updating, move |_, result, _| {
+        ctx.then(updating, move |this, result, _| {
             if let Err(problem) = result {
                 tracing::warn!(container = %id, problem, "cannot lower its limits");
+                // Sent again with the next change of its tasks.
+                if let Some(known) = this.isolation.containers.get_mut(&id) {
+                    known.resources = ContainerResources::default();
+                }
             }
         });
     }
@@ -258,6 +280,9 @@ impl Containerizer {
             self.with(id, ctx, |container| container.ended(end));
             return;
         };
+        if let Some(container) = self.containers.get_mut(id) {
+            container.processes_gone();
+        }
         let id = id.clone();
         ctx.then(
             cleaning,
@@ -272,8 +297,8 @@ impl Containerizer {
         );
     }
 
-    /// Cleans up after a container that was not launched, or was lost.
-    pub(super) fn clean_up_unlaunched(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+    /// Cleans up after a container whose end is handled already: it was not launched, or was lost.
+    pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if let Some(cleaning) = self.clean_up(id) {
             ctx.then(cleaning, |_, _, _| ());
         }

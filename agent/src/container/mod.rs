@@ -514,7 +514,7 @@ impl Containerizer {
             return;
         };
         self.counts.executors_terminated += 1;
-        self.clean_up_unlaunched(id, ctx);
+        self.clean_up_rest(id, ctx);
         self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;

@@ -88,7 +88,12 @@ impl Monitor {
                     Ok(measured) => overlay(&mut usage, &measured),
                     Err(error) => {
                         let isolator = isolator.pid();
-                        tracing::warn!(%isolator, %error, "an isolator measures nothing");
+                        tracing::warn!(%isolator, %error, "cannot measure the containers");
+                        // Counters of two sources would seem to run backwards.
+                        usage
+                            .executors
+                            .iter_mut()
+                            .for_each(|one| one.statistics = None);
                     }
                 }
             }

@@ -62,7 +62,7 @@ pub(super) fn run(
         Err(reason) => return report(InitEvent::NotStarted(short(reason))),
     };
     report(InitEvent::Started)?;
-    // Zero if the zygote is not in its process namespace, as in the sender of its signals.
+    // In a process namespace the parent has the id 0, also as the sender of a signal.
     let zygote = nix::unistd::getppid();
     let init = Init {
         cgroup,
@@ -90,9 +90,11 @@ struct Init {
     kill_wanted: bool,
     grace_over: bool,
     sweeps: u32,
+    /// Whether it has begun to kill the processes.
+    has_killed: bool,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Wait for a signal.
@@ -113,6 +115,7 @@ impl Init {
             kill_wanted: false,
             grace_over: false,
             sweeps: 0,
+            has_killed: false,
         }
     }
 
@@ -144,8 +147,9 @@ impl Init {
             }
             // Terminates: the descriptor does not block, and each read consumes a signal.
             while let Ok(Some(signal)) = signals.read_signal() {
-                // A task may signal its init, but not stop it.
-                if signal.ssi_pid == self.zygote.as_raw() as u32 {
+                // A task may signal its init, but not stop it, nor claim to be the zygote.
+                let is_sent = signal.ssi_code == nix::libc::SI_USER;
+                if is_sent && signal.ssi_pid == self.zygote.as_raw() as u32 {
                     self.signal(signal.ssi_signo as i32);
                 }
             }
@@ -219,8 +223,9 @@ impl Init {
 
     /// Kills the main process's group and all other descendants. Those that have left the control
     /// group are found in the next sweep.
-    fn kill(&self) {
-        if self.cgroup.kill() && self.sweeps == 0 {
+    fn kill(&mut self) {
+        let is_first = !std::mem::replace(&mut self.has_killed, true);
+        if self.cgroup.kill() && is_first {
             return;
         }
         let descendants = own_descendants();

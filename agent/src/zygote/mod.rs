@@ -536,9 +536,20 @@ impl Zygote {
         // An init has sent its last report before its end.
         self.read_init_reports();
         for (pid, termination) in ended {
-            if let Some(report) = self.processes.reaped(pid.as_raw(), termination) {
-                self.send(report);
+            let container_id = self.processes.container_of(pid.as_raw()).cloned();
+            match self.processes.reaped(pid.as_raw(), termination) {
+                Some(report) => self.send(report),
+                None => self.kill_group(container_id.as_ref()),
             }
+        }
+    }
+
+    /// Kills the processes that an init has left behind, if they have a control group. The others are
+    /// swept.
+    fn kill_group(&self, container_id: Option<&ContainerId>) {
+        let cgroups = container_id.and_then(|id| self.cgroups.get(id));
+        if let Some(innermost) = cgroups.and_then(|cgroups| cgroups.first()) {
+            let _ = std::fs::write(innermost.join("cgroup.kill"), "1"); // The file may be missing.
         }
     }
 
@@ -577,6 +588,10 @@ impl Zygote {
             && self.checkpointed.contains(container_id)
         {
             self.ends.insert(container_id.clone(), end.clone());
+        }
+        if let Report::Failed { container_id, .. } = &report {
+            // It never ran: the next agent must not wait for its end.
+            self.checkpointed.remove(container_id);
         }
         if let Report::Exited { container_id, .. } | Report::Failed { container_id, .. } = &report
             && let Some(cgroups) = self.cgroups.remove(container_id)

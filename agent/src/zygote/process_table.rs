@@ -60,6 +60,11 @@ impl ProcessTable {
         Some((pid, self.children.get_mut(&pid)?))
     }
 
+    /// The container of an init.
+    pub fn container_of(&self, pid: i32) -> Option<&ContainerId> {
+        self.children.get(&pid).map(|child| &child.container_id)
+    }
+
     /// The living containers.
     pub fn children(&self) -> impl Iterator<Item = &Child> {
         self.children.values()

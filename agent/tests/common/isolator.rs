@@ -11,9 +11,10 @@ use module_api::isolator::{IsolatorRef, LaunchPlan};
 use runtime::prelude::*;
 
 type PendingUpdate = Promise<Result<(), Fault>>;
+type PendingCleanUp = Promise<Result<Option<Limitation>, Fault>>;
 
 /// Records its requests, each as a line, and answers them as it is told.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct FakeIsolator {
     pub name: &'static str,
     pub requests: Arc<Mutex<Vec<String>>>,
@@ -22,9 +23,32 @@ pub struct FakeIsolator {
     pub failure: Option<&'static str>,
     /// The limit that each container has exceeded at its end.
     pub exceeded: Option<Limitation>,
+    /// The number of recoveries that fail first.
+    pub failing_recoveries: usize,
+    /// Whether clean-ups never end.
+    pub hangs: bool,
     /// Whether updates wait for [`release`](Self::release).
     pub holds_updates: bool,
     pub held: Arc<Mutex<Vec<PendingUpdate>>>,
+    pub hanging: Vec<PendingCleanUp>,
+}
+
+impl Clone for FakeIsolator {
+    /// The same script, without the pending clean-ups.
+    fn clone(&self) -> Self {
+        Self {
+            name: self.name,
+            requests: self.requests.clone(),
+            plan: self.plan.clone(),
+            failure: self.failure,
+            exceeded: self.exceeded.clone(),
+            failing_recoveries: self.failing_recoveries,
+            hangs: self.hangs,
+            holds_updates: self.holds_updates,
+            held: self.held.clone(),
+            hanging: Vec::new(),
+        }
+    }
 }
 
 impl FakeIsolator {
@@ -74,6 +98,11 @@ impl Handler<RecoverContainers> for FakeIsolator {
     type Result = Result<(), Fault>;
     fn handle(&mut self, recover: RecoverContainers, _: &mut Context<Self>) -> Self::Result {
         self.note(format!("recover {}", recover.containers.len()));
+        if self.failing_recoveries > 0 {
+            self.failing_recoveries -= 1;
+            let reason = "not now".to_owned();
+            return Err(Fault::Failed { reason });
+        }
         Ok(())
     }
 }
@@ -114,9 +143,14 @@ impl Handler<MeasureContainers> for FakeIsolator {
 }
 
 impl Handler<CleanUpContainer> for FakeIsolator {
-    type Result = Result<Option<Limitation>, Fault>;
+    type Result = Reply<Result<Option<Limitation>, Fault>>;
     fn handle(&mut self, _: CleanUpContainer, _: &mut Context<Self>) -> Self::Result {
         self.note("clean up".to_owned());
-        Ok(self.exceeded.clone())
+        let (promise, reply) = promise();
+        match self.hangs {
+            true => self.hanging.push(promise),
+            false => promise.answer(Ok(self.exceeded.clone())),
+        }
+        reply
     }
 }

@@ -566,9 +566,9 @@ fn containers_and_usage_have_mesos_names() {
         "timestamp processes threads cpus_user_time_secs cpus_system_time_secs cpus_limit cpus_soft_limit mem_rss_bytes mem_limit_bytes mem_soft_limit_bytes",
     );
     let measured = &monitored[0]["statistics"];
-    assert_eq!(measured["cpus_limit"], 2.1);
-    assert_eq!(measured["cpus_soft_limit"], 0.6);
-    assert_eq!(measured["mem_soft_limit_bytes"], 32 << 20);
+    assert_eq!(measured["cpus_limit"], 2.0);
+    assert_eq!(measured["cpus_soft_limit"], 0.5);
+    assert_eq!(measured["mem_soft_limit_bytes"], 0);
     assert_eq!(measured["cpus_nr_throttled"], 3);
     assert_eq!(measured["mem_file_bytes"], measured["mem_cache_bytes"]);
     assert_eq!(measured.get("mem_swap_bytes"), None);

@@ -207,6 +207,8 @@ pub struct Container {
     end_status: Option<(TaskState, Reason, String)>,
     /// The limit that it exceeded.
     exceeded: Option<Resources>,
+    /// Whether its processes are gone, although its end is not handled yet.
+    is_gone: bool,
 }
 
 impl Container {
@@ -237,6 +239,7 @@ impl Container {
             has_run_tasks: false,
             end_status: None,
             exceeded: None,
+            is_gone: false,
         }
     }
 
@@ -314,6 +317,18 @@ impl Container {
             self.end_status = Some((TaskState::Failed, reason, message));
             self.exceeded = Some(resources);
         }
+    }
+
+    /// Its processes are gone. Its end is handled when its isolators have cleaned up; until then it
+    /// takes no tasks, and no deadline and no correction changes the reason.
+    pub fn processes_gone(&mut self) {
+        self.is_gone = true;
+        self.phase = Phase::Terminating;
+    }
+
+    /// Whether its end is known and will be handled.
+    pub fn is_gone(&self) -> bool {
+        self.is_gone
     }
 
     /// The limit that ended it.
@@ -535,7 +550,7 @@ impl Container {
     /// preempted: its exit is being reported.
     pub fn preempt(&mut self) -> Vec<Effect> {
         let is_over = self.phase == Phase::Recovering && self.leader.is_none();
-        if self.phase == Phase::Terminated || is_over {
+        if self.phase == Phase::Terminated || is_over || self.is_gone {
             return Vec::new();
         }
         let aware = self.framework.can(Capability::PartitionAware);
