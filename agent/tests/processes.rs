@@ -25,6 +25,7 @@ use protocol::{
     CommandInfo, ContainerId, ExecutorId, ExecutorInfo, KillPolicy, Reason, TaskInfo, TaskState,
     Termination,
 };
+use runtime::Clock;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use transport::unix::Listener;
@@ -989,7 +990,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         let mut seen = Vec::new();
         while seen.len() < 2 {
             let patience = Duration::from_secs(20);
-            let event = tokio::time::timeout(patience, events.recv()).await;
+            let event = Clock::real().timeout(patience, events.recv()).await;
             seen.push(event.unwrap().unwrap());
         }
         let is_failed = |event: &LauncherEvent| matches!(event, LauncherEvent::Failed { .. });
