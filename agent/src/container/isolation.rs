@@ -113,6 +113,7 @@ impl Containerizer {
             sandbox: self.sandbox(framework_id, container),
             user: spec.user.filter(|_| self.config.settings.switch_user),
             resources: container.resources(),
+            is_command: container.is_command,
         })
     }
 

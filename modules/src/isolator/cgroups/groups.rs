@@ -119,7 +119,8 @@ impl Groups {
             }
             plan.cgroups.push(dir);
         }
-        if self.uses(Controller::Memory) {
+        // As in Mesos, where a custom executor keeps the score of the agent.
+        if config.is_command && self.uses(Controller::Memory) {
             plan.oom_score_adj = mem::oom_score_adj(&config.resources, self.host_memory);
         }
         Ok(plan)

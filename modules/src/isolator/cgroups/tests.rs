@@ -33,6 +33,7 @@ fn config(name: &str, requests: &str) -> ContainerConfig {
         container_id: id(name),
         sandbox: "/sandbox".into(),
         user: None,
+        is_command: true,
         resources: resources(requests),
     }
 }
@@ -323,6 +324,19 @@ fn counted_kill_is_reported_by_the_clean_up() {
         let limitation = removed.unwrap().unwrap();
         assert_eq!(limitation.resources, Resources::parse("mem:96").unwrap());
         assert_eq!(limitation.reason, Reason::ContainerLimitationMemory);
+    });
+}
+
+#[test]
+fn executors_keep_the_score_of_the_agent() {
+    simulate(|node| async move {
+        let (_fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        let mut asked = config("c", "mem:100");
+        asked.resources.mem_limit = Some(Limit::Infinite);
+        asked.is_command = false;
+        let plan = isolator.prepare(asked).await.unwrap();
+        assert_eq!(plan.oom_score_adj, None);
     });
 }
 
