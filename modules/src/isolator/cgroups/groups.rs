@@ -34,6 +34,9 @@ pub fn hierarchies(below: &Path) -> io::Result<Vec<Hierarchy>> {
         if hierarchy.version == Version::V2 {
             let names = files::read(&hierarchy.mount, "cgroup.controllers");
             hierarchy.controllers = names.split_whitespace().map(str::to_owned).collect();
+            // Only the root of the whole tree has no type.
+            hierarchy.is_occupied = hierarchy.mount.join("cgroup.type").exists()
+                && !files::read(&hierarchy.mount, "cgroup.procs").is_empty();
         }
     }
     Ok(found)

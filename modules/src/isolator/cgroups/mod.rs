@@ -102,8 +102,7 @@ pub fn start(node: &Node, names: &[&str], given: &Parameters) -> Result<Isolator
 fn open(names: &[&str], options: Options) -> Result<Groups, String> {
     let found = groups::hierarchies(&options.hierarchy)
         .map_err(|error| format!("cannot read /proc/self/mountinfo: {error}"))?;
-    let wanted = hierarchy::wanted(names, &found)?;
-    let trees = hierarchy::choose(&wanted, &found)?;
+    let trees = hierarchy::trees(names, &found)?;
     Groups::open(trees, options, Memory::now().total)
 }
 
