@@ -49,9 +49,12 @@ pub fn create(dir: &Path) -> Result<(), FileError> {
     }
 }
 
-/// Writes a control file of the group.
+/// Writes a control file of the group. An optional one that does not exist is fine.
 pub fn write(dir: &Path, setting: &Setting) -> Result<(), FileError> {
     let path = dir.join(setting.file);
+    if setting.is_optional && !path.exists() {
+        return Ok(());
+    }
     fs::write(&path, &setting.value).map_err(|error| {
         // The kernel forbids new files here, which would be a misleading error.
         let error = match path.exists() {
@@ -91,7 +94,7 @@ pub fn inherit_cpuset(dir: &Path) -> Result<(), FileError> {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         if read(dir, file).trim().is_empty() {
             let value = read(parent, file).trim().to_owned();
-            write(dir, &Setting { file, value })?;
+            write(dir, &Setting::new(file, value))?;
         }
     }
     Ok(())
@@ -108,7 +111,7 @@ pub fn enable(dir: &Path, controllers: &[&str]) -> Result<(), FileError> {
         return Ok(());
     }
     let value = value.join(" ");
-    let written = write(dir, &Setting { file: FILE, value });
+    let written = write(dir, &Setting::new(FILE, value));
     written.map_err(|error| match error.is_busy() {
         true => FileError {
             source: io::Error::other(

@@ -134,6 +134,7 @@ impl Groups {
         trees.any(|tree| tree.controllers.contains(&controller))
     }
 
+    /// Writes all limits, also after one that cannot be written. Returns the first error.
     fn apply(
         &self,
         tree: &Tree,
@@ -147,13 +148,14 @@ impl Groups {
             };
             MemoryNow::parse(&files::read(dir, limit), &files::read(dir, used))
         };
+        let mut result = Ok(());
         for controller in &tree.controllers {
             let version = tree.version;
             for setting in settings(*controller, version, resources, &self.options, memory) {
-                files::write(dir, &setting)?;
+                result = result.and(files::write(dir, &setting));
             }
         }
-        Ok(())
+        result
     }
 
     /// Sets new limits. A container without groups, from before the operator chose this isolator,
@@ -163,13 +165,14 @@ impl Groups {
         container: &ContainerId,
         resources: &ContainerResources,
     ) -> Result<(), FileError> {
+        let mut result = Ok(());
         for tree in &self.trees {
             let dir = self.dir(tree, container);
             if dir.is_dir() {
-                self.apply(tree, &dir, resources)?;
+                result = result.and(self.apply(tree, &dir, resources));
             }
         }
-        Ok(())
+        result
     }
 
     /// Measures a container; `None` if it has no group.

@@ -341,6 +341,48 @@ fn executors_keep_the_score_of_the_agent() {
 }
 
 #[test]
+fn one_failed_setting_does_not_stop_the_others() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        isolator
+            .prepare(config("c", "cpus:1;mem:64"))
+            .await
+            .unwrap();
+        let shares = fake.path("cpu/mesos/c/cpu.shares");
+        fs::remove_file(&shares).unwrap();
+        fs::create_dir(&shares).unwrap();
+        let mut resources = resources("cpus:1;mem:96");
+        resources.cpus_limit = Some(Limit::Amount(1.0));
+        let update = UpdateContainer {
+            container_id: id("c"),
+            resources,
+        };
+        let error = isolator.update(update).await.unwrap_err().to_string();
+        assert!(
+            error.starts_with("the isolator failed: cannot write"),
+            "{error}"
+        );
+        assert!(error.contains("cpu.shares"), "{error}");
+        assert_eq!(fake.read("cpu/mesos/c/cpu.cfs_quota_us"), "100000");
+        let limit = fake.read("memory/mesos/c/memory.limit_in_bytes");
+        assert_eq!(limit, (96 << 20).to_string());
+    });
+}
+
+#[test]
+fn only_a_quota_needs_cfs_bandwidth() {
+    simulate(|node| async move {
+        let (fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        isolator.prepare(config("c", "cpus:1")).await.unwrap();
+        assert_eq!(fake.read("cpu/mesos/c/cpu.shares"), "1024");
+        assert!(!fake.path("cpu/mesos/c/cpu.cfs_quota_us").exists());
+        assert!(!fake.path("cpu/mesos/c/cpu.cfs_period_us").exists());
+    });
+}
+
+#[test]
 fn failed_preparation_names_the_file_and_leaves_nothing() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
