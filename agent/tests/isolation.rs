@@ -91,7 +91,7 @@ fn failed_preparation_fails_the_task_and_cleans_up() {
         world.settle().await;
         let status = world.master.last("t").unwrap().status;
         assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
-        let message = "Failed to launch container: the isolator has no answer: no cgroups here";
+        let message = "Failed to launch container: the isolator failed: no cgroups here";
         assert_eq!(
             (status.state, status.message.as_str()),
             (TaskState::Failed, message)

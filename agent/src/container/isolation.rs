@@ -130,6 +130,7 @@ impl Containerizer {
             sandbox: self.sandbox(framework_id, container),
             user: has_user.then(|| user.to_owned()),
             resources: container.resources(),
+            is_command: container.is_command,
         })
     }
 

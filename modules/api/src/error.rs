@@ -75,8 +75,8 @@ pub enum ModuleError {
         /// The timeout that passed; zero if the mailbox was full.
         after: Duration,
     },
-    /// The module replied that it has no answer: log it and try again at the next interval.
-    #[error("the {kind} has no answer: {fault}")]
+    /// The module replied with a fault: log it and try again at the next interval.
+    #[error("the {kind} {}: {fault}", verb(*kind))]
     Fault {
         /// Kind of the module.
         kind: ModuleKind,
@@ -123,6 +123,14 @@ pub enum ModuleError {
         /// Why.
         reason: String,
     },
+}
+
+/// An isolator is asked to act, the others for an answer.
+fn verb(kind: ModuleKind) -> &'static str {
+    match kind {
+        ModuleKind::Isolator => "failed",
+        _ => "has no answer",
+    }
 }
 
 impl ModuleError {

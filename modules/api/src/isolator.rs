@@ -1,10 +1,11 @@
-//! Isolator: limits what the processes of a container can use and see.
+//! Isolator: limits the resources of a container, and hides the host from its processes.
 //!
 //! The agent sends [`RecoverContainers`] once. For each container it asks every isolator to
 //! [`PrepareContainer`] before the launch, to [`UpdateContainer`] whenever tasks come and go, and
 //! to [`CleanUpContainer`] after the last process has ended. The container starts with the merged
-//! [`LaunchPlan`]s. An isolator that finds a limit exceeded tells the agent by
-//! [`ContainerLimited`], and the agent ends the container. Only the agent launches and kills.
+//! [`LaunchPlan`]s. An isolator that finds a limit exceeded sends the agent
+//! [`ContainerLimited`], and the agent ends the container. Only the agent launches containers,
+//! and kills live ones.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +21,7 @@ use crate::error::{Fault, ModuleError, ModuleKind};
 
 const KIND: ModuleKind = ModuleKind::Isolator;
 
-/// What a container may use.
+/// Requests and limits of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ContainerResources {
     /// Resources of the executor and its live tasks, revocable ones too.
@@ -47,7 +48,9 @@ pub struct ContainerConfig {
     pub sandbox: PathBuf,
     /// The user of its processes, if not the agent's.
     pub user: Option<String>,
-    /// What it may use at first.
+    /// Whether it runs the command of one task, without an executor.
+    pub is_command: bool,
+    /// Its requests and limits at the start.
     pub resources: ContainerResources,
 }
 
@@ -78,7 +81,7 @@ pub struct LaunchPlan {
     pub shm_bytes: Option<u64>,
     /// Environment variables.
     pub environment: BTreeMap<String, String>,
-    /// The score by which the kernel chooses what to kill when memory runs out, -1000 to 1000.
+    /// The score by which the kernel chooses processes to kill when memory runs out, -1000 to 1000.
     pub oom_score_adj: Option<i32>,
     /// Whether its processes cannot gain privileges by executing a file.
     pub no_new_privileges: bool,
@@ -108,17 +111,17 @@ pub struct Limitation {
     pub resources: Resources,
     /// For the status of its tasks.
     pub reason: Reason,
-    /// What was exceeded, with figures.
+    /// The exceeded limit and the use, with figures.
     pub message: String,
 }
 
-/// The first message: the containers that run since an earlier agent process. All that the isolator
-/// finds of others is left over and must go.
+/// The first message: the containers that run since an earlier agent process. The isolator removes
+/// the remains of all others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecoverContainers {
     /// The running containers.
     pub containers: Vec<ContainerConfig>,
-    /// The actor that is told of exceeded limits.
+    /// The actor to which exceeded limits are sent.
     pub containerizer: Pid,
 }
 
@@ -134,7 +137,7 @@ pub struct PrepareContainer {
 pub struct UpdateContainer {
     /// The container.
     pub container_id: ContainerId,
-    /// What it may use from now on.
+    /// Its requests and limits from now on.
     pub resources: ContainerResources,
 }
 
@@ -146,7 +149,8 @@ pub struct MeasureContainers {
 }
 
 /// Remove everything of a container whose processes have ended. Also sent for one whose
-/// preparation failed in a later isolator. Replies which limit it had exceeded, if one has.
+/// preparation failed in a later isolator. The reply is the limit that it had exceeded, if any; it
+/// does not wait for the removal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CleanUpContainer {
     /// The container.
@@ -181,6 +185,8 @@ pub struct IsolatorRef {
 impl IsolatorRef {
     /// Timeout of each request. Generous, since a machine under memory pressure is slow.
     pub const PATIENCE: Duration = Duration::from_secs(60);
+    /// Timeout of a measurement, shorter: pages of usage wait for it, and go on without it.
+    pub const MEASURE_PATIENCE: Duration = Duration::from_secs(5);
 
     /// A handle of the isolator behind `actor`.
     pub fn new(actor: ActorRef) -> Self {
@@ -214,10 +220,10 @@ impl IsolatorRef {
     /// Measures containers.
     pub async fn measure(&self, containers: Vec<ContainerId>) -> Result<Measured, ModuleError> {
         let measure = MeasureContainers { containers };
-        flatten_reply(self.actor.ask(measure, Self::PATIENCE).await)
+        flatten_reply(self.actor.ask(measure, Self::MEASURE_PATIENCE).await)
     }
 
-    /// Removes everything of a container. Returns the limit that it had exceeded, if one.
+    /// Removes everything of a container. Returns the limit that it had exceeded, if any.
     pub async fn clean_up(
         &self,
         container_id: ContainerId,
@@ -235,7 +241,45 @@ fn flatten_reply<T>(answer: Result<Result<T, Fault>, runtime::AskError>) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use runtime::prelude::*;
+    use runtime::testing::simulate;
+
     use super::*;
+
+    /// Keeps its callers waiting.
+    #[derive(Default)]
+    struct Silent(Vec<Promise<Result<Measured, Fault>>>);
+
+    impl Actor for Silent {
+        type Context = Context<Self>;
+    }
+
+    impl Process for Silent {
+        fn accepts(handlers: &mut RemoteHandlers<Self>) {
+            handlers.accept_local::<MeasureContainers>();
+        }
+    }
+
+    impl Handler<MeasureContainers> for Silent {
+        type Result = Reply<Result<Measured, Fault>>;
+        fn handle(&mut self, _: MeasureContainers, _: &mut Context<Self>) -> Self::Result {
+            let (promise, reply) = promise();
+            self.0.push(promise);
+            reply
+        }
+    }
+
+    #[test]
+    fn slow_measurement_is_late_after_five_seconds() {
+        simulate(|node| async move {
+            let silent = node.spawn("silent", Silent::default()).unwrap();
+            let isolator = IsolatorRef::new(silent.refer());
+            let asked = node.clock().now();
+            let late = isolator.measure(Vec::new()).await;
+            assert!(matches!(late, Err(ModuleError::Late { .. })), "{late:?}");
+            assert_eq!((node.clock().now() - asked).as_secs(), 5);
+        });
+    }
 
     #[test]
     fn plans_of_several_isolators_add_up() {

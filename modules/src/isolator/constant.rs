@@ -117,6 +117,7 @@ mod tests {
                 container_id: ContainerId::new("c").unwrap(),
                 sandbox: "/s".into(),
                 user: None,
+                is_command: true,
                 resources: ContainerResources::default(),
             };
             let plan = started[0].prepare(config).await.unwrap();

@@ -1,10 +1,9 @@
 //! Which isolators this host can run, and why not the others.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use super::cgroups::controllers::Version;
 use super::cgroups::groups::hierarchies;
-use super::cgroups::hierarchy::{Hierarchy, choose, wanted};
+use super::cgroups::hierarchy::{Hierarchy, trees};
 use super::{cgroups, constant};
 
 /// Bit of the capability to make namespaces and mounts.
@@ -15,9 +14,6 @@ const CAP_SYS_ADMIN: u32 = 21;
 pub struct HostFacts {
     /// Its hierarchies of control groups.
     pub hierarchies: Vec<Hierarchy>,
-    /// Unified trees that are the root of a container, with processes in it: no controller can be
-    /// enabled there.
-    pub occupied: Vec<PathBuf>,
     /// Whether the agent runs as root.
     pub is_root: bool,
     /// The effective capabilities, as bits.
@@ -31,21 +27,13 @@ impl HostFacts {
     /// that cannot be read are missing.
     pub fn read(hierarchy: &Path) -> Self {
         let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
-        let hierarchies = hierarchies(hierarchy).unwrap_or_default();
-        // Only the root of the whole tree has no type.
-        let is_occupied = |mount: &&PathBuf| {
-            mount.join("cgroup.type").exists() && !text(&mount.join("cgroup.procs")).is_empty()
-        };
-        let v2 = hierarchies.iter().filter(|one| one.version == Version::V2);
-        let occupied = v2.map(|one| &one.mount).filter(is_occupied).cloned();
         let kinds = std::fs::read_dir("/proc/self/ns").into_iter().flatten();
         let kinds = kinds.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         Self {
-            occupied: occupied.collect(),
+            hierarchies: hierarchies(hierarchy).unwrap_or_default(),
             is_root: nix::unistd::geteuid().is_root(),
             capabilities: effective_capabilities(&text(Path::new("/proc/self/status"))),
             namespaces: kinds.collect(),
-            hierarchies,
         }
     }
 }
@@ -80,30 +68,23 @@ fn has_namespaces(kinds: &[&str], facts: &HostFacts) -> Result<(), String> {
         return Err(format!("the kernel has no {kind} namespaces"));
     }
     match facts.capabilities & (1 << CAP_SYS_ADMIN) {
-        0 => Err("the agent has not the capability CAP_SYS_ADMIN: run it as root".to_owned()),
+        0 => Err("needs CAP_SYS_ADMIN: run the agent as root".to_owned()),
         _ => Ok(()),
     }
 }
 
 fn has_controllers(name: &str, facts: &HostFacts) -> Result<(), String> {
-    let trees = choose(&wanted(&[name], &facts.hierarchies)?, &facts.hierarchies)?;
-    if !facts.is_root {
-        return Err("the agent does not run as root".to_owned());
-    }
-    let mut used = trees.iter().filter(|tree| !tree.controllers.is_empty());
-    match used.find(|tree| facts.occupied.contains(&tree.mount)) {
-        Some(tree) => Err(format!(
-            "processes are in the group {}, where controllers must be enabled: move them, the \
-             agent perhaps, into a child group",
-            tree.mount.display()
-        )),
-        None => Ok(()),
+    trees(&[name], &facts.hierarchies)?;
+    match facts.is_root {
+        true => Ok(()),
+        false => Err("the agent does not run as root".to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isolator::cgroups::controllers::Version;
 
     fn facts() -> HostFacts {
         HostFacts {
@@ -112,8 +93,8 @@ mod tests {
                 version: Version::V2,
                 controllers: ["cpu", "memory"].map(str::to_owned).to_vec(),
                 read_only: false,
+                is_occupied: false,
             }],
-            occupied: Vec::new(),
             is_root: true,
             capabilities: u64::MAX,
             namespaces: ["pid", "mnt", "ipc"].map(str::to_owned).to_vec(),
@@ -141,11 +122,13 @@ mod tests {
             ..facts()
         };
         assert_eq!(refused(&no_cgroups), cgroups::NAMES);
-        let occupied = HostFacts {
-            occupied: vec!["/sys/fs/cgroup".into()],
-            ..facts()
-        };
+        let mut occupied = facts();
+        occupied.hierarchies[0].is_occupied = true;
         assert_eq!(refused(&occupied), cgroups::NAMES);
+        let report = host_report(&occupied);
+        let all = report.iter().find(|(name, _)| *name == "cgroups/all");
+        let reason = all.unwrap().1.clone().unwrap_err();
+        assert!(reason.contains("into a child group"), "{reason}");
         let plain = HostFacts {
             hierarchies: Vec::new(),
             capabilities: 0,

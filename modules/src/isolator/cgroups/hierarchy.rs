@@ -24,6 +24,9 @@ pub struct Hierarchy {
     pub controllers: Vec<String>,
     /// Whether it cannot be written.
     pub read_only: bool,
+    /// Whether this is a unified tree that is the root of a container, with processes in it: no
+    /// controller can be enabled there. Set by the reader, too.
+    pub is_occupied: bool,
 }
 
 /// A hierarchy that this agent uses, and for which controllers.
@@ -82,6 +85,7 @@ fn parse_line(line: &str) -> Option<Hierarchy> {
         version,
         controllers: controllers.map(str::to_owned).collect(),
         read_only: options.split(',').any(|option| option == "ro"),
+        is_occupied: false,
     })
 }
 
@@ -127,6 +131,13 @@ pub fn place(controller: Controller, hierarchies: &[Hierarchy]) -> Result<usize,
             hierarchy.mount.display()
         ));
     }
+    if hierarchy.is_occupied {
+        return Err(format!(
+            "processes are in the group {}, where controllers must be enabled: move them, the \
+             agent perhaps, into a child group",
+            hierarchy.mount.display()
+        ));
+    }
     Ok(at)
 }
 
@@ -146,7 +157,7 @@ fn not_found(controller: Controller, hierarchies: &[Hierarchy]) -> String {
 }
 
 /// The controllers of these names of `--isolation`. `cgroups/all` means those that this host has.
-pub fn wanted(names: &[&str], hierarchies: &[Hierarchy]) -> Result<Vec<Controller>, String> {
+fn wanted(names: &[&str], hierarchies: &[Hierarchy]) -> Result<Vec<Controller>, String> {
     let mut wanted = BTreeSet::new();
     for name in names {
         wanted.extend(Controller::of_isolation(name));
@@ -155,14 +166,19 @@ pub fn wanted(names: &[&str], hierarchies: &[Hierarchy]) -> Result<Vec<Controlle
         let usable = |controller: &Controller| place(*controller, hierarchies).is_ok();
         wanted.extend(Controller::ALL.into_iter().filter(usable));
         if wanted.is_empty() {
-            return Err(not_found(Controller::Memory, hierarchies));
+            place(Controller::Memory, hierarchies)?;
         }
     }
     Ok(wanted.into_iter().collect())
 }
 
+/// The trees for these names of `--isolation`, or the reason why the host cannot have them.
+pub fn trees(names: &[&str], hierarchies: &[Hierarchy]) -> Result<Vec<Tree>, String> {
+    choose(&wanted(names, hierarchies)?, hierarchies)
+}
+
 /// The trees that these controllers need: theirs, and the unified one where there is one.
-pub fn choose(wanted: &[Controller], hierarchies: &[Hierarchy]) -> Result<Vec<Tree>, String> {
+fn choose(wanted: &[Controller], hierarchies: &[Hierarchy]) -> Result<Vec<Tree>, String> {
     let tree = |hierarchy: &Hierarchy| Tree {
         mount: hierarchy.mount.clone(),
         version: hierarchy.version,
@@ -214,8 +230,7 @@ mod tests {
 
     /// The trees as `mount: controllers`.
     fn chosen(names: &[&str], hierarchies: &[Hierarchy]) -> Result<Vec<String>, String> {
-        let wanted = wanted(names, hierarchies)?;
-        let trees = choose(&wanted, hierarchies)?;
+        let trees = trees(names, hierarchies)?;
         let text = |tree: &Tree| format!("{} {:?}", tree.mount.display(), tree.controllers);
         Ok(trees.iter().map(text).collect())
     }

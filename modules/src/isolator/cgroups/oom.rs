@@ -38,7 +38,7 @@ impl MemoryEvents {
                 })?;
                 let value = format!("{} {}", event.as_raw_fd(), source.as_raw_fd());
                 let file = "cgroup.event_control";
-                files::write(dir, &Setting { file, value })?;
+                files::write(dir, &Setting::new(file, value))?;
                 Ok(Self {
                     source: event.into(),
                     interest: Interest::READABLE,

@@ -22,7 +22,8 @@ const PERIOD_US: u64 = 100_000;
 /// The kernel's minimum quota, in microseconds.
 const QUOTA_MIN_US: u64 = 1000;
 
-/// The control files of the CPU controller.
+/// The control files of the CPU controller. A kernel without CFS bandwidth has no files of a quota;
+/// that is an error only for a container with a quota.
 pub fn settings(
     version: Version,
     resources: &ContainerResources,
@@ -32,6 +33,10 @@ pub fn settings(
     let revocable =
         options.revocable_cpu_low_priority && !resources.requests.revocable().cpus().is_zero();
     let quota = quota(resources, options);
+    let bandwidth = |setting: Setting| match quota {
+        Some(_) => setting,
+        None => setting.optional(),
+    };
     match version {
         Version::V1 => {
             let per_cpu = match revocable {
@@ -39,11 +44,11 @@ pub fn settings(
                 false => SHARES_PER_CPU,
             };
             let shares = (millicpus * per_cpu / 1000).max(SHARES_MIN);
-            let quota = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
+            let value = quota.map_or_else(|| "-1".to_owned(), |quota| quota.to_string());
             vec![
                 Setting::new("cpu.shares", shares),
-                Setting::new("cpu.cfs_period_us", PERIOD_US),
-                Setting::new("cpu.cfs_quota_us", quota),
+                bandwidth(Setting::new("cpu.cfs_period_us", PERIOD_US)),
+                bandwidth(Setting::new("cpu.cfs_quota_us", value)),
             ]
         }
         Version::V2 => {
@@ -52,10 +57,10 @@ pub fn settings(
                 false => WEIGHT_PER_CPU,
             };
             let weight = (millicpus * per_cpu / 1000).clamp(WEIGHT_MIN, WEIGHT_MAX);
-            let quota = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
+            let value = quota.map_or_else(|| "max".to_owned(), |quota| quota.to_string());
             vec![
                 Setting::new("cpu.weight", weight),
-                Setting::new("cpu.max", format!("{quota} {PERIOD_US}")),
+                bandwidth(Setting::new("cpu.max", format!("{value} {PERIOD_US}"))),
             ]
         }
     }

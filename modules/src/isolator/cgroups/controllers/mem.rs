@@ -66,7 +66,10 @@ fn bytes(megabytes: f64) -> u64 {
 /// the kernel would kill; else it stays until a later update. The limit of memory with swap may
 /// never be below the one of memory, so the order of the two depends on the direction.
 ///
-/// The soft limit of v2 is `memory.low`: memory above it is taken first when the host runs short.
+/// The soft limit of v2 is `memory.low`: when the host runs short, memory above it is taken first.
+/// The kernel grants no more protection than the ancestors of the group have, so this needs a
+/// `memory.low` of `--cgroups_root`, which is the operator's: with `max` there, and the mount option
+/// `memory_recursiveprot`, all memory of containers would be protected from the rest of the host.
 pub fn settings(
     version: Version,
     resources: &ContainerResources,
@@ -113,7 +116,7 @@ pub fn settings(
 }
 
 /// The score by which the kernel chooses processes to kill when the host runs out of memory.
-/// Containers that may use more than they requested go first; the others keep the default.
+/// Commands that may use more memory than they requested go first; all others keep the default.
 pub fn oom_score_adj(resources: &ContainerResources, host_memory: u64) -> Option<i32> {
     let limits = Limits::of(resources);
     if host_memory == 0 || limits.hard.is_some_and(|hard| hard <= limits.soft) {

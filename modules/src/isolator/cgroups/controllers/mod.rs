@@ -96,12 +96,25 @@ pub struct Setting {
     pub file: &'static str,
     /// Its content.
     pub value: String,
+    /// Whether a missing file is fine: without it the kernel acts as with this content.
+    pub is_optional: bool,
 }
 
 impl Setting {
     pub(super) fn new(file: &'static str, value: impl ToString) -> Self {
         let value = value.to_string();
-        Self { file, value }
+        Self {
+            file,
+            value,
+            is_optional: false,
+        }
+    }
+
+    fn optional(self) -> Self {
+        Self {
+            is_optional: true,
+            ..self
+        }
     }
 }
 
