@@ -89,6 +89,12 @@ pub struct Settings {
     /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before
     /// the older part is moved to `stdout.1`; zero for no bound.
     pub max_output_size: u64,
+    /// `--fetcher_stall_timeout`, default 1 min: a download whose server sends nothing for so long
+    /// fails.
+    pub fetcher_stall_timeout: Duration,
+    /// `--fetcher_ca`, default the host's: the certificates of authorities for `https` URIs, a PEM
+    /// file that the users of tasks can read.
+    pub fetcher_ca: Option<PathBuf>,
     /// Whether HTTP is served over TLS only, default false. Passed on to HTTP executors.
     pub https_only: bool,
     /// `--acls`: authorization, default everything for everyone.
@@ -133,6 +139,8 @@ impl Settings {
             disk_watch_interval: Duration::from_secs(60),
             max_completed_sandboxes: 10_000,
             max_output_size: 100 << 20,
+            fetcher_stall_timeout: Duration::from_secs(60),
+            fetcher_ca: None,
             https_only: false,
             acls: Reloadable::default(),
             throttle: Throttle::default(),
@@ -190,6 +198,7 @@ impl Settings {
                 self.oversubscribed_resources_interval,
             ),
             ("disk_watch_interval", self.disk_watch_interval),
+            ("fetcher_stall_timeout", self.fetcher_stall_timeout),
         ] {
             if value.is_zero() {
                 return Err(wrong(
@@ -372,10 +381,17 @@ impl Config {
                 settings.max_completed_sandboxes.to_string(),
             ),
             ("max_output_size", format!("{}B", settings.max_output_size)),
+            (
+                "fetcher_stall_timeout",
+                duration(settings.fetcher_stall_timeout),
+            ),
         ];
         let of_mesos = MESOS_FLAGS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut all = BTreeMap::from(of_mesos);
         all.extend(settings.extra_flags.clone());
+        if let Some(path) = &settings.fetcher_ca {
+            all.insert("fetcher_ca".to_owned(), path.display().to_string());
+        }
         let variables = &settings.executor_environment_variables;
         if !variables.is_empty() {
             let shown = serde_json::json!(variables).to_string();

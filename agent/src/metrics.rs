@@ -30,6 +30,10 @@ pub struct Counts {
     pub invalid_framework_messages: u64,
     /// Checkpoint records that could not be read.
     pub recovery_errors: u64,
+    /// Containers whose files were fetched.
+    pub task_fetches_succeeded: u64,
+    /// Containers whose files could not be fetched.
+    pub task_fetches_failed: u64,
 }
 
 impl Counts {
@@ -166,8 +170,6 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     for name in [
         "containerizer/fetcher/cache_size_total_bytes",
         "containerizer/fetcher/cache_size_used_bytes",
-        "containerizer/fetcher/task_fetches_failed",
-        "containerizer/fetcher/task_fetches_succeeded",
         "containerizer/mesos/container_destroy_errors",
         "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
         "containerizer/mesos/provisioner/remove_container_errors",
@@ -176,6 +178,15 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
         "resource_provider_manager/subscribed",
     ] {
         all.insert(name.to_owned(), 0.0);
+    }
+    for (name, value) in [
+        ("succeeded", counts.task_fetches_succeeded),
+        ("failed", counts.task_fetches_failed),
+    ] {
+        all.insert(
+            format!("containerizer/fetcher/task_fetches_{name}"),
+            value as f64,
+        );
     }
     let disk = &agent.disk;
     for (name, value) in [

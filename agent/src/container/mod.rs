@@ -15,6 +15,7 @@
 //! | `events` | messages that the containerizer handles from the agent |
 //! | `executor_spec` | the executor that a task needs, and the user it runs as |
 //! | `executors` | messages of native executors |
+//! | `fetching` | use of the fetcher between isolation and launch |
 //! | `history` | completed executors and frameworks, for pages |
 //! | `http_executors` | calls of HTTP executors: authentication and handling |
 //! | `isolation` | use of the isolators: preparation, limits, clean-up |
@@ -31,6 +32,7 @@ mod environment;
 pub mod events;
 pub mod executor_spec;
 mod executors;
+mod fetching;
 pub mod history;
 pub mod http_executors;
 mod isolation;
@@ -58,6 +60,7 @@ use runtime::prelude::*;
 use self::checkpointing::Checkpointing;
 use self::ended::EndedTasks;
 use self::executor_spec::ExecutorSpec;
+use self::fetching::Fetches;
 use self::history::History;
 use self::isolation::Isolation;
 use self::launches::LaunchQueue;
@@ -115,6 +118,7 @@ pub struct Containerizer {
     streams: BTreeMap<Pid, ContainerId>,
     checkpointing: Checkpointing,
     isolation: Isolation,
+    fetches: Fetches,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -151,6 +155,7 @@ impl Containerizer {
             streams: BTreeMap::new(),
             checkpointing: Checkpointing::default(),
             isolation: Isolation::default(),
+            fetches: Fetches::new(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -358,6 +363,7 @@ impl Containerizer {
         }
         self.launches
             .phase_changed(id, self.containers.get(id).map(|container| container.phase));
+        self.cancel_fetch(id);
         self.lower_limits(id, ctx);
         self.forget_if_over(id);
         self.tell_recovered();

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::agent::fetcher::Fetcher;
 use ::agent::ledger::reconfiguration::ReconfigurationPolicy;
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::{ArgAction, Args, ValueEnum};
@@ -38,6 +39,8 @@ use crate::service::{self, RunningService, Sockets};
 const ACCEPTS: [Role; 3] = [Role::Master, Role::Operator, Role::Executor];
 /// The hidden verb that starts executors.
 const ZYGOTE: &str = "executor-zygote";
+/// The hidden verb that fetches the files of a container.
+const FETCHER: &str = "fetcher";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
@@ -236,6 +239,13 @@ pub struct AgentFlags {
     /// 100MB]
     #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
     pub max_output_size: Option<u64>,
+    /// Time after which a download whose server sends nothing has failed [default: 1mins]
+    #[arg(long, env = "MESOS_FETCHER_STALL_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub fetcher_stall_timeout: Option<Duration>,
+    /// Certificates of authorities for `https` URIs of tasks, which the tasks' users can read: a
+    /// PEM file [default: this machine's]
+    #[arg(long, env = "MEROS_FETCHER_CA", value_name = "FILE")]
+    pub fetcher_ca: Option<PathBuf>,
 }
 
 impl AgentFlags {
@@ -270,7 +280,12 @@ impl AgentFlags {
         if let Some(size) = self.max_output_size {
             settings.max_output_size = size;
         }
+        settings.fetcher_ca.clone_from(&self.fetcher_ca);
         let durations = [
+            (
+                &mut settings.fetcher_stall_timeout,
+                self.fetcher_stall_timeout,
+            ),
             (
                 &mut settings.oversubscribed_resources_interval,
                 self.oversubscribed_resources_interval,
@@ -427,7 +442,8 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
     let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), timeout)
-        .map_err(|error| cannot(&error))?;
+        .map_err(|error| cannot(&error))?
+        .with_fetcher(Fetcher::new(&program, &[FETCHER]));
     let advisers = Modules {
         resource_estimator: registry
             .resource_estimator(

@@ -7,13 +7,16 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod fetcher;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use common::isolator::FakeIsolator;
 use common::*;
+use meros_agent::fetcher::Fetcher;
 use meros_agent::host::procfs;
 use meros_agent::{StartError, Started, WorkDir, ZygoteLauncher};
 use module_api::isolator::{LaunchPlan, Namespaces};
@@ -85,6 +88,7 @@ fn isolated_world_in<F: Future>(
         let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
         let launcher =
             ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
+        let launcher = launcher.with_fetcher(Fetcher::new(&zygote_program(), &["fetcher"]));
         let agent = start_isolated_agent(
             &agent_node,
             settings(work_dir.path()),
