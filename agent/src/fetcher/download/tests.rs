@@ -44,18 +44,24 @@ fn stalls(text: &'static str) -> Box<dyn FnOnce(&mut Connection) + Send> {
     })
 }
 
+const MINUTE: Duration = Duration::from_secs(60);
+
 fn download(uri: &str) -> Result<String, String> {
-    within(Duration::from_secs(60), uri)
+    with(MINUTE, None, uri)
 }
 
-fn within(stall_timeout: Duration, uri: &str) -> Result<String, String> {
+fn with(
+    stall_timeout: Duration,
+    authorities: Option<PathBuf>,
+    uri: &str,
+) -> Result<String, String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     let downloader = Downloader {
         stall_timeout,
-        authorities: None,
+        authorities,
         clock: Clock::real(),
     };
     let path = tempfile::NamedTempFile::new().unwrap();
@@ -120,7 +126,7 @@ fn silent_server_fails_the_download() {
     let moment = Duration::from_millis(100);
     for text in ["", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"] {
         let (uri, _requests) = server(vec![stalls(text)]);
-        let stalled = within(moment, &uri).unwrap_err();
+        let stalled = with(moment, None, &uri).unwrap_err();
         assert_eq!(stalled, "the server sent nothing for 100ms");
     }
 }
@@ -175,6 +181,50 @@ fn file_shorter_than_announced_fails() {
         "HTTP/1.1 206 Partial\r\nContent-Range: bytes 0-1/6\r\nContent-Length: 2\r\n\r\nab";
     let (uri, _requests) = server(vec![sends(partial)]);
     assert_eq!(download(&uri), Err("status 206 Partial Content".to_owned()));
+}
+
+/// Serves one answer over TLS. Returns its URI and its certificate, a PEM file.
+fn secure_server(answer: &'static str) -> (String, tempfile::NamedTempFile) {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let mut pem = tempfile::NamedTempFile::new().unwrap();
+    pem.write_all(made.cert.pem().as_bytes()).unwrap();
+    let key = rustls_pki_types::PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![made.cert.der().clone()], key.into())
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let uri = format!(
+        "https://localhost:{}/f",
+        listener.local_addr().unwrap().port()
+    );
+    std::thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut tls = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+        let mut stream = rustls::Stream::new(&mut tls, &mut connection);
+        // A client that does not trust it ends the connection here.
+        if stream.read(&mut [0; 4096]).is_ok() {
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    (uri, pem)
+}
+
+#[test]
+fn https_needs_a_certificate_of_a_known_authority() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
+    let (uri, pem) = secure_server(answer);
+    let known = Some(pem.path().to_owned());
+    assert_eq!(with(MINUTE, known, &uri), Ok("x".to_owned()));
+    let (uri, _) = secure_server(answer);
+    let refused = with(MINUTE, Some(pem.path().to_owned()), &uri).unwrap_err();
+    assert!(refused.starts_with("TLS: "), "{refused}");
+    let (uri, pem) = secure_server("HTTP/1.1 302 Found\r\nLocation: http://localhost/\r\n\r\n");
+    let refused = with(MINUTE, Some(pem.path().to_owned()), &uri).unwrap_err();
+    assert_eq!(refused, "a redirect from https to http is refused");
 }
 
 #[test]
