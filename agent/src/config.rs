@@ -92,6 +92,10 @@ pub struct Settings {
     /// `--fetcher_stall_timeout`, default 1 min: a download whose server sends nothing for so long
     /// fails.
     pub fetcher_stall_timeout: Duration,
+    /// `--fetcher_cache_size`, default 2 GB: the bytes of cached files; zero for no cache.
+    pub fetcher_cache_size: u64,
+    /// `--fetcher_cache_dir`, default `fetch` in the work directory. Emptied at the start.
+    pub fetcher_cache_dir: PathBuf,
     /// `--fetcher_ca`, default the host's: the certificates of authorities for `https` URIs, a PEM
     /// file that the users of tasks can read.
     pub fetcher_ca: Option<PathBuf>,
@@ -119,6 +123,7 @@ impl Settings {
             domain: None,
             default_role: "*".into(),
             executor_socket: work_dir.join("executors.sock"),
+            fetcher_cache_dir: work_dir.join("fetch"),
             work_dir,
             registration_backoff_factor: Duration::from_secs(1),
             executor_registration_timeout: Duration::from_secs(60),
@@ -140,6 +145,7 @@ impl Settings {
             max_completed_sandboxes: 10_000,
             max_output_size: 100 << 20,
             fetcher_stall_timeout: Duration::from_secs(60),
+            fetcher_cache_size: 2 << 30,
             fetcher_ca: None,
             https_only: false,
             acls: Reloadable::default(),
@@ -384,6 +390,14 @@ impl Config {
             (
                 "fetcher_stall_timeout",
                 duration(settings.fetcher_stall_timeout),
+            ),
+            (
+                "fetcher_cache_size",
+                format!("{}B", settings.fetcher_cache_size),
+            ),
+            (
+                "fetcher_cache_dir",
+                settings.fetcher_cache_dir.display().to_string(),
             ),
         ];
         let of_mesos = MESOS_FLAGS.map(|(name, value)| (name.to_owned(), value.to_owned()));

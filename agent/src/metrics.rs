@@ -34,6 +34,10 @@ pub struct Counts {
     pub task_fetches_succeeded: u64,
     /// Containers whose files could not be fetched.
     pub task_fetches_failed: u64,
+    /// Bytes that the fetcher's cache may have.
+    pub cache_size_total_bytes: u64,
+    /// Bytes that it has.
+    pub cache_size_used_bytes: u64,
 }
 
 impl Counts {
@@ -168,8 +172,6 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     put("executor_directory_max_allowed_age_secs", age);
     // Features that do not exist here; dashboards expect their metrics.
     for name in [
-        "containerizer/fetcher/cache_size_total_bytes",
-        "containerizer/fetcher/cache_size_used_bytes",
         "containerizer/mesos/container_destroy_errors",
         "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
         "containerizer/mesos/provisioner/remove_container_errors",
@@ -180,13 +182,12 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
         all.insert(name.to_owned(), 0.0);
     }
     for (name, value) in [
-        ("succeeded", counts.task_fetches_succeeded),
-        ("failed", counts.task_fetches_failed),
+        ("task_fetches_succeeded", counts.task_fetches_succeeded),
+        ("task_fetches_failed", counts.task_fetches_failed),
+        ("cache_size_total_bytes", counts.cache_size_total_bytes),
+        ("cache_size_used_bytes", counts.cache_size_used_bytes),
     ] {
-        all.insert(
-            format!("containerizer/fetcher/task_fetches_{name}"),
-            value as f64,
-        );
+        all.insert(format!("containerizer/fetcher/{name}"), value as f64);
     }
     let disk = &agent.disk;
     for (name, value) in [

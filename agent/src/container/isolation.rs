@@ -148,12 +148,12 @@ impl Containerizer {
                     (known.plan, known.is_prepared) = (plan, true);
                 }
                 // Further tasks may have come meanwhile.
-                match this.update_isolators(&id) {
-                    Some(updating) => ctx.then(updating, move |this, result, ctx| {
-                        this.isolated(&id, result, ctx);
-                    }),
-                    None => return this.isolated(&id, Ok(()), ctx),
+                let Some(updating) = this.update_isolators(&id) else {
+                    return this.isolated(&id, Ok(()), ctx);
                 };
+                ctx.then(updating, move |this, result, ctx| {
+                    this.isolated(&id, result, ctx);
+                });
             }
             Err(problem) => this.isolated(&id, Err(problem), ctx),
         });

@@ -18,6 +18,8 @@ pub struct FetchItem {
     pub file: String,
     /// What follows.
     pub then: AfterFetch,
+    /// Whether it may come from the cache. Only files of the web do.
+    pub is_cached: bool,
 }
 
 /// The source of a file.
@@ -88,7 +90,13 @@ fn item(uri: &Uri) -> Result<FetchItem, resources::Invalid> {
         (false, true) => after_extraction(&file),
         (false, false) => AfterFetch::Keep,
     };
-    Ok(FetchItem { source, file, then })
+    let is_cached = uri.cache && matches!(source, FetchSource::Web(_));
+    Ok(FetchItem {
+        source,
+        file,
+        then,
+        is_cached,
+    })
 }
 
 fn after_extraction(file: &str) -> AfterFetch {

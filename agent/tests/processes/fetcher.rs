@@ -17,6 +17,71 @@ fn fetching(id: &str, line: &str, uris: Vec<Uri>) -> TaskInfo {
     task(id, command)
 }
 
+fn cached(web: &str) -> Vec<Uri> {
+    vec![Uri {
+        cache: true,
+        ..Uri::new(format!("{web}/f"))
+    }]
+}
+
+/// SPEC 5.6.
+// Covers 5.6 Fetcher in part: the cache.
+#[test]
+fn cached_file_is_downloaded_once_for_waiting_tasks() {
+    world(|world| async move {
+        // The server accepts one connection.
+        let (web, _connections) = server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        let of = |id: &str| fetching(id, "cat f", cached(&web));
+        let ids = ["a", "b", "c"];
+        world.master.run(ids.map(of).to_vec());
+        for id in ids {
+            let status = world.ends(id).await;
+            assert_eq!(status.state, TaskState::Finished, "{status:?}");
+            assert_eq!(world.file(id, "stdout").await, b"hello");
+        }
+        let metrics = world.agent.counters().await.unwrap();
+        assert_eq!(metrics["containerizer/fetcher/cache_size_used_bytes"], 5.0);
+        assert_eq!(
+            metrics["containerizer/fetcher/cache_size_total_bytes"],
+            20.0
+        );
+    });
+}
+
+#[test]
+fn failed_download_leaves_the_next_task_to_try() {
+    world(|world| async move {
+        let (web, _connections) = server("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+        let of = |id: &str| fetching(id, "true", cached(&web));
+        world.master.run(vec![of("a"), of("b")]);
+        for id in ["a", "b"] {
+            let status = world.ends(id).await;
+            assert_eq!(status.state, TaskState::Failed);
+            assert!(
+                status.message.ends_with("exited with status 1"),
+                "{status:?}"
+            );
+        }
+        let files = world.work_dir.path().join("fetch/files/agent");
+        assert_eq!(std::fs::read_dir(files).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn file_larger_than_the_cache_is_not_kept() {
+    world(|world| async move {
+        let large = "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n123456789012345678901";
+        let (web, _connections) = server(large);
+        world
+            .master
+            .run(vec![fetching("t", "wc -c < f", cached(&web))]);
+        assert_eq!(world.ends("t").await.state, TaskState::Finished);
+        assert_eq!(world.file("t", "stdout").await, b"21\n");
+        let files = world.work_dir.path().join("fetch/files/agent");
+        assert_eq!(std::fs::read_dir(files).unwrap().count(), 0);
+    });
+}
+
 /// Serves `answer` to one connection. Returns its URI, without a path, and the connection.
 fn server(answer: &'static str) -> (String, mpsc::Receiver<TcpStream>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -36,7 +101,7 @@ fn server(answer: &'static str) -> (String, mpsc::Receiver<TcpStream>) {
 }
 
 /// SPEC 5.6, 5.12.
-// Covers 5.6 Fetcher in part: without a cache.
+// Covers 5.6 Fetcher in part: http and files, extraction, `executable`, `output_file`.
 #[test]
 fn files_are_fetched_before_the_command_runs() {
     world(|world| async move {
@@ -140,9 +205,11 @@ fn fetcher_has_the_rights_of_the_tasks_user() {
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(work_dir.path(), open).unwrap();
     world_in(work_dir, |world| async move {
-        let of_nobody = |id: &str, path: &std::path::Path| {
+        let of_nobody = |id: &str, path: &Path| {
             let mut task = fetching(id, "true", vec![Uri::new(path.to_str().unwrap())]);
-            task.command.as_mut().unwrap().user = Some("nobody".to_owned());
+            let command = task.command.as_mut().unwrap();
+            command.user = Some("nobody".to_owned());
+            command.uris[0].cache = true;
             task
         };
         let file = |name: &str, mode| {
@@ -158,6 +225,13 @@ fn fetcher_has_the_rights_of_the_tasks_user() {
         let log = String::from_utf8(world.file("no", "stderr").await).unwrap();
         assert!(log.contains("Permission denied"), "{log}");
         assert_eq!(world.ends("yes").await.state, TaskState::Finished);
+        let (web, _connections) = server("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
+        let task = of_nobody("web", Path::new(&format!("{web}/f")));
+        world.master.run(vec![task]);
+        assert_eq!(world.ends("web").await.state, TaskState::Finished);
+        let cached = find(&world.work_dir.path().join("fetch"), "0");
+        assert_eq!(cached.len(), 1);
+        assert_ne!(cached[0].metadata().unwrap().uid(), 0);
         let found = find(world.work_dir.path(), "public");
         let owner = found.iter().map(|path| path.metadata().unwrap().uid());
         let of_root = owner.filter(|&uid| uid == 0).count();

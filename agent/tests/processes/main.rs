@@ -29,6 +29,9 @@ use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use transport::unix::Listener;
 
+/// Bytes of the fetcher's cache.
+const CACHE_SIZE: u64 = 20;
+
 /// How long checkpointed executors wait for the next agent.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -88,7 +91,9 @@ fn isolated_world_in<F: Future>(
         let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
         let launcher =
             ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
-        let launcher = launcher.with_fetcher(Fetcher::new(&zygote_program(), &["fetcher"]));
+        let fetcher = Fetcher::new(&zygote_program(), &["fetcher"]);
+        let cache = work_dir.path().join("fetch");
+        let launcher = launcher.with_fetcher(fetcher.with_cache(&cache, CACHE_SIZE).unwrap());
         let agent = start_isolated_agent(
             &agent_node,
             settings(work_dir.path()),

@@ -6,10 +6,11 @@ use std::sync::mpsc;
 
 use super::*;
 
+/// What a server does with a connection after the request.
+type Answer = Box<dyn FnOnce(&mut Connection) + Send>;
+
 /// Serves one answer for each connection, then nothing. Sends each request's text.
-fn server(
-    answers: Vec<Box<dyn FnOnce(&mut Connection) + Send>>,
-) -> (String, mpsc::Receiver<String>) {
+fn server(answers: Vec<Answer>) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let (requests, received) = mpsc::channel();
@@ -32,12 +33,12 @@ fn server(
     (format!("http://{address}/d/f"), received)
 }
 
-fn sends(text: &'static str) -> Box<dyn FnOnce(&mut Connection) + Send> {
+fn sends(text: &'static str) -> Answer {
     Box::new(move |connection| connection.write_all(text.as_bytes()).unwrap())
 }
 
 /// Sends something, then keeps the connection until the client ends it.
-fn stalls(text: &'static str) -> Box<dyn FnOnce(&mut Connection) + Send> {
+fn stalls(text: &'static str) -> Answer {
     Box::new(move |connection| {
         connection.write_all(text.as_bytes()).unwrap();
         let _ = connection.read(&mut [0]);

@@ -239,7 +239,6 @@ const MASTER: &[(&str, Rule)] = &[
 const NO_PROVIDERS: Rule = Refused("there are no resource providers; remove it");
 const NO_IMAGES: Rule = Tunes("there are no images");
 const NO_DOCKER: Rule = Tunes("there is no Docker containerizer");
-const NO_CACHE: Rule = Tunes("each container fetches its own files");
 const NO_CGROUPS: Rule = Tunes("no isolator has it");
 const NO_LIMITS: &str = "no isolator has it yet; remove it";
 const NO_NETWORK: Rule = Tunes("a container has the network of its host");
@@ -285,8 +284,6 @@ const AGENT: &[(&str, Rule)] = &[
         Refused("tasks are processes with a sandbox; remove it"),
     ),
     ("default_container_shm_size", NO_IMAGES),
-    ("fetcher_cache_size", NO_CACHE),
-    ("fetcher_cache_dir", NO_CACHE),
     (
         "hadoop_home",
         Tunes("only http, https and file URIs are fetched"),
