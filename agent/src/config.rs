@@ -89,8 +89,8 @@ pub struct Settings {
     /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before
     /// the older part is moved to `stdout.1`; zero for no bound.
     pub max_output_size: u64,
-    /// `--fetcher_stall_timeout`, default 1 min: a download whose server sends nothing for so long
-    /// fails.
+    /// `--fetcher_stall_timeout`, default 1 min: a download fails if its server sends nothing
+    /// for this time.
     pub fetcher_stall_timeout: Duration,
     /// `--fetcher_cache_size`, default 2 GB: the bytes of cached files; zero for no cache.
     pub fetcher_cache_size: u64,

@@ -1,8 +1,8 @@
 //! Extraction of archives into a directory that nothing else writes to.
 //!
-//! Entries stay inside the directory: absolute names, `..` and links that lead out are refused, and
-//! so are entries below a link, devices, pipes and set-id bits. Bytes and entries are bounded, since
-//! a small archive may contain a huge file.
+//! Entries stay inside the directory: absolute names, `..` and links that lead out are refused. So
+//! are entries below a link, devices, pipes and set-id bits. Bytes and entries are bounded, since a
+//! small archive may contain a huge file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, Read};
@@ -19,7 +19,7 @@ use super::plan::ArchiveKind;
 /// Most bytes of a link's target in a zip archive.
 const TARGET_MAX: u64 = 4096;
 
-/// Bounds on what the archives of one container may extract.
+/// Bounds on the extracted files of one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExtractionBounds {
     /// Most bytes of all files.

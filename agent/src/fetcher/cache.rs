@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-/// Whose file it is, and its URI.
+/// A user and a URI.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct CacheKey {
     /// The user's id; `None` means the agent's user.
@@ -15,7 +15,7 @@ pub(super) struct CacheKey {
     pub(super) uri: String,
 }
 
-/// What a container that wants a file does.
+/// The next step of a container that wants a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CacheAnswer {
     /// It uses this file, until [`Cache::release`].

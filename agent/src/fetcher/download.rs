@@ -44,7 +44,7 @@ const AUTHORITIES: [&str; 4] = [
 
 /// Downloads files.
 pub(super) struct Downloader {
-    /// A server that sends nothing for so long has failed.
+    /// A download fails if its server sends nothing for this time.
     pub(super) stall_timeout: Duration,
     /// The certificates of authorities; `None` means the host's.
     pub(super) authorities: Option<PathBuf>,

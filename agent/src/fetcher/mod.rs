@@ -1,9 +1,9 @@
 //! Fetcher: files that are fetched into a sandbox before its command runs.
 //!
-//! `plan` decides what to fetch to which file. For each container the agent starts its own program
-//! again ([`main`]), which becomes the task's user and fetches all files (`program`): from the host,
-//! or over HTTP (`download`, `redirect`). It extracts archives (`archive`). Its log is in the
-//! sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its user
+//! `plan` decides the name and the use of each file. For each container the agent starts its own
+//! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
+//! the host, or over HTTP (`download`, `redirect`). It extracts archives (`archive`). Its log is in
+//! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its user
 //! (`cache`, `cached_files`), and copied from there.
 
 pub mod archive;
@@ -48,7 +48,7 @@ pub struct FetchRequest {
     pub sandbox: PathBuf,
     /// The user that owns them, if not the agent's.
     pub user: Option<String>,
-    /// A server that sends nothing for so long has failed.
+    /// A download fails if its server sends nothing for this time.
     pub stall_timeout: Duration,
     /// The certificates of authorities; `None` means the host's.
     pub authorities: Option<PathBuf>,
@@ -102,7 +102,7 @@ impl Fetcher {
     }
 
     /// Fetches all files. Returns when the fetcher has ended, at once after `cancelled`. The error
-    /// says how it ended.
+    /// is its exit status.
     pub async fn fetch(
         self,
         node: Node,
@@ -272,7 +272,7 @@ async fn unless_cancelled<F: Future>(
 /// Sends the order, then waits until the fetcher ends.
 async fn exchange(socket: UnixStream, order: &[u8]) -> io::Result<()> {
     let mut socket = tokio::net::UnixStream::from_std(socket)?;
-    // If it fails, the fetcher has ended, and its status says more.
+    // If it fails, the fetcher has ended, and its status has the reason.
     let _ = socket.write_all(order).await;
     let mut nothing = [0];
     let _ = socket.read(&mut nothing).await;

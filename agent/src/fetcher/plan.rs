@@ -1,4 +1,4 @@
-//! What the fetcher does with each URI of a command. Pure.
+//! The plan of a fetch: the file of each URI and its use. Pure.
 //!
 //! Names and rules are Mesos': an archive is extracted into the sandbox and stays beside its files,
 //! `x.gz` becomes `x`, and an executable file is never extracted.
@@ -16,7 +16,7 @@ pub struct FetchItem {
     pub source: FetchSource,
     /// Its path in the sandbox.
     pub file: String,
-    /// What follows.
+    /// The next step.
     pub then: AfterFetch,
     /// Whether it may come from the cache. Only files of the web do.
     pub is_cached: bool,

@@ -22,12 +22,12 @@ use super::download::Downloader;
 use super::plan::{AfterFetch, FetchItem, FetchSource};
 use crate::host::sys;
 
-/// What to fetch, and as whom. One line of JSON.
+/// The files to fetch and the user to fetch as. One line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchOrder {
     /// The user, group and groups; `None` means those of the agent.
     pub credentials: Option<(u32, u32, Vec<u32>)>,
-    /// A server that sends nothing for so long has failed.
+    /// A download fails if its server sends nothing for this time.
     pub stall_timeout: Duration,
     /// The certificates of authorities; `None` means the host's.
     pub authorities: Option<PathBuf>,
@@ -56,7 +56,7 @@ fn run() -> Result<(), String> {
     io::stdin().lock().read_line(&mut line).map_err(failed)?;
     let order: FetchOrder = serde_json::from_str(&line).map_err(|error| error.to_string())?;
     become_user(&order).map_err(|error| format!("cannot become the task's user: {error}"))?;
-    // The sandbox is private, so the usual mask lets nobody else in.
+    // The usual mask: the sandbox itself is private.
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     std::thread::spawn(|| {
         let _ = io::stdin().lock().read(&mut [0]);

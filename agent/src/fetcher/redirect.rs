@@ -21,7 +21,7 @@ pub(super) struct WebUri {
 }
 
 impl WebUri {
-    /// Reads a URI. An error says what is wrong.
+    /// Reads a URI. An error names the problem.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let text = text.split('#').next().unwrap_or_default();
         let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
