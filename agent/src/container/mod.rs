@@ -15,11 +15,10 @@
 //! | `events` | messages that the containerizer handles from the agent |
 //! | `executor_spec` | the executor that a task needs, and the user it runs as |
 //! | `executors` | messages of native executors |
-//! | `fetching` | use of the fetcher between isolation and launch |
 //! | `history` | completed executors and frameworks, for pages |
 //! | `http_executors` | calls of HTTP executors: authentication and handling |
 //! | `isolation` | use of the isolators: preparation, limits, clean-up |
-//! | `launches` | limit of concurrent launches of commands |
+//! | `launches` | files fetched before a launch; limit of concurrent launches of commands |
 //! | `machine` | the pure state machine of one container |
 //! | `stream` | the event stream of an HTTP executor |
 //! | `table` | containers indexed by id, executor and task |
@@ -32,7 +31,6 @@ mod environment;
 pub mod events;
 pub mod executor_spec;
 mod executors;
-mod fetching;
 pub mod history;
 pub mod http_executors;
 mod isolation;
@@ -60,13 +58,13 @@ use runtime::prelude::*;
 use self::checkpointing::Checkpointing;
 use self::ended::EndedTasks;
 use self::executor_spec::ExecutorSpec;
-use self::fetching::Fetches;
 use self::history::History;
 use self::isolation::Isolation;
 use self::launches::LaunchQueue;
 use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
+use crate::container::launches::fetching::Fetches;
 use crate::container::launches::unplaced::UnplacedTasks;
 use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;

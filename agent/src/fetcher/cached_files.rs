@@ -9,12 +9,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::cache::{Cache, CacheAnswer, CacheKey, FileNumber};
-use crate::sandbox;
 
 /// The only directory that the cache uses of the one that the operator has named.
 const FILES: &str = "files";
 /// The files of the agent's own user.
 const OWN: &str = "agent";
+/// Mode of the directories above: a user reaches the own files and cannot list others.
+const PARENT_MODE: u32 = 0o711;
 /// Mode of a user's directory.
 const USER_MODE: u32 = 0o700;
 
@@ -33,7 +34,10 @@ impl CachedFiles {
         let root = directory.join(FILES);
         match fs::remove_dir_all(&root) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => sandbox::create_with_parents(&root)?,
+            _ => {
+                let mut builder = DirBuilder::new();
+                builder.recursive(true).mode(PARENT_MODE).create(&root)?;
+            }
         }
         Ok(Self {
             root,

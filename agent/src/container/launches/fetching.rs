@@ -9,17 +9,17 @@ use protocol::ContainerId;
 use runtime::prelude::*;
 use tokio::sync::oneshot;
 
-use super::Containerizer;
-use super::executor_spec::ExecutorSpec;
-use super::machine::Phase;
+use crate::container::Containerizer;
+use crate::container::executor_spec::ExecutorSpec;
+use crate::container::machine::Phase;
 use crate::fetcher::{FetchRequest, plan};
 
 /// The containers that wait for their files. Dropping a sender kills the fetcher.
-pub(super) type Fetches = BTreeMap<ContainerId, oneshot::Sender<()>>;
+pub(in crate::container) type Fetches = BTreeMap<ContainerId, oneshot::Sender<()>>;
 
 impl Containerizer {
     /// Fetches the files of a container, then launches it.
-    pub(super) fn fetch(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
+    pub(in crate::container) fn fetch(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let request = match self.fetch_request(id) {
             Ok(Some(request)) => request,
             Ok(None) => return self.with(id, ctx, |container| container.prepared(Ok(()))),
@@ -40,7 +40,7 @@ impl Containerizer {
     }
 
     /// Kills the fetcher of a container that is no longer wanted.
-    pub(super) fn cancel_fetch(&mut self, id: &ContainerId) {
+    pub(in crate::container) fn cancel_fetch(&mut self, id: &ContainerId) {
         let waits = self.containers.get(id);
         let waits = waits.is_some_and(|container| container.phase == Phase::Preparing);
         if !waits {
