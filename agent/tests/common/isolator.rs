@@ -10,8 +10,6 @@ use module_api::isolator::{
 use module_api::isolator::{IsolatorRef, LaunchPlan};
 use runtime::prelude::*;
 
-type PendingUpdate = Promise<Result<(), Fault>>;
-
 /// Records its requests, each as a line, and answers them as it is told.
 #[derive(Clone, Default)]
 pub struct FakeIsolator {
@@ -24,7 +22,7 @@ pub struct FakeIsolator {
     pub exceeded: Option<Limitation>,
     /// Whether updates wait for [`release`](Self::release).
     pub holds_updates: bool,
-    pub held: Arc<Mutex<Vec<PendingUpdate>>>,
+    pub held: Arc<Mutex<Vec<Promise<Result<(), Fault>>>>>,
 }
 
 impl FakeIsolator {
