@@ -215,6 +215,35 @@ fn task_is_reconciled_and_killed() {
     scheduler.until("TASK_KILLED");
 }
 
+/// A task whose command is fetched, and one whose URI has a scheme that is not.
+#[test]
+fn command_is_fetched_before_it_starts() {
+    let cluster = Cluster::start(1, "cpus:2;mem:256");
+    let mut scheduler = Scheduler::subscribe(cluster.port, Form::Protobuf, framework("web"));
+    let script = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(script.path(), "#!/bin/sh\nexit 0\n").expect("it is written");
+    let offer = scheduler.offer();
+    let task = |id: &str, uri: &str| {
+        let mut task = offer.task(id, "./run");
+        task["command"]["uris"] = json!([
+            {"value": uri, "executable": true, "output_file": "run"},
+        ]);
+        task
+    };
+    let path = script.path().to_str().expect("UTF-8");
+    scheduler.send(offer.launch(&[task("good", path), task("bad", "hdfs://files/run")]));
+    let mut states = Vec::new();
+    let ends = ["TASK_ERROR", "TASK_FINISHED"];
+    while !ends
+        .iter()
+        .all(|end| states.iter().any(|state| state == end))
+    {
+        let (state, reason, message) = scheduler.status();
+        assert_ne!(state, "TASK_FAILED", "{reason} {message}");
+        states.push(state);
+    }
+}
+
 /// A filter of a year and a suppression end with the next REVIVE.
 // Covers 2.2 DECLINE; 2.2 REVIVE, SUPPRESS.
 #[test]

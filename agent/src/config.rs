@@ -89,6 +89,16 @@ pub struct Settings {
     /// `--max_output_size`, default 100 MB: bytes of a task's `stdout`, and of its `stderr`, before
     /// the older part is moved to `stdout.1`; zero for no bound.
     pub max_output_size: u64,
+    /// `--fetcher_stall_timeout`, default 1 min: a download fails if its server sends nothing
+    /// for this time.
+    pub fetcher_stall_timeout: Duration,
+    /// `--fetcher_cache_size`, default 2 GB: the bytes of cached files; zero for no cache.
+    pub fetcher_cache_size: u64,
+    /// `--fetcher_cache_dir`, default `fetch` in the work directory. Emptied at the start.
+    pub fetcher_cache_dir: PathBuf,
+    /// `--fetcher_ca`, default the host's: the certificates of authorities for `https` URIs, a PEM
+    /// file that the users of tasks can read.
+    pub fetcher_ca: Option<PathBuf>,
     /// Whether HTTP is served over TLS only, default false. Passed on to HTTP executors.
     pub https_only: bool,
     /// `--acls`: authorization, default everything for everyone.
@@ -113,6 +123,7 @@ impl Settings {
             domain: None,
             default_role: "*".into(),
             executor_socket: work_dir.join("executors.sock"),
+            fetcher_cache_dir: work_dir.join("fetch"),
             work_dir,
             registration_backoff_factor: Duration::from_secs(1),
             executor_registration_timeout: Duration::from_secs(60),
@@ -133,6 +144,9 @@ impl Settings {
             disk_watch_interval: Duration::from_secs(60),
             max_completed_sandboxes: 10_000,
             max_output_size: 100 << 20,
+            fetcher_stall_timeout: Duration::from_secs(60),
+            fetcher_cache_size: 2 << 30,
+            fetcher_ca: None,
             https_only: false,
             acls: Reloadable::default(),
             throttle: Throttle::default(),
@@ -190,6 +204,7 @@ impl Settings {
                 self.oversubscribed_resources_interval,
             ),
             ("disk_watch_interval", self.disk_watch_interval),
+            ("fetcher_stall_timeout", self.fetcher_stall_timeout),
         ] {
             if value.is_zero() {
                 return Err(wrong(
@@ -372,10 +387,25 @@ impl Config {
                 settings.max_completed_sandboxes.to_string(),
             ),
             ("max_output_size", format!("{}B", settings.max_output_size)),
+            (
+                "fetcher_stall_timeout",
+                duration(settings.fetcher_stall_timeout),
+            ),
+            (
+                "fetcher_cache_size",
+                format!("{}B", settings.fetcher_cache_size),
+            ),
+            (
+                "fetcher_cache_dir",
+                settings.fetcher_cache_dir.display().to_string(),
+            ),
         ];
         let of_mesos = MESOS_FLAGS.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut all = BTreeMap::from(of_mesos);
         all.extend(settings.extra_flags.clone());
+        if let Some(path) = &settings.fetcher_ca {
+            all.insert("fetcher_ca".to_owned(), path.display().to_string());
+        }
         let variables = &settings.executor_environment_variables;
         if !variables.is_empty() {
             let shown = serde_json::json!(variables).to_string();

@@ -6,33 +6,33 @@
 //! | `api` | the v1 APIs for executors and tools, the pages, and their authorization |
 //! | `config` | the operator's settings, validated at start |
 //! | `container` | the containerizer actor and the pure state machine of a container |
+//! | `fetcher` | files fetched into a sandbox before its command runs |
 //! | `host` | /proc, detection of resources, accounts, and the only unsafe code |
 //! | `launcher` | starts containers and reports their ends |
 //! | `ledger` | checkpoints of containers that outlive the agent, and recovery |
 //! | `metrics` | the agent's metrics, with the names of Mesos |
 //! | `operations` | reservations and volumes, applied to the agent's resources |
 //! | `oversubscription` | usage, estimates of resources to lend, QoS corrections |
-//! | `registration` | backoff between registrations, and the master's heartbeat timeout |
 //! | `sandbox` | sandbox directories, reads of their files, garbage collection |
 //! | `start` | locks the work directory and spawns the actors |
 //! | `status` | delivers status updates to frameworks until acknowledged |
 //! | `zygote` | the small process that starts containers, and the init of each |
 //!
 //! The binary calls [`Settings::check`], [`WorkDir::lock`], [`ZygoteLauncher::start`] and
-//! [`start()`]; the hidden subcommand `executor-zygote` calls [`zygote::main`]. The crate opens no
-//! socket and contains no concrete module.
+//! [`start()`]; the hidden subcommands `executor-zygote` and `fetcher` call [`zygote::main`] and
+//! [`fetcher::main`]. The crate contains no concrete module, and only the fetcher opens sockets.
 
 pub mod agent;
 pub mod api;
 pub mod config;
 pub mod container;
+pub mod fetcher;
 pub mod host;
 pub mod launcher;
 pub mod ledger;
 pub mod metrics;
 pub mod operations;
 pub mod oversubscription;
-pub mod registration_timing;
 pub mod sandbox;
 mod start;
 pub mod status;

@@ -30,6 +30,14 @@ pub struct Counts {
     pub invalid_framework_messages: u64,
     /// Checkpoint records that could not be read.
     pub recovery_errors: u64,
+    /// Containers whose files were fetched.
+    pub task_fetches_succeeded: u64,
+    /// Containers whose files could not be fetched.
+    pub task_fetches_failed: u64,
+    /// Bytes that the fetcher's cache may have.
+    pub cache_size_total_bytes: u64,
+    /// Bytes that it has.
+    pub cache_size_used_bytes: u64,
 }
 
 impl Counts {
@@ -164,10 +172,6 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
     put("executor_directory_max_allowed_age_secs", age);
     // Features that do not exist here; dashboards expect their metrics.
     for name in [
-        "containerizer/fetcher/cache_size_total_bytes",
-        "containerizer/fetcher/cache_size_used_bytes",
-        "containerizer/fetcher/task_fetches_failed",
-        "containerizer/fetcher/task_fetches_succeeded",
         "containerizer/mesos/container_destroy_errors",
         "containerizer/mesos/provisioner/bind/remove_rootfs_errors",
         "containerizer/mesos/provisioner/remove_container_errors",
@@ -176,6 +180,14 @@ pub fn snapshot(agent: &AgentMetrics, survey: &ContainersView) -> BTreeMap<Strin
         "resource_provider_manager/subscribed",
     ] {
         all.insert(name.to_owned(), 0.0);
+    }
+    for (name, value) in [
+        ("task_fetches_succeeded", counts.task_fetches_succeeded),
+        ("task_fetches_failed", counts.task_fetches_failed),
+        ("cache_size_total_bytes", counts.cache_size_total_bytes),
+        ("cache_size_used_bytes", counts.cache_size_used_bytes),
+    ] {
+        all.insert(format!("containerizer/fetcher/{name}"), value as f64);
     }
     let disk = &agent.disk;
     for (name, value) in [

@@ -97,6 +97,9 @@ enum Verb {
     /// Starts executors for an agent
     #[command(hide = true, name = "executor-zygote")]
     ExecutorZygote,
+    /// Fetches the files of a container for an agent
+    #[command(hide = true)]
+    Fetcher,
 }
 
 /// The arguments of a verb that has moved to `meros-lab`.
@@ -182,8 +185,10 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(read) => read,
         Err(error) => return explain(&error),
     };
-    if let Verb::ExecutorZygote = cli.verb {
-        return ::agent::zygote::main();
+    match cli.verb {
+        Verb::ExecutorZygote => return ::agent::zygote::main(),
+        Verb::Fetcher => return ::agent::fetcher::main(),
+        _ => {}
     }
     restrict_umask();
     match perform(cli, &ignored) {
@@ -223,7 +228,8 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Certs(args) => certs::run(&args),
         Verb::Simulate(args) => Err(moved("simulate", &args)),
         Verb::Bench(args) => Err(moved("bench", &args)),
-        Verb::ExecutorZygote => Ok(()), // handled before any thread starts
+        // Handled before any thread starts.
+        Verb::ExecutorZygote | Verb::Fetcher => Ok(()),
     }
 }
 

@@ -10,6 +10,7 @@ mod ending;
 mod orders;
 mod reading;
 pub mod registering;
+pub mod registration_timing;
 mod standby_links;
 
 use std::net::IpAddr;
@@ -36,6 +37,7 @@ use resources::Resources;
 use runtime::prelude::*;
 use runtime::{Instant, Timestamp};
 
+use crate::agent::registration_timing::{Backoff, HeartbeatTimeout};
 use crate::config::Config;
 use crate::container::Containerizer;
 use crate::container::checkpointing::WhenRecovered;
@@ -44,7 +46,6 @@ use crate::ledger::Ledger;
 use crate::metrics::AgentMetrics;
 use crate::operations::Operations;
 use crate::oversubscription::{EstimateRejected, Estimated};
-use crate::registration_timing::{Backoff, HeartbeatTimeout};
 use crate::sandbox::disk::{DiskMetrics, DiskWatch, ReportWrites};
 use crate::sandbox::kept::Sandboxes;
 use crate::status::{MasterChanged, StatusUpdates};

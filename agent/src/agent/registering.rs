@@ -19,9 +19,9 @@ use rand::Rng;
 use runtime::prelude::*;
 
 use super::{Agent, AgentEnd, Master, VERSION, log_oversubscribed};
+use crate::agent::registration_timing::HeartbeatTimeout;
 use crate::container::events::TakeInventory;
 use crate::operations::ReportResources;
-use crate::registration_timing::HeartbeatTimeout;
 
 /// How long a master may take to be found.
 const FIND_PATIENCE: Duration = Duration::from_secs(10);

@@ -558,6 +558,10 @@ impl Handler<TakeSurvey> for Containerizer {
             .containers
             .iter()
             .all(|(_, one)| one.phase == Phase::Terminated);
+        let fetcher = self.launcher.fetcher();
+        let (cache_size_total_bytes, cache_size_used_bytes) = fetcher
+            .map(|fetcher| fetcher.cache_figures())
+            .unwrap_or_default();
         MessageResult(ContainersView {
             drain: self.draining.filter(|_| !is_empty),
             frameworks: self
@@ -572,7 +576,11 @@ impl Handler<TakeSurvey> for Containerizer {
                 .collect(),
             completed: self.history.runs().cloned().collect(),
             completed_frameworks: self.history.frameworks().cloned().collect(),
-            counts: self.counts.clone(),
+            counts: Counts {
+                cache_size_total_bytes,
+                cache_size_used_bytes,
+                ..self.counts.clone()
+            },
         })
     }
 }

@@ -134,15 +134,14 @@ impl Containerizer {
         })
     }
 
-    /// Prepares a container whose sandbox exists, then launches it.
+    /// Prepares a container whose sandbox exists, then fetches its files.
     pub(super) fn isolate(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         let is_wanted = |container: &Container| container.phase == Phase::Preparing;
         let is_wanted = self.containers.get(id).is_some_and(is_wanted);
         let config = self.container_config(id);
         let Some(config) = config.filter(|_| is_wanted && !self.isolation.isolators.is_empty())
         else {
-            self.with(id, ctx, |container| container.prepared(Ok(())));
-            return;
+            return self.fetch(id, ctx);
         };
         let isolated = Isolated {
             resources: config.resources.clone(),
@@ -183,7 +182,10 @@ impl Containerizer {
             self.counts.container_launch_errors += 1;
             tracing::warn!(container = %id, problem, "cannot isolate container");
         }
-        self.with(id, ctx, |container| container.prepared(result));
+        match result {
+            Ok(()) => self.fetch(id, ctx),
+            Err(_) => self.with(id, ctx, |container| container.prepared(result)),
+        }
     }
 
     /// Sends the limits of this container with a new task, which is held back until they are set.

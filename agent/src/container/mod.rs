@@ -18,7 +18,7 @@
 //! | `history` | completed executors and frameworks, for pages |
 //! | `http_executors` | calls of HTTP executors: authentication and handling |
 //! | `isolation` | use of the isolators: preparation, limits, clean-up |
-//! | `launches` | limit of concurrent launches of commands |
+//! | `launches` | files fetched before a launch; limit of concurrent launches of commands |
 //! | `machine` | the pure state machine of one container |
 //! | `stream` | the event stream of an HTTP executor |
 //! | `table` | containers indexed by id, executor and task |
@@ -64,6 +64,7 @@ use self::launches::LaunchQueue;
 use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
+use crate::container::launches::fetching::Fetches;
 use crate::container::launches::unplaced::UnplacedTasks;
 use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;
@@ -115,6 +116,7 @@ pub struct Containerizer {
     streams: BTreeMap<Pid, ContainerId>,
     checkpointing: Checkpointing,
     isolation: Isolation,
+    fetches: Fetches,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
     disk: Option<Handle<DiskWatch>>,
     /// Set by a drain order, cleared by the next launch.
@@ -151,6 +153,7 @@ impl Containerizer {
             streams: BTreeMap::new(),
             checkpointing: Checkpointing::default(),
             isolation: Isolation::default(),
+            fetches: Fetches::new(),
             disk: None,
             draining: None,
             counts: Counts::default(),
@@ -358,6 +361,7 @@ impl Containerizer {
         }
         self.launches
             .phase_changed(id, self.containers.get(id).map(|container| container.phase));
+        self.cancel_fetch(id);
         self.lower_limits(id, ctx);
         self.forget_if_over(id);
         self.tell_recovered();

@@ -26,7 +26,7 @@ pub enum Forked {
 
 /// Forks this process, which must have a single thread.
 pub fn fork() -> io::Result<Forked> {
-    // SAFETY: the zygote never starts a thread (tests/processes.rs counts them), so no lock can be
+    // SAFETY: the zygote never starts a thread (tests/processes counts them), so no lock can be
     // held by a thread that is missing in the child, which may continue as an ordinary process.
     #[allow(unsafe_code)]
     let forked = unsafe { nix::unistd::fork() };

@@ -19,6 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use self::zygote::{Zygote, ZygoteCommand};
+use crate::fetcher::Fetcher;
 use crate::zygote::wire::{self, Report, Request};
 pub use crate::zygote::wire::{ContainerEnd, ContainerProgram, LaunchRequest, LeftContainer};
 
@@ -77,6 +78,10 @@ pub trait Launcher: Send + 'static {
     }
     /// Sets the receiver of events. Called once, on the calling actor's thread.
     fn attach(&mut self, events: Events);
+    /// Starts fetchers; `None` if it cannot.
+    fn fetcher(&self) -> Option<Fetcher> {
+        None
+    }
     /// Starts a container. `Started`, `Failed` or `Exited` follows, and after `Started` an
     /// `Exited`.
     fn launch(&mut self, request: LaunchRequest) -> Result<(), LaunchError>;
@@ -125,6 +130,7 @@ pub struct ZygoteLauncher {
     command: ZygoteCommand,
     fresh: Option<Zygote>,
     queue: Arc<RequestQueue>,
+    fetcher: Option<Fetcher>,
 }
 
 /// Queue to the running zygote; `None` while there is none.
@@ -158,7 +164,15 @@ impl ZygoteLauncher {
             command,
             fresh: Some(fresh),
             queue: Arc::default(),
+            fetcher: None,
         })
+    }
+
+    /// Sets the program that fetches files.
+    #[must_use]
+    pub fn with_fetcher(mut self, fetcher: Fetcher) -> Self {
+        self.fetcher = Some(fetcher);
+        self
     }
 
     fn send(&self, request: &impl Serialize) -> Result<(), LaunchError> {
@@ -189,6 +203,10 @@ impl Launcher for ZygoteLauncher {
         fresh
             .map(|zygote| std::mem::take(&mut zygote.left))
             .unwrap_or_default()
+    }
+
+    fn fetcher(&self) -> Option<Fetcher> {
+        self.fetcher.clone()
     }
 
     fn attach(&mut self, events: Events) {

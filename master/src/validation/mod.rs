@@ -384,6 +384,12 @@ impl TaskRules<'_> {
                 return Err(Invalid::new(field(), given, no_zero));
             }
         }
+        for (index, uri) in command.uris.iter().enumerate() {
+            uri.check().map_err(|invalid| Invalid {
+                field: format!("{field}.uris[{index}].{}", invalid.field),
+                ..invalid
+            })?;
+        }
         match &command.user {
             None => Ok(()),
             Some(name) => user(&format!("{field}.user"), name, self.policy),

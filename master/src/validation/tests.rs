@@ -556,6 +556,7 @@ proptest! {
             arguments: texts.clone(),
             environment: BTreeMap::from([(texts[6].clone(), texts[7].clone())]),
             user: Some(texts[0].clone()),
+            uris: vec![protocol::Uri::new(texts[2].clone())],
         });
         task.executor = both.then(|| own(&texts[5]));
         if let Err(invalid) = check(&task, "cpus:8;mem:1000", &running()) {

@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ::agent::fetcher::Fetcher;
 use ::agent::ledger::reconfiguration::ReconfigurationPolicy;
 use ::agent::{Modules, Settings, WorkDir, ZygoteLauncher};
 use clap::{ArgAction, Args, ValueEnum};
@@ -38,6 +39,8 @@ use crate::service::{self, RunningService, Sockets};
 const ACCEPTS: [Role; 3] = [Role::Master, Role::Operator, Role::Executor];
 /// The hidden verb that starts executors.
 const ZYGOTE: &str = "executor-zygote";
+/// The hidden verb that fetches the files of a container.
+const FETCHER: &str = "fetcher";
 
 /// Run an agent
 #[derive(Args, Clone, Debug)]
@@ -236,6 +239,20 @@ pub struct AgentFlags {
     /// 100MB]
     #[arg(long, env = "MEROS_MAX_OUTPUT_SIZE", value_parser = bytes, value_name = "BYTES")]
     pub max_output_size: Option<u64>,
+    /// Time after which a download whose server sends nothing has failed [default: 1mins]
+    #[arg(long, env = "MESOS_FETCHER_STALL_TIMEOUT", value_parser = duration, value_name = "DURATION")]
+    pub fetcher_stall_timeout: Option<Duration>,
+    /// Size of the cache of files that tasks fetch; 0B means no cache [default: 2GB]
+    #[arg(long, env = "MESOS_FETCHER_CACHE_SIZE", value_parser = bytes, value_name = "BYTES")]
+    pub fetcher_cache_size: Option<u64>,
+    /// Directory of that cache, which no other agent may use; its directory `files` is emptied at
+    /// each start [default: `fetch` in the work directory]
+    #[arg(long, env = "MESOS_FETCHER_CACHE_DIR", value_name = "DIR")]
+    pub fetcher_cache_dir: Option<PathBuf>,
+    /// Certificates of authorities for `https` URIs of tasks, which the tasks' users can read: a
+    /// PEM file [default: this machine's]
+    #[arg(long, env = "MEROS_FETCHER_CA", value_name = "FILE")]
+    pub fetcher_ca: Option<PathBuf>,
 }
 
 impl AgentFlags {
@@ -270,7 +287,18 @@ impl AgentFlags {
         if let Some(size) = self.max_output_size {
             settings.max_output_size = size;
         }
+        settings.fetcher_ca.clone_from(&self.fetcher_ca);
+        if let Some(size) = self.fetcher_cache_size {
+            settings.fetcher_cache_size = size;
+        }
+        if let Some(directory) = &self.fetcher_cache_dir {
+            settings.fetcher_cache_dir.clone_from(directory);
+        }
         let durations = [
+            (
+                &mut settings.fetcher_stall_timeout,
+                self.fetcher_stall_timeout,
+            ),
             (
                 &mut settings.oversubscribed_resources_interval,
                 self.oversubscribed_resources_interval,
@@ -426,8 +454,19 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     }
     let executors = unix::Listener::bind(node.clone(), config.executor_socket(), &[Role::Executor])
         .map_err(|error| cannot(&error))?;
+    let (directory, size) = {
+        let settings = config.settings();
+        (
+            absolute(&settings.fetcher_cache_dir)?,
+            settings.fetcher_cache_size,
+        )
+    };
+    let fetcher = Fetcher::new(&program, &[FETCHER]);
+    let fetcher = fetcher.with_cache(&directory, size);
+    let fetcher = fetcher.map_err(|error| CliError::because("--fetcher_cache_dir", &error))?;
     let launcher = ZygoteLauncher::start(&program, &[ZYGOTE], config.work_dir(), timeout)
-        .map_err(|error| cannot(&error))?;
+        .map_err(|error| cannot(&error))?
+        .with_fetcher(fetcher);
     let advisers = Modules {
         resource_estimator: registry
             .resource_estimator(

@@ -54,5 +54,5 @@ pub use offers::wants::{Demand, Wants};
 pub use operation::{AgentResources, Operation, OperationState, OperationStatus, OperationUpdate};
 pub use quota::Quota;
 pub use task::status::{Reason, Source, StatusUpdate, TaskState, TaskStatus, Termination};
-pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo};
+pub use task::{CommandInfo, ExecutorInfo, KillPolicy, Labels, TaskInfo, Uri};
 pub use usage::{ExecutorUsage, QosCorrection, ResourceStatistics, ResourceUsage};

@@ -185,8 +185,12 @@ fn unsupported_fields_are_refused_by_name() {
         "health_check is `set`: expected nothing, since tasks are not checked yet",
     );
     refused_task(
-        r#""command": {"value": "x", "uris": {"value": "http://h/f"}}"#,
-        "command.uris[0].value is `http://h/f`: expected none, since nothing is fetched for a command yet",
+        r#""command": {"value": "x", "uris": {"value": "hdfs://h/f"}}"#,
+        "command.uris[0].value is `hdfs://h/f`: expected a URI of a scheme among http, https, file",
+    );
+    refused_task(
+        r#""command": {"value": "x", "uris": {"value": "/f", "output_file": "../f"}}"#,
+        "command.uris[0].output_file is `../f`: expected a relative path of a file, without empty parts, `.` and `..`",
     );
     refused_task(
         r#""executor": {"executor_id": {"value": "e"}, "type": "DEFAULT"}"#,

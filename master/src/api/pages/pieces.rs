@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use protocol::{ContainerId, Offer, TaskStatus};
+use protocol::{ContainerId, Offer, TaskStatus, Uri};
 use resources::json::ResourcesObject;
 use resources::{Name, Quantities, Resources, Scalar};
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -148,6 +148,16 @@ impl Serialize for OfferEntry<'_> {
     }
 }
 
+/// As in Mesos' pages, without `cache`.
+fn uri(uri: &Uri) -> serde_json::Value {
+    let mut object =
+        json!({ "value": uri.value, "executable": uri.executable, "extract": uri.extract });
+    if let Some(file) = &uri.output_file {
+        object["output_file"] = json!(file);
+    }
+    object
+}
+
 /// A framework's own executor on an agent.
 pub(in crate::api) struct ExecutorEntry<'a>(pub VisibleExecutor<'a>);
 
@@ -161,8 +171,8 @@ impl Serialize for ExecutorEntry<'_> {
         object.serialize_entry("slave_id", executor.agent)?;
         object.serialize_entry("resources", &ResourcesObject(&info.resources))?;
         let command = &info.command;
-        // No URIs are fetched for it.
-        let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": [] });
+        let uris: Vec<_> = command.uris.iter().map(uri).collect();
+        let command = json!({ "value": command.value, "shell": command.shell, "argv": command.arguments, "uris": uris });
         object.serialize_entry("command", &command)?;
         if !info.resources.is_empty() {
             object.serialize_entry("role", role(&info.resources))?;

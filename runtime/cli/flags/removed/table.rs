@@ -239,7 +239,6 @@ const MASTER: &[(&str, Rule)] = &[
 const NO_PROVIDERS: Rule = Refused("there are no resource providers; remove it");
 const NO_IMAGES: Rule = Tunes("there are no images");
 const NO_DOCKER: Rule = Tunes("there is no Docker containerizer");
-const NO_FETCHER: Rule = Tunes("nothing is fetched");
 const NO_CGROUPS: Rule = Tunes("no isolator has it");
 const NO_LIMITS: &str = "no isolator has it yet; remove it";
 const NO_NETWORK: Rule = Tunes("a container has the network of its host");
@@ -285,11 +284,11 @@ const AGENT: &[(&str, Rule)] = &[
         Refused("tasks are processes with a sandbox; remove it"),
     ),
     ("default_container_shm_size", NO_IMAGES),
-    ("fetcher_cache_size", NO_FETCHER),
-    ("fetcher_cache_dir", NO_FETCHER),
-    ("fetcher_stall_timeout", NO_FETCHER),
-    ("hadoop_home", NO_FETCHER),
-    ("frameworks_home", NO_FETCHER),
+    (
+        "hadoop_home",
+        Tunes("only http, https and file URIs are fetched"),
+    ),
+    ("frameworks_home", Tunes("only absolute paths are fetched")),
     ("runtime_dir", Tunes("all state is in --work_dir")),
     (
         "volume_gid_range",

@@ -14,7 +14,7 @@ use resources::{
 };
 
 use super::TaskContent;
-use crate::task::{CommandInfo, ExecutorInfo, Labels};
+use crate::task::{CommandInfo, ExecutorInfo, Labels, Uri};
 
 /// Kind of an item.
 pub(super) const TASK: u8 = 1;
@@ -84,6 +84,7 @@ impl Writer {
             arguments,
             environment,
             user,
+            uris,
         } = command;
         self.text(value);
         self.byte(u8::from(*shell));
@@ -91,6 +92,23 @@ impl Writer {
         arguments.iter().for_each(|argument| self.text(argument));
         self.labels(environment);
         self.optional(user.as_deref(), Self::text);
+        self.length(uris.len());
+        uris.iter().for_each(|uri| self.uri(uri));
+    }
+
+    fn uri(&mut self, uri: &Uri) {
+        let Uri {
+            value,
+            executable,
+            extract,
+            cache,
+            output_file,
+        } = uri;
+        self.text(value);
+        for flag in [*executable, *extract, *cache] {
+            self.byte(u8::from(flag));
+        }
+        self.optional(output_file.as_deref(), Self::text);
     }
 
     fn resources(&mut self, resources: &Resources) {

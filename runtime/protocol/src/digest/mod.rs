@@ -30,7 +30,7 @@ use crate::task::{ExecutorInfo, Labels, TaskInfo};
 use encoding::Writer;
 
 /// Version of encoding and hash. Digests of different versions are not comparable.
-pub const FORM: u8 = 1;
+pub const FORM: u8 = 2;
 /// Maximum number of buckets.
 pub const BUCKETS_MAX: usize = 1024;
 /// Average number of items in a bucket. At 4, the items of a bucket are about as large as the list

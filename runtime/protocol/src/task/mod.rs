@@ -1,8 +1,9 @@
 //! Tasks, commands and executors.
 //!
-//! States, reasons and updates are in [`status`].
+//! States, reasons and updates are in [`status`], files to fetch in [`uri`].
 
 pub mod status;
+pub mod uri;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
+pub use uri::Uri;
 
 /// Labels: keys with values.
 pub type Labels = BTreeMap<String, String>;
@@ -150,6 +152,8 @@ pub struct CommandInfo {
     pub environment: BTreeMap<String, String>,
     /// User; `None` means the framework's.
     pub user: Option<String>,
+    /// Files to fetch into the sandbox first.
+    pub uris: Vec<Uri>,
 }
 
 impl CommandInfo {
@@ -161,6 +165,7 @@ impl CommandInfo {
             arguments: Vec::new(),
             environment: BTreeMap::new(),
             user: None,
+            uris: Vec::new(),
         }
     }
 
@@ -174,6 +179,7 @@ impl CommandInfo {
             arguments,
             environment: BTreeMap::new(),
             user: None,
+            uris: Vec::new(),
         }
     }
 
@@ -182,7 +188,8 @@ impl CommandInfo {
         let arguments = self.arguments.iter();
         let arguments: usize = arguments.map(|text| text.len() + ENTRY_BYTES).sum();
         let user = self.user.as_ref().map_or(0, String::len);
-        self.value.len() + arguments + labels_bytes(&self.environment) + user
+        let uris: usize = self.uris.iter().map(Uri::text_bytes).sum();
+        self.value.len() + arguments + labels_bytes(&self.environment) + user + uris
     }
 }
 

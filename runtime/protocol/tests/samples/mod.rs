@@ -48,7 +48,10 @@ pub fn executor() -> ExecutorInfo {
     ExecutorInfo {
         executor_id: id("e"),
         name: "executor".to_owned(),
-        command: CommandInfo::program("/bin/executor", ["--fast".to_owned()]),
+        command: CommandInfo {
+            uris: vec![Uri::new("http://files/executor.tgz")],
+            ..CommandInfo::program("/bin/executor", ["--fast".to_owned()])
+        },
         resources: Resources::parse("cpus:0.1").unwrap(),
         data: vec![1, 2],
         shutdown_grace_period: Some(Duration::from_millis(1500)),

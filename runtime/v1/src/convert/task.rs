@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use protocol::Uri;
 use protocol::task::{Limit, TaskLimits};
 use protocol::text::reserved_labels::DISCOVERY;
 use resources::Invalid;
@@ -11,9 +12,9 @@ use super::resource::{read_resources, write_resources};
 use super::{At, each, need, refuse, some};
 use crate::convert::labels::messages::{discovery, keep_message, other_labels, reserved_keys};
 use crate::schema::{
-    CommandInfo, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType, DiscoveryInfo,
-    DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType, ExecutorInfo,
-    ExecutorInfoType, KillPolicy, Labels, TaskInfo, ValueScalar,
+    CommandInfo, CommandInfoURI, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType,
+    DiscoveryInfo, DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType,
+    ExecutorInfo, ExecutorInfoType, KillPolicy, Labels, TaskInfo, ValueScalar,
 };
 
 /// Default grace period of a kill policy.
@@ -151,10 +152,6 @@ impl TryFrom<&CommandInfo> for protocol::CommandInfo {
     type Error = Invalid;
 
     fn try_from(command: &CommandInfo) -> Result<Self, Invalid> {
-        if let Some(uri) = command.uris.first() {
-            let expected = "none, since nothing is fetched for a command yet";
-            return Err(Invalid::new("uris[0].value", &uri.value, expected));
-        }
         let shell = command.shell.unwrap_or(true);
         let expected = match shell {
             true => "a line for the shell",
@@ -170,7 +167,29 @@ impl TryFrom<&CommandInfo> for protocol::CommandInfo {
             arguments: command.arguments.clone(),
             environment: environment.into_iter().collect::<BTreeMap<_, _>>(),
             user: command.user.clone(),
+            uris: each("uris", &command.uris, read_uri)?,
         })
+    }
+}
+
+fn read_uri(uri: &CommandInfoURI) -> Result<Uri, Invalid> {
+    let uri = Uri {
+        value: uri.value.clone(),
+        executable: uri.executable.unwrap_or(false),
+        extract: uri.extract.unwrap_or(true),
+        cache: uri.cache.unwrap_or(false),
+        output_file: uri.output_file.clone(),
+    };
+    uri.check().map(|()| uri)
+}
+
+fn write_uri(uri: &Uri) -> CommandInfoURI {
+    CommandInfoURI {
+        value: uri.value.clone(),
+        executable: Some(uri.executable),
+        extract: Some(uri.extract),
+        cache: Some(uri.cache),
+        output_file: uri.output_file.clone(),
     }
 }
 
@@ -203,7 +222,7 @@ impl From<&protocol::CommandInfo> for CommandInfo {
             user: command.user.clone(),
             shell: Some(command.shell),
             arguments: command.arguments.clone(),
-            ..Self::default()
+            uris: command.uris.iter().map(write_uri).collect(),
         }
     }
 }

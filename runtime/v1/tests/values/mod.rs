@@ -13,7 +13,7 @@ use protocol::task::{Limit, TaskLimits};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
     Offer, Operation, OperationState, OperationStatus, Quota, Reason, Source, TaskInfo, TaskState,
-    TaskStatus, Unavailability, Uuid,
+    TaskStatus, Unavailability, Uri, Uuid,
 };
 use resources::{
     Annotations, Attribute, AttributeValue, Attributes, Conversion, DiskInfo, DiskSource, Label,
@@ -186,6 +186,19 @@ impl Chance {
             arguments: self.list(Self::text),
             environment: self.pairs(),
             user: self.some(Self::text),
+            uris: self.list(Self::uri),
+        }
+    }
+
+    fn uri(&mut self) -> Uri {
+        Uri {
+            value: self
+                .pick(&["http://h/a.tgz", "https://h:1/f?q", "/etc/hosts"])
+                .into(),
+            executable: self.half(),
+            extract: self.half(),
+            cache: self.half(),
+            output_file: self.half().then(|| "d/f".to_owned()),
         }
     }
 

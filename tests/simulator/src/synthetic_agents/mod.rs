@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::agent::agent::registering::ReportScope;
-use ::agent::registration_timing::Backoff;
+use ::agent::agent::registration_timing::Backoff;
 use ::master::registry::Registry;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use module_api::{AllocatorRef, Parameters};

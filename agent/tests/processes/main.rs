@@ -7,7 +7,9 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod fetcher;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,6 +17,7 @@ use std::time::Duration;
 
 use common::isolator::FakeIsolator;
 use common::*;
+use meros_agent::fetcher::Fetcher;
 use meros_agent::host::procfs;
 use meros_agent::launcher::{ContainerProgram, LaunchRequest};
 use meros_agent::{Launcher, LauncherEvent, StartError, Started, WorkDir, ZygoteLauncher};
@@ -29,6 +32,9 @@ use runtime::Clock;
 use runtime::prelude::*;
 use runtime::testing::memory::Network;
 use transport::unix::Listener;
+
+/// Bytes of the fetcher's cache.
+const CACHE_SIZE: u64 = 20;
 
 /// How long checkpointed executors wait for the next agent.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -89,6 +95,9 @@ fn isolated_world_in<F: Future>(
         let listener = Listener::bind(agent_node.clone(), socket, &[Role::Executor]).unwrap();
         let launcher =
             ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE).unwrap();
+        let fetcher = Fetcher::new(&zygote_program(), &["fetcher"]);
+        let cache = work_dir.path().join("fetch");
+        let launcher = launcher.with_fetcher(fetcher.with_cache(&cache, CACHE_SIZE).unwrap());
         let agent = start_isolated_agent(
             &agent_node,
             settings(work_dir.path()),

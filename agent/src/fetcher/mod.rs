@@ -1,0 +1,289 @@
+//! Fetcher: files that are fetched into a sandbox before its command runs.
+//!
+//! `plan` decides the name and the use of each file. For each container the agent starts its own
+//! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
+//! the host, or over HTTP (`download`, `redirect`). It extracts archives (`archive`). Its log is in
+//! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its user
+//! (`cache`, `cached_files`), and copied from there.
+
+pub mod archive;
+mod cache;
+mod cached_files;
+mod download;
+pub mod plan;
+mod program;
+mod redirect;
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use nix::libc;
+use runtime::Node;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{Semaphore, oneshot};
+
+use self::archive::ExtractionBounds;
+use self::cache::CacheKey;
+use self::cached_files::CachedFiles;
+use self::plan::{AfterFetch, FetchItem, FetchSource};
+pub use self::program::{FetchOrder, main};
+use crate::host::accounts::{OwnUser, RunAs, run_as};
+use crate::host::sys;
+
+/// Most fetchers at once; others wait for their turn.
+const AT_ONCE: usize = 64;
+
+/// The files of one container.
+#[derive(Clone, Debug)]
+pub struct FetchRequest {
+    /// Where they go.
+    pub sandbox: PathBuf,
+    /// The user that owns them, if not the agent's.
+    pub user: Option<String>,
+    /// A download fails if its server sends nothing for this time.
+    pub stall_timeout: Duration,
+    /// The certificates of authorities; `None` means the host's.
+    pub authorities: Option<PathBuf>,
+    /// The files.
+    pub items: Vec<FetchItem>,
+}
+
+/// Starts fetchers.
+#[derive(Clone, Debug)]
+pub struct Fetcher {
+    program: PathBuf,
+    arguments: Vec<String>,
+    turns: Arc<Semaphore>,
+    cached: Option<Arc<CachedFiles>>,
+}
+
+/// A user id, a group id and all groups; `None` means those of the agent.
+type Credentials = Option<(u32, u32, Vec<u32>)>;
+
+/// A fetcher to start.
+struct Start {
+    directory: PathBuf,
+    log: PathBuf,
+    order: FetchOrder,
+}
+
+impl Fetcher {
+    /// Fetchers are `program` with `arguments`, which must call [`main`].
+    pub fn new(program: &Path, arguments: &[&str]) -> Self {
+        Self {
+            program: program.to_owned(),
+            arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            cached: None,
+        }
+    }
+
+    /// Adds a cache of `size` bytes in `directory`, which no other agent may use. Blocking: removes
+    /// the cache of an earlier agent process.
+    pub fn with_cache(mut self, directory: &Path, size: u64) -> io::Result<Self> {
+        if size > 0 {
+            self.cached = Some(Arc::new(CachedFiles::open(directory, size)?));
+        }
+        Ok(self)
+    }
+
+    /// The bytes that the cache may have, and those that it has.
+    pub fn cache_figures(&self) -> (u64, u64) {
+        let cached = self.cached.as_ref();
+        cached.map(|cached| cached.figures()).unwrap_or_default()
+    }
+
+    /// Fetches all files. Returns when the fetcher has ended, at once after `cancelled`. The error
+    /// is its exit status.
+    pub async fn fetch(
+        self,
+        node: Node,
+        mut request: FetchRequest,
+        mut cancelled: oneshot::Receiver<()>,
+    ) -> Result<(), String> {
+        let mut in_use = Vec::new();
+        let turns = self.turns.clone();
+        let turn = unless_cancelled(turns.acquire(), &mut cancelled).await?;
+        let _turn = turn.map_err(|error| error.to_string())?;
+        let fetching = self.fetch_in_turn(&node, &mut request, &mut cancelled, &mut in_use);
+        let result = fetching.await;
+        if let (Some(cached), false) = (self.cached, in_use.is_empty()) {
+            let release = move || in_use.iter().for_each(|key| cached.release(key));
+            let _ = node.blocking(release).await;
+        }
+        result
+    }
+
+    async fn fetch_in_turn(
+        &self,
+        node: &Node,
+        request: &mut FetchRequest,
+        cancelled: &mut oneshot::Receiver<()>,
+        in_use: &mut Vec<CacheKey>,
+    ) -> Result<(), String> {
+        let user = request.user.clone();
+        let credentials = node.blocking(move || credentials(user.as_deref())).await;
+        let credentials = credentials.map_err(|error| error.to_string())??;
+        let log = request.sandbox.join("stderr");
+        let start = |directory: &Path, items: Vec<FetchItem>| Start {
+            directory: directory.to_owned(),
+            log: log.clone(),
+            order: FetchOrder {
+                credentials: credentials.clone(),
+                stall_timeout: request.stall_timeout,
+                authorities: request.authorities.clone(),
+                bounds: ExtractionBounds::default(),
+                items,
+            },
+        };
+        for item in &mut request.items {
+            let (Some(cached), FetchSource::Web(uri), true) =
+                (&self.cached, &item.source, item.is_cached)
+            else {
+                continue;
+            };
+            let key = CacheKey {
+                uid: credentials.as_ref().map(|(uid, ..)| *uid),
+                uri: uri.clone(),
+            };
+            let (file, is_missing) = unless_cancelled(cached.ask(&key), cancelled).await?;
+            if is_missing {
+                let item = FetchItem {
+                    file: file.to_string(),
+                    then: AfterFetch::Keep,
+                    ..item.clone()
+                };
+                let gid = credentials.as_ref().map(|(_, gid, _)| *gid);
+                let (files, of) = (cached.clone(), key.clone());
+                let made = node.blocking(move || files.make_directory(&of, gid)).await;
+                let made = made.map_err(|error| error.to_string());
+                let made = made.and_then(|made| made.map_err(|error| error.to_string()));
+                let fetched = match made {
+                    Ok(directory) => {
+                        self.run(node, start(&directory, vec![item]), cancelled)
+                            .await
+                    }
+                    Err(problem) => Err(format!("the cache cannot be used: {problem}")),
+                };
+                let (files, of) = (cached.clone(), key.clone());
+                let ended = node.blocking(move || match fetched {
+                    Ok(()) => files
+                        .downloaded(&of, file)
+                        .map_err(|error| error.to_string()),
+                    Err(problem) => {
+                        files.failed(&of, file);
+                        Err(problem)
+                    }
+                });
+                ended.await.map_err(|error| error.to_string())??;
+            }
+            let path = cached.path(&key, file).to_string_lossy().into_owned();
+            in_use.push(key);
+            item.source = FetchSource::Path(path);
+        }
+        let all = start(&request.sandbox, request.items.clone());
+        self.run(node, all, cancelled).await
+    }
+
+    /// Runs a fetcher to its end.
+    async fn run(
+        &self,
+        node: &Node,
+        start: Start,
+        cancelled: &mut oneshot::Receiver<()>,
+    ) -> Result<(), String> {
+        let mut line = serde_json::to_vec(&start.order).map_err(|error| error.to_string())?;
+        line.push(b'\n');
+        let this = self.clone();
+        let spawned = node.blocking(move || this.spawn(&start)).await;
+        let spawned = spawned.map_err(|error| error.to_string())?;
+        let (mut child, socket) = spawned.map_err(|error| {
+            let program = self.program.display();
+            format!("the fetcher `{program}` cannot be started: {error}")
+        })?;
+        let ended = unless_cancelled(exchange(socket, &line), cancelled).await;
+        let ended = ended.and_then(|ended| ended.map_err(|error| error.to_string()));
+        let waited = node.blocking(move || {
+            // Not after a regular end: it closes its socket only by ending.
+            if ended.is_err() {
+                let _ = child.kill();
+            }
+            (child.wait(), ended)
+        });
+        let (status, ended) = waited.await.map_err(|error| error.to_string())?;
+        ended?;
+        match status.map_err(|error| error.to_string())? {
+            status if status.success() => Ok(()),
+            status => Err(ending(status)),
+        }
+    }
+
+    /// Blocking. Returns the fetcher and its socket.
+    fn spawn(&self, start: &Start) -> io::Result<(Child, UnixStream)> {
+        let log = OpenOptions::new()
+            .append(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(&start.log)?;
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let mut command = Command::new(&self.program);
+        // The user can read its environment, so it gets none of the agent's.
+        let child = command
+            .args(&self.arguments)
+            .env_clear()
+            .current_dir(&start.directory)
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()?;
+        Ok((child, ours))
+    }
+}
+
+/// Blocking.
+fn credentials(user: Option<&str>) -> Result<Credentials, String> {
+    match run_as(user, &OwnUser::unnamed(), sys::account)? {
+        RunAs::Own => Ok(None),
+        RunAs::Other(account) => {
+            let of_user = account.credentials;
+            Ok(Some((of_user.uid, of_user.gid, of_user.groups)))
+        }
+    }
+}
+
+async fn unless_cancelled<F: Future>(
+    future: F,
+    cancelled: &mut oneshot::Receiver<()>,
+) -> Result<F::Output, String> {
+    match select(std::pin::pin!(future), cancelled).await {
+        Either::Left((output, _)) => Ok(output),
+        Either::Right(_) => Err("cancelled".to_owned()),
+    }
+}
+
+/// Sends the order, then waits until the fetcher ends.
+async fn exchange(socket: UnixStream, order: &[u8]) -> io::Result<()> {
+    let mut socket = tokio::net::UnixStream::from_std(socket)?;
+    // If it fails, the fetcher has ended, and its status has the reason.
+    let _ = socket.write_all(order).await;
+    let mut nothing = [0];
+    let _ = socket.read(&mut nothing).await;
+    Ok(())
+}
+
+fn ending(status: std::process::ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with status {code}"),
+        (None, Some(signal)) => format!("terminated by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}

@@ -1,0 +1,153 @@
+//! The fetcher: a short-lived process that fetches the files of one container.
+//!
+//! Started in the sandbox by the agent. Takes its order from standard input, becomes the task's
+//! user, and only then opens files and connections, so it reads and writes with the user's rights.
+//! Ends when its standard input does: then its agent has ended, or the container is being killed.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufRead, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use nix::libc;
+use nix::sys::stat::{Mode, umask};
+use nix::unistd::{Gid, Uid};
+use runtime::Clock;
+use serde::{Deserialize, Serialize};
+
+use super::archive::{ExtractionBounds, Extractor};
+use super::download::Downloader;
+use super::plan::{AfterFetch, FetchItem, FetchSource};
+use crate::host::sys;
+
+/// The files to fetch and the user to fetch as. One line of JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FetchOrder {
+    /// The user, group and groups; `None` means those of the agent.
+    pub credentials: Option<(u32, u32, Vec<u32>)>,
+    /// A download fails if its server sends nothing for this time.
+    pub stall_timeout: Duration,
+    /// The certificates of authorities; `None` means the host's.
+    pub authorities: Option<PathBuf>,
+    /// Bounds on extracted files.
+    pub bounds: ExtractionBounds,
+    /// The files.
+    pub items: Vec<FetchItem>,
+}
+
+/// Runs the fetcher until all files are fetched, or one cannot be. Writes its log to standard
+/// error.
+pub fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("fetcher: {problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<(), String> {
+    let failed = |error: io::Error| error.to_string();
+    sys::close_inherited().map_err(failed)?;
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(failed)?;
+    let order: FetchOrder = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+    become_user(&order).map_err(|error| format!("cannot become the task's user: {error}"))?;
+    // The usual mask: the sandbox itself is private.
+    umask(Mode::S_IWGRP | Mode::S_IWOTH);
+    std::thread::spawn(|| {
+        let _ = io::stdin().lock().read(&mut [0]);
+        eprintln!("fetcher: ended by its agent");
+        std::process::exit(1);
+    });
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    runtime.block_on(fetch_all(&order, Path::new(".")))
+}
+
+fn become_user(order: &FetchOrder) -> nix::Result<()> {
+    // Not reached by signals from the agent's terminal. Fails only for a leader of a group.
+    let _ = nix::unistd::setsid();
+    if let Some((uid, gid, groups)) = &order.credentials {
+        let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
+        nix::unistd::setgroups(&groups)?;
+        nix::unistd::setgid(Gid::from_raw(*gid))?;
+        nix::unistd::setuid(Uid::from_raw(*uid))?;
+    }
+    nix::sys::prctl::set_no_new_privs()
+}
+
+/// Fetches all files into `sandbox`, in order. The error is that of the first one that fails.
+pub(super) async fn fetch_all(order: &FetchOrder, sandbox: &Path) -> Result<(), String> {
+    let downloader = Downloader {
+        stall_timeout: order.stall_timeout,
+        authorities: order.authorities.clone(),
+        clock: Clock::real(),
+    };
+    let mut extractor = Extractor::new(sandbox, order.bounds);
+    for item in &order.items {
+        let (FetchSource::Web(source) | FetchSource::Path(source)) = &item.source;
+        eprintln!("fetcher: fetching `{source}` to `{}`", item.file);
+        let fetched = fetch(item, sandbox, &downloader, &mut extractor).await;
+        fetched.map_err(|problem| format!("cannot fetch `{source}`: {problem}"))?;
+    }
+    Ok(())
+}
+
+async fn fetch(
+    item: &FetchItem,
+    sandbox: &Path,
+    downloader: &Downloader,
+    extractor: &mut Extractor,
+) -> Result<(), String> {
+    let path = sandbox.join(&item.file);
+    let in_sandbox = |error: io::Error| format!("`{}`: {error}", item.file);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(in_sandbox)?;
+    }
+    let created = File::create(&path);
+    let mut file = created.map_err(in_sandbox)?;
+    match &item.source {
+        FetchSource::Web(uri) => downloader.download(uri, &mut file).await?,
+        FetchSource::Path(source) => copy(source, &mut file).map_err(|error| error.to_string())?,
+    }
+    match &item.then {
+        AfterFetch::Keep => Ok(()),
+        AfterFetch::MakeExecutable => {
+            let mode = file.metadata().map_err(in_sandbox)?.permissions().mode();
+            let mode = Permissions::from_mode(mode & 0o777 | 0o111);
+            file.set_permissions(mode).map_err(in_sandbox)
+        }
+        AfterFetch::Extract(kind) => {
+            let extracted = extractor.extract(&path, *kind);
+            extracted.map_err(|problem| format!("cannot extract it: {problem}"))
+        }
+        AfterFetch::Decompress(name) => {
+            let extracted = extractor.decompress(&path, name);
+            extracted.map_err(|problem| format!("cannot decompress it: {problem}"))
+        }
+    }
+}
+
+/// Copies a file of this host with its mode, but without set-id bits.
+fn copy(source: &str, file: &mut File) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    // Opening a pipe must not wait for a writer.
+    let source = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(source);
+    let mut source = source?;
+    let metadata = source.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    io::copy(&mut source, file)?;
+    let mode = metadata.permissions().mode() & 0o777;
+    file.set_permissions(Permissions::from_mode(mode))
+}
