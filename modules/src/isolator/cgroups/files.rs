@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 
-use super::controllers::Setting;
+use super::controllers::{Setting, value_of};
 
 /// A failed operation on a control file or a group.
 #[derive(Debug, thiserror::Error)]
@@ -121,6 +122,35 @@ pub fn enable(dir: &Path, controllers: &[&str]) -> Result<(), FileError> {
         },
         false => error,
     })
+}
+
+/// Whether processes are in a group or its child groups.
+pub fn is_populated(dir: &Path) -> bool {
+    match value_of(&read(dir, "cgroup.events"), "populated") {
+        Some(populated) => populated > 0,
+        None => {
+            !read(dir, "cgroup.procs").trim().is_empty()
+                || children(dir).iter().any(|child| is_populated(child))
+        }
+    }
+}
+
+/// Extended attributes that mark the root of an agent. Like the group, they are gone after a reboot.
+/// The second is for an agent without CAP_SYS_ADMIN, on Linux 5.7 or later.
+const MARKS: [&str; 2] = ["trusted.meros", "user.meros"];
+
+/// Marks a group as the root of an agent.
+pub fn mark(dir: &Path) -> io::Result<()> {
+    let set = |name| setxattr(dir, name, b"root", XattrFlags::empty());
+    let [trusted, user] = MARKS;
+    Ok(set(trusted).or_else(|_| set(user))?)
+}
+
+/// Whether a group has been marked as the root of an agent.
+pub fn is_marked(dir: &Path) -> bool {
+    let mut value = [0; 16];
+    let mut marks = MARKS.iter();
+    marks.any(|name| getxattr(dir, *name, &mut value).is_ok())
 }
 
 /// Kills all processes of a group and of its child groups. Those that start meanwhile may survive

@@ -13,7 +13,7 @@ use module_api::isolator::{ContainerConfig, ContainerResources, LaunchPlan, Limi
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::unistd::{SysconfVar, sysconf};
-use protocol::{ContainerId, ResourceStatistics};
+use protocol::{ContainerId, ResourceStatistics, Uuid};
 use runtime::Timestamp;
 
 use super::controllers::mem::{self, MemoryFiles, MemoryNow};
@@ -55,10 +55,24 @@ pub struct Groups {
 }
 
 impl Groups {
-    /// Makes the agent's root in each tree, and locks it. The error is for the operator.
+    /// Makes the agent's root in each tree, marks it as one of Meros, and locks it. The error is
+    /// for the operator.
     pub fn open(trees: Vec<Tree>, options: Options, host_memory: u64) -> Result<Self, String> {
-        for tree in &trees {
+        let roots = trees.iter().map(|tree| tree.mount.join(&options.root));
+        if let Some(root) = roots.clone().find(|root| is_foreign(root)) {
+            return Err(format!(
+                "processes of another program, a Mesos agent perhaps, are below {}: give this \
+                 agent a --cgroups_root of its own, or end them",
+                root.display()
+            ));
+        }
+        for (tree, root) in trees.iter().zip(roots) {
             make_root(tree, &options.root).map_err(|error| error.to_string())?;
+            if let Err(error) = files::mark(&root) {
+                let root = root.display();
+                tracing::warn!(%root, %error, "cannot mark the control group of this agent, which \
+                    will not start again while containers run");
+            }
             if options.limit_swap && tree.controllers.contains(&Controller::Memory) {
                 counts_swap(&tree.mount.join(&options.root))?;
             }
@@ -117,8 +131,7 @@ impl Groups {
             if tree.version == Version::V2 {
                 let processes = dir.join(PROCESSES);
                 files::create(&processes)?;
-                let can_kill = processes.join("cgroup.kill").exists();
-                plan.process_cgroup = can_kill.then_some(processes);
+                plan.process_cgroup = Some(processes);
             }
             plan.cgroups.push(dir);
         }
@@ -259,23 +272,23 @@ impl Groups {
         Some(MemoryEvents::open(&dir, version))
     }
 
-    /// The containers with a group in any tree. A group that is the root of another agent, locked
-    /// in one of the trees, is no container.
+    /// The containers with a group in any tree. Their names are UUIDs; other groups may be the roots
+    /// of other agents.
     pub fn list(&self) -> BTreeSet<ContainerId> {
-        let mut found = BTreeSet::new();
-        let mut locked = BTreeSet::new();
+        let (mut found, mut others) = (BTreeSet::new(), BTreeSet::new());
         for tree in &self.trees {
             for dir in files::children(&tree.mount.join(&self.options.root)) {
                 let name = dir.file_name().and_then(|name| name.to_str());
-                if let Some(id) = name.and_then(|name| ContainerId::new(name).ok()) {
-                    match lock(&dir) {
-                        Ok(_) => found.insert(id),
-                        Err(_) => locked.insert(id),
-                    };
+                match name.and_then(Uuid::parse) {
+                    Some(uuid) => _ = found.insert(ContainerId::from(uuid)),
+                    None => _ = others.insert(dir),
                 }
             }
         }
-        &found - &locked
+        if !others.is_empty() {
+            tracing::warn!(?others, "control groups of no container are left alone");
+        }
+        found
     }
 
     /// Kills all processes of a container.
@@ -287,8 +300,9 @@ impl Groups {
 
     /// Removes the groups of a container; fine if they are gone.
     pub fn remove(&self, container: &ContainerId) -> Result<(), FileError> {
-        let mut trees = self.trees.iter();
-        trees.try_for_each(|tree| files::remove(&self.dir(tree, container)))
+        let trees = self.trees.iter();
+        let removed = trees.map(|tree| files::remove(&self.dir(tree, container)));
+        removed.fold(Ok(()), Result::and)
     }
 
     /// The operator's flags.
@@ -299,6 +313,13 @@ impl Groups {
 
 fn needs_cpuset(tree: &Tree) -> bool {
     tree.version == Version::V1 && tree.controllers.contains(&Controller::Cpuset)
+}
+
+/// Whether this is a group of another program, with processes below it. One without processes may
+/// be taken over.
+fn is_foreign(root: &Path) -> bool {
+    let groups = files::children(root);
+    !files::is_marked(root) && groups.iter().any(|dir| files::is_populated(dir))
 }
 
 /// Makes the agent's root in a tree, with the controllers of its children enabled.

@@ -1,9 +1,9 @@
 //! Isolator `cgroups`: limits and measures containers by control groups, v1 and v2.
 //!
-//! Handles all messages of an isolator. Its only state is the memory events that it waits for,
-//! so a restart loses nothing: it registers for them again. The address of the containerizer and
-//! the lock of the agent's root outlive it. It kills only processes of
-//! unknown containers; the agent ends all others.
+//! Handles all messages of an isolator. The address of the containerizer, the live containers and
+//! the lock of the agent's root outlive a restart of the actor, which registers for memory events
+//! again and goes on with removals. It kills only processes of containers that are not live; the
+//! agent ends all others.
 //!
 //! | module | contents |
 //! |---|---|
@@ -52,8 +52,6 @@ pub const NAMES: [&str; 7] = [
     "cgroups/all",
 ];
 
-/// Maximum duration of a removal, whatever the flag: the agent waits no longer for a reply.
-const REMOVAL_MAX: Duration = Duration::from_secs(45);
 /// The first and the longest pause between two tries to remove a group.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_millis(200);
@@ -69,9 +67,16 @@ type Done = Box<dyn FnOnce(&mut Cgroups, &mut Context<Cgroups>) + Send>;
 struct Shared {
     groups: Groups,
     containerizer: Mutex<Option<Pid>>,
+    /// The containers between their preparation, or the recovery, and their clean-up. The groups of
+    /// all others are to be removed.
+    live: Mutex<BTreeSet<ContainerId>>,
 }
 
 impl Shared {
+    fn live(&self) -> std::sync::MutexGuard<'_, BTreeSet<ContainerId>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn containerizer(&self) -> std::sync::MutexGuard<'_, Option<Pid>> {
         let locked = self.containerizer.lock();
         locked.unwrap_or_else(PoisonError::into_inner)
@@ -107,10 +112,10 @@ fn open(names: &[&str], options: Options) -> Result<Groups, String> {
 }
 
 fn start_with(node: &Node, groups: Groups) -> Result<IsolatorRef, ModuleError> {
-    let containerizer = Mutex::new(None);
     let shared = Arc::new(Shared {
         groups,
-        containerizer,
+        containerizer: Mutex::default(),
+        live: Mutex::default(),
     });
     let make = move || Cgroups {
         shared: shared.clone(),
@@ -183,6 +188,10 @@ impl Cgroups {
         limitation: Option<Limitation>,
         ctx: &mut Context<Self>,
     ) {
+        if !self.shared.live().contains(&container) {
+            // Cleaned up meanwhile: an event that never comes would keep the descriptor.
+            return;
+        }
         if let Some(limitation) = limitation {
             return self.report(container, limitation, ctx);
         }
@@ -222,7 +231,6 @@ impl Cgroups {
         let Some(containerizer) = self.shared.containerizer().clone() else {
             return;
         };
-        tracing::info!(%container, resources = %limitation.resources, "memory limit exceeded");
         let limited = ContainerLimited {
             container_id: container.clone(),
             limitation,
@@ -233,34 +241,49 @@ impl Cgroups {
         }
     }
 
-    fn removal_max(&self) -> Duration {
-        self.shared
-            .groups
-            .options()
-            .destroy_timeout
-            .min(REMOVAL_MAX)
+    /// Registers for the memory events of live containers, and removes the groups of all others.
+    fn recover_groups(&mut self, ctx: &mut Context<Self>) {
+        self.submit(ctx, Groups::list, |this, found, ctx| {
+            let live = this.shared.live().clone();
+            let (live, others): (BTreeSet<_>, _) = found
+                .into_iter()
+                .partition(|container| live.contains(container));
+            if !others.is_empty() {
+                let count = others.len();
+                tracing::info!(count, "removing control groups of no container");
+            }
+            this.watch(live.into_iter().collect(), ctx);
+            this.remove(others, ctx);
+        });
+    }
+
+    /// Kills the processes of these containers and removes their groups, in the background.
+    fn remove(&self, containers: BTreeSet<ContainerId>, ctx: &mut Context<Self>) {
+        let (node, shared) = (ctx.node().clone(), self.shared.clone());
+        ctx.then(remove(node, shared, containers), |_, remaining, _| {
+            for (container, error) in remaining {
+                // The next start of the agent tries again.
+                tracing::error!(%container, %error, "cannot remove a control group");
+            }
+        });
     }
 }
 
-/// Removes groups, with pauses while they are busy, until the time is over. Returns those that
-/// remain, with the reason.
+/// Kills the processes in these groups and removes them, with pauses while they are busy, for
+/// `--cgroups_destroy_timeout`. Returns those that remain, with the reason.
 async fn remove(
     node: Node,
     shared: Arc<Shared>,
     mut containers: BTreeSet<ContainerId>,
-    kill: bool,
-    timeout: Duration,
-) -> BTreeMap<ContainerId, String> {
-    let deadline = node.clock().now() + timeout;
+) -> BTreeMap<ContainerId, FileError> {
+    let deadline = node.clock().now() + shared.groups.options().destroy_timeout;
     let mut pause = PAUSE_MIN;
     loop {
         let shared = shared.clone();
         let pass = node.blocking(move || {
             let mut remaining = BTreeMap::new();
             for container in containers {
-                if kill {
-                    shared.groups.kill(&container);
-                }
+                shared.groups.kill(&container);
                 if let Err(error) = shared.groups.remove(&container) {
                     remaining.insert(container, error);
                 }
@@ -276,8 +299,7 @@ async fn remove(
         };
         let is_over = node.clock().now() >= deadline;
         if is_over || !remaining.values().any(FileError::is_busy) {
-            let text = |(container, error): (_, FileError)| (container, error.to_string());
-            return remaining.into_iter().map(text).collect();
+            return remaining;
         }
         containers = remaining.into_keys().collect();
         node.clock().sleep(pause).await;
@@ -297,10 +319,7 @@ impl Actor for Cgroups {
     fn started(&mut self, ctx: &mut Context<Self>) {
         // After a restart the agent does not send the containers again.
         if self.shared.containerizer().is_some() {
-            let list = |groups: &Groups| groups.list().into_iter().collect();
-            self.submit(ctx, list, |this, containers, ctx| {
-                this.watch(containers, ctx);
-            });
+            self.recover_groups(ctx);
         }
     }
 }
@@ -316,33 +335,14 @@ impl Process for Cgroups {
 }
 
 impl Handler<RecoverContainers> for Cgroups {
-    type Result = Reply<Result<(), Fault>>;
+    type Result = Result<(), Fault>;
 
     fn handle(&mut self, recover: RecoverContainers, ctx: &mut Context<Self>) -> Self::Result {
-        let (promise, reply) = promise();
         *self.shared.containerizer() = Some(recover.containerizer);
         let ids = recover.containers.into_iter();
-        let known: BTreeSet<ContainerId> = ids.map(|config| config.container_id).collect();
-        self.watch(known.iter().cloned().collect(), ctx);
-        self.submit(ctx, Groups::list, move |this, found, ctx| {
-            let orphans: BTreeSet<ContainerId> = found.difference(&known).cloned().collect();
-            if !orphans.is_empty() {
-                tracing::info!(
-                    count = orphans.len(),
-                    "removing control groups of no container"
-                );
-            }
-            let (node, shared) = (ctx.node().clone(), this.shared.clone());
-            let removing = remove(node, shared, orphans, true, this.removal_max());
-            ctx.then(removing, |_, remaining, _| {
-                for (container, error) in remaining {
-                    // The next start of the agent tries again.
-                    tracing::error!(%container, error, "cannot remove a control group");
-                }
-                promise.answer(Ok(()));
-            });
-        });
-        reply
+        *self.shared.live() = ids.map(|config| config.container_id).collect();
+        self.recover_groups(ctx);
+        Ok(())
     }
 }
 
@@ -352,6 +352,7 @@ impl Handler<PrepareContainer> for Cgroups {
     fn handle(&mut self, prepare: PrepareContainer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let container = prepare.config.container_id.clone();
+        self.shared.live().insert(container.clone());
         let create = move |groups: &Groups| {
             let plan = groups.create(&prepare.config)?;
             Ok((plan, groups.memory_events(&prepare.config.container_id)))
@@ -403,27 +404,18 @@ impl Handler<CleanUpContainer> for Cgroups {
     fn handle(&mut self, clean_up: CleanUpContainer, ctx: &mut Context<Self>) -> Self::Result {
         let (promise, reply) = promise();
         let container = clean_up.container_id;
+        self.shared.live().remove(&container);
         if let Some(timer) = self.waiting.remove(&container) {
             ctx.cancel(timer);
         }
         let id = container.clone();
         let first = move |groups: &Groups| (groups.limitation(&id, false), groups.remove(&id));
         self.submit(ctx, first, move |this, (limitation, removed), ctx| {
-            let Err(error) = removed else {
-                return promise.answer(Ok(limitation));
-            };
-            if !error.is_busy() {
-                return promise.answer(Err(fault(error)));
+            // The end of the task waits for this, and a removal may take long.
+            promise.answer(Ok(limitation));
+            if removed.is_err() {
+                this.remove(BTreeSet::from([container]), ctx);
             }
-            let (node, shared) = (ctx.node().clone(), this.shared.clone());
-            let containers = BTreeSet::from([container]);
-            let removing = remove(node, shared, containers, false, this.removal_max());
-            ctx.then(removing, |_, remaining, _| {
-                promise.answer(match remaining.into_values().next() {
-                    Some(error) => Err(fault(error)),
-                    None => Ok(limitation),
-                });
-            });
         });
         reply
     }

@@ -16,6 +16,10 @@ use super::controllers::{Controller, Version};
 use super::hierarchy::Tree;
 use super::*;
 
+/// Ids as agents make them: a restart and a recovery know containers by them.
+const ID: &str = "00000000-0000-4000-8000-000000000001";
+const OTHER_ID: &str = "00000000-0000-4000-8000-000000000002";
+
 fn id(name: &str) -> ContainerId {
     ContainerId::new(name).unwrap()
 }
@@ -127,7 +131,18 @@ impl Fake {
         fs::write(self.path(path), text).unwrap();
     }
 
-    /// Removes the plain files of a group, which are no obstacle in a real one.
+    fn has_groups(&self, name: &str) -> bool {
+        let mut trees = ["cpu", "memory", "unified"].iter();
+        trees.any(|tree| self.path(&format!("{tree}/mesos/{name}")).exists())
+    }
+
+    /// Removes the plain files of a container's groups, which are no obstacle in real ones.
+    fn clear_all(&self, name: &str) {
+        for tree in ["cpu", "memory"] {
+            self.clear(&format!("{tree}/mesos/{name}"));
+        }
+    }
+
     fn clear(&self, path: &str) {
         for entry in fs::read_dir(self.path(path)).unwrap().flatten() {
             if entry.path().is_file() {
@@ -156,7 +171,8 @@ fn limits_are_written_and_follow_the_tasks() {
         let plan = isolator.prepare(asked).await.unwrap();
         let dirs = ["cpu/mesos/c", "memory/mesos/c", "unified/mesos/c"];
         assert_eq!(plan.cgroups, dirs.map(|dir| fake.path(dir)));
-        assert_eq!(plan.process_cgroup, None, "there is no cgroup.kill");
+        let processes = fake.path("unified/mesos/c/processes");
+        assert_eq!(plan.process_cgroup, Some(processes));
         assert_eq!(plan.oom_score_adj, Some(900));
         assert!(fake.path("unified/mesos/c/processes").is_dir());
         assert_eq!(fake.read("cpu/mesos/c/cpu.shares"), "614");
@@ -246,97 +262,60 @@ fn recovery_removes_groups_of_unknown_containers() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
         for dir in [
-            "cpu/mesos/known",
-            "cpu/mesos/gone",
-            "unified/mesos/gone/processes",
+            format!("cpu/mesos/{ID}"),
+            format!("cpu/mesos/{OTHER_ID}"),
+            format!("unified/mesos/{OTHER_ID}/processes"),
+            // No container, but perhaps the root of another agent.
+            "cpu/mesos/other/container".to_owned(),
         ] {
-            fs::create_dir_all(fake.path(dir)).unwrap();
+            fs::create_dir_all(fake.path(&dir)).unwrap();
         }
-        // The root of another agent below ours, which locks it in one tree.
-        let other = fake.path("cpu/mesos/other");
-        fs::create_dir(&other).unwrap();
-        fs::create_dir_all(fake.path("unified/mesos/other/container")).unwrap();
-        let lock = Groups::open(
-            vec![Tree {
-                mount: other.clone(),
-                version: Version::V1,
-                controllers: Vec::new(),
-            }],
-            Options {
-                root: PathBuf::new(),
-                ..Options::default()
-            },
-            0,
-        );
         let isolator = start(&node, trees);
-        recover(&node, &isolator, vec![config("known", "cpus:1")]).await;
-        assert!(fake.path("cpu/mesos/known").exists());
-        assert!(!fake.path("cpu/mesos/gone").exists());
-        assert!(!fake.path("unified/mesos/gone").exists());
-        assert!(other.exists());
-        assert!(fake.path("unified/mesos/other/container").exists());
-        drop(lock);
+        recover(&node, &isolator, vec![config(ID, "cpus:1")]).await;
+        until(&node, || !fake.has_groups(OTHER_ID)).await;
+        assert!(fake.has_groups(ID));
+        assert!(fake.path("cpu/mesos/other/container").exists());
     });
 }
 
 #[test]
-fn removal_of_a_busy_group_is_retried_for_a_while() {
-    simulate(|node| async move {
-        let (fake, trees) = Fake::hybrid();
-        let isolator = start(&node, trees);
-        isolator.prepare(config("c", "mem:64")).await.unwrap();
-        // Its plain files keep the directory.
-        let error = isolator.clean_up(id("c")).await.unwrap_err().to_string();
-        assert!(error.contains("cannot remove"), "{error}");
-        assert!(error.contains("cpu/mesos/c"), "{error}");
-
-        let removed = isolator.clean_up(id("c"));
-        let free = async {
-            node.clock().sleep(Duration::from_secs(1)).await;
-            for dir in ["cpu/mesos/c", "memory/mesos/c"] {
-                fake.clear(dir);
-            }
-        };
-        let (removed, ()) = futures_util::join!(removed, free);
-        assert_eq!(removed, Ok(None));
-        assert!(!fake.path("memory/mesos/c").exists());
-        assert!(!fake.path("unified/mesos/c").exists());
-        assert_eq!(isolator.clean_up(id("c")).await, Ok(None), "it is gone");
-    });
-}
-
-#[test]
-fn counted_kill_is_reported_by_the_clean_up() {
+fn clean_up_reports_the_limit_before_the_group_is_removed() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
         let isolator = start(&node, trees);
         isolator.prepare(config("c", "mem:96")).await.unwrap();
         fake.write("memory/mesos/c/memory.oom_control", "oom_kill 1\n");
         fake.write("memory/mesos/c/memory.failcnt", "9\n");
-        let removed = isolator.clean_up(id("c"));
-        let free = async {
-            node.clock().sleep(Duration::from_secs(1)).await;
-            for dir in ["cpu/mesos/c", "memory/mesos/c"] {
-                fake.clear(dir);
-            }
-        };
-        let (removed, ()) = futures_util::join!(removed, free);
-        let limitation = removed.unwrap().unwrap();
+        // Its plain files keep the directory.
+        let limitation = isolator.clean_up(id("c")).await.unwrap().unwrap();
         assert_eq!(limitation.resources, Resources::parse("mem:96").unwrap());
         assert_eq!(limitation.reason, Reason::ContainerLimitationMemory);
+        assert!(fake.path("memory/mesos/c").exists());
+
+        node.clock().sleep(Duration::from_secs(1)).await;
+        fake.clear_all("c");
+        until(&node, || !fake.has_groups("c")).await;
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None), "it is gone");
     });
 }
 
 #[test]
-fn executors_keep_the_score_of_the_agent() {
+fn removal_goes_on_after_a_restart() {
     simulate(|node| async move {
-        let (_fake, trees) = Fake::hybrid();
+        let (fake, trees) = Fake::hybrid();
         let isolator = start(&node, trees);
-        let mut asked = config("c", "mem:100");
-        asked.resources.mem_limit = Some(Limit::Infinite);
-        asked.is_command = false;
-        let plan = isolator.prepare(asked).await.unwrap();
-        assert_eq!(plan.oom_score_adj, None);
+        recover(&node, &isolator, Vec::new()).await;
+        for name in [ID, OTHER_ID] {
+            isolator.prepare(config(name, "mem:64")).await.unwrap();
+        }
+        assert_eq!(isolator.clean_up(id(ID)).await, Ok(None));
+        assert!(inject_panic(&node, "cgroups", "bug"));
+        assert!(isolator.measure(Vec::new()).await.is_err());
+        for name in [ID, OTHER_ID] {
+            fake.clear_all(name);
+        }
+        until(&node, || !fake.has_groups(ID)).await;
+        assert!(fake.has_groups(OTHER_ID), "it is live");
     });
 }
 
@@ -383,6 +362,19 @@ fn only_a_quota_needs_cfs_bandwidth() {
 }
 
 #[test]
+fn executors_keep_the_score_of_the_agent() {
+    simulate(|node| async move {
+        let (_fake, trees) = Fake::hybrid();
+        let isolator = start(&node, trees);
+        let mut asked = config("c", "mem:100");
+        asked.resources.mem_limit = Some(Limit::Infinite);
+        asked.is_command = false;
+        let plan = isolator.prepare(asked).await.unwrap();
+        assert_eq!(plan.oom_score_adj, None);
+    });
+}
+
+#[test]
 fn failed_preparation_names_the_file_and_leaves_nothing() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
@@ -414,21 +406,44 @@ fn second_agent_with_the_same_root_is_refused() {
 }
 
 #[test]
+fn root_of_another_program_is_refused_while_it_has_processes() {
+    let (fake, trees) = Fake::hybrid();
+    let open = || Groups::open(trees.clone(), Options::default(), 0);
+    let other = format!("memory/mesos/{ID}");
+    fs::create_dir_all(fake.path(&other)).unwrap();
+    fake.write(&format!("{other}/cgroup.procs"), "12\n");
+    let error = open().unwrap_err();
+    assert!(error.contains("--cgroups_root"), "{error}");
+    assert!(error.contains("memory/mesos"), "{error}");
+    assert!(!fake.path("cpu/mesos").exists(), "nothing is changed");
+
+    fake.write(&format!("{other}/cgroup.procs"), "");
+    drop(open().unwrap());
+    if !files::is_marked(&fake.path("memory/mesos")) {
+        _ = writeln!(std::io::stderr(), "skipped: no extended attributes here");
+        return;
+    }
+    fake.write(&format!("{other}/cgroup.procs"), "12\n");
+    open().expect("it is marked");
+}
+
+#[test]
 fn a_restart_keeps_the_groups_and_the_lock() {
     simulate(|node| async move {
         let (fake, trees) = Fake::hybrid();
         let isolator = start(&node, trees);
         let mut limited = recover(&node, &isolator, Vec::new()).await;
-        isolator.prepare(config("c", "mem:96")).await.unwrap();
+        isolator.prepare(config(ID, "mem:96")).await.unwrap();
         // Killed while the actor is down.
-        fake.write("memory/mesos/c/memory.oom_control", "oom_kill 1\n");
-        fake.write("memory/mesos/c/memory.failcnt", "9\n");
+        let group = format!("memory/mesos/{ID}");
+        fake.write(&format!("{group}/memory.oom_control"), "oom_kill 1\n");
+        fake.write(&format!("{group}/memory.failcnt"), "9\n");
         assert!(inject_panic(&node, "cgroups", "bug"));
-        assert!(isolator.measure(vec![id("c")]).await.is_err());
+        assert!(isolator.measure(vec![id(ID)]).await.is_err());
         let found = limited.recv().await.unwrap();
-        assert_eq!(found.container_id, id("c"));
-        let measured = isolator.measure(vec![id("c")]).await.unwrap();
-        assert!(measured.contains_key(&id("c")));
+        assert_eq!(found.container_id, id(ID));
+        let measured = isolator.measure(vec![id(ID)]).await.unwrap();
+        assert!(measured.contains_key(&id(ID)));
     });
 }
 
@@ -570,10 +585,17 @@ fn limits_of_this_machine_are_read_back() {
         let found = &measured[&id("c")];
         assert!(found.processes >= 1, "{found:?}");
         assert!(found.mem_total_bytes.unwrap() > 0, "{found:?}");
+        // The mark says that the process is one of Meros; only the lock refuses a second agent.
+        let options = Options {
+            root: machine.root.clone(),
+            ..Options::default()
+        };
+        let again = open(&["cgroups/all"], options).unwrap_err();
+        assert!(again.contains("another agent uses"), "{again}");
         process.kill().unwrap();
         process.wait().unwrap();
         assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
-        assert!(machine.dirs("c").is_empty());
+        until(&node, || machine.dirs("c").is_empty()).await;
     });
 }
 
@@ -625,7 +647,7 @@ fn exceeded_memory_of_this_machine_is_reported() {
         assert_eq!(ended.unwrap().code(), None, "killed by a signal");
         let ended = isolator.clean_up(id("c")).await.unwrap();
         assert_eq!(ended.unwrap().resources, limitation.resources);
-        assert!(machine.dirs("c").is_empty());
+        until(&node, || machine.dirs("c").is_empty()).await;
     });
 }
 
@@ -633,15 +655,30 @@ fn exceeded_memory_of_this_machine_is_reported() {
 fn orphans_of_this_machine_are_killed_and_removed() {
     let names = ["cgroups/cpu", "cgroups/mem"];
     on_this_machine(&names, |node, isolator, machine| async move {
-        let plan = isolator.prepare(config("orphan", "mem:32")).await.unwrap();
+        let plan = isolator.prepare(config(ID, "mem:32")).await.unwrap();
         let groups = groups_of(&plan);
         let mut process = run_in(&groups, "trap '' TERM; while :; do sleep 600; done");
         until(&node, || is_in(groups.last().unwrap(), &process)).await;
+        recover(&node, &isolator, Vec::new()).await;
         // Reaped here, for the group is busy until then on some kernels.
-        let reaped = node.blocking(move || process.wait().unwrap());
-        let (_, reaped) = futures_util::join!(recover(&node, &isolator, Vec::new()), reaped);
+        let reaped = node.blocking(move || process.wait().unwrap()).await;
         assert!(!reaped.unwrap().success());
-        assert!(machine.dirs("orphan").is_empty());
+        until(&node, || machine.dirs(ID).is_empty()).await;
+    });
+}
+
+#[test]
+fn clean_up_on_this_machine_kills_the_remaining_processes() {
+    let names = ["cgroups/cpu", "cgroups/mem"];
+    on_this_machine(&names, |node, isolator, machine| async move {
+        let plan = isolator.prepare(config("c", "mem:32")).await.unwrap();
+        let groups = groups_of(&plan);
+        let mut process = run_in(&groups, "trap '' TERM; while :; do sleep 600; done");
+        until(&node, || is_in(groups.last().unwrap(), &process)).await;
+        assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
+        let reaped = node.blocking(move || process.wait().unwrap()).await;
+        assert_eq!(reaped.unwrap().code(), None, "killed by a signal");
+        until(&node, || machine.dirs("c").is_empty()).await;
     });
 }
 
@@ -649,7 +686,9 @@ fn orphans_of_this_machine_are_killed_and_removed() {
 fn processes_of_this_machine_are_killed_without_their_init() {
     on_this_machine(&["cgroups/cpu"], |node, isolator, machine| async move {
         let plan = isolator.prepare(config("c", "cpus:1")).await.unwrap();
-        let Some(processes) = plan.process_cgroup.clone() else {
+        let processes = plan.process_cgroup.clone();
+        let processes = processes.filter(|dir| dir.join("cgroup.kill").exists());
+        let Some(processes) = processes else {
             _ = writeln!(std::io::stderr(), "skipped: the kernel has no cgroup.kill");
             return drop(machine);
         };
@@ -664,6 +703,6 @@ fn processes_of_this_machine_are_killed_without_their_init() {
         init.kill().unwrap();
         init.wait().unwrap();
         assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
-        assert!(machine.dirs("c").is_empty());
+        until(&node, || machine.dirs("c").is_empty()).await;
     });
 }
