@@ -585,6 +585,13 @@ fn limits_of_this_machine_are_read_back() {
         let found = &measured[&id("c")];
         assert!(found.processes >= 1, "{found:?}");
         assert!(found.mem_total_bytes.unwrap() > 0, "{found:?}");
+        // The mark says that the process is one of Meros; only the lock refuses a second agent.
+        let options = Options {
+            root: machine.root.clone(),
+            ..Options::default()
+        };
+        let again = open(&["cgroups/all"], options).unwrap_err();
+        assert!(again.contains("another agent uses"), "{again}");
         process.kill().unwrap();
         process.wait().unwrap();
         assert_eq!(isolator.clean_up(id("c")).await, Ok(None));
