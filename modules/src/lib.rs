@@ -1,4 +1,5 @@
-//! The linked-in modules: an allocator, sorters, resource estimators, QoS controllers and isolators.
+//! The linked-in modules: an allocator, sorters, resource estimators, QoS controllers and
+//! isolators.
 //!
 //! Each kind is a folder with the policies as plain functions and one actor around them. The
 //! services know no module by type; the binary passes them the [`registry`].

@@ -14,6 +14,7 @@ use consensus::member::operator::{ChangeMasters, ViewMaster};
 use consensus::member::{Arrived, Dismissed, PacketSent};
 use master::leadership::mirror::MirrorUpdate;
 use module_api::allocator::*;
+use module_api::isolator::*;
 use module_api::qos_controller::*;
 use module_api::resource_estimator::*;
 use module_api::sorter::*;
@@ -90,6 +91,7 @@ fn messages() -> Vec<Fuzzed> {
         FrameworkActivity OfferBudgetSpent Recovered Converted Suppressed Revived Granted Withdrawn Explain Measure UnavailabilityChanged InverseAnswered InverseGranted
         TasksWanted TasksListed VictimsNamed StillLacking LongTasksBounded
         PacketSent Arrived Dismissed Introduce ViewMaster ChangeMasters TakeDump ReadDump MirrorUpdate
+        RecoverContainers PrepareContainer UpdateContainer MeasureContainers CleanUpContainer ContainerLimited
         Sequenced Slate InitializeQos Corrections InitializeEstimator Oversubscribable CurrentUsage
     }
 }

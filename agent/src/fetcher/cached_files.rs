@@ -12,12 +12,21 @@ use super::cache::{Cache, CacheAnswer, CacheKey, FileNumber};
 
 /// The only directory that the cache uses of the one that the operator has named.
 const FILES: &str = "files";
+/// The files of an earlier agent process, while they are removed.
+const OLD_FILES: &str = "files.old";
 /// The files of the agent's own user.
 const OWN: &str = "agent";
 /// Mode of the directories above: a user reaches the own files and cannot list others.
 const PARENT_MODE: u32 = 0o711;
 /// Mode of a user's directory.
 const USER_MODE: u32 = 0o700;
+
+fn absent(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    }
+}
 
 /// The files, and the decisions about them.
 #[derive(Debug)]
@@ -31,14 +40,20 @@ pub(super) struct CachedFiles {
 impl CachedFiles {
     /// Removes the files of an earlier agent process. Blocking.
     pub(super) fn open(directory: &Path, size: u64) -> io::Result<Self> {
-        let root = directory.join(FILES);
-        match fs::remove_dir_all(&root) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {
-                let mut builder = DirBuilder::new();
-                builder.recursive(true).mode(PARENT_MODE).create(&root)?;
-            }
+        let (root, old) = (directory.join(FILES), directory.join(OLD_FILES));
+        // Tasks may still write there, so that it cannot be emptied: the agent starts all the same.
+        let set_aside = fs::remove_dir_all(&old)
+            .or_else(absent)
+            .and_then(|()| fs::rename(&root, &old));
+        let removed = set_aside
+            .and_then(|()| fs::remove_dir_all(&old))
+            .or_else(absent);
+        if let Err(error) = removed {
+            let path = directory.display();
+            tracing::warn!(%path, %error, "files of an earlier agent are not removed");
         }
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(PARENT_MODE).create(&root)?;
         Ok(Self {
             root,
             cache: Mutex::new(Cache::new(size)),
@@ -58,7 +73,7 @@ impl CachedFiles {
 
     /// Waits while another container downloads the file. Whether the caller must download it.
     pub(super) async fn ask(&self, key: &CacheKey) -> (FileNumber, bool) {
-        // Terminates with the downloads, which end at the latest after their stall timeout.
+        // Terminates with the downloads.
         loop {
             // Before the question, so that no end is missed.
             let ended = self.ended.notified();

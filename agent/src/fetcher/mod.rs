@@ -3,8 +3,8 @@
 //! `plan` decides the name and the use of each file. For each container the agent starts its own
 //! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
 //! the host, or over HTTP (`download`, `redirect`). It extracts archives (`archive`). Its log is in
-//! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its user
-//! (`cache`, `cached_files`), and copied from there.
+//! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its
+//! user (`cache`, `cached_files`), and copied from there.
 
 pub mod archive;
 mod cache;
@@ -14,10 +14,8 @@ pub mod plan;
 mod program;
 mod redirect;
 
-use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -25,7 +23,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use nix::libc;
 use runtime::Node;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, oneshot};
@@ -36,7 +33,7 @@ use self::cached_files::CachedFiles;
 use self::plan::{AfterFetch, FetchItem, FetchSource};
 pub use self::program::{FetchOrder, main};
 use crate::host::accounts::{OwnUser, RunAs, run_as};
-use crate::host::sys;
+use crate::host::{output, sys};
 
 /// Most fetchers at once; others wait for their turn.
 const AT_ONCE: usize = 64;
@@ -110,10 +107,7 @@ impl Fetcher {
         mut cancelled: oneshot::Receiver<()>,
     ) -> Result<(), String> {
         let mut in_use = Vec::new();
-        let turns = self.turns.clone();
-        let turn = unless_cancelled(turns.acquire(), &mut cancelled).await?;
-        let _turn = turn.map_err(|error| error.to_string())?;
-        let fetching = self.fetch_in_turn(&node, &mut request, &mut cancelled, &mut in_use);
+        let fetching = self.fetch_all(&node, &mut request, &mut cancelled, &mut in_use);
         let result = fetching.await;
         if let (Some(cached), false) = (self.cached, in_use.is_empty()) {
             let release = move || in_use.iter().for_each(|key| cached.release(key));
@@ -122,7 +116,7 @@ impl Fetcher {
         result
     }
 
-    async fn fetch_in_turn(
+    async fn fetch_all(
         &self,
         node: &Node,
         request: &mut FetchRequest,
@@ -193,7 +187,7 @@ impl Fetcher {
         self.run(node, all, cancelled).await
     }
 
-    /// Runs a fetcher to its end.
+    /// Runs a fetcher to its end, when it is its turn.
     async fn run(
         &self,
         node: &Node,
@@ -202,6 +196,8 @@ impl Fetcher {
     ) -> Result<(), String> {
         let mut line = serde_json::to_vec(&start.order).map_err(|error| error.to_string())?;
         line.push(b'\n');
+        let turn = unless_cancelled(self.turns.acquire(), cancelled).await?;
+        let _turn = turn.map_err(|error| error.to_string())?;
         let this = self.clone();
         let spawned = node.blocking(move || this.spawn(&start)).await;
         let spawned = spawned.map_err(|error| error.to_string())?;
@@ -228,10 +224,7 @@ impl Fetcher {
 
     /// Blocking. Returns the fetcher and its socket.
     fn spawn(&self, start: &Start) -> io::Result<(Child, UnixStream)> {
-        let log = OpenOptions::new()
-            .append(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&start.log)?;
+        let log = output::open_output(&start.log)?;
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let mut command = Command::new(&self.program);

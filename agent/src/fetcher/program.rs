@@ -5,13 +5,14 @@
 //! Ends when its standard input does: then its agent has ended, or the container is being killed.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufRead, Read};
+use std::io::{self, BufRead, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::libc;
+use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::{Gid, Uid};
 use runtime::Clock;
@@ -21,6 +22,9 @@ use super::archive::{ExtractionBounds, Extractor};
 use super::download::Downloader;
 use super::plan::{AfterFetch, FetchItem, FetchSource};
 use crate::host::sys;
+
+/// Maximum address space of a fetcher, in bytes: dictionaries of archives need tens of MiB.
+const MEMORY_MAX: u64 = 1 << 30;
 
 /// The files to fetch and the user to fetch as. One line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -43,7 +47,7 @@ pub fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
-            eprintln!("fetcher: {problem}");
+            log(format_args!("{problem}"));
             ExitCode::FAILURE
         }
     }
@@ -55,12 +59,13 @@ fn run() -> Result<(), String> {
     let mut line = String::new();
     io::stdin().lock().read_line(&mut line).map_err(failed)?;
     let order: FetchOrder = serde_json::from_str(&line).map_err(|error| error.to_string())?;
+    limit_itself(&order.bounds).map_err(failed)?;
     become_user(&order).map_err(|error| format!("cannot become the task's user: {error}"))?;
     // The usual mask: the sandbox itself is private.
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
     std::thread::spawn(|| {
         let _ = io::stdin().lock().read(&mut [0]);
-        eprintln!("fetcher: ended by its agent");
+        log(format_args!("ended by its agent"));
         std::process::exit(1);
     });
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -68,6 +73,30 @@ fn run() -> Result<(), String> {
         .build()
         .map_err(failed)?;
     runtime.block_on(fetch_all(&order, Path::new(".")))
+}
+
+/// Writes a line to the log, if there is room for it.
+pub(super) fn log(line: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "fetcher: {line}");
+}
+
+/// A URI without its user and password.
+fn without_password(uri: &str) -> String {
+    let parts = uri.split_once("://").and_then(|(scheme, rest)| {
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let (_, host) = authority.rsplit_once('@')?;
+        Some(format!("{scheme}://{host}{path}"))
+    });
+    parts.unwrap_or_else(|| uri.to_owned())
+}
+
+/// Bounds memory and files, since archives may state any sizes. Of all processes of the host, this
+/// one is killed first when memory runs out.
+fn limit_itself(bounds: &ExtractionBounds) -> io::Result<()> {
+    fs::write("/proc/self/oom_score_adj", "1000")?;
+    setrlimit(Resource::RLIMIT_AS, MEMORY_MAX, MEMORY_MAX)?;
+    setrlimit(Resource::RLIMIT_FSIZE, bounds.bytes, bounds.bytes)?;
+    Ok(())
 }
 
 fn become_user(order: &FetchOrder) -> nix::Result<()> {
@@ -92,7 +121,8 @@ pub(super) async fn fetch_all(order: &FetchOrder, sandbox: &Path) -> Result<(), 
     let mut extractor = Extractor::new(sandbox, order.bounds);
     for item in &order.items {
         let (FetchSource::Web(source) | FetchSource::Path(source)) = &item.source;
-        eprintln!("fetcher: fetching `{source}` to `{}`", item.file);
+        let source = without_password(source);
+        log(format_args!("fetching `{source}` to `{}`", item.file));
         let fetched = fetch(item, sandbox, &downloader, &mut extractor).await;
         fetched.map_err(|problem| format!("cannot fetch `{source}`: {problem}"))?;
     }

@@ -147,8 +147,8 @@ pub struct Credentials {
     pub groups: Vec<u32>,
 }
 
-/// A program to start: in its parent's directory, with its parent's input and output, as leader of a
-/// process group.
+/// A program to start: in its parent's directory, with its parent's input and output, as leader of
+/// a process group.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The file to execute; a name without a slash is looked up in the environment's `PATH`.

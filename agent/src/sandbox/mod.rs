@@ -17,6 +17,8 @@ use http::files::{FileError, RootedPath};
 use protocol::message::operator::FileChunk;
 use protocol::{AgentId, ContainerId, ExecutorId, FrameworkId};
 
+use crate::host::output::FILE_MODE;
+
 /// Maximum bytes of one read.
 pub const PIECE_MAX: u32 = 1024 * 1024;
 
@@ -26,9 +28,6 @@ pub const PARENT_MODE: u32 = 0o711;
 
 /// Mode of a sandbox, as in Mesos: private to its user, readable by the group.
 pub const SANDBOX_MODE: u32 = 0o750;
-
-/// Mode of `stdout` and `stderr`.
-pub const FILE_MODE: u32 = 0o640;
 
 /// The link to the newest run of an executor.
 pub const LATEST: &str = "latest";

@@ -22,10 +22,9 @@ mod program;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,9 +45,8 @@ use self::wire::{
     ContainerEnd, ContainerProgram, FORM, InitReport, LaunchRequest, LeftContainer, Report, Request,
 };
 use crate::host::accounts::OwnUser;
-use crate::host::procfs;
 use crate::host::sys::{self, Forked};
-use crate::sandbox;
+use crate::host::{output, procfs};
 
 /// Milliseconds between sweeps while strays do not die.
 const SWEEP_INTERVAL: u8 = 20;
@@ -643,11 +641,7 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {
     let open = |name: &str| {
         let path = sandbox.join(name);
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(sandbox::FILE_MODE)
-            .open(&path);
+        let file = output::open_output(&path);
         file.map_err(|error| format!("open `{}`: {error}", path.display()))
     };
     Ok((open("stdout")?, open("stderr")?))

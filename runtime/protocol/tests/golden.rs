@@ -1,8 +1,9 @@
 //! The bytes of every message, as they were released.
 //!
-//! bincode has no schema, so a released struct never changes: a change is a new version of its message. This test holds the bytes of one sample
-//! of each message and fails when they become others. `MEROS_WRITE_GOLDEN=1 cargo test -p meros-protocol --test golden` writes the
-//! file anew; its diff may only ever add lines, once there has been a release.
+//! bincode has no schema, so a released struct never changes: a change is a new version of its
+//! message. This test holds the bytes of one sample of each message and fails when they become
+//! others. `MEROS_WRITE_GOLDEN=1 cargo test -p meros-protocol --test golden` writes the file anew;
+//! its diff may only ever add lines, once there has been a release.
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a panic")]
 

@@ -145,7 +145,8 @@ mod tests {
 
     use super::*;
 
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept.
     #[test]
     fn low_priority_work_is_niced() {
         let runtime = Builder::new_current_thread().build().unwrap();

@@ -154,7 +154,8 @@ fn ping_overtakes_a_hundred_thousand_messages() {
     });
 }
 
-// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is
+// kept.
 #[test]
 fn urgent_ask_bypasses_a_full_mailbox() {
     simulate(|node| async move {

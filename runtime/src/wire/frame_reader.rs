@@ -1,8 +1,8 @@
 //! Header elision: the two forms of a tell whose header equals that of the tell before it.
 //!
 //! The long form is a frame like any other: length, kind, body. The short form is two bytes and the
-//! body: the top bit, which no other frame's length has set, and the length of the body. The form does
-//! not affect the decoded message.
+//! body: the top bit, which no other frame's length has set, and the length of the body. The form
+//! does not affect the decoded message.
 
 use crate::actor::mailbox::LARGE;
 use crate::wire::codec::Garbled;

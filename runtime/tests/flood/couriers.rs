@@ -1,4 +1,5 @@
-//! Floods of acknowledged delivery: a courier without a receiver, before one that hears nothing, and a receiver of very many couriers.
+//! Floods of acknowledged delivery: a courier without a receiver, before one that hears nothing,
+//! and a receiver of very many couriers.
 
 use runtime::delivery::{self, Bounds, DedupReceiver, DeliveryError, ReliableSender, Sequenced};
 use runtime::wire::codec;

@@ -1,4 +1,5 @@
-//! Floods of what waits at a link: its outgoing queue, the questions on it, and the rule that closes it.
+//! Floods of what waits at a link: its outgoing queue, the questions on it, and the rule that
+//! closes it.
 
 use bytes::BytesMut;
 use runtime::prelude::*;

@@ -1,9 +1,11 @@
-//! Floods: every place where messages wait is filled by a sender that does not stop, before a receiver that does not move.
+//! Floods: every place where messages wait is filled by a sender that does not stop, before a
+//! receiver that does not move.
 //!
-//! What is measured is the memory that is resident in this process (`/proc/self/status`), since counting it exactly would need an
-//! allocator of our own and with it `unsafe`. A first flood fills the place, a second one is many times larger than the limit on what
-//! may come on top. So the limits are generous, and yet a place without a bound would pass each of them many times over. One flood at
-//! a time, or one would be measured in the other.
+//! What is measured is the memory that is resident in this process (`/proc/self/status`), since
+//! counting it exactly would need an allocator of our own and with it `unsafe`. A first flood fills
+//! the place, a second one is many times larger than the limit on what may come on top. So the
+//! limits are generous, and yet a place without a bound would pass each of them many times over.
+//! One flood at a time, or one would be measured in the other.
 #![cfg(target_os = "linux")]
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +40,8 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Resident bytes of this process that are no file's: the code that a test is the first to run must not count.
+/// Resident bytes of this process that are no file's: the code that a test is the first to run must
+/// not count.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("RssAnon:"));

@@ -98,8 +98,8 @@ pub enum UpdateOutcome {
     Unknown,
 }
 
-/// The overhead that Mesos adds to the allocation of a command for its executor: 0.1 cpus and 32 MB.
-/// Masters do not count it. Empty for the framework's executors.
+/// The overhead that Mesos adds to the allocation of a command for its executor: 0.1 cpus and 32
+/// MB. Masters do not count it. Empty for the framework's executors.
 pub fn executor_overhead(allocated: &Resources, is_command: bool) -> Resources {
     let role = allocated.iter().find_map(|one| one.allocation_role());
     match role.filter(|_| is_command) {

@@ -16,8 +16,8 @@ use base64::prelude::BASE64_STANDARD;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    AUTHORIZATION, CONTENT_RANGE, ETAG, HOST, HeaderMap, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE,
-    USER_AGENT,
+    AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HOST, HeaderMap, IF_RANGE, LAST_MODIFIED,
+    LOCATION, RANGE, USER_AGENT,
 };
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -29,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::program::log;
 use super::redirect::{REDIRECTS_MAX, WebUri, is_link_local};
 
 /// How often a broken connection is resumed.
@@ -55,6 +56,8 @@ pub(super) struct Downloader {
 struct Part {
     /// Its first byte.
     start: u64,
+    /// The length of the whole file, if stated.
+    total: Option<u64>,
     /// Recognizes the same content later.
     validator: Option<String>,
     body: Incoming,
@@ -73,14 +76,18 @@ impl Downloader {
                 file.rewind().map_err(|error| error.to_string())?;
                 position = part.start;
             }
-            let Err(broken) = self.receive(&mut part.body, file, &mut position).await? else {
-                return Ok(());
+            let received = self.receive(&mut part.body, file, &mut position).await?;
+            let is_whole = part.total.is_none_or(|total| total == position);
+            let broken = match received {
+                Ok(()) if is_whole => return Ok(()),
+                Ok(()) => "the server sent only a part".to_owned(),
+                Err(broken) => broken,
             };
             if part.validator.is_none() {
                 return Err(broken);
             }
             validator = part.validator;
-            eprintln!("fetcher: {broken} after {position} bytes; resuming");
+            log(format_args!("{broken} after {position} bytes; resuming"));
         }
         Err(format!(
             "the connection broke {} times",
@@ -128,6 +135,10 @@ impl Downloader {
                     if start != Some(position) {
                         return Err("the server sent another range than requested".to_owned());
                     }
+                    if validator_of(response.headers()).is_some_and(|now| Some(&*now) != validator)
+                    {
+                        return Err("the file has changed during its download".to_owned());
+                    }
                 }
                 _ if status.is_redirection() => {
                     let location = response.headers().get(LOCATION);
@@ -144,6 +155,7 @@ impl Downloader {
                 } else {
                     position
                 },
+                total: total_of(response.headers()),
                 validator: validator_of(response.headers()),
                 body: response.into_body(),
             });
@@ -248,6 +260,14 @@ fn validator_of(headers: &HeaderMap) -> Option<String> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let tag = text(ETAG).filter(|tag| !tag.starts_with("W/"));
     tag.or_else(|| text(LAST_MODIFIED)).map(str::to_owned)
+}
+
+/// The length of the whole file: the end of `bytes 5-9/10`, or that of a body without a range.
+fn total_of(headers: &HeaderMap) -> Option<u64> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    let range = text(CONTENT_RANGE).and_then(|range| range.rsplit_once('/'));
+    let total = range.map_or_else(|| text(CONTENT_LENGTH), |(_, total)| Some(total));
+    total?.parse().ok()
 }
 
 /// The first byte of `bytes 5-9/10`.

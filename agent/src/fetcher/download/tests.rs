@@ -154,6 +154,30 @@ fn broken_connection_is_resumed() {
     }
 }
 
+/// Found by a reviewer: a part was taken for the rest, and parts of two files for one.
+#[test]
+fn part_of_the_rest_is_not_the_whole() {
+    let first = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 6\r\n\r\nab";
+    let (uri, _requests) = server(vec![
+        sends(first),
+        sends(
+            "HTTP/1.1 206 Partial\r\nETag: \"1\"\r\nContent-Range: bytes 2-3/6\r\nContent-Length: 2\r\n\r\ncd",
+        ),
+        sends(
+            "HTTP/1.1 206 Partial\r\nETag: \"1\"\r\nContent-Range: bytes 4-5/6\r\nContent-Length: 2\r\n\r\nef",
+        ),
+    ]);
+    assert_eq!(download(&uri), Ok("abcdef".to_owned()));
+    let (uri, _requests) = server(vec![
+        sends(first),
+        sends(
+            "HTTP/1.1 206 Partial\r\nETag: \"2\"\r\nContent-Range: bytes 2-5/6\r\nContent-Length: 4\r\n\r\nwxyz",
+        ),
+    ]);
+    let changed = download(&uri).unwrap_err();
+    assert_eq!(changed, "the file has changed during its download");
+}
+
 #[test]
 fn changed_file_is_downloaded_again_from_its_start() {
     let (uri, _requests) = server(vec![

@@ -380,8 +380,8 @@ mod tests {
     }
 
     /// W15; SPEC 3.10: `http_cache_hits`.
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
-    // Covers 3.10 `http_cache_hits`.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept. Covers 3.10 `http_cache_hits`.
     #[test]
     fn requests_during_rendering_share_the_next_page() {
         run_simulated(async {
@@ -427,7 +427,8 @@ mod tests {
     }
 
     /// W15: a master with many polling clients renders few pages.
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept.
     #[test]
     fn frequent_requests_wait_and_share_a_page() {
         run_simulated(async {

@@ -163,7 +163,8 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         /// Any changes between two pages.
-        // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+        // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+        // what is kept.
         #[test]
         fn partly_cached_page_equals_a_fresh_one(rounds in events()) {
             simulate(|node| async move { check(&PageCache::new(&node), rounds) })?;

@@ -537,7 +537,8 @@ fn ended_master_gives_a_page_error() {
 
 /// W15: pages have their own queue, and do not wait for the master's mailbox. They include
 /// everything answered before.
-// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is
+// kept.
 #[test]
 fn pages_are_answered_while_the_mailbox_is_full() {
     simulate(|node| async move {

@@ -135,8 +135,8 @@ pub fn is_populated(dir: &Path) -> bool {
     }
 }
 
-/// Extended attributes that mark the root of an agent. Like the group, they are gone after a reboot.
-/// The second is for an agent without CAP_SYS_ADMIN, on Linux 5.7 or later.
+/// Extended attributes that mark the root of an agent. Like the group, they are gone after a
+/// reboot. The second is for an agent without CAP_SYS_ADMIN, on Linux 5.7 or later.
 const MARKS: [&str; 2] = ["trusted.meros", "user.meros"];
 
 /// Marks a group as the root of an agent.

@@ -127,7 +127,8 @@ mod tests {
     }
 
     /// W15: a page that is made for many is compressed for many.
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept.
     #[test]
     fn a_shared_body_is_compressed_once() {
         simulate(|node| async move {

@@ -347,7 +347,8 @@ mod tests {
     }
 
     /// W15: the next page of a large cluster has a few new parts.
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept.
     #[test]
     fn a_change_rewrites_only_its_block() {
         let all: Vec<usize> = (1000..5666).filter(|one| is_known(*one)).collect();

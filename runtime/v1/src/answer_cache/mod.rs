@@ -284,7 +284,8 @@ mod tests {
         assert_eq!(write(write(cache, &[150, 3]).0, &all).1, 99);
     }
 
-    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+    // Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and
+    // what is kept.
     #[test]
     fn an_unread_answers_buffer_is_reused() {
         /// The next answer, its address, and its capacity.

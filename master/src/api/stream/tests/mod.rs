@@ -495,7 +495,8 @@ fn heartbeats_continue_while_subscribers_come_and_go() {
 }
 
 /// W15: how often the master is asked for its state.
-// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is kept.
+// Covers W15 in part: that no page waits behind the mailbox, the snapshots, the batches and what is
+// kept.
 #[test]
 fn idle_master_is_not_polled() {
     simulate(|node| async move {

@@ -68,8 +68,9 @@ fn bytes(megabytes: f64) -> u64 {
 ///
 /// The soft limit of v2 is `memory.low`: when the host runs short, memory above it is taken first.
 /// The kernel grants no more protection than the ancestors of the group have, so this needs a
-/// `memory.low` of `--cgroups_root`, which is the operator's: with `max` there, and the mount option
-/// `memory_recursiveprot`, all memory of containers would be protected from the rest of the host.
+/// `memory.low` of `--cgroups_root`, which is the operator's: with `max` there, and the mount
+/// option `memory_recursiveprot`, all memory of containers would be protected from the rest of the
+/// host.
 pub fn settings(
     version: Version,
     resources: &ContainerResources,

@@ -2,7 +2,8 @@
 //! compare.
 //!
 //! Checks what a message can say and a typed framework cannot. The names of roles and other rules
-//! are the master's, for frameworks over HTTP and native ones alike. What Mesos accepts but Meros cannot use is refused with field, value and expected value.
+//! are the master's, for frameworks over HTTP and native ones alike. What Mesos accepts but Meros
+//! cannot use is refused with field, value and expected value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
