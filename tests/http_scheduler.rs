@@ -477,8 +477,8 @@ fn invalid_scheduler_calls_get_errors_and_disturb_no_client() {
         (
             "application/recordio",
             b"9223372036854775808\n{}",
-            400,
-            "Message-Content-Type",
+            415,
+            "Expecting 'Content-Type' of application/json or application/x-protobuf",
         ),
     ];
     for (kind, body, status, words) in cases {

@@ -140,7 +140,7 @@ fn mesos_boolean_in_the_environment_is_accepted() {
     );
     for (variable, value) in [
         ("MESOS_SWITCH_USER", "perhaps"),
-        ("MESOS_ISOLATION", "cgroups/cpu"),
+        ("MESOS_CONTAINERIZERS", "docker"),
     ] {
         let mut agent = cluster.agent_command("agent", "cpus:1;mem:64");
         let (status, printed) = ended(agent.env(variable, value).stdout(Stdio::null()));

@@ -23,8 +23,8 @@ use super::download::Downloader;
 use super::plan::{AfterFetch, FetchItem, FetchSource};
 use crate::host::sys;
 
-/// Maximum address space of a fetcher, in bytes: dictionaries of archives need tens of MiB.
-const MEMORY_MAX: u64 = 1 << 30;
+/// Maximum writable memory of a fetcher, in bytes. The allocator alone reserves 1 GiB.
+const MEMORY_MAX: u64 = 4 << 30;
 
 /// The files to fetch and the user to fetch as. One line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -94,7 +94,7 @@ fn without_password(uri: &str) -> String {
 /// one is killed first when memory runs out.
 fn limit_itself(bounds: &ExtractionBounds) -> io::Result<()> {
     fs::write("/proc/self/oom_score_adj", "1000")?;
-    setrlimit(Resource::RLIMIT_AS, MEMORY_MAX, MEMORY_MAX)?;
+    setrlimit(Resource::RLIMIT_DATA, MEMORY_MAX, MEMORY_MAX)?;
     setrlimit(Resource::RLIMIT_FSIZE, bounds.bytes, bounds.bytes)?;
     Ok(())
 }
