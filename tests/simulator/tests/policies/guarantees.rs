@@ -288,7 +288,7 @@ fn excessive_guarantees_are_refused() {
             .await
             .unwrap_err()
             .to_string();
-        let expected = "guarantees of all roles for cpus would be `5`: expected at most the cluster's total, 4";
+        let expected = "total quota guarantees 'cpus:5' exceed cluster capacity 'cpus:4; mem:1024'";
         assert!(refused.contains(expected), "{refused}");
     });
 }
