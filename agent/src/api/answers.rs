@@ -241,7 +241,7 @@ pub(super) fn executor_labels(container: &ContainerView) -> &protocol::task::Lab
     task.map_or(&container.executor.labels, |task| &task.labels)
 }
 
-/// The statistics of a container. What has no limit is left out.
+/// The statistics of a container. An infinite limit is left out.
 pub(super) fn statistics(measured: &ResourceStatistics) -> schema::ResourceStatistics {
     let cpus_soft_limit = measured.cpus_soft_limit.unwrap_or(measured.cpus_limit);
     let mem_soft_limit = measured.mem_soft_limit_bytes;

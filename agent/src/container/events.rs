@@ -79,7 +79,7 @@ pub struct LiveContainer {
     pub usage: ExecutorUsage,
     /// Its session leader, once started.
     pub leader: Option<i32>,
-    /// What it may use.
+    /// Its requests and limits.
     pub resources: ContainerResources,
 }
 

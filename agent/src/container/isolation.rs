@@ -300,7 +300,7 @@ impl Containerizer {
         );
     }
 
-    /// Cleans up after a container whose end is handled already: it was not launched, or was lost.
+    /// Cleans up after a container that was not launched or was lost: its end is handled already.
     pub(super) fn clean_up_rest(&mut self, id: &ContainerId, ctx: &mut Context<Self>) {
         if let Some(cleaning) = self.clean_up(id) {
             ctx.then(cleaning, |_, _, _| ());

@@ -46,7 +46,7 @@ pub fn fork_into(flags: CloneFlags) -> io::Result<Forked> {
     // A negative value of the flags does not occur.
     let flags = flags.bits() as usize | libc::SIGCHLD as usize;
     // SAFETY: as for `fork`. Without a stack of its own the child runs on a copy of this one. The C
-    // library does not know of it, but neither does this crate use what it would have adapted (the
+    // library does not know of it; this crate does not use the state that it would have adapted (the
     // thread's id, handlers of forks).
     #[allow(unsafe_code)]
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, none, none, none, none) };
