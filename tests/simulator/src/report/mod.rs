@@ -206,7 +206,10 @@ pub fn lacking(scenario: &Scenario, tally: &Tally) -> Vec<String> {
         demand(tally.lost, "packets lost");
         demand(tally.duplicated, "packets repeated");
         demand(tally.delayed, "packets delayed");
-        demand(tally.broken_links, "links broken");
+        // Links in memory break so rarely that a short run may see none.
+        if scenario.wiring == Wiring::Quic {
+            demand(tally.broken_links, "links broken");
+        }
     }
     if machines {
         demand(tally.crashes, "crashes");
@@ -422,14 +425,11 @@ mod tests {
 
     #[test]
     fn unexpected_zero_counts_are_named() {
-        let network = scenario(Profile::Network, None);
-        let expected = [
-            "packets lost",
-            "packets repeated",
-            "packets delayed",
-            "links broken",
-        ];
+        let mut network = scenario(Profile::Network, None);
+        let expected = ["packets lost", "packets repeated", "packets delayed"];
         assert_eq!(lacking(&network, &busy()), expected);
+        network.wiring = Wiring::Quic;
+        assert_eq!(lacking(&network, &busy())[3..], ["links broken"]);
         let machines = scenario(Profile::Machines, None);
         let expected = [
             "executors killed",
