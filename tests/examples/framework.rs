@@ -69,6 +69,7 @@ impl Poem {
             kill_policy: None,
             limits: Default::default(),
             labels: Labels::default(),
+            container: None,
         }
     }
 }

@@ -7,7 +7,8 @@ use authority::Approver;
 use protocol::usage::{ResourceStatistics, ResourceUsage};
 use protocol::{CommandInfo, OperationUpdate, TaskInfo, TaskState};
 use v1::convert::{
-    HostContainer, discovery, known_operation, other_labels, write_limits, write_resources,
+    HostContainer, discovery, known_operation, other_labels, write_container, write_limits,
+    write_resources,
 };
 use v1::schema::agent::{
     ResponseGetAgent, ResponseGetContainers, ResponseGetContainersContainer, ResponseGetExecutors,
@@ -149,6 +150,7 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
             .map(|uuid| uuid.0.to_vec().into()),
         labels: other_labels(&info.labels).message(),
         discovery: discovery(&info.labels).map(Box::new),
+        container: write_container(info.container.as_deref()).map(Box::new),
         user: user_of(info).cloned(),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
         limits: write_limits(&info.limits),

@@ -211,6 +211,7 @@ mod tests {
             data: Vec::new(),
             shutdown_grace_period: None,
             labels: Default::default(),
+            container: None,
         };
         let framework = FrameworkInfo {
             id: Some(FrameworkId::new("f").unwrap()),

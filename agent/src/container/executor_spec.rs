@@ -27,6 +27,7 @@ impl ExecutorSpec {
                     data: Vec::new(),
                     shutdown_grace_period: None,
                     labels: Default::default(),
+                    container: task.container.clone(),
                 };
                 (executor, true)
             }
@@ -88,6 +89,7 @@ mod tests {
             kill_policy: None,
             limits: Default::default(),
             labels: Default::default(),
+            container: None,
         }
     }
 

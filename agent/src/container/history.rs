@@ -152,6 +152,7 @@ mod tests {
             data: vec![7; 100],
             shutdown_grace_period: None,
             labels: Default::default(),
+            container: None,
         }
     }
 
@@ -167,6 +168,7 @@ mod tests {
             kill_policy: None,
             limits: Default::default(),
             labels: BTreeMap::new(),
+            container: None,
         };
         ContainerView {
             id: ContainerId::new(format!("{framework}-{number}")).unwrap(),

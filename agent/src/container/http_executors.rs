@@ -418,6 +418,7 @@ mod tests {
                 data: Vec::new(),
                 shutdown_grace_period: None,
                 labels: Default::default(),
+                container: None,
             };
             let id = ContainerId::new(format!("c.{name}")).unwrap();
             let framework = FrameworkInfo::new("", "f");

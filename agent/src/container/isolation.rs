@@ -16,6 +16,7 @@ use protocol::{ContainerId, TaskId};
 use runtime::prelude::*;
 
 use super::Containerizer;
+use super::launches::settings::unmet;
 use super::machine::{Container, Phase};
 use crate::launcher::ContainerEnd;
 
@@ -131,6 +132,8 @@ impl Containerizer {
             user: has_user.then(|| user.to_owned()),
             resources: container.resources(),
             is_command: container.is_command,
+            container: container.executor.container.clone(),
+            root: None,
         })
     }
 
@@ -139,10 +142,13 @@ impl Containerizer {
         let is_wanted = |container: &Container| container.phase == Phase::Preparing;
         let is_wanted = self.containers.get(id).is_some_and(is_wanted);
         let config = self.container_config(id);
-        let Some(config) = config.filter(|_| is_wanted && !self.isolation.isolators.is_empty())
-        else {
+        let Some(config) = config.filter(|_| is_wanted) else {
             return self.fetch(id, ctx);
         };
+        if self.isolation.isolators.is_empty() {
+            let result = check_settings(&config, &LaunchPlan::default());
+            return self.isolated(id, result, ctx);
+        }
         let isolated = Isolated {
             resources: config.resources.clone(),
             ..Isolated::default()
@@ -157,6 +163,7 @@ impl Containerizer {
                     Err(error) => return Err(error.to_string()),
                 }
             }
+            check_settings(&config, &plan)?;
             Ok(plan)
         };
         let id = id.clone();
@@ -327,6 +334,14 @@ impl Containerizer {
             exceeded
         })
     }
+}
+
+/// Fails if the plan leaves out a setting of the container.
+fn check_settings(config: &ContainerConfig, plan: &LaunchPlan) -> Result<(), String> {
+    let settings = config.container.as_deref();
+    settings
+        .and_then(|settings| unmet(settings, plan))
+        .map_or(Ok(()), Err)
 }
 
 impl Handler<ContainerLimited> for Containerizer {

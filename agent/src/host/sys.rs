@@ -161,6 +161,28 @@ pub struct Program {
     pub credentials: Option<Credentials>,
     /// The opened `cgroup.procs` of a control group that it joins.
     pub cgroup: Option<RawFd>,
+    /// What it may do.
+    pub rights: Rights,
+}
+
+/// What a program may do.
+#[derive(Clone, Debug, Default)]
+pub struct Rights {
+    /// Kind (`RLIMIT_NOFILE` and so on), soft and hard value of its resource limits.
+    pub rlimits: Vec<(libc::__rlimit_resource_t, libc::rlimit64)>,
+    /// Its capabilities; `None` for those of its user.
+    pub capabilities: Option<Capabilities>,
+    /// The filter of its system calls.
+    pub seccomp: Vec<libc::sock_filter>,
+}
+
+/// Capabilities of a program: bit `n` is capability number `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Those it has; `None` for those of its user.
+    pub effective: Option<u64>,
+    /// Those it can gain.
+    pub bounding: u64,
 }
 
 /// Why a program could not be started.
@@ -192,6 +214,7 @@ struct Plan {
     environment: Vec<*const libc::c_char>,
     credentials: Option<Credentials>,
     cgroup: Option<RawFd>,
+    rights: Rights,
     parent: libc::pid_t,
     failure: Option<(&'static str, i32)>,
 }
@@ -257,6 +280,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         environment: pointers(&environment),
         credentials: program.credentials.clone(),
         cgroup: program.cgroup,
+        rights: program.rights.clone(),
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
@@ -359,6 +383,19 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
         {
             return ("join the control group of", errno());
         }
+        for (kind, limit) in &plan.rights.rlimits {
+            if libc::prlimit64(0, *kind, limit, std::ptr::null_mut()) < 0 {
+                return ("limit the resources of", errno());
+            }
+        }
+        if let Err(code) = filter_calls(&plan.rights.seccomp) {
+            return ("filter the system calls of", code);
+        }
+        if let Some(capabilities) = &plan.rights.capabilities
+            && let Err(code) = bound_capabilities(capabilities)
+        {
+            return ("bound the capabilities of", code);
+        }
         if let Some(who) = &plan.credentials {
             // Raw calls: the C library's wrappers signal other threads, of which there are none
             // here.
@@ -369,6 +406,11 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
             {
                 return ("become user", errno());
             }
+        }
+        if let Some(effective) = plan.rights.capabilities.and_then(|sets| sets.effective)
+            && let Err(code) = set_capabilities(effective)
+        {
+            return ("set the capabilities of", code);
         }
         libc::umask(UMASK);
         // Descriptors of libraries without close-on-exec. The parent's table is separate. Fails
@@ -391,6 +433,104 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
         );
     }
     ("execute", errno())
+}
+
+/// Installs the filter, if there is one. Before the change of user: without `no_new_privs` it takes
+/// rights of root. The calls that follow must pass it.
+fn filter_calls(filter: &[libc::sock_filter]) -> Result<(), i32> {
+    if filter.is_empty() {
+        return Ok(());
+    }
+    let program = libc::sock_fprog {
+        len: u16::try_from(filter.len()).map_err(|_| libc::E2BIG)?,
+        filter: filter.as_ptr().cast_mut(),
+    };
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the kernel reads `len` instructions at the pointer, and changes nothing.
+    #[allow(unsafe_code)]
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) };
+    check(set.into())
+}
+
+/// Gives up all other capabilities for good, and keeps those that are there through a change of
+/// user.
+fn bound_capabilities(capabilities: &Capabilities) -> Result<(), i32> {
+    for number in (0..64_u64).filter(|number| capabilities.bounding & (1 << number) == 0) {
+        // SAFETY: it takes only numbers.
+        #[allow(unsafe_code)]
+        let dropped = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+        match check(dropped.into()) {
+            // This kernel has no more.
+            Err(libc::EINVAL) => break,
+            other => other?,
+        }
+    }
+    let keep = libc::c_ulong::from(capabilities.effective.is_some());
+    // SAFETY: it takes only numbers.
+    #[allow(unsafe_code)]
+    let kept = unsafe { libc::prctl(libc::PR_SET_KEEPCAPS, keep, 0, 0, 0) };
+    check(kept.into())
+}
+
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
+
+/// Has exactly these capabilities, also after it executes another program.
+fn set_capabilities(effective: u64) -> Result<(), i32> {
+    let header = [CAPABILITY_VERSION, 0];
+    // The lower 32 of each set, then the upper ones.
+    let (low, high) = (effective as u32, (effective >> 32) as u32);
+    let sets = [low, low, low, high, high, high];
+    // SAFETY: the kernel reads two and six numbers, and changes nothing.
+    #[allow(unsafe_code)]
+    let set = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) };
+    check(set)?;
+    for number in (0..64_u64).filter(|number| effective & (1 << number) != 0) {
+        // SAFETY: it takes only numbers.
+        #[allow(unsafe_code)]
+        let raised = unsafe {
+            libc::prctl(
+                libc::PR_CAP_AMBIENT,
+                libc::PR_CAP_AMBIENT_RAISE,
+                number,
+                0,
+                0,
+            )
+        };
+        check(raised.into())?;
+    }
+    Ok(())
+}
+
+fn check(result: libc::c_long) -> Result<(), i32> {
+    match result < 0 {
+        true => Err(errno()),
+        false => Ok(()),
+    }
+}
+
+/// Makes a mount that is not attached yet read-only, with the mounts below it.
+pub fn make_read_only(tree: &OwnedFd) -> io::Result<()> {
+    let change = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let (here, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH | libc::AT_RECURSIVE);
+    // SAFETY: the text ends with a zero byte, and the structure has the size that is passed.
+    #[allow(unsafe_code)]
+    let changed = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree.as_raw_fd(),
+            here,
+            flags,
+            &raw const change,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    check(changed).map_err(io::Error::from_raw_os_error)
 }
 
 fn errno() -> i32 {
@@ -491,6 +631,7 @@ mod tests {
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             credentials: None,
             cgroup: None,
+            rights: Rights::default(),
         }
     }
 

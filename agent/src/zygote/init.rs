@@ -22,7 +22,7 @@ use protocol::{ContainerId, Termination};
 
 use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
-use super::program::program;
+use super::program::{program, rights};
 use super::wire::{ContainerProgram, InitEvent, InitReport, LaunchRequest};
 use crate::host::accounts::OwnUser;
 use crate::host::procfs;
@@ -43,16 +43,18 @@ pub(super) fn run(
 ) -> io::Result<()> {
     let report = |event| report(reports, &request.container_id, event);
     let short = |reason: String| reason.chars().take(REASON_MAX).collect();
-    let cgroup = match isolate::enter(&request.plan) {
+    let (ContainerProgram::Command(command) | ContainerProgram::Executor(command)) =
+        &request.program;
+    // Users are those of the host, so they are looked up before the root file system changes.
+    let program = program(command, &request.environment, own, request.user.as_deref());
+    let cgroup = match isolate::enter(&request.plan, &request.sandbox) {
         Ok(cgroup) => cgroup,
         Err(reason) => return report(InitEvent::NotIsolated(short(reason))),
     };
-    let (ContainerProgram::Command(command) | ContainerProgram::Executor(command)) =
-        &request.program;
-    let started = program(command, &request.environment, own, request.user.as_deref());
-    let started = started.and_then(|program| {
+    let started = program.and_then(|program| {
         let program = sys::Program {
             cgroup: cgroup.descriptor(),
+            rights: rights(&request.plan),
             ..program
         };
         sys::spawn(&program).map_err(|error| error.to_string())

@@ -5,10 +5,13 @@
 use std::collections::BTreeMap;
 
 use executor_driver::environment as variable;
+use module_api::isolator::LaunchPlan;
+use nix::libc;
 use protocol::CommandInfo;
+use protocol::task::container::{RLimitKind, SoftHard};
 
 use crate::host::accounts::{OwnUser, RunAs, run_as};
-use crate::host::sys::{self, Program};
+use crate::host::sys::{self, Capabilities, Program, Rights};
 
 /// Default `PATH`, as in Mesos.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -59,7 +62,61 @@ pub fn program(
             RunAs::Other(account) => Some(account.credentials),
         },
         cgroup: None,
+        rights: Rights::default(),
     })
+}
+
+/// What a program may do by this plan.
+pub fn rights(plan: &LaunchPlan) -> Rights {
+    let capabilities = plan.capabilities.map(|sets| Capabilities {
+        effective: sets.effective.map(|set| set.0),
+        bounding: sets.bounding.0,
+    });
+    let unlimited = SoftHard {
+        soft: libc::RLIM64_INFINITY,
+        hard: libc::RLIM64_INFINITY,
+    };
+    let rlimits = plan.rlimits.iter().map(|limit| {
+        let SoftHard { soft, hard } = limit.limits.unwrap_or(unlimited);
+        let limits = libc::rlimit64 {
+            rlim_cur: soft,
+            rlim_max: hard,
+        };
+        (resource(limit.kind), limits)
+    });
+    let seccomp = plan.seccomp.iter().flat_map(|bytes| bytes.chunks_exact(8));
+    let seccomp = seccomp.map(|bytes| libc::sock_filter {
+        code: u16::from_ne_bytes([bytes[0], bytes[1]]),
+        jt: bytes[2],
+        jf: bytes[3],
+        k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+    });
+    Rights {
+        rlimits: rlimits.collect(),
+        capabilities,
+        seccomp: seccomp.collect(),
+    }
+}
+
+fn resource(kind: RLimitKind) -> libc::__rlimit_resource_t {
+    match kind {
+        RLimitKind::As => libc::RLIMIT_AS,
+        RLimitKind::Core => libc::RLIMIT_CORE,
+        RLimitKind::Cpu => libc::RLIMIT_CPU,
+        RLimitKind::Data => libc::RLIMIT_DATA,
+        RLimitKind::Fsize => libc::RLIMIT_FSIZE,
+        RLimitKind::Locks => libc::RLIMIT_LOCKS,
+        RLimitKind::Memlock => libc::RLIMIT_MEMLOCK,
+        RLimitKind::Msgqueue => libc::RLIMIT_MSGQUEUE,
+        RLimitKind::Nice => libc::RLIMIT_NICE,
+        RLimitKind::Nofile => libc::RLIMIT_NOFILE,
+        RLimitKind::Nproc => libc::RLIMIT_NPROC,
+        RLimitKind::Rss => libc::RLIMIT_RSS,
+        RLimitKind::Rtprio => libc::RLIMIT_RTPRIO,
+        RLimitKind::Rttime => libc::RLIMIT_RTTIME,
+        RLimitKind::Sigpending => libc::RLIMIT_SIGPENDING,
+        RLimitKind::Stack => libc::RLIMIT_STACK,
+    }
 }
 
 #[cfg(test)]

@@ -381,6 +381,7 @@ pub fn task(id: &str, command: CommandInfo) -> TaskInfo {
         kill_policy: None,
         limits: Default::default(),
         labels: Default::default(),
+        container: None,
     }
 }
 

@@ -10,6 +10,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod fetcher;
+mod mounts;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -498,6 +499,7 @@ fn with_executor(id: &str, command: CommandInfo) -> TaskInfo {
         data: Vec::new(),
         shutdown_grace_period: None,
         labels: Default::default(),
+        container: None,
     };
     TaskInfo {
         command: None,

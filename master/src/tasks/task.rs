@@ -3,7 +3,7 @@
 //! Plain data. [`Task::observe`] decides the effect of a status; a terminal state is final.
 
 use protocol::digest::TaskContent;
-use protocol::task::{Labels, TaskLimits, labels_bytes};
+use protocol::task::{ContainerInfo, Labels, TaskLimits, labels_bytes};
 use protocol::{
     AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
 };
@@ -40,6 +40,8 @@ pub struct Task {
     pub resources: Resources,
     /// Its labels.
     pub labels: Labels,
+    /// Settings of its container.
+    pub container: Option<Box<ContainerInfo>>,
     /// The user that it runs as, if specified.
     pub user: Option<String>,
     /// Its kill policy, if specified.
@@ -84,6 +86,7 @@ impl Task {
             agent_id: info.agent_id.clone(),
             resources,
             labels: info.labels.clone(),
+            container: info.container.clone(),
             user: command.and_then(|command| command.user.clone()),
             kill_policy: info.kill_policy,
             limits: info.limits,
@@ -112,7 +115,9 @@ impl Task {
     pub fn text_bytes(&self) -> usize {
         let text = |status: &TaskStatus| status.message.len() + labels_bytes(&status.labels);
         let statuses: usize = self.statuses.iter().map(text).sum();
-        self.name.len() + labels_bytes(&self.labels) + statuses
+        let container = self.container.as_ref();
+        let container = container.map_or(0, |container| container.text_bytes());
+        self.name.len() + labels_bytes(&self.labels) + container + statuses
     }
 
     /// Drops the texts of the newest status.
@@ -127,6 +132,7 @@ impl Task {
     pub fn shorten(&mut self) {
         if self.bytes() > 2 * TASK_BYTES_MAX {
             self.labels.clear();
+            self.container = None;
             self.name = excerpt(&self.name);
         }
     }

@@ -27,6 +27,7 @@ pub(super) fn task(task: &TaskInfo) -> Result<(), Invalid> {
         ("task.name", task.name.len()),
         ("task.labels", labels_bytes(&task.labels)),
         ("task.command", command),
+        ("task.container", container_bytes(task)),
         (
             "task.executor",
             executor.map_or(0, ExecutorInfo::text_bytes),
@@ -64,7 +65,7 @@ pub(super) fn framework(info: &FrameworkInfo) -> Result<(), Invalid> {
 /// Checks that the counted bytes of a framework's active tasks and executors leave room for a task
 /// and, if new, its executor. Small ones are not counted, so they always fit.
 pub(super) fn active(task: &TaskInfo, is_new: bool, others: usize) -> Result<(), Invalid> {
-    let own = counted(task.name.len() + labels_bytes(&task.labels));
+    let own = counted(task.name.len() + labels_bytes(&task.labels) + container_bytes(task));
     let executor = task.executor.as_ref().filter(|_| is_new);
     let own = own + executor.map_or(0, |executor| counted(executor_bytes(executor)));
     if own == 0 || others + own <= ACTIVE_BYTES_MAX {
@@ -89,6 +90,11 @@ fn bounded(whole: &str, parts: &[(&str, usize)], most: usize) -> Result<(), Inva
             Err(Invalid::new(*field, format!("{largest} bytes"), expected))
         }
     }
+}
+
+fn container_bytes(task: &TaskInfo) -> usize {
+    let container = task.container.as_ref();
+    container.map_or(0, |container| container.text_bytes())
 }
 
 /// The bytes of an executor including its `data`, which the master remembers while it runs.

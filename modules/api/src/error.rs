@@ -58,6 +58,14 @@ pub enum Fault {
     },
 }
 
+impl Fault {
+    /// A failure for this reason.
+    pub fn failed(reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        Self::Failed { reason }
+    }
+}
+
 /// Why a request to a module failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModuleError {

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use protocol::task::Limit;
+use protocol::task::container::{ContainerInfo, LinuxCapabilities, RLimit};
 use protocol::{ContainerId, Reason, ResourceStatistics};
 use resources::Resources;
 use runtime::{ActorRef, Pid, remote};
@@ -52,6 +53,10 @@ pub struct ContainerConfig {
     pub is_command: bool,
     /// Its requests and limits at the start.
     pub resources: ContainerResources,
+    /// Its settings, if it has any.
+    pub container: Option<Box<ContainerInfo>>,
+    /// Its root file system, if it has an image.
+    pub root: Option<RootFilesystem>,
 }
 
 /// Namespaces of its own that a container gets. A process namespace implies a mount namespace.
@@ -65,6 +70,49 @@ pub struct Namespaces {
     pub mount: bool,
     /// Host name.
     pub uts: bool,
+}
+
+/// A root file system: what a container writes is kept apart from its image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootFilesystem {
+    /// The directory of the unpacked image.
+    pub image: PathBuf,
+    /// An existing directory of the container, for what it writes. It is removed with it.
+    pub scratch: PathBuf,
+    /// The path of the sandbox in the container.
+    pub sandbox: PathBuf,
+}
+
+/// A file or directory that a container sees.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// What.
+    pub source: MountSource,
+    /// Where: absolute, or relative to the sandbox. It is made if it does not exist, except in the
+    /// host's root file system.
+    pub target: PathBuf,
+    /// Whether it cannot be changed.
+    pub is_read_only: bool,
+}
+
+/// The source of a mount.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountSource {
+    /// An absolute path of the host.
+    Host(PathBuf),
+    /// A path below the sandbox; a directory is made if nothing is there.
+    Sandbox(PathBuf),
+    /// A file with these bytes, in memory only.
+    Bytes(Vec<u8>),
+}
+
+/// Capabilities of a container's processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CapabilitySets {
+    /// Those they have; `None` for those of their user, within `bounding`.
+    pub effective: Option<LinuxCapabilities>,
+    /// Those they can gain.
+    pub bounding: LinuxCapabilities,
 }
 
 /// How the launch of a container differs from that of a plain process.
@@ -85,6 +133,18 @@ pub struct LaunchPlan {
     pub oom_score_adj: Option<i32>,
     /// Whether its processes cannot gain privileges by executing a file.
     pub no_new_privileges: bool,
+    /// A root file system of its own.
+    pub root: Option<RootFilesystem>,
+    /// Files and directories that it sees, in the order of their mounts.
+    pub mounts: Vec<Mount>,
+    /// Its host name, in its own UTS namespace.
+    pub hostname: Option<String>,
+    /// Capabilities of its processes.
+    pub capabilities: Option<CapabilitySets>,
+    /// Limits of its processes.
+    pub rlimits: Vec<RLimit>,
+    /// The filter of its system calls: a BPF program, in the byte order of the host.
+    pub seccomp: Option<Vec<u8>>,
 }
 
 impl LaunchPlan {
@@ -101,6 +161,12 @@ impl LaunchPlan {
         self.environment.extend(other.environment);
         self.oom_score_adj = other.oom_score_adj.or(self.oom_score_adj);
         self.no_new_privileges |= other.no_new_privileges;
+        self.root = other.root.or(self.root.take());
+        self.mounts.extend(other.mounts);
+        self.hostname = other.hostname.or(self.hostname.take());
+        self.capabilities = other.capabilities.or(self.capabilities);
+        self.rlimits.extend(other.rlimits);
+        self.seccomp = other.seccomp.or(self.seccomp.take());
     }
 }
 

@@ -10,13 +10,16 @@
 //! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |
 //! | | `cgroups/devices` | only common devices can be used (v1) |
 //! | | `cgroups/all` | all of these that the host has |
-//! | `constant` | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
-//! | | `linux/nnp` | no new privileges |
+//! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
+//! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
+//! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
+//! | | `linux/capabilities`, `linux/nnp` | rights of its processes |
+//! | | `posix/rlimits` | limits of each process |
 //! | | `posix/cpu`, `posix/mem`, `filesystem/posix` | none |
 //! | `report` | | which of them a host can have |
 
 pub mod cgroups;
-mod constant;
+mod planned;
 pub mod report;
 
 use module_api::Registry;
@@ -24,7 +27,5 @@ use module_api::Registry;
 /// Adds all isolators.
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
-    registry.add_isolator(&constant::NAMES, |node, names, _| {
-        constant::start(node, names)
-    });
+    registry.add_isolator(&planned::NAMES, planned::start);
 }

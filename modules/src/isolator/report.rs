@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cgroups::groups::hierarchies;
 use super::cgroups::hierarchy::{Hierarchy, trees};
-use super::{cgroups, constant};
+use super::{cgroups, planned};
 
 /// Bit of the capability to make namespaces and mounts.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -49,7 +49,7 @@ fn effective_capabilities(status: &str) -> u64 {
 
 /// Each known name of `--isolation`, with the reason why this host cannot have it.
 pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)> {
-    let names = cgroups::NAMES.into_iter().chain(constant::NAMES);
+    let names = cgroups::NAMES.into_iter().chain(planned::NAMES);
     names.map(|name| (name, is_possible(name, facts))).collect()
 }
 
@@ -57,6 +57,9 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
     match name {
         "namespaces/pid" => has_namespaces(&["pid", "mnt"], facts),
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
+        "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
+        "linux/capabilities" => has_namespaces(&[], facts),
+        _ if name.starts_with("volume/") => has_namespaces(&["mnt"], facts),
         _ if cgroups::NAMES.contains(&name) => has_controllers(name, facts),
         _ => Ok(()),
     }
@@ -97,7 +100,7 @@ mod tests {
             }],
             is_root: true,
             capabilities: u64::MAX,
-            namespaces: ["pid", "mnt", "ipc"].map(str::to_owned).to_vec(),
+            namespaces: ["pid", "mnt", "ipc", "uts"].map(str::to_owned).to_vec(),
         }
     }
 
@@ -135,7 +138,15 @@ mod tests {
             ..facts()
         };
         let mut all = cgroups::NAMES.to_vec();
-        all.extend(["namespaces/pid", "namespaces/ipc"]);
+        all.extend([
+            "filesystem/linux",
+            "linux/capabilities",
+            "namespaces/ipc",
+            "namespaces/pid",
+            "volume/host_path",
+            "volume/sandbox_path",
+            "volume/secret",
+        ]);
         assert_eq!(refused(&plain), all);
     }
 
@@ -143,7 +154,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 13);
+        assert_eq!(host_report(&facts).len(), 19);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

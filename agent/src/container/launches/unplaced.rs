@@ -73,6 +73,7 @@ pub(in crate::container) fn placeholder(kill: &KillTask, agent: AgentId) -> Task
         kill_policy: None,
         limits: Default::default(),
         labels: Default::default(),
+        container: None,
     }
 }
 

@@ -201,6 +201,7 @@ mod tests {
             data: Vec::new(),
             shutdown_grace_period: None,
             labels: Default::default(),
+            container: None,
         };
         let framework = FrameworkInfo {
             capabilities: capabilities.iter().copied().collect(),

@@ -20,6 +20,7 @@ pub(super) fn task(id: &str) -> TaskInfo {
         kill_policy: None,
         limits: Default::default(),
         labels: Default::default(),
+        container: None,
     }
 }
 
@@ -32,6 +33,7 @@ fn container() -> Container {
         data: Vec::new(),
         shutdown_grace_period: None,
         labels: Default::default(),
+        container: None,
     };
     let id = ContainerId::new("c").unwrap();
     Container::new(

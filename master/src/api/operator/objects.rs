@@ -12,7 +12,7 @@ use resources::{Name, Resources};
 use v1::answer_cache::Identity;
 use v1::convert::{
     AGENT_CAPABILITIES, AgentDescription, constraints, describe_in_both_forms, describe_resources,
-    discovery, known_operation, offer_filters, other_labels, write_limits,
+    discovery, known_operation, offer_filters, other_labels, write_container, write_limits,
 };
 use v1::describe::{Describe, Each, Fields, Output, build};
 use v1::message::Enum;
@@ -67,6 +67,7 @@ impl Describe<v1::schema::Task> for Unlimited<'_> {
             .status_update_uuid(uuid.map(|uuid| uuid.0.as_slice()))
             .labels(other_labels(&task.labels).message())
             .discovery(discovery(&task.labels))
+            .container(write_container(task.container.as_deref()))
             .user(task.user.as_deref())
             .kill_policy(task.kill_policy.as_ref().map(KillPolicy::from));
     }

@@ -39,6 +39,8 @@ fn config(name: &str, requests: &str) -> ContainerConfig {
         user: None,
         is_command: true,
         resources: resources(requests),
+        container: None,
+        root: None,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Tasks, commands and executors.
 //!
-//! States, reasons and updates are in [`status`], files to fetch in [`uri`].
+//! States, reasons and updates are in [`status`], settings of containers in [`container`], files to
+//! fetch in [`uri`].
 
+pub mod container;
 pub mod status;
 pub mod uri;
 
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
+pub use container::ContainerInfo;
 pub use uri::Uri;
 
 /// Labels: keys with values.
@@ -51,6 +54,8 @@ pub struct TaskInfo {
     pub limits: TaskLimits,
     /// Labels; may contain [reserved ones](crate::text::reserved_labels).
     pub labels: Labels,
+    /// Settings of its container; `None` for an executor's task, and for a plain process.
+    pub container: Option<Box<ContainerInfo>>,
 }
 
 /// A limit of a resource.
@@ -113,6 +118,7 @@ impl TaskInfo {
             kill_policy: None,
             limits: TaskLimits::default(),
             labels: Labels::default(),
+            container: None,
         }
     }
 
@@ -211,6 +217,8 @@ pub struct ExecutorInfo {
     pub shutdown_grace_period: Option<Duration>,
     /// Labels; may contain [reserved ones](crate::text::reserved_labels).
     pub labels: Labels,
+    /// Settings of its container.
+    pub container: Option<Box<ContainerInfo>>,
 }
 
 impl ExecutorInfo {
@@ -224,12 +232,15 @@ impl ExecutorInfo {
             data: Vec::new(),
             shutdown_grace_period: None,
             labels: Labels::default(),
+            container: None,
         }
     }
 
     /// Size of all texts without `data`, in bytes.
     pub fn text_bytes(&self) -> usize {
-        self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels)
+        let container = self.container.as_ref();
+        let container = container.map_or(0, |container| container.text_bytes());
+        self.name.len() + self.command.text_bytes() + labels_bytes(&self.labels) + container
     }
 }
 

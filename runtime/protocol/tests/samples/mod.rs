@@ -56,6 +56,7 @@ pub fn executor() -> ExecutorInfo {
         data: vec![1, 2],
         shutdown_grace_period: Some(Duration::from_millis(1500)),
         labels: Labels::new(),
+        container: None,
     }
 }
 
@@ -78,6 +79,7 @@ pub fn task() -> TaskInfo {
             mem: Some(Limit::Infinite),
         },
         labels: Labels::new(),
+        container: None,
     }
 }
 

@@ -51,7 +51,7 @@ pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, maste
 pub use operation::known_operation;
 pub use resource::{InBothForms, describe_in_both_forms, describe_resources, write_resources};
 pub use status::{ContainerDescription, HostContainer, container_status};
-pub use task::write_limits;
+pub use task::{write_container, write_limits};
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -212,6 +212,7 @@ impl Chance {
             data: self.text().into_bytes(),
             shutdown_grace_period: self.some(Self::duration),
             labels: self.labels_of_what_is_found(),
+            container: None,
         }
     }
 
@@ -233,6 +234,7 @@ impl Chance {
                 mem: self.some(Self::limit),
             },
             labels: self.labels_of_what_is_found(),
+            container: None,
         }
     }
 

@@ -1,4 +1,6 @@
-//! Tasks, commands and executors.
+//! Tasks, commands and executors; settings of containers are in [`container`].
+
+mod container;
 
 use std::collections::BTreeMap;
 
@@ -12,9 +14,9 @@ use super::resource::{read_resources, write_resources};
 use super::{At, each, need, refuse, some};
 use crate::convert::labels::messages::{discovery, keep_message, other_labels, reserved_keys};
 use crate::schema::{
-    CommandInfo, CommandInfoURI, ContainerInfo, ContainerInfoMesosInfo, ContainerInfoType,
-    DiscoveryInfo, DurationInfo, Environment, EnvironmentVariable, EnvironmentVariableType,
-    ExecutorInfo, ExecutorInfoType, KillPolicy, Labels, TaskInfo, ValueScalar,
+    CommandInfo, CommandInfoURI, ContainerInfo, DiscoveryInfo, DurationInfo, Environment,
+    EnvironmentVariable, EnvironmentVariableType, ExecutorInfo, ExecutorInfoType, KillPolicy,
+    Labels, TaskInfo, ValueScalar,
 };
 
 /// Default grace period of a kill policy.
@@ -38,7 +40,6 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             "set",
             "nothing, since tasks have no time limit yet",
         )?;
-        refuse_container(task.container.as_deref())?;
         Ok(Self {
             name: task.name.clone(),
             task_id: (&task.task_id).try_into().at("task_id")?,
@@ -54,6 +55,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             kill_policy: some("kill_policy", task.kill_policy.as_ref())?,
             limits: read_limits(&task.limits)?,
             labels: with_discovery(task.labels.as_ref(), task.discovery.as_deref()),
+            container: some("container", task.container.as_deref())?.map(Box::new),
         })
     }
 }
@@ -76,6 +78,7 @@ impl From<&protocol::TaskInfo> for TaskInfo {
                 .map(|command| Box::new(command.into())),
             labels: other_labels(&task.labels).message(),
             discovery: discovery(&task.labels).map(Box::new),
+            container: task.container.as_deref().map(|one| Box::new(one.into())),
             kill_policy: task.kill_policy.as_ref().map(Into::into),
             limits: write_limits(&task.limits),
             ..Self::default()
@@ -127,25 +130,13 @@ fn with_discovery(
     )
 }
 
-/// Only the default container of every executor is supported.
-fn refuse_container(container: Option<&ContainerInfo>) -> Result<(), Invalid> {
-    let Some(container) = container else {
-        return Ok(());
-    };
-    let plain = ContainerInfo {
-        r#type: ContainerInfoType::Mesos,
-        mesos: container
-            .mesos
-            .as_ref()
-            .map(|_| ContainerInfoMesosInfo::default()),
-        ..ContainerInfo::default()
-    };
-    refuse(
-        "container",
-        *container != plain,
-        format!("of type {}", container.r#type),
-        "a container of type MESOS without further settings, or none",
-    )
+/// The settings of a container for pages: without its secrets.
+pub fn write_container(container: Option<&protocol::task::ContainerInfo>) -> Option<ContainerInfo> {
+    container.map(|container| {
+        let mut container = container.clone();
+        container.remove_secrets();
+        (&container).into()
+    })
 }
 
 impl TryFrom<&CommandInfo> for protocol::CommandInfo {
@@ -253,7 +244,6 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
             "DEFAULT",
             "CUSTOM with a command, since there is no default executor yet",
         )?;
-        refuse_container(executor.container.as_deref())?;
         let command = need(
             "command",
             executor.command.as_deref(),
@@ -272,6 +262,7 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
                 .unwrap_or_default(),
             shutdown_grace_period: some("shutdown_grace_period", grace_period)?,
             labels: with_discovery(executor.labels.as_ref(), executor.discovery.as_deref()),
+            container: some("container", executor.container.as_deref())?.map(Box::new),
         })
     }
 }
@@ -287,6 +278,10 @@ impl From<&protocol::ExecutorInfo> for ExecutorInfo {
             shutdown_grace_period: executor.shutdown_grace_period.map(Into::into),
             labels: other_labels(&executor.labels).message(),
             discovery: discovery(&executor.labels).map(Box::new),
+            container: executor
+                .container
+                .as_deref()
+                .map(|one| Box::new(one.into())),
             r#type: Some(ExecutorInfoType::Custom),
             ..Self::default()
         }

@@ -3,13 +3,15 @@
 //! Runs in the forked init: it joins control groups and changes the mounts of its own namespace.
 //! Errors name the step, its object and the system error.
 
+mod beneath;
+mod mounts;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 
 use module_api::isolator::{LaunchPlan, Namespaces};
-use nix::mount::{MsFlags, mount};
 use nix::sched::CloneFlags;
 
 /// The control group of the container's processes without its init.
@@ -61,8 +63,9 @@ pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
     flags
 }
 
-/// Isolates this process, which has been forked with [`clone_flags`].
-pub(super) fn enter(plan: &LaunchPlan) -> Result<ProcessCgroup, String> {
+/// Isolates this process, which has been forked with [`clone_flags`]. Its working directory is the
+/// sandbox before and after.
+pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<ProcessCgroup, String> {
     for directory in &plan.cgroups {
         let procs = directory.join("cgroup.procs");
         let joined = std::fs::write(&procs, "0");
@@ -76,35 +79,18 @@ pub(super) fn enter(plan: &LaunchPlan) -> Result<ProcessCgroup, String> {
         let path = Path::new("/proc/self/oom_score_adj");
         std::fs::write(path, score.to_string()).map_err(failed("write", path))?;
     }
-    enter_mounts(plan)?;
+    if clone_flags(plan.namespaces).contains(CloneFlags::CLONE_NEWNS) {
+        mounts::enter(plan, sandbox)?;
+    }
+    if let Some(hostname) = &plan.hostname {
+        nix::unistd::sethostname(hostname)
+            .map_err(failed("set the host name", hostname.as_ref()))?;
+    }
     if plan.no_new_privileges {
         let set = nix::sys::prctl::set_no_new_privs();
         set.map_err(|error| format!("give up new privileges: {error}"))?;
     }
     Ok(processes)
-}
-
-fn enter_mounts(plan: &LaunchPlan) -> Result<(), String> {
-    if !clone_flags(plan.namespaces).contains(CloneFlags::CLONE_NEWNS) {
-        return Ok(());
-    }
-    let none: Option<&str> = None;
-    // Mounts of the host appear in the container, those of the container not on the host.
-    let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;
-    let root = Path::new("/");
-    mount(none, root, none, slave, none).map_err(failed("make private", root))?;
-    let plain = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    if plan.namespaces.pid {
-        let (proc, flags) = (Path::new("/proc"), plain | MsFlags::MS_NOEXEC);
-        mount(Some("proc"), proc, Some("proc"), flags, none).map_err(failed("mount", proc))?;
-    }
-    if plan.namespaces.ipc {
-        let size = plan.shm_bytes.map(|bytes| format!(",size={bytes}"));
-        let options = format!("mode=1777{}", size.unwrap_or_default());
-        let (shm, options) = (Path::new("/dev/shm"), Some(options.as_str()));
-        mount(Some("shm"), shm, Some("tmpfs"), plain, options).map_err(failed("mount", shm))?;
-    }
-    Ok(())
 }
 
 fn failed<E: Into<io::Error>>(step: &str, what: &Path) -> impl FnOnce(E) -> String {

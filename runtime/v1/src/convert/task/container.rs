@@ -1,0 +1,437 @@
+//! Settings of containers.
+
+use protocol::task::container as to;
+use resources::Invalid;
+
+use crate::convert::{At, each, need, refuse};
+use crate::message::Enum;
+use crate::schema::{
+    CapabilityInfo, CapabilityInfoCapability, ContainerInfo, ContainerInfoDockerInfo,
+    ContainerInfoDockerInfoNetwork, ContainerInfoMesosInfo, ContainerInfoType, Image, ImageDocker,
+    ImageType, LinuxInfo, LinuxInfoIpcMode, NetworkInfo, RLimitInfo, RLimitInfoRLimit,
+    RLimitInfoRLimitType, SeccompInfo, Secret, SecretType, SecretValue, Volume, VolumeMode,
+    VolumeSource, VolumeSourceHostPath, VolumeSourceSandboxPath, VolumeSourceSandboxPathType,
+    VolumeSourceType,
+};
+
+impl TryFrom<&ContainerInfo> for to::ContainerInfo {
+    type Error = Invalid;
+
+    fn try_from(container: &ContainerInfo) -> Result<Self, Invalid> {
+        let volumes = each("volumes", &container.volumes, read_volume)?;
+        let (docker, image) = match container.r#type {
+            ContainerInfoType::Docker => {
+                let docker = container.docker.as_deref().ok_or_else(|| {
+                    let missing = "DockerInfo 'docker' is not set for DOCKER typed ContainerInfo";
+                    Invalid::message(missing)
+                })?;
+                let (options, image) = read_docker(docker).at("docker")?;
+                (Some(options), Some(image))
+            }
+            ContainerInfoType::Mesos => {
+                let image = container.mesos.as_ref().and_then(|one| one.image.as_ref());
+                (None, image.map(read_image).transpose().at("mesos.image")?)
+            }
+        };
+        let unsupported = "nothing, since containers have no terminal yet";
+        refuse("tty_info", container.tty_info.is_some(), "set", unsupported)?;
+        each("network_infos", &container.network_infos, check_network)?;
+        let rlimits = container.rlimit_info.as_ref();
+        let rlimits = rlimits.map_or(&[][..], |info| &info.rlimits);
+        let linux = container.linux_info.as_deref().map(read_linux);
+        Ok(Self {
+            docker,
+            image,
+            volumes,
+            hostname: container.hostname.clone(),
+            linux: linux.transpose().at("linux_info")?.unwrap_or_default(),
+            rlimits: each("rlimits", rlimits, read_rlimit).at("rlimit_info")?,
+        })
+    }
+}
+
+impl From<&to::ContainerInfo> for ContainerInfo {
+    fn from(container: &to::ContainerInfo) -> Self {
+        let image = container.image.as_ref();
+        let docker = container.docker.as_ref().map(|options| {
+            Box::new(ContainerInfoDockerInfo {
+                image: image.map(|image| image.name.clone()).unwrap_or_default(),
+                network: Some(match options.network {
+                    to::DockerNetwork::Host => ContainerInfoDockerInfoNetwork::Host,
+                    to::DockerNetwork::None => ContainerInfoDockerInfoNetwork::None,
+                }),
+                privileged: Some(options.is_privileged),
+                force_pull_image: image.map(|image| !image.is_cached),
+                ..ContainerInfoDockerInfo::default()
+            })
+        });
+        let is_docker = docker.is_some();
+        let mesos = image.filter(|_| !is_docker);
+        Self {
+            r#type: match is_docker {
+                true => ContainerInfoType::Docker,
+                false => ContainerInfoType::Mesos,
+            },
+            volumes: container.volumes.iter().map(write_volume).collect(),
+            docker,
+            hostname: container.hostname.clone(),
+            mesos: mesos.map(|image| ContainerInfoMesosInfo {
+                image: Some(write_image(image)),
+            }),
+            linux_info: write_linux(&container.linux).map(Box::new),
+            rlimit_info: (!container.rlimits.is_empty()).then(|| RLimitInfo {
+                rlimits: container.rlimits.iter().map(write_rlimit).collect(),
+            }),
+            ..Self::default()
+        }
+    }
+}
+
+fn read_docker(
+    docker: &ContainerInfoDockerInfo,
+) -> Result<(to::DockerOptions, to::Image), Invalid> {
+    if docker.parameters.iter().any(|one| one.key == "name") {
+        return Err(Invalid::message(
+            "Parameter in DockerInfo must not be 'name'",
+        ));
+    }
+    let first = docker.parameters.first().map(|one| one.key.as_str());
+    let no_docker = "none, since no Docker command is run";
+    refuse(
+        "parameters",
+        first.is_some(),
+        first.unwrap_or_default(),
+        no_docker,
+    )?;
+    let ports = !docker.port_mappings.is_empty();
+    refuse(
+        "port_mappings",
+        ports,
+        "set",
+        "none, since there is no bridge yet",
+    )?;
+    let network = match docker
+        .network
+        .unwrap_or(ContainerInfoDockerInfoNetwork::Host)
+    {
+        ContainerInfoDockerInfoNetwork::Host => to::DockerNetwork::Host,
+        ContainerInfoDockerInfoNetwork::None => to::DockerNetwork::None,
+        other => return Err(Invalid::new("network", other, "HOST or NONE")),
+    };
+    let options = to::DockerOptions {
+        network,
+        is_privileged: docker.privileged.unwrap_or(false),
+    };
+    let image = to::Image {
+        name: docker.image.clone(),
+        is_cached: !docker.force_pull_image.unwrap_or(false),
+    };
+    Ok((options, image))
+}
+
+fn read_image(image: &Image) -> Result<to::Image, Invalid> {
+    let docker = match (image.r#type, &image.docker) {
+        (ImageType::Docker, Some(docker)) => docker,
+        (ImageType::Docker, None) => {
+            return Err(Invalid::new("docker", "not set", "the image's name"));
+        }
+        (other, _) => return Err(Invalid::new("type", other, "DOCKER")),
+    };
+    let has_config = docker.config.is_some() || docker.credential.is_some();
+    let expected = "nothing, since only the agent's --docker_config has credentials";
+    refuse("docker.config", has_config, "set", expected)?;
+    Ok(to::Image {
+        name: docker.name.clone(),
+        is_cached: image.cached.unwrap_or(true),
+    })
+}
+
+fn write_image(image: &to::Image) -> Image {
+    Image {
+        r#type: ImageType::Docker,
+        docker: Some(Box::new(ImageDocker {
+            name: image.name.clone(),
+            ..ImageDocker::default()
+        })),
+        cached: Some(image.is_cached),
+        ..Image::default()
+    }
+}
+
+/// Only the network of the host is supported.
+fn check_network(network: &NetworkInfo) -> Result<(), Invalid> {
+    let name = network.name.as_deref().unwrap_or_default();
+    let host = "none, since containers use the network of the host";
+    refuse("name", network.name.is_some(), name, host)?;
+    let ports = !network.port_mappings.is_empty();
+    refuse("port_mappings", ports, "set", host)
+}
+
+/// With the messages of Mesos for what no agent could mount.
+fn read_volume(volume: &Volume) -> Result<to::Volume, Invalid> {
+    let sources = [
+        volume.host_path.is_some(),
+        volume.image.is_some(),
+        volume.source.is_some(),
+    ];
+    let invalid = |problem: &str| Err(Invalid::message(format!("Invalid volume: {problem}")));
+    if sources.into_iter().filter(|&is_set| is_set).count() != 1 {
+        return invalid("Only one of them should be set: 'host_path', 'image' and 'source'");
+    }
+    let source = match (&volume.host_path, &volume.source) {
+        (Some(path), _) => to::VolumeSource::Path(path.clone()),
+        (None, Some(source)) => match source.r#type {
+            Some(VolumeSourceType::HostPath) => match &source.host_path {
+                Some(host) => {
+                    let given = host.mount_propagation.is_some();
+                    let expected = "none, since mounts of a container stay in it";
+                    refuse("source.host_path.mount_propagation", given, "set", expected)?;
+                    to::VolumeSource::HostPath(host.path.clone())
+                }
+                None => return invalid("'source.host_path' is not set for HOST_PATH volume"),
+            },
+            Some(VolumeSourceType::SandboxPath) => match &source.sandbox_path {
+                Some(sandbox) => match sandbox.r#type {
+                    Some(VolumeSourceSandboxPathType::Itself) => {
+                        to::VolumeSource::SandboxPath(sandbox.path.clone())
+                    }
+                    other => {
+                        let other = other.map_or_else(|| "not set".into(), |one| one.to_string());
+                        let field = "source.sandbox_path.type";
+                        return Err(Invalid::new(field, other, "SELF"));
+                    }
+                },
+                None => return invalid("'source.sandbox_path' is not set for SANDBOX_PATH volume"),
+            },
+            Some(VolumeSourceType::Secret) => match &source.secret {
+                Some(secret) => to::VolumeSource::Secret(read_secret(secret)?),
+                None => return invalid("'source.secret' is not set for SECRET volume"),
+            },
+            Some(VolumeSourceType::DockerVolume) if source.docker_volume.is_none() => {
+                return invalid("'source.docker_volume' is not set for DOCKER_VOLUME volume");
+            }
+            Some(VolumeSourceType::CsiVolume) if source.csi_volume.is_none() => {
+                return invalid("'source.csi_volume' is not set for CSI volume");
+            }
+            Some(other @ (VolumeSourceType::DockerVolume | VolumeSourceType::CsiVolume)) => {
+                let expected = "HOST_PATH, SANDBOX_PATH or SECRET";
+                return Err(Invalid::new("source.type", other, expected));
+            }
+            _ => return invalid("'source.type' is unknown"),
+        },
+        (None, None) => {
+            let expected = "`host_path` or `source`, since images are no volumes yet";
+            return Err(Invalid::new("image", "set", expected));
+        }
+    };
+    Ok(to::Volume {
+        container_path: volume.container_path.clone(),
+        is_read_only: volume.mode == VolumeMode::Ro,
+        source,
+    })
+}
+
+fn read_secret(secret: &Secret) -> Result<Vec<u8>, Invalid> {
+    let value = secret.value.as_ref().map(|value| value.data.to_vec());
+    need(
+        "source.secret.value",
+        value.as_ref(),
+        "the secret itself, since none is looked up",
+    )
+    .cloned()
+}
+
+fn write_volume(volume: &to::Volume) -> Volume {
+    let mut written = Volume {
+        container_path: volume.container_path.clone(),
+        mode: match volume.is_read_only {
+            true => VolumeMode::Ro,
+            false => VolumeMode::Rw,
+        },
+        ..Volume::default()
+    };
+    let mut source = VolumeSource::default();
+    match &volume.source {
+        to::VolumeSource::Path(path) => {
+            written.host_path = Some(path.clone());
+            return written;
+        }
+        to::VolumeSource::HostPath(path) => {
+            source.r#type = Some(VolumeSourceType::HostPath);
+            source.host_path = Some(VolumeSourceHostPath {
+                path: path.clone(),
+                ..VolumeSourceHostPath::default()
+            });
+        }
+        to::VolumeSource::SandboxPath(path) => {
+            source.r#type = Some(VolumeSourceType::SandboxPath);
+            source.sandbox_path = Some(VolumeSourceSandboxPath {
+                r#type: Some(VolumeSourceSandboxPathType::Itself),
+                path: path.clone(),
+            });
+        }
+        to::VolumeSource::Secret(data) => {
+            source.r#type = Some(VolumeSourceType::Secret);
+            source.secret = Some(Box::new(Secret {
+                r#type: Some(SecretType::Value),
+                value: Some(SecretValue {
+                    data: data.clone().into(),
+                }),
+                ..Secret::default()
+            }));
+        }
+    }
+    written.source = Some(Box::new(source));
+    written
+}
+
+fn read_linux(linux: &LinuxInfo) -> Result<to::LinuxInfo, Invalid> {
+    if linux.capability_info.is_some() && linux.effective_capabilities.is_some() {
+        let both = "Only one of 'capability_info' or 'effective_capabilities' is allowed";
+        return Err(Invalid::message(both));
+    }
+    let effective = linux.capability_info.as_ref();
+    let effective = effective.or(linux.effective_capabilities.as_ref());
+    let seccomp = match &linux.seccomp {
+        None => None,
+        Some(seccomp) => match (&seccomp.profile_name, seccomp.unconfined.unwrap_or(false)) {
+            (Some(name), false) => Some(to::Seccomp::Profile(name.clone())),
+            (None, true) => Some(to::Seccomp::Unconfined),
+            _ => {
+                let expected = "either `profile_name` or `unconfined` as true";
+                return Err(Invalid::new("seccomp", "both or neither", expected));
+            }
+        },
+    };
+    let ipc_mode = match linux.ipc_mode {
+        None => None,
+        Some(LinuxInfoIpcMode::Private) => Some(to::IpcMode::Private),
+        Some(LinuxInfoIpcMode::ShareParent) => Some(to::IpcMode::ShareParent),
+        Some(other) => return Err(Invalid::new("ipc_mode", other, "PRIVATE or SHARE_PARENT")),
+    };
+    let capabilities = |info: Option<&CapabilityInfo>, field: &str| {
+        info.map(|info| each(field, &info.capabilities, read_capability))
+            .transpose()
+            .map(|all| all.map(|all| to::LinuxCapabilities(all.into_iter().fold(0, |a, b| a | b))))
+    };
+    Ok(to::LinuxInfo {
+        effective: capabilities(effective, "effective_capabilities")?,
+        bounding: capabilities(
+            linux.bounding_capabilities.as_ref(),
+            "bounding_capabilities",
+        )?,
+        shares_pid_namespace: linux.share_pid_namespace.unwrap_or(false),
+        seccomp,
+        ipc_mode,
+        shm_size: linux.shm_size,
+    })
+}
+
+/// The number of the first capability in Mesos; the kernel's is 0.
+const FIRST_CAPABILITY: i32 = 1000;
+
+fn read_capability(capability: &CapabilityInfoCapability) -> Result<u64, Invalid> {
+    let number = *capability as i32 - FIRST_CAPABILITY;
+    let bit = u32::try_from(number)
+        .ok()
+        .and_then(|number| 1_u64.checked_shl(number));
+    bit.ok_or_else(|| Invalid::new("capabilities", capability, "the name of a capability"))
+}
+
+fn write_capabilities(capabilities: to::LinuxCapabilities) -> CapabilityInfo {
+    let is_in = |one: &CapabilityInfoCapability| {
+        read_capability(one).is_ok_and(|bit| capabilities.0 & bit != 0)
+    };
+    let all = CapabilityInfoCapability::VALUES.iter();
+    CapabilityInfo {
+        capabilities: all.map(|(one, ..)| *one).filter(is_in).collect(),
+    }
+}
+
+/// `None` if nothing is set.
+fn write_linux(linux: &to::LinuxInfo) -> Option<LinuxInfo> {
+    let written = LinuxInfo {
+        bounding_capabilities: linux.bounding.map(write_capabilities),
+        effective_capabilities: linux.effective.map(write_capabilities),
+        share_pid_namespace: linux.shares_pid_namespace.then_some(true),
+        seccomp: linux.seccomp.as_ref().map(|seccomp| match seccomp {
+            to::Seccomp::Profile(name) => SeccompInfo {
+                profile_name: Some(name.clone()),
+                ..SeccompInfo::default()
+            },
+            to::Seccomp::Unconfined => SeccompInfo {
+                unconfined: Some(true),
+                ..SeccompInfo::default()
+            },
+        }),
+        ipc_mode: linux.ipc_mode.map(|mode| match mode {
+            to::IpcMode::Private => LinuxInfoIpcMode::Private,
+            to::IpcMode::ShareParent => LinuxInfoIpcMode::ShareParent,
+        }),
+        shm_size: linux.shm_size,
+        ..LinuxInfo::default()
+    };
+    (written != LinuxInfo::default()).then_some(written)
+}
+
+/// The limits of processes with their names.
+const RLIMITS: [(to::RLimitKind, RLimitInfoRLimitType); 16] = {
+    use RLimitInfoRLimitType as V1;
+    use to::RLimitKind as Kind;
+    [
+        (Kind::As, V1::RlmtAs),
+        (Kind::Core, V1::RlmtCore),
+        (Kind::Cpu, V1::RlmtCpu),
+        (Kind::Data, V1::RlmtData),
+        (Kind::Fsize, V1::RlmtFsize),
+        (Kind::Locks, V1::RlmtLocks),
+        (Kind::Memlock, V1::RlmtMemlock),
+        (Kind::Msgqueue, V1::RlmtMsgqueue),
+        (Kind::Nice, V1::RlmtNice),
+        (Kind::Nofile, V1::RlmtNofile),
+        (Kind::Nproc, V1::RlmtNproc),
+        (Kind::Rss, V1::RlmtRss),
+        (Kind::Rtprio, V1::RlmtRtprio),
+        (Kind::Rttime, V1::RlmtRttime),
+        (Kind::Sigpending, V1::RlmtSigpending),
+        (Kind::Stack, V1::RlmtStack),
+    ]
+};
+
+fn read_rlimit(limit: &RLimitInfoRLimit) -> Result<to::RLimit, Invalid> {
+    let known = RLIMITS.iter().find(|(_, v1)| Some(*v1) == limit.r#type);
+    let Some((kind, _)) = known else {
+        let given = limit
+            .r#type
+            .map_or_else(|| "not set".to_owned(), |one| one.to_string());
+        return Err(Invalid::new("type", given, "RLMT_NOFILE or another limit"));
+    };
+    let limits = match (limit.soft, limit.hard) {
+        (Some(soft), Some(hard)) if soft <= hard => Some(to::SoftHard { soft, hard }),
+        (Some(soft), Some(hard)) => {
+            return Err(Invalid::new(
+                "soft",
+                soft,
+                format!("at most {hard}, as `hard`"),
+            ));
+        }
+        (None, None) => None,
+        _ => {
+            let expected = "both or neither of `soft` and `hard`";
+            return Err(Invalid::new("hard", "only one of two", expected));
+        }
+    };
+    Ok(to::RLimit {
+        kind: *kind,
+        limits,
+    })
+}
+
+fn write_rlimit(limit: &to::RLimit) -> RLimitInfoRLimit {
+    let known = RLIMITS.iter().find(|(kind, _)| *kind == limit.kind);
+    RLimitInfoRLimit {
+        r#type: known.map(|(_, v1)| *v1),
+        hard: limit.limits.map(|limits| limits.hard),
+        soft: limit.limits.map(|limits| limits.soft),
+    }
+}
