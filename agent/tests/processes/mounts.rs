@@ -80,7 +80,10 @@ fn volumes_are_seen_only_in_the_container() {
     let plan = mounted(vec![
         mount(MountSource::Host(host.path().into()), "data/deep"),
         read_only,
-        mount(MountSource::Sandbox("own".into()), at.path().to_str().unwrap()),
+        mount(
+            MountSource::Sandbox("own".into()),
+            at.path().to_str().unwrap(),
+        ),
         mount(MountSource::Bytes(b"secret".to_vec()), "key"),
     ]);
     let script = format!(
@@ -95,7 +98,11 @@ fn volumes_are_seen_only_in_the_container() {
     assert_eq!(output, expected);
     let made = std::fs::read_to_string(host.path().join("made")).unwrap();
     assert_eq!(made, "new\n");
-    assert_eq!(std::fs::read_dir(at.path()).unwrap().count(), 0, "only in the container");
+    assert_eq!(
+        std::fs::read_dir(at.path()).unwrap().count(),
+        0,
+        "only in the container"
+    );
 }
 
 #[test]
@@ -130,7 +137,10 @@ fn image(directory: &Path) -> PathBuf {
         std::fs::copy(&found, image.join("bin").join(program)).unwrap();
         let needs = Command::new("ldd").arg(&found).output().unwrap();
         let needs = String::from_utf8(needs.stdout).unwrap();
-        for library in needs.split_whitespace().filter(|word| word.starts_with('/')) {
+        for library in needs
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+        {
             let copy = image.join(library.trim_start_matches('/'));
             std::fs::create_dir_all(copy.parent().unwrap()).unwrap();
             std::fs::copy(library, copy).unwrap();
@@ -180,9 +190,15 @@ fn container_runs_in_its_own_root_file_system() {
     assert!(output.starts_with(&expected), "{output}");
     assert!(output.contains("\n0\nbox\nprotected\n"), "{output}");
     for device in ["null", "ptmx", "stdout", "urandom", "shm"] {
-        assert!(output.contains(&format!("\n{device}\n")), "{device}: {output}");
+        assert!(
+            output.contains(&format!("\n{device}\n")),
+            "{device}: {output}"
+        );
     }
-    assert!(!output.contains("lost+found") && !output.contains("\nhome\n"), "{output}");
+    assert!(
+        !output.contains("lost+found") && !output.contains("\nhome\n"),
+        "{output}"
+    );
     let image = directory.path().join("image");
     let text = std::fs::read_to_string(image.join("marker")).unwrap();
     assert_eq!(text, "image\n", "the image does not change");
@@ -227,7 +243,10 @@ fn hostile_links_make_nothing_on_the_host() {
     // Where a link leads to exists in the image, or nothing is there to mount over.
     assert!(state.is_terminal(), "{output}");
     let is_sandbox = output == format!("{SANDBOX}\n");
-    assert!(is_sandbox || message.contains("make `"), "{message}: {output}");
+    assert!(
+        is_sandbox || message.contains("make `"),
+        "{message}: {output}"
+    );
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
 }
 
@@ -262,7 +281,10 @@ fn effective_capabilities_are_all_that_a_container_has() {
         }),
         ..LaunchPlan::default()
     };
-    let (output, ..) = run(none, as_nobody(shell("t", "grep -E 'Cap(Eff|Bnd)' /proc/self/status")));
+    let (output, ..) = run(
+        none,
+        as_nobody(shell("t", "grep -E 'Cap(Eff|Bnd)' /proc/self/status")),
+    );
     let expected = "CapEff:\t0000000000000000\nCapBnd:\t0000000000002000\n";
     assert_eq!(output, expected);
 }

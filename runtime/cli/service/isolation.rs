@@ -69,6 +69,14 @@ pub struct IsolationFlags {
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
     revocable_cpu_low_priority: Option<bool>,
+    /// Capabilities of the processes of a container that names none, as JSON such as
+    /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
+    #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
+    effective_capabilities: Option<String>,
+    /// Capabilities that processes of containers can gain at most, as JSON, with the isolator
+    /// `linux/capabilities`
+    #[arg(long, env = "MESOS_BOUNDING_CAPABILITIES", value_name = "JSON")]
+    bounding_capabilities: Option<String>,
     /// Print which isolators this host can run, and why not the others, and exit
     #[arg(long)]
     pub check: bool,
@@ -175,6 +183,13 @@ impl IsolationFlags {
                 self.revocable_cpu_low_priority.unwrap_or(true).to_string(),
             ),
         ];
+        let capabilities = [
+            ("effective_capabilities", &self.effective_capabilities),
+            ("bounding_capabilities", &self.bounding_capabilities),
+        ];
+        let capabilities = capabilities.into_iter();
+        let capabilities = capabilities.filter_map(|(name, value)| Some((name, value.clone()?)));
+        let flags: Vec<(&str, String)> = flags.into_iter().chain(capabilities).collect();
         let mut given = Parameters::none("isolation");
         for (name, value) in &flags {
             given = given.with(*name, value);

@@ -176,10 +176,54 @@ fn unsupported_fields_are_refused_by_name() {
     let refused_task = |more: &str, words| {
         refused::<schema::TaskInfo, protocol::TaskInfo>(&task(more), words);
     };
-    refused_task(
-        r#""container": {"type": "DOCKER", "docker": {"image": "busybox"}}"#,
-        "container is `of type DOCKER`: expected a container of type MESOS without further settings, or none",
-    );
+    for (container, words) in [
+        (
+            r#""type": "DOCKER", "docker": {"image": "busybox", "network": "BRIDGE"}"#,
+            "container.docker.network is `BRIDGE`: expected HOST or NONE",
+        ),
+        (
+            r#""type": "DOCKER", "docker": {"image": "busybox", "parameters": [{"key": "name", "value": "n"}]}"#,
+            "Parameter in DockerInfo must not be 'name'",
+        ),
+        (
+            r#""type": "DOCKER""#,
+            "DockerInfo 'docker' is not set for DOCKER typed ContainerInfo",
+        ),
+        (
+            r#""type": "MESOS", "mesos": {"image": {"type": "APPC"}}"#,
+            "container.mesos.image.type is `APPC`: expected DOCKER",
+        ),
+        (
+            r#""type": "MESOS", "network_infos": [{"name": "net"}]"#,
+            "container.network_infos[0].name is `net`: expected none, since containers use the network of the host",
+        ),
+        (
+            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW"}]"#,
+            "Invalid volume: Only one of them should be set: 'host_path', 'image' and 'source'",
+        ),
+        (
+            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SECRET"}}]"#,
+            "Invalid volume: 'source.secret' is not set for SECRET volume",
+        ),
+        (
+            r#""type": "MESOS", "volumes": [{"container_path": "a", "mode": "RW", "source": {"type": "SANDBOX_PATH", "sandbox_path": {"type": "PARENT", "path": "b"}}}]"#,
+            "container.volumes[0].source.sandbox_path.type is `PARENT`: expected SELF",
+        ),
+        (
+            r#""type": "MESOS", "linux_info": {"seccomp": {}}"#,
+            "container.linux_info.seccomp is `both or neither`: expected either `profile_name` or `unconfined` as true",
+        ),
+        (
+            r#""type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2, "hard": 1}]}"#,
+            "container.rlimit_info.rlimits[0].soft is `2`: expected at most 1, as `hard`",
+        ),
+        (
+            r#""type": "MESOS", "rlimit_info": {"rlimits": [{"type": "RLMT_NOFILE", "soft": 2}]}"#,
+            "container.rlimit_info.rlimits[0].hard is `only one of two`: expected both or neither of `soft` and `hard`",
+        ),
+    ] {
+        refused_task(&format!(r#""container": {{{container}}}"#), words);
+    }
     refused_task(
         r#""health_check": {"type": "TCP"}"#,
         "health_check is `set`: expected nothing, since tasks are not checked yet",

@@ -356,8 +356,6 @@ const AGENT: &[(&str, Rule)] = &[
         "systemd_runtime_directory",
         Tunes("a systemd unit needs KillMode=process"),
     ),
-    ("effective_capabilities", Refused(NO_LIMITS)),
-    ("bounding_capabilities", Refused(NO_LIMITS)),
     ("seccomp_config_dir", Refused(NO_LIMITS)),
     ("seccomp_profile_name", Refused(NO_LIMITS)),
     (

@@ -76,10 +76,10 @@ impl Writer {
         self.data(data);
         self.optional(*shutdown_grace_period, Self::duration);
         self.labels(labels);
-        self.optional(container.as_deref(), |writer, container| {
-            // Rare, and of many parts: in the order of its fields.
-            writer.text(&serde_json::to_string(container).unwrap_or_default());
-        });
+        // The last field, and rare: absent, it takes no byte.
+        if let Some(container) = container {
+            self.text(&serde_json::to_string(container).unwrap_or_default());
+        }
     }
 
     fn command(&mut self, command: &CommandInfo) {

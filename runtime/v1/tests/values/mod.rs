@@ -9,6 +9,11 @@ use std::time::Duration;
 
 use protocol::agent::{Domain, HttpEndpoint};
 use protocol::offers::wants::{Constraint, Predicate, Selector};
+use protocol::task::container::{
+    ContainerInfo, DockerNetwork, DockerOptions, Image, IpcMode, LinuxCapabilities, LinuxInfo,
+    RLimit, RLimitKind, Seccomp, SoftHard, Volume as ContainerVolume,
+    VolumeSource as ContainerVolumeSource,
+};
 use protocol::task::{Limit, TaskLimits};
 use protocol::{
     AgentInfo, Capability, CommandInfo, Demand, ExecutorInfo, Filters, FrameworkInfo, KillPolicy,
@@ -212,7 +217,73 @@ impl Chance {
             data: self.text().into_bytes(),
             shutdown_grace_period: self.some(Self::duration),
             labels: self.labels_of_what_is_found(),
-            container: None,
+            container: self.some(Self::container).map(Box::new),
+        }
+    }
+
+    /// Settings of a container.
+    fn container(&mut self) -> ContainerInfo {
+        let is_docker = self.half();
+        let image = Image {
+            name: self.text(),
+            is_cached: self.half(),
+        };
+        ContainerInfo {
+            docker: is_docker.then(|| DockerOptions {
+                network: match self.half() {
+                    true => DockerNetwork::Host,
+                    false => DockerNetwork::None,
+                },
+                is_privileged: self.half(),
+            }),
+            // A container of type DOCKER always has one.
+            image: (is_docker || self.half()).then_some(image),
+            volumes: self.list(Self::volume),
+            hostname: self.some(Self::text),
+            linux: LinuxInfo {
+                effective: self.some(Self::capabilities),
+                bounding: self.some(Self::capabilities),
+                shares_pid_namespace: self.half(),
+                seccomp: self.some(|chance| match chance.half() {
+                    true => Seccomp::Profile(chance.text()),
+                    false => Seccomp::Unconfined,
+                }),
+                ipc_mode: self.some(|chance| match chance.half() {
+                    true => IpcMode::Private,
+                    false => IpcMode::ShareParent,
+                }),
+                shm_size: self.some(|chance| chance.below(1000) as u32),
+            },
+            rlimits: self.list(|chance| RLimit {
+                kind: match chance.below(3) {
+                    0 => RLimitKind::As,
+                    1 => RLimitKind::Nofile,
+                    _ => RLimitKind::Stack,
+                },
+                limits: chance.some(|chance| {
+                    let soft = chance.below(1000);
+                    let hard = soft + chance.below(1000);
+                    SoftHard { soft, hard }
+                }),
+            }),
+        }
+    }
+
+    /// Of those that Mesos knows.
+    fn capabilities(&mut self) -> LinuxCapabilities {
+        LinuxCapabilities(self.below(1 << 38))
+    }
+
+    fn volume(&mut self) -> ContainerVolume {
+        ContainerVolume {
+            container_path: self.text(),
+            is_read_only: self.half(),
+            source: match self.below(4) {
+                0 => ContainerVolumeSource::Path(self.text()),
+                1 => ContainerVolumeSource::HostPath(self.text()),
+                2 => ContainerVolumeSource::SandboxPath(self.text()),
+                _ => ContainerVolumeSource::Secret(self.text().into_bytes()),
+            },
         }
     }
 
@@ -234,7 +305,7 @@ impl Chance {
                 mem: self.some(Self::limit),
             },
             labels: self.labels_of_what_is_found(),
-            container: None,
+            container: self.some(Self::container).map(Box::new),
         }
     }
 
