@@ -172,8 +172,9 @@ pub struct Rights {
     pub rlimits: Vec<(libc::__rlimit_resource_t, libc::rlimit64)>,
     /// Its capabilities; `None` for those of its user.
     pub capabilities: Option<Capabilities>,
-    /// The filter of its system calls.
-    pub seccomp: Vec<libc::sock_filter>,
+    /// Filters of its system calls; those of a profile that refuses the calls of this file's child
+    /// fail the start.
+    pub seccomp: Vec<Vec<libc::sock_filter>>,
 }
 
 /// Capabilities of a program: bit `n` is capability number `n`.
@@ -388,8 +389,10 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
                 return ("limit the resources of", errno());
             }
         }
-        if let Err(code) = filter_calls(&plan.rights.seccomp) {
-            return ("filter the system calls of", code);
+        for filter in &plan.rights.seccomp {
+            if let Err(code) = filter_calls(filter) {
+                return ("filter the system calls of", code);
+            }
         }
         if let Some(capabilities) = &plan.rights.capabilities
             && let Err(code) = bound_capabilities(capabilities)
@@ -435,12 +438,9 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
     ("execute", errno())
 }
 
-/// Installs the filter, if there is one. Before the change of user: without `no_new_privs` it takes
+/// Installs a filter. Before the change of user: without `no_new_privs` it takes
 /// rights of root. The calls that follow must pass it.
 fn filter_calls(filter: &[libc::sock_filter]) -> Result<(), i32> {
-    if filter.is_empty() {
-        return Ok(());
-    }
     let program = libc::sock_fprog {
         len: u16::try_from(filter.len()).map_err(|_| libc::E2BIG)?,
         filter: filter.as_ptr().cast_mut(),

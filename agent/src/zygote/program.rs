@@ -84,13 +84,14 @@ pub fn rights(plan: &LaunchPlan) -> Rights {
         };
         (resource(limit.kind), limits)
     });
-    let seccomp = plan.seccomp.iter().flat_map(|bytes| bytes.chunks_exact(8));
-    let seccomp = seccomp.map(|bytes| libc::sock_filter {
+    let instruction = |bytes: &[u8]| libc::sock_filter {
         code: u16::from_ne_bytes([bytes[0], bytes[1]]),
         jt: bytes[2],
         jf: bytes[3],
         k: u32::from_ne_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
-    });
+    };
+    let seccomp = plan.seccomp.iter();
+    let seccomp = seccomp.map(|bytes| bytes.chunks_exact(8).map(instruction).collect());
     Rights {
         rlimits: rlimits.collect(),
         capabilities,

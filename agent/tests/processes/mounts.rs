@@ -289,6 +289,38 @@ fn effective_capabilities_are_all_that_a_container_has() {
     assert_eq!(output, expected);
 }
 
+/// A filter, in the encoding of a plan: the call of this number fails with `EPERM`.
+fn refuse_call(number: u32) -> Vec<u8> {
+    let load_number = (0x20_u16, 0_u8, 0_u8, 0_u32);
+    let is_it = (0x15, 0, 1, number);
+    let (refuse, allow) = ((0x06, 0, 0, 0x0005_0001), (0x06, 0, 0, 0x7fff_0000));
+    let mut bytes = Vec::new();
+    for (code, yes, no, value) in [load_number, is_it, refuse, allow] {
+        bytes.extend(code.to_ne_bytes());
+        bytes.extend([yes, no]);
+        bytes.extend(value.to_ne_bytes());
+    }
+    bytes
+}
+
+// Covers 5.5 in part: linux/seccomp.
+#[test]
+fn filtered_system_calls_fail_in_the_container_only() {
+    if skipped() {
+        return;
+    }
+    let plan = LaunchPlan {
+        seccomp: vec![refuse_call(nix::libc::SYS_uname as u32)],
+        ..LaunchPlan::default()
+    };
+    let script = "uname || echo refused; grep Seccomp: /proc/self/status";
+    for task in [shell("t", script), as_nobody(shell("t", script))] {
+        let (output, state, message) = run(plan.clone(), task);
+        assert_eq!(state, TaskState::Finished, "{message}");
+        assert_eq!(output, "refused\nSeccomp:\t2\n");
+    }
+}
+
 // Covers 5.5 in part: posix/rlimits.
 #[test]
 fn processes_have_the_limits_of_their_container() {

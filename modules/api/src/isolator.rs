@@ -143,8 +143,8 @@ pub struct LaunchPlan {
     pub capabilities: Option<CapabilitySets>,
     /// Limits of its processes.
     pub rlimits: Vec<RLimit>,
-    /// The filter of its system calls: a BPF program, in the byte order of the host.
-    pub seccomp: Option<Vec<u8>>,
+    /// Filters of its system calls: BPF programs, in the byte order of the host.
+    pub seccomp: Vec<Vec<u8>>,
 }
 
 impl LaunchPlan {
@@ -166,7 +166,7 @@ impl LaunchPlan {
         self.hostname = other.hostname.or(self.hostname.take());
         self.capabilities = other.capabilities.or(self.capabilities);
         self.rlimits.extend(other.rlimits);
-        self.seccomp = other.seccomp.or(self.seccomp.take());
+        self.seccomp.extend(other.seccomp);
     }
 }
 

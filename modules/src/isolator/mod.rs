@@ -13,7 +13,7 @@
 //! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
 //! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
 //! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
-//! | | `linux/capabilities`, `linux/nnp` | rights of its processes |
+//! | | `linux/capabilities`, `linux/nnp`, `linux/seccomp` | rights of its processes |
 //! | | `posix/rlimits` | limits of each process |
 //! | | `posix/cpu`, `posix/mem`, `filesystem/posix` | none |
 //! | `report` | | which of them a host can have |

@@ -58,7 +58,7 @@ fn is_possible(name: &str, facts: &HostFacts) -> Result<(), String> {
         "namespaces/pid" => has_namespaces(&["pid", "mnt"], facts),
         "namespaces/ipc" => has_namespaces(&["ipc"], facts),
         "filesystem/linux" => has_namespaces(&["mnt", "uts"], facts),
-        "linux/capabilities" => has_namespaces(&[], facts),
+        "linux/capabilities" | "linux/seccomp" => has_namespaces(&[], facts),
         _ if name.starts_with("volume/") => has_namespaces(&["mnt"], facts),
         _ if cgroups::NAMES.contains(&name) => has_controllers(name, facts),
         _ => Ok(()),
@@ -141,6 +141,7 @@ mod tests {
         all.extend([
             "filesystem/linux",
             "linux/capabilities",
+            "linux/seccomp",
             "namespaces/ipc",
             "namespaces/pid",
             "volume/host_path",
@@ -154,7 +155,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 19);
+        assert_eq!(host_report(&facts).len(), 20);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

@@ -77,6 +77,12 @@ pub struct IsolationFlags {
     /// `linux/capabilities`
     #[arg(long, env = "MESOS_BOUNDING_CAPABILITIES", value_name = "JSON")]
     bounding_capabilities: Option<String>,
+    /// The folder of seccomp profiles in the format of Docker, for the isolator `linux/seccomp`
+    #[arg(long, env = "MESOS_SECCOMP_CONFIG_DIR", value_name = "DIR")]
+    seccomp_config_dir: Option<String>,
+    /// The profile of a container that names none
+    #[arg(long, env = "MESOS_SECCOMP_PROFILE_NAME", value_name = "FILE")]
+    seccomp_profile_name: Option<String>,
     /// Print which isolators this host can run, and why not the others, and exit
     #[arg(long)]
     pub check: bool,
@@ -183,13 +189,15 @@ impl IsolationFlags {
                 self.revocable_cpu_low_priority.unwrap_or(true).to_string(),
             ),
         ];
-        let capabilities = [
+        let optional = [
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
+            ("seccomp_config_dir", &self.seccomp_config_dir),
+            ("seccomp_profile_name", &self.seccomp_profile_name),
         ];
-        let capabilities = capabilities.into_iter();
-        let capabilities = capabilities.filter_map(|(name, value)| Some((name, value.clone()?)));
-        let flags: Vec<(&str, String)> = flags.into_iter().chain(capabilities).collect();
+        let optional = optional.into_iter();
+        let optional = optional.filter_map(|(name, value)| Some((name, value.clone()?)));
+        let flags: Vec<(&str, String)> = flags.into_iter().chain(optional).collect();
         let mut given = Parameters::none("isolation");
         for (name, value) in &flags {
             given = given.with(*name, value);

@@ -43,7 +43,7 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
         return needs("linux_info.ipc_mode", "namespaces/ipc");
     }
     let has_profile = matches!(linux.seccomp, Some(Seccomp::Profile(_)));
-    if has_profile && plan.seccomp.is_none() {
+    if has_profile && plan.seccomp.is_empty() {
         return needs("linux_info.seccomp", "linux/seccomp");
     }
     None

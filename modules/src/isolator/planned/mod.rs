@@ -1,6 +1,7 @@
 //! Isolators that only plan: what they do happens at the launch of a container, and ends with it.
 
 mod capabilities;
+mod seccomp;
 mod volumes;
 
 use module_api::isolator::{
@@ -12,14 +13,16 @@ use protocol::task::container::{ContainerInfo, IpcMode};
 use runtime::prelude::*;
 
 use capabilities::AllowedCapabilities;
+use seccomp::Profiles;
 use volumes::Kinds;
 
 /// Their names in `--isolation`.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "filesystem/linux",
     "filesystem/posix",
     "linux/capabilities",
     "linux/nnp",
+    "linux/seccomp",
     "namespaces/ipc",
     "namespaces/pid",
     "posix/cpu",
@@ -40,6 +43,7 @@ const MEBIBYTE: u64 = 1 << 20;
 struct Chosen {
     names: Vec<String>,
     capabilities: AllowedCapabilities,
+    profiles: Profiles,
 }
 
 impl Chosen {
@@ -47,6 +51,7 @@ impl Chosen {
         let chosen = Self {
             names: names.iter().map(|&name| name.to_owned()).collect(),
             capabilities: AllowedCapabilities::from_parameters(given)?,
+            profiles: Profiles::from_parameters(given)?,
         };
         let volume = names.iter().find(|name| name.starts_with("volume/"));
         match volume.filter(|_| !chosen.has("filesystem/linux")) {
@@ -106,6 +111,11 @@ impl Chosen {
         }
         if self.has("linux/capabilities") {
             plan.capabilities = self.capabilities.of(linux)?;
+        }
+        if self.has("linux/seccomp") {
+            let sets = plan.capabilities;
+            let may_have = sets.map(|sets| sets.effective.unwrap_or(sets.bounding));
+            plan.seccomp = self.profiles.of(linux, may_have)?;
         }
         if self.has("posix/rlimits") {
             plan.rlimits = container.rlimits.clone();

@@ -356,8 +356,6 @@ const AGENT: &[(&str, Rule)] = &[
         "systemd_runtime_directory",
         Tunes("a systemd unit needs KillMode=process"),
     ),
-    ("seccomp_config_dir", Refused(NO_LIMITS)),
-    ("seccomp_profile_name", Refused(NO_LIMITS)),
     (
         "disallow_sharing_agent_ipc_namespace",
         Only(&["false"], NO_LIMITS),
