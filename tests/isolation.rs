@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use protocol::task::{Limit, TaskLimits};
+use protocol::task::container::{RLimit, RLimitKind, SoftHard, Volume, VolumeSource};
+use protocol::task::{ContainerInfo, Limit, TaskLimits};
 use protocol::{ContainerId, Reason, TaskId, TaskState, TaskStatus};
 use serde_json::Value;
 
@@ -42,14 +43,17 @@ fn is_possible() -> bool {
 }
 
 impl Isolated {
-    fn begin(name: &str, flags: &[&str]) -> Option<Self> {
+    /// Also with the isolators `more`.
+    fn begin(name: &str, more: &str, flags: &[&str]) -> Option<Self> {
         if !is_possible() {
             return None;
         }
         let root = format!("meros-test-{}-{name}", std::process::id());
         let cluster = Cluster::master_alone(|_, _| ());
         let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
-        command.args(["--isolation", ISOLATORS, "--cgroups_root", &root]);
+        let isolation = format!("{ISOLATORS},{more}");
+        let isolation = isolation.trim_end_matches(',');
+        command.args(["--isolation", isolation, "--cgroups_root", &root]);
         command.args(flags);
         let agent = cluster.agent_of(&mut command);
         let mut info = framework("isolated", "ads");
@@ -144,7 +148,7 @@ fn container(status: &TaskStatus) -> ContainerId {
 // Covers 5.5 in part: cgroups/cpu, cgroups/mem, namespaces/pid; 5.12 Isolation; S74; S125.
 #[test]
 fn task_has_the_limits_of_its_resources_and_its_own_processes() {
-    let Some(mut isolated) = Isolated::begin("limits", &["--cgroups_enable_cfs"]) else {
+    let Some(mut isolated) = Isolated::begin("limits", "", &["--cgroups_enable_cfs"]) else {
         return;
     };
     let limits = TaskLimits {
@@ -187,7 +191,7 @@ fn task_has_the_limits_of_its_resources_and_its_own_processes() {
 // Covers 5.5 in part: cgroups/mem; 5.12; S74.
 #[test]
 fn task_beyond_its_memory_fails_with_the_reason() {
-    let Some(mut isolated) = Isolated::begin("memory", &[]) else {
+    let Some(mut isolated) = Isolated::begin("memory", "", &[]) else {
         return;
     };
     // The child is killed by the kernel, its shell would go on.
@@ -203,7 +207,7 @@ fn task_beyond_its_memory_fails_with_the_reason() {
 // Covers 5.3; 5.5 in part: recovery and orphans.
 #[test]
 fn isolated_task_outlives_its_agent_and_leaves_nothing() {
-    let Some(mut isolated) = Isolated::begin("recovery", &[]) else {
+    let Some(mut isolated) = Isolated::begin("recovery", "", &[]) else {
         return;
     };
     let none = TaskLimits::default();
@@ -225,6 +229,81 @@ fn isolated_task_outlives_its_agent_and_leaves_nothing() {
     isolated.leaves_nothing();
 }
 
+// Covers 5.5 in part: filesystem/linux, posix/rlimits; 5.12 Isolation.
+#[test]
+fn task_has_the_volumes_and_limits_of_its_container() {
+    let more = "filesystem/linux,posix/rlimits";
+    let Some(mut isolated) = Isolated::begin("volumes", more, &[]) else {
+        return;
+    };
+    let host = tempfile::tempdir().expect("a directory");
+    std::fs::write(host.path().join("there"), "from the host\n").expect("a file");
+    let container = ContainerInfo {
+        volumes: vec![Volume {
+            container_path: "data".into(),
+            is_read_only: true,
+            source: VolumeSource::Path(host.path().display().to_string()),
+        }],
+        hostname: Some("box".into()),
+        rlimits: vec![RLimit {
+            kind: RLimitKind::Nofile,
+            limits: Some(SoftHard {
+                soft: 77,
+                hard: 100,
+            }),
+        }],
+        ..ContainerInfo::default()
+    };
+    let offer = isolated.framework.standing_offer();
+    let script =
+        "cat data/there; ulimit -n; cat /proc/sys/kernel/hostname; touch data/x || echo no";
+    let mut info = task("t", &offer, "cpus:0.1;mem:32", script);
+    info.container = Some(Box::new(container.clone()));
+    // A secret needs an isolator of its own.
+    let mut refused = task("refused", &offer, "cpus:0.1;mem:32", "true");
+    let secret = Volume {
+        container_path: "key".into(),
+        is_read_only: false,
+        source: VolumeSource::Secret(b"secret".to_vec()),
+    };
+    refused.container = Some(Box::new(ContainerInfo {
+        volumes: vec![secret],
+        ..ContainerInfo::default()
+    }));
+    let driver = &isolated.framework.driver;
+    let launched = driver.launch(vec![offer.id], vec![info, refused]);
+    launched.expect("the driver hears");
+    isolated.framework.state("t", TaskState::Finished);
+    let output = isolated.cluster.output(["logs", "t"]);
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output, "from the host\n77\nbox\nno\n");
+    let status = isolated.framework.state("refused", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
+    let expected = "expected an agent with `filesystem/linux,volume/secret` in --isolation";
+    assert!(status.message.contains(expected), "{}", status.message);
+    isolated.leaves_nothing();
+}
+
+// Covers 5.5 in part: disk/du; 5.12 Isolation; S75.
+#[test]
+fn task_beyond_its_disk_fails_with_the_reason() {
+    let flags = [
+        "--enforce_container_disk_quota",
+        "--container_disk_watch_interval=100ms",
+    ];
+    let Some(mut isolated) = Isolated::begin("disk", "disk/du", &flags) else {
+        return;
+    };
+    let script = "head -c 3145728 /dev/zero > big; exec sleep 98734";
+    let none = TaskLimits::default();
+    isolated.run("big", "cpus:0.1;mem:32;disk:1", none, script);
+    let status = isolated.framework.state("big", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLimitationDisk));
+    let message = "exceeds quota (1MB)";
+    assert!(status.message.contains(message), "{}", status.message);
+    isolated.leaves_nothing();
+}
+
 #[test]
 fn unknown_isolator_is_refused_by_name() {
     let cluster = Cluster::master_alone(|_, _| ());
@@ -240,7 +319,7 @@ fn unknown_isolator_is_refused_by_name() {
 // Covers 5.11 in part: /monitor/statistics.
 #[test]
 fn statistics_of_a_container_come_from_its_groups() {
-    let Some(mut isolated) = Isolated::begin("statistics", &[]) else {
+    let Some(mut isolated) = Isolated::begin("statistics", "", &[]) else {
         return;
     };
     let none = TaskLimits::default();

@@ -273,6 +273,8 @@ pub(super) fn statistics(measured: &ResourceStatistics) -> schema::ResourceStati
         mem_unevictable_bytes: measured.mem_unevictable_bytes,
         mem_kmem_usage_bytes: measured.mem_kmem_usage_bytes,
         mem_kmem_tcp_usage_bytes: measured.mem_kmem_tcp_usage_bytes,
+        disk_limit_bytes: measured.disk_limit_bytes,
+        disk_used_bytes: measured.disk_used_bytes,
         ..schema::ResourceStatistics::default()
     }
 }

@@ -10,6 +10,7 @@
 //! | | `cgroups/cpuset`, `cgroups/blkio` | a group of its own, without limits |
 //! | | `cgroups/devices` | only common devices can be used (v1) |
 //! | | `cgroups/all` | all of these that the host has |
+//! | `disk` | `disk/du` | measures sandboxes, and ends containers beyond their disk quota |
 //! | `planned` | `filesystem/linux` | mounts of its own: a root file system from an image, volumes |
 //! | | `volume/host_path`, `volume/sandbox_path`, `volume/secret` | sources of volumes |
 //! | | `namespaces/pid`, `namespaces/ipc` | namespaces of its own |
@@ -19,6 +20,7 @@
 //! | `report` | | which of them a host can have |
 
 pub mod cgroups;
+pub mod disk;
 mod planned;
 pub mod report;
 
@@ -27,5 +29,6 @@ use module_api::Registry;
 /// Adds all isolators.
 pub fn register(registry: &mut Registry) {
     registry.add_isolator(&cgroups::NAMES, cgroups::start);
+    registry.add_isolator(&disk::NAMES, disk::start);
     registry.add_isolator(&planned::NAMES, planned::start);
 }

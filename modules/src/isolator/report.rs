@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::cgroups::groups::hierarchies;
 use super::cgroups::hierarchy::{Hierarchy, trees};
-use super::{cgroups, planned};
+use super::{cgroups, disk, planned};
 
 /// Bit of the capability to make namespaces and mounts.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -49,7 +49,10 @@ fn effective_capabilities(status: &str) -> u64 {
 
 /// Each known name of `--isolation`, with the reason why this host cannot have it.
 pub fn host_report(facts: &HostFacts) -> Vec<(&'static str, Result<(), String>)> {
-    let names = cgroups::NAMES.into_iter().chain(planned::NAMES);
+    let names = cgroups::NAMES
+        .into_iter()
+        .chain(disk::NAMES)
+        .chain(planned::NAMES);
     names.map(|name| (name, is_possible(name, facts))).collect()
 }
 
@@ -155,7 +158,7 @@ mod tests {
     fn facts_of_this_host_are_read() {
         let facts = HostFacts::read(Path::new("/sys/fs/cgroup"));
         assert!(facts.namespaces.iter().any(|kind| kind == "pid"));
-        assert_eq!(host_report(&facts).len(), 20);
+        assert_eq!(host_report(&facts).len(), 22);
         assert_eq!(
             effective_capabilities("Name:\tx\nCapEff:\t0000000000200000\n"),
             1 << CAP_SYS_ADMIN

@@ -69,6 +69,19 @@ pub struct IsolationFlags {
     #[arg(long, env = "MESOS_REVOCABLE_CPU_LOW_PRIORITY", default_missing_value = "true", num_args = 0..=1,
         require_equals = true, value_parser = boolean, value_name = "BOOL")]
     revocable_cpu_low_priority: Option<bool>,
+    /// End containers whose sandbox takes more than their resource `disk`, with the isolator
+    /// `disk/du`
+    #[arg(long, env = "MESOS_ENFORCE_CONTAINER_DISK_QUOTA", default_missing_value = "true", default_value = "false", num_args = 0..=1,
+        require_equals = true, action = ArgAction::Set, value_parser = boolean, value_name = "BOOL", hide_default_value = true)]
+    enforce_container_disk_quota: bool,
+    /// Pause between two measurements of sandboxes by `disk/du`
+    #[arg(
+        long,
+        env = "MESOS_CONTAINER_DISK_WATCH_INTERVAL",
+        default_value = "15secs",
+        value_name = "DURATION"
+    )]
+    container_disk_watch_interval: String,
     /// Capabilities of the processes of a container that names none, as JSON such as
     /// `{"capabilities": ["NET_RAW"]}`, with the isolator `linux/capabilities`
     #[arg(long, env = "MESOS_EFFECTIVE_CAPABILITIES", value_name = "JSON")]
@@ -189,6 +202,16 @@ impl IsolationFlags {
                 self.revocable_cpu_low_priority.unwrap_or(true).to_string(),
             ),
         ];
+        let disk = [
+            (
+                "container_disk_watch_interval",
+                self.container_disk_watch_interval.clone(),
+            ),
+            (
+                "enforce_container_disk_quota",
+                self.enforce_container_disk_quota.to_string(),
+            ),
+        ];
         let optional = [
             ("effective_capabilities", &self.effective_capabilities),
             ("bounding_capabilities", &self.bounding_capabilities),
@@ -197,7 +220,7 @@ impl IsolationFlags {
         ];
         let optional = optional.into_iter();
         let optional = optional.filter_map(|(name, value)| Some((name, value.clone()?)));
-        let flags: Vec<(&str, String)> = flags.into_iter().chain(optional).collect();
+        let flags: Vec<(&str, String)> = flags.into_iter().chain(disk).chain(optional).collect();
         let mut given = Parameters::none("isolation");
         for (name, value) in &flags {
             given = given.with(*name, value);

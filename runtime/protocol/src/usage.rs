@@ -53,6 +53,10 @@ pub struct ResourceStatistics {
     pub mem_kmem_usage_bytes: Option<u64>,
     /// Buffers of TCP sockets, in bytes.
     pub mem_kmem_tcp_usage_bytes: Option<u64>,
+    /// Allocated disk space of the sandbox, in bytes.
+    pub disk_limit_bytes: Option<u64>,
+    /// Space that the sandbox takes, in bytes.
+    pub disk_used_bytes: Option<u64>,
 }
 
 impl ResourceStatistics {
@@ -92,6 +96,8 @@ impl ResourceStatistics {
             &mut self.mem_kmem_tcp_usage_bytes,
             other.mem_kmem_tcp_usage_bytes,
         );
+        take(&mut self.disk_limit_bytes, other.disk_limit_bytes);
+        take(&mut self.disk_used_bytes, other.disk_used_bytes);
     }
 }
 

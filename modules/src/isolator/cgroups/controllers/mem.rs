@@ -4,6 +4,7 @@
 use std::fmt::Write;
 
 use module_api::isolator::{ContainerResources, Limit, Limitation};
+use protocol::text::bytes;
 use protocol::{Reason, ResourceStatistics};
 use resources::{Resources, Scalar};
 
@@ -189,10 +190,10 @@ pub fn limitation(version: Version, limit: &str, peak: &str, stat: &str) -> Limi
     let limit = number(limit);
     let mut message = "Memory limit exceeded: ".to_owned();
     if let Some(limit) = limit {
-        _ = write!(message, "Requested: {} ", in_units(limit));
+        _ = write!(message, "Requested: {} ", bytes::format(limit));
     }
     if let Some(peak) = number(peak) {
-        _ = writeln!(message, "Maximum Used: {}", in_units(peak));
+        _ = writeln!(message, "Maximum Used: {}", bytes::format(peak));
     }
     let stat: String = match version {
         Version::V1 => stat.to_owned(),
@@ -214,17 +215,6 @@ pub fn limitation(version: Version, limit: &str, peak: &str, stat: &str) -> Limi
         reason: Reason::ContainerLimitationMemory,
         message,
     }
-}
-
-/// Bytes in the largest unit that has no fraction.
-fn in_units(bytes: u64) -> String {
-    let units = ["B", "KB", "MB", "GB", "TB"];
-    let (mut amount, mut unit) = (bytes, 0);
-    while amount > 0 && amount % 1024 == 0 && unit + 1 < units.len() {
-        amount /= 1024;
-        unit += 1;
-    }
-    format!("{amount}{}", units[unit])
 }
 
 #[cfg(test)]
