@@ -416,14 +416,16 @@ impl Unpacker {
     fn attributes(&self, entry: &mut tar::Entry<'_, impl Read>) -> Result<Attributes, String> {
         let text = |error: io::Error| error.to_string();
         let header = entry.header();
-        let mode = header.mode().map_err(text)? & 0o7777;
-        let modified = header.mtime().map_err(text)?;
-        let owner = (header.uid().map_err(text)?, header.gid().map_err(text)?);
+        let fields = header.as_old();
+        let mode = number(&fields.mode, header.mode().map(u64::from)).map_err(text)? & 0o7777;
+        let modified = number(&fields.mtime, header.mtime()).map_err(text)?;
+        let uid = number(&fields.uid, header.uid()).map_err(text)?;
+        let gid = number(&fields.gid, header.gid()).map_err(text)?;
         // The largest number means "unchanged" to the kernel.
         let id = |id: u64| u32::try_from(id).ok().filter(|id| *id != u32::MAX);
-        let owner = match (id(owner.0), id(owner.1)) {
+        let owner = match (id(uid), id(gid)) {
             (Some(uid), Some(gid)) => (Uid::from_raw(uid), Gid::from_raw(gid)),
-            _ => return Err(format!("has the owner {}:{}", owner.0, owner.1)),
+            _ => return Err(format!("has the owner {uid}:{gid}")),
         };
         let mut extended = Vec::new();
         for extension in entry.pax_extensions().map_err(text)?.into_iter().flatten() {
@@ -438,7 +440,7 @@ impl Unpacker {
             }
         }
         Ok(Attributes {
-            mode,
+            mode: mode as u32,
             owner: self.sets_owners.then_some(owner),
             modified,
             extended,
@@ -593,6 +595,12 @@ fn inside(name: &Path) -> Result<PathBuf, String> {
         true => Err(format!("is below more than {DEPTH_MAX} directories")),
         false => Ok(inside),
     }
+}
+
+/// A number of a header. An empty field means zero.
+fn number(field: &[u8], read: io::Result<u64>) -> io::Result<u64> {
+    let is_empty = field.iter().all(|byte| matches!(byte, 0 | b' '));
+    if is_empty { Ok(0) } else { read }
 }
 
 fn is_directory(found: &fs::Stat) -> bool {
