@@ -4,6 +4,7 @@
 //! user, and only then opens files and connections, so it reads and writes with the user's rights.
 //! Ends when its standard input does: then its agent has ended, or the container is being killed.
 
+use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -17,7 +18,8 @@ use runtime::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{ExtractionBounds, Extractor};
-use super::download::Downloader;
+use super::download::uri::WebUri;
+use super::download::{Downloader, WebFile};
 use super::plan::{AfterFetch, FetchItem, FetchSource};
 use crate::host::helper::{self, Identity};
 
@@ -84,7 +86,10 @@ pub(super) async fn fetch_all(order: &FetchOrder, sandbox: &Path) -> Result<(), 
     let downloader = Downloader {
         stall_timeout: order.stall_timeout,
         authorities: order.authorities.clone(),
+        more_authorities: Vec::new(),
         clock: Clock::real(),
+        log,
+        tls: OnceCell::new(),
     };
     let mut extractor = Extractor::new(sandbox, order.bounds);
     for item in &order.items {
@@ -111,7 +116,15 @@ async fn fetch(
     let created = File::create(&path);
     let mut file = created.map_err(in_sandbox)?;
     match &item.source {
-        FetchSource::Web(uri) => downloader.download(uri, &mut file).await?,
+        FetchSource::Web(uri) => {
+            let wanted = WebFile {
+                uri: WebUri::read(uri)?,
+                accept: None,
+                is_immutable: false,
+            };
+            let downloaded = downloader.download(&wanted, &mut file).await;
+            downloaded.map_err(|error| error.to_string())?;
+        }
         FetchSource::Path(source) => copy(source, &mut file).map_err(|error| error.to_string())?,
     }
     match &item.then {

@@ -37,6 +37,7 @@ pub mod manifest;
 mod pull;
 pub mod puller;
 pub mod reference;
+pub mod registry;
 pub mod retention;
 mod store;
 pub mod unpacker;
@@ -59,6 +60,8 @@ use self::layers::UnpackBounds;
 pub use self::manifest::ImageConfig;
 use self::pull::Pulls;
 use self::reference::Reference;
+use self::registry::credentials::DockerConfig;
+use self::registry::endpoints::RegistrySettings;
 use self::retention::RetentionPolicy;
 use self::store::{Contents, Store};
 use crate::host::helper::{Helper, unless_cancelled};
@@ -69,14 +72,50 @@ const LIST_PATIENCE: Duration = Duration::from_secs(5);
 /// Where images come from, and how long they stay.
 #[derive(Clone, Debug)]
 pub struct ImageSettings {
-    /// A local registry.
-    pub directory: PathBuf,
+    /// The registries.
+    pub source: ImageSource,
+    /// Credentials of registries.
+    pub credentials: DockerConfig,
+    /// A pull fails if a registry sends nothing for this time. Default 1 minute.
+    pub stall_timeout: Duration,
+    /// A pull fails if the download of one part takes longer. Default 1 hour.
+    pub part_timeout: Duration,
+    /// The certificates of authorities; `None` means the host's.
+    pub authorities: Option<PathBuf>,
+    /// A directory with more of them for each registry: `HOST[:PORT]/*.crt`. Readable by all users.
+    pub certificates: Option<PathBuf>,
     /// Most bytes of an image as it is pulled. Default 16 GiB.
     pub size_max: u64,
     /// Bounds of an unpacked image.
     pub bounds: UnpackBounds,
     /// When images are removed.
     pub retention: RetentionPolicy,
+}
+
+impl ImageSettings {
+    /// Settings with the defaults for this source.
+    pub fn new(source: ImageSource) -> Self {
+        Self {
+            source,
+            credentials: DockerConfig::default(),
+            stall_timeout: Duration::from_secs(60),
+            part_timeout: Duration::from_secs(3600),
+            authorities: None,
+            certificates: None,
+            size_max: 16 << 30,
+            bounds: UnpackBounds::default(),
+            retention: RetentionPolicy::default(),
+        }
+    }
+}
+
+/// Where images come from.
+#[derive(Clone, Debug)]
+pub enum ImageSource {
+    /// Registries on the network.
+    Registries(RegistrySettings),
+    /// A local registry: a directory with archives and layouts, which serves all names.
+    Directory(PathBuf),
 }
 
 /// How an image is found.

@@ -12,12 +12,15 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
-use super::ImageSettings;
 use super::digest::Digest;
 use super::puller::{PullOrder, Pulled};
 use super::reference::Reference;
+use super::registry::RegistryOrder;
+use super::registry::credentials::DockerConfig;
+use super::registry::endpoints::{RegistrySettings, endpoints};
 use super::store::{Staging, Store};
 use super::unpacker::{UnpackOrder, UnpackedImage};
+use super::{ImageSettings, ImageSource};
 use crate::host::helper::{Helper, Identity};
 use crate::host::sys;
 
@@ -55,14 +58,20 @@ impl Pulls {
     pub async fn pull(
         self,
         node: Node,
-        (reference, _credentials): (Reference, Option<String>),
+        (reference, credentials): (Reference, Option<String>),
         known: BTreeSet<Digest>,
         mut cancelled: oneshot::Receiver<()>,
     ) -> Result<PullResult, String> {
         let (this, wanted) = (self.clone(), reference.clone());
         let prepare = move || {
             let identity = identity().map_err(|error| format!("user `nobody`: {error}"))?;
-            let source = open_source(&this.settings, &wanted)?;
+            let source = match &this.settings.source {
+                ImageSource::Directory(directory) => Source::File(open_source(directory, &wanted)?),
+                ImageSource::Registries(registries) => {
+                    let order = registry_order(&this.settings, registries, &wanted, credentials)?;
+                    Source::Registry(order)
+                }
+            };
             let staged = this.store.stage(&identity);
             let staging = staged.map_err(|error| format!("the store of images: {error}"))?;
             Ok::<_, String>((identity, source, staging))
@@ -96,17 +105,22 @@ impl Pulls {
         &self,
         node: &Node,
         staging: &Staging,
-        (identity, source): (Identity, File),
+        (identity, source): (Identity, Source),
         (reference, known): (Reference, BTreeSet<Digest>),
         cancelled: &mut oneshot::Receiver<()>,
     ) -> Result<PullResult, String> {
+        let (registry, output) = match source {
+            Source::File(file) => (None, Stdio::from(file)),
+            Source::Registry(order) => (Some(order), Stdio::null()),
+        };
         let order = PullOrder {
             identity: identity.clone(),
             reference,
+            registry,
             known,
             size_max: self.settings.size_max,
         };
-        let start = (&self.puller, staging.blobs(), Stdio::from(source));
+        let start = (&self.puller, staging.blobs(), output);
         let pulled: Pulled = run(node, start, &order, cancelled).await?;
         if order.known.contains(&pulled.config) {
             return Ok(PullResult::Known(pulled.config));
@@ -165,9 +179,37 @@ fn identity() -> io::Result<Identity> {
     Ok(Some((ids.0, ids.1, Vec::new())))
 }
 
+/// The opened source of a pull.
+enum Source {
+    File(File),
+    Registry(RegistryOrder),
+}
+
+/// The registries of an image. Blocking. `credentials` replace the agent's.
+fn registry_order(
+    settings: &ImageSettings,
+    registries: &RegistrySettings,
+    reference: &Reference,
+    credentials: Option<String>,
+) -> Result<RegistryOrder, String> {
+    let own = credentials.as_deref().map(DockerConfig::parse).transpose();
+    let own = own.map_err(|problem| format!("credentials of the image: {problem}"))?;
+    let config = own.as_ref().unwrap_or(&settings.credentials);
+    let has_certificates = |host: &str| {
+        let directory = settings.certificates.as_ref();
+        directory.is_some_and(|directory| directory.join(host).is_dir())
+    };
+    Ok(RegistryOrder {
+        endpoints: endpoints(reference, registries, config, has_certificates)?,
+        stall_timeout: settings.stall_timeout,
+        part_timeout: settings.part_timeout,
+        authorities: settings.authorities.clone(),
+        certificates: settings.certificates.clone(),
+    })
+}
+
 /// The file or directory of an image on disk. Blocking.
-fn open_source(settings: &ImageSettings, reference: &Reference) -> Result<File, String> {
-    let directory = &settings.directory;
+fn open_source(directory: &Path, reference: &Reference) -> Result<File, String> {
     for name in reference.file_names() {
         for path in [directory.join(format!("{name}.tar")), directory.join(&name)] {
             match open_image(&path) {

@@ -19,6 +19,7 @@ use super::digest::Digest;
 use super::local::LocalImages;
 use super::manifest::Manifest;
 use super::reference::Reference;
+use super::registry::{self, RegistryOrder};
 use crate::host::helper::{self, Identity};
 
 /// The image to pull. One line of JSON.
@@ -28,6 +29,8 @@ pub struct PullOrder {
     pub identity: Identity,
     /// Its name.
     pub reference: Reference,
+    /// Where it is; `None` means the file at standard output.
+    pub registry: Option<RegistryOrder>,
     /// Images that are there: their parts are not pulled.
     pub known: BTreeSet<Digest>,
     /// Most bytes of all parts.
@@ -66,10 +69,17 @@ fn run() -> Result<Pulled, String> {
 
 /// Pulls an image into a directory.
 fn pull(order: &PullOrder, directory: &Path) -> Result<Pulled, String> {
+    let text = |error: io::Error| error.to_string();
     let blobs = Blobs::new(directory);
+    if let Some(registry) = &order.registry {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(text)?;
+        return runtime.block_on(registry::pull(order, registry, &blobs));
+    }
     let source = io::stdout().as_fd().try_clone_to_owned();
-    let source = File::from(source.map_err(|error| error.to_string())?);
-    LocalImages::open(source)?.pull(order, &blobs)
+    LocalImages::open(File::from(source.map_err(text)?))?.pull(order, &blobs)
 }
 
 /// Checks the stated sizes of all parts: they are the bounds of what is read.

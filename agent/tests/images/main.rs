@@ -13,9 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use meros_agent::images::layers::UnpackBounds;
-use meros_agent::images::retention::RetentionPolicy;
-use meros_agent::images::{GetOptions, Image, ImageSettings, Images, OpenImages};
+use meros_agent::images::{GetOptions, Image, ImageSettings, ImageSource, Images, OpenImages};
 use protocol::ContainerId;
 use runtime::Node;
 use runtime::prelude::*;
@@ -42,15 +40,9 @@ struct World {
 }
 
 fn settings(directory: &Path) -> ImageSettings {
-    ImageSettings {
-        directory: directory.join("registry"),
-        size_max: 1 << 30,
-        bounds: UnpackBounds::default(),
-        retention: RetentionPolicy {
-            interval: None,
-            ..RetentionPolicy::default()
-        },
-    }
+    let mut settings = ImageSettings::new(ImageSource::Directory(directory.join("registry")));
+    settings.retention.interval = None;
+    settings
 }
 
 /// Runs a test. `prepare` fills the local registry, or changes the settings.
@@ -71,8 +63,9 @@ fn world_in<F: Future>(
     story: impl FnOnce(World) -> F,
 ) -> F::Output {
     let mut settings = settings(directory.path());
-    fs::create_dir_all(&settings.directory).unwrap();
-    prepare(&settings.directory.clone(), &mut settings);
+    let registry = directory.path().join("registry");
+    fs::create_dir_all(&registry).unwrap();
+    prepare(&registry, &mut settings);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
