@@ -8,6 +8,8 @@
 
 mod builder;
 mod local;
+mod registry;
+mod server;
 
 use std::fs;
 use std::path::{Path, PathBuf};
