@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 
-use super::super::reference::canonical;
+use crate::images::reference::canonical;
 
 /// A user and a password, `user:password`. Not shown.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::reference::{Reference, canonical};
 use super::credentials::{Credentials, DockerConfig};
+use crate::images::reference::{Reference, canonical};
 
 /// A server, as one pull uses it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
