@@ -235,17 +235,7 @@ fn store_outlives_the_agent() {
         world.get("a:1").await.unwrap();
         // The index is written after the answer.
         let index = world.directory.path().join("store/index.json");
-        let written = async {
-            while !index.exists() {
-                world.node.clock().sleep(Duration::from_millis(5)).await;
-            }
-        };
-        world
-            .node
-            .clock()
-            .timeout(Duration::from_secs(60), written)
-            .await
-            .unwrap();
+        world.eventually("an index", || index.exists()).await;
         fs::remove_dir_all(world.directory.path().join("registry")).unwrap();
         world.directory
     });
@@ -280,5 +270,53 @@ fn abandoned_pull_leaves_nothing() {
         // The next one waits for a pull of its own.
         check(&world.get("a:1").await.unwrap(), &built, "1");
         assert_eq!(world.stored("staging"), 0);
+    });
+}
+
+/// The clock of the node decides; the store is that of an agent before.
+#[test]
+fn unused_image_is_removed_when_it_is_old() {
+    let (old, held) = (two_layers("1"), two_layers("2"));
+    let files = [old.docker(&["a:1"]), held.docker(&["b:1"])];
+    let prepare = move |registry: &Path, _: &mut ImageSettings| {
+        write_archive(&registry.join("a.tar"), &files[0]);
+        write_archive(&registry.join("b.tar"), &files[1]);
+    };
+    let directory = world(prepare, |world| async move {
+        world.get("a:1").await.unwrap();
+        world.get("b:1").await.unwrap();
+        world.directory
+    });
+    // Without an index the images count as used at the start.
+    let _ = fs::remove_file(directory.path().join("store/index.json"));
+    let mut settings = settings(directory.path());
+    settings.retention.interval = Some(Duration::from_secs(3600));
+    settings.retention.age_max = Some(Duration::from_secs(86_400));
+    settings.retention.disk_headroom = 0.0;
+    runtime::testing::simulate(|node| async move {
+        let store = directory.path().join("store");
+        let verbs = ["puller", "unpacker"];
+        let opened = OpenImages::open(&store, &helper_program(), verbs, settings).unwrap();
+        let images = opened.start(&node).unwrap();
+        let left = || fs::read_dir(store.join("images")).unwrap().count();
+        node.clock().advance(Duration::from_secs(2 * 86_400)).await;
+        assert_eq!(left(), 2, "the images of running containers are unknown");
+        images
+            .hold(vec![(container("c"), held.config.clone())])
+            .unwrap();
+        node.clock().advance(Duration::from_secs(3600)).await;
+        assert_eq!(left(), 1);
+        let listed = images.list().await.unwrap();
+        assert_eq!(
+            listed.iter().map(|image| &image.digest).collect::<Vec<_>>(),
+            [&held.config]
+        );
+        images.release(&container("c")).unwrap();
+        node.clock()
+            .advance(Duration::from_secs(86_400 - 3600))
+            .await;
+        assert_eq!(left(), 1);
+        node.clock().advance(Duration::from_secs(3600)).await;
+        assert_eq!(left(), 0);
     });
 }

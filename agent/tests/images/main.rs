@@ -7,6 +7,7 @@
 )]
 
 mod builder;
+mod debian;
 mod local;
 mod registry;
 mod server;
@@ -113,6 +114,18 @@ impl World {
 
     async fn get(&self, name: &str) -> Result<Image, String> {
         self.get_for("c", name).await
+    }
+
+    /// Waits for a condition.
+    async fn eventually(&self, what: &str, mut is_met: impl FnMut() -> bool) {
+        let waiting = async {
+            while !is_met() {
+                self.node.clock().sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let minute = Duration::from_secs(60);
+        let met = self.node.clock().timeout(minute, waiting).await;
+        met.unwrap_or_else(|_| panic!("{what} within a minute"));
     }
 
     /// Entries of a directory of the store.

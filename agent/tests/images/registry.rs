@@ -462,3 +462,59 @@ fn registry_has_its_own_authority() {
         assert!(refused.contains("TLS"), "{refused}");
     });
 }
+
+/// The process that pulls into this directory.
+fn puller_below(directory: &Path) -> Option<i32> {
+    let processes = fs::read_dir("/proc").unwrap();
+    let pids = processes.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let is_below = |pid: &i32| {
+        let at = fs::read_link(format!("/proc/{pid}/cwd"));
+        at.is_ok_and(|at| at.starts_with(directory))
+    };
+    { pids }.find(is_below)
+}
+
+#[test]
+fn killed_puller_is_an_error_and_leaves_nothing() {
+    let registry =
+        Registry::with_fault(
+            |request, earlier, answer| match request.path.contains("/blobs/") {
+                true if earlier == 0 => Answer {
+                    then: Then::Stall(5),
+                    ..answer
+                },
+                _ => answer,
+            },
+        );
+    registry.add("a", "1", &image("1"));
+    with(
+        |_, _| {},
+        |world| async move {
+            let name = format!("{}/a:1", registry.host);
+            let killing = async {
+                world
+                    .eventually("a stalled download", || registry.count("/blobs/") == 3)
+                    .await;
+                let puller = puller_below(world.directory.path()).unwrap();
+                if nix::unistd::geteuid().is_root() {
+                    let status = fs::read_to_string(format!("/proc/{puller}/status")).unwrap();
+                    let line =
+                        |name: &str| status.lines().find(|line| line.starts_with(name)).unwrap();
+                    let rights = (line("Uid:"), line("CapEff:"), line("NoNewPrivs:"));
+                    assert!(!rights.0.contains("\t0"), "{rights:?}");
+                    assert_eq!(
+                        (rights.1, rights.2),
+                        ("CapEff:\t0000000000000000", "NoNewPrivs:\t1")
+                    );
+                }
+                let pid = nix::unistd::Pid::from_raw(puller);
+                nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+            };
+            let (failed, ()) = futures_util::join!(world.get(&name), killing);
+            let failed = failed.unwrap_err();
+            assert!(failed.ends_with("terminated by signal 9"), "{failed}");
+            assert_eq!((world.stored("images"), world.stored("staging")), (0, 0));
+            world.get(&name).await.unwrap();
+        },
+    );
+}
