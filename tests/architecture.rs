@@ -165,7 +165,7 @@ fn top_level_has_only_planned_entries() {
 
 /// Parts of a crate that import each other in a circle. Each number may only fall.
 const CIRCLES: &[(&str, usize)] = &[
-    ("agent/src/", 10),
+    ("agent/src/", 9),
     ("master/src/", 15),
     ("modules/api/src/", 2),
     ("runtime/cli/", 4),

@@ -8,6 +8,7 @@
 //! | `container` | the containerizer actor and the pure state machine of a container |
 //! | `fetcher` | files fetched into a sandbox before its command runs |
 //! | `host` | /proc, detection of resources, accounts, and the only unsafe code |
+//! | `images` | root file systems of containers: pulled, checked, unpacked and kept |
 //! | `launcher` | starts containers and reports their ends |
 //! | `ledger` | checkpoints of containers that outlive the agent, and recovery |
 //! | `metrics` | the agent's metrics, with the names of Mesos |
@@ -24,10 +25,10 @@
 
 pub mod agent;
 pub mod api;
-pub mod config;
 pub mod container;
 pub mod fetcher;
 pub mod host;
+pub mod images;
 pub mod launcher;
 pub mod ledger;
 pub mod metrics;
@@ -40,10 +41,11 @@ pub mod zygote;
 
 pub use crate::api::{HELP, counters, routes};
 pub use agent::{Agent, AgentEnd};
-pub use config::{Config, ConfigError, Settings};
 pub use launcher::{Launcher, LauncherEvent, ZygoteError, ZygoteLauncher};
 pub use ledger::recovery::clean_up;
 pub use operations::checkpoint::OpenStore;
+pub use start::config;
+pub use start::config::{Config, ConfigError, Settings};
 
 pub use sandbox::kept::Sandboxes;
 pub use start::{Modules, StartError, Started, WorkDir, start, start_with};

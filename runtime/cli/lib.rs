@@ -100,6 +100,12 @@ enum Verb {
     /// Fetches the files of a container for an agent
     #[command(hide = true)]
     Fetcher,
+    /// Pulls an image for an agent
+    #[command(hide = true, name = "image-puller")]
+    ImagePuller,
+    /// Unpacks an image for an agent
+    #[command(hide = true, name = "image-unpacker")]
+    ImageUnpacker,
 }
 
 /// The arguments of a verb that has moved to `meros-lab`.
@@ -188,6 +194,8 @@ fn main_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match cli.verb {
         Verb::ExecutorZygote => return ::agent::zygote::main(),
         Verb::Fetcher => return ::agent::fetcher::main(),
+        Verb::ImagePuller => return ::agent::images::puller::main(),
+        Verb::ImageUnpacker => return ::agent::images::unpacker::main(),
         _ => {}
     }
     restrict_umask();
@@ -229,7 +237,7 @@ fn perform(cli: Cli, ignored: &[String]) -> Outcome {
         Verb::Simulate(args) => Err(moved("simulate", &args)),
         Verb::Bench(args) => Err(moved("bench", &args)),
         // Handled before any thread starts.
-        Verb::ExecutorZygote | Verb::Fetcher => Ok(()),
+        Verb::ExecutorZygote | Verb::Fetcher | Verb::ImagePuller | Verb::ImageUnpacker => Ok(()),
     }
 }
 

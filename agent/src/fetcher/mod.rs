@@ -2,29 +2,24 @@
 //!
 //! `plan` decides the name and the use of each file. For each container the agent starts its own
 //! program again ([`main`]), which becomes the task's user and fetches all files (`program`): from
-//! the host, or over HTTP (`download`, `redirect`). It extracts archives (`archive`). Its log is in
+//! the host, or over HTTP (`download`, which `images` uses too). It extracts archives (`archive`). Its log is in
 //! the sandbox's `stderr`. A file that may be cached is downloaded once into a directory of its
 //! user (`cache`, `cached_files`), and copied from there.
 
 pub mod archive;
 mod cache;
 mod cached_files;
-mod download;
+pub(crate) mod download;
 pub mod plan;
 mod program;
-mod redirect;
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{Either, select};
 use runtime::Node;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Semaphore, oneshot};
 
 use self::archive::ExtractionBounds;
@@ -33,6 +28,7 @@ use self::cached_files::CachedFiles;
 use self::plan::{AfterFetch, FetchItem, FetchSource};
 pub use self::program::{FetchOrder, main};
 use crate::host::accounts::{OwnUser, RunAs, run_as};
+use crate::host::helper::{Helper, Identity, unless_cancelled};
 use crate::host::{output, sys};
 
 /// Most fetchers at once; others wait for their turn.
@@ -56,14 +52,10 @@ pub struct FetchRequest {
 /// Starts fetchers.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
-    program: PathBuf,
-    arguments: Vec<String>,
+    helper: Helper,
     turns: Arc<Semaphore>,
     cached: Option<Arc<CachedFiles>>,
 }
-
-/// A user id, a group id and all groups; `None` means those of the agent.
-type Credentials = Option<(u32, u32, Vec<u32>)>;
 
 /// A fetcher to start.
 struct Start {
@@ -76,8 +68,7 @@ impl Fetcher {
     /// Fetchers are `program` with `arguments`, which must call [`main`].
     pub fn new(program: &Path, arguments: &[&str]) -> Self {
         Self {
-            program: program.to_owned(),
-            arguments: arguments.iter().map(|&one| one.to_owned()).collect(),
+            helper: Helper::new(program, arguments),
             turns: Arc::new(Semaphore::new(AT_ONCE)),
             cached: None,
         }
@@ -194,89 +185,25 @@ impl Fetcher {
         start: Start,
         cancelled: &mut oneshot::Receiver<()>,
     ) -> Result<(), String> {
-        let mut line = serde_json::to_vec(&start.order).map_err(|error| error.to_string())?;
-        line.push(b'\n');
         let turn = unless_cancelled(self.turns.acquire(), cancelled).await?;
         let _turn = turn.map_err(|error| error.to_string())?;
-        let this = self.clone();
-        let spawned = node.blocking(move || this.spawn(&start)).await;
-        let spawned = spawned.map_err(|error| error.to_string())?;
-        let (mut child, socket) = spawned.map_err(|error| {
-            let program = self.program.display();
-            format!("the fetcher `{program}` cannot be started: {error}")
-        })?;
-        let ended = unless_cancelled(exchange(socket, &line), cancelled).await;
-        let ended = ended.and_then(|ended| ended.map_err(|error| error.to_string()));
-        let waited = node.blocking(move || {
-            // Not after a regular end: it closes its socket only by ending.
-            if ended.is_err() {
-                let _ = child.kill();
-            }
-            (child.wait(), ended)
-        });
-        let (status, ended) = waited.await.map_err(|error| error.to_string())?;
-        ended?;
-        match status.map_err(|error| error.to_string())? {
-            status if status.success() => Ok(()),
-            status => Err(ending(status)),
-        }
-    }
-
-    /// Blocking. Returns the fetcher and its socket.
-    fn spawn(&self, start: &Start) -> io::Result<(Child, UnixStream)> {
-        let log = output::open_output(&start.log)?;
-        let (ours, theirs) = UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let mut command = Command::new(&self.program);
-        // The user can read its environment, so it gets none of the agent's.
-        let child = command
-            .args(&self.arguments)
-            .env_clear()
-            .current_dir(&start.directory)
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()?;
-        Ok((child, ours))
+        let log = start.log;
+        let files = move || Ok((Stdio::null(), output::open_output(&log)?.into()));
+        let directory = start.directory;
+        let order = (&start.order, 0);
+        let helper = &self.helper;
+        let ended = helper.run(node, directory, files, order, cancelled).await?;
+        ended.success()
     }
 }
 
 /// Blocking.
-fn credentials(user: Option<&str>) -> Result<Credentials, String> {
+fn credentials(user: Option<&str>) -> Result<Identity, String> {
     match run_as(user, &OwnUser::unnamed(), sys::account)? {
         RunAs::Own => Ok(None),
         RunAs::Other(account) => {
             let of_user = account.credentials;
             Ok(Some((of_user.uid, of_user.gid, of_user.groups)))
         }
-    }
-}
-
-async fn unless_cancelled<F: Future>(
-    future: F,
-    cancelled: &mut oneshot::Receiver<()>,
-) -> Result<F::Output, String> {
-    match select(std::pin::pin!(future), cancelled).await {
-        Either::Left((output, _)) => Ok(output),
-        Either::Right(_) => Err("cancelled".to_owned()),
-    }
-}
-
-/// Sends the order, then waits until the fetcher ends.
-async fn exchange(socket: UnixStream, order: &[u8]) -> io::Result<()> {
-    let mut socket = tokio::net::UnixStream::from_std(socket)?;
-    // If it fails, the fetcher has ended, and its status has the reason.
-    let _ = socket.write_all(order).await;
-    let mut nothing = [0];
-    let _ = socket.read(&mut nothing).await;
-    Ok(())
-}
-
-fn ending(status: std::process::ExitStatus) -> String {
-    use std::os::unix::process::ExitStatusExt;
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exited with status {code}"),
-        (None, Some(signal)) => format!("terminated by signal {signal}"),
-        (None, None) => "ended".to_owned(),
     }
 }

@@ -4,33 +4,30 @@
 //! user, and only then opens files and connections, so it reads and writes with the user's rights.
 //! Ends when its standard input does: then its agent has ended, or the container is being killed.
 
+use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use nix::libc;
-use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::{Gid, Uid};
 use runtime::Clock;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{ExtractionBounds, Extractor};
-use super::download::Downloader;
+use super::download::uri::WebUri;
+use super::download::{Downloader, WebFile};
 use super::plan::{AfterFetch, FetchItem, FetchSource};
-use crate::host::sys;
-
-/// Maximum writable memory of a fetcher, in bytes. The allocator alone reserves 1 GiB.
-const MEMORY_MAX: u64 = 4 << 30;
+use crate::host::helper::{self, Identity};
 
 /// The files to fetch and the user to fetch as. One line of JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FetchOrder {
     /// The user, group and groups; `None` means those of the agent.
-    pub credentials: Option<(u32, u32, Vec<u32>)>,
+    pub credentials: Identity,
     /// A download fails if its server sends nothing for this time.
     pub stall_timeout: Duration,
     /// The certificates of authorities; `None` means the host's.
@@ -55,19 +52,13 @@ pub fn main() -> ExitCode {
 
 fn run() -> Result<(), String> {
     let failed = |error: io::Error| error.to_string();
-    sys::close_inherited().map_err(failed)?;
-    let mut line = String::new();
-    io::stdin().lock().read_line(&mut line).map_err(failed)?;
-    let order: FetchOrder = serde_json::from_str(&line).map_err(|error| error.to_string())?;
-    limit_itself(&order.bounds).map_err(failed)?;
-    become_user(&order).map_err(|error| format!("cannot become the task's user: {error}"))?;
+    let order: FetchOrder = helper::take_order()?;
+    helper::limit_itself(order.bounds.bytes).map_err(failed)?;
+    let user = helper::become_user(&order.credentials);
+    user.map_err(|error| format!("cannot become the task's user: {error}"))?;
     // The usual mask: the sandbox itself is private.
     umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    std::thread::spawn(|| {
-        let _ = io::stdin().lock().read(&mut [0]);
-        log(format_args!("ended by its agent"));
-        std::process::exit(1);
-    });
+    helper::end_with_agent(|| log(format_args!("ended by its agent")));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -90,33 +81,15 @@ fn without_password(uri: &str) -> String {
     parts.unwrap_or_else(|| uri.to_owned())
 }
 
-/// Bounds memory and files, since archives may state any sizes. Of all processes of the host, this
-/// one is killed first when memory runs out.
-fn limit_itself(bounds: &ExtractionBounds) -> io::Result<()> {
-    fs::write("/proc/self/oom_score_adj", "1000")?;
-    setrlimit(Resource::RLIMIT_DATA, MEMORY_MAX, MEMORY_MAX)?;
-    setrlimit(Resource::RLIMIT_FSIZE, bounds.bytes, bounds.bytes)?;
-    Ok(())
-}
-
-fn become_user(order: &FetchOrder) -> nix::Result<()> {
-    // Not reached by signals from the agent's terminal. Fails only for a leader of a group.
-    let _ = nix::unistd::setsid();
-    if let Some((uid, gid, groups)) = &order.credentials {
-        let groups: Vec<Gid> = groups.iter().map(|&group| Gid::from_raw(group)).collect();
-        nix::unistd::setgroups(&groups)?;
-        nix::unistd::setgid(Gid::from_raw(*gid))?;
-        nix::unistd::setuid(Uid::from_raw(*uid))?;
-    }
-    nix::sys::prctl::set_no_new_privs()
-}
-
 /// Fetches all files into `sandbox`, in order. The error is that of the first one that fails.
 pub(super) async fn fetch_all(order: &FetchOrder, sandbox: &Path) -> Result<(), String> {
     let downloader = Downloader {
         stall_timeout: order.stall_timeout,
         authorities: order.authorities.clone(),
+        more_authorities: Vec::new(),
         clock: Clock::real(),
+        log,
+        tls: OnceCell::new(),
     };
     let mut extractor = Extractor::new(sandbox, order.bounds);
     for item in &order.items {
@@ -143,7 +116,15 @@ async fn fetch(
     let created = File::create(&path);
     let mut file = created.map_err(in_sandbox)?;
     match &item.source {
-        FetchSource::Web(uri) => downloader.download(uri, &mut file).await?,
+        FetchSource::Web(uri) => {
+            let wanted = WebFile {
+                uri: WebUri::read(uri)?,
+                accept: None,
+                is_immutable: false,
+            };
+            let downloaded = downloader.download(&wanted, &mut file).await;
+            downloaded.map_err(|error| error.to_string())?;
+        }
         FetchSource::Path(source) => copy(source, &mut file).map_err(|error| error.to_string())?,
     }
     match &item.then {

@@ -1,11 +1,12 @@
 //! The host of an agent: its processes, its resources, its users, and system calls.
 //!
 //! `procfs` reads `/proc`, `detect` finds the resources that the operator does not configure,
-//! `accounts` decides the user that a task runs as, `output` opens files that a task may have
-//! replaced, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of containers.
+//! `accounts` decides the user that a task runs as, `helper` runs processes with other rights,
+//! `output` opens files that a task may have replaced, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of containers.
 
 pub(crate) mod accounts;
 pub mod detect;
+pub mod helper;
 pub(crate) mod output;
 pub mod procfs;
 pub mod sys;

@@ -63,11 +63,22 @@ fn with(
     let downloader = Downloader {
         stall_timeout,
         authorities,
+        more_authorities: Vec::new(),
         clock: Clock::real(),
+        log: |_| {},
+        tls: OnceCell::new(),
     };
     let path = tempfile::NamedTempFile::new().unwrap();
     let mut file = path.reopen().unwrap();
-    runtime.block_on(downloader.download(uri, &mut file))?;
+    let wanted = WebFile {
+        uri: WebUri::read(uri)?,
+        accept: None,
+        is_immutable: false,
+    };
+    let downloading = downloader.download(&wanted, &mut file);
+    runtime
+        .block_on(downloading)
+        .map_err(|error| error.to_string())?;
     Ok(std::fs::read_to_string(path.path()).unwrap())
 }
 

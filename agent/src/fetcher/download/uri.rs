@@ -2,27 +2,32 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+
 /// Most redirects of a download.
-pub(super) const REDIRECTS_MAX: usize = 10;
+pub(crate) const REDIRECTS_MAX: usize = 10;
 
 /// An `http` or `https` URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WebUri {
-    pub(super) is_secure: bool,
-    /// User and password before the host.
-    pub(super) user: Option<String>,
+pub(crate) struct WebUri {
+    pub(crate) is_secure: bool,
+    /// The header that authenticates there. From the user and password before the host, if any.
+    pub(crate) authorization: Option<String>,
+    /// Whether a server has chosen it, for example by a redirect.
+    pub(crate) is_foreign: bool,
     /// Without the brackets of an IPv6 address.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// `host:port` as given.
-    pub(super) authority: String,
-    pub(super) port: u16,
+    pub(crate) authority: String,
+    pub(crate) port: u16,
     /// With the query.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 impl WebUri {
     /// Reads a URI. An error names the problem.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         let text = text.split('#').next().unwrap_or_default();
         let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
         let is_secure = match scheme.to_ascii_lowercase().as_str() {
@@ -32,8 +37,8 @@ impl WebUri {
         };
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = rest.split_at(end);
-        let (user, authority) = match authority.rsplit_once('@') {
-            Some((user, authority)) => (Some(user.to_owned()), authority),
+        let (authorization, authority) = match authority.rsplit_once('@') {
+            Some((user, authority)) => (Some(basic(user)), authority),
             None => (None, authority),
         };
         let wrong = || format!("`{authority}` is no host with an optional port");
@@ -50,7 +55,8 @@ impl WebUri {
         };
         Ok(Self {
             is_secure,
-            user,
+            authorization,
+            is_foreign: false,
             host: parsed.host().trim_matches(['[', ']']).to_owned(),
             authority: authority.to_owned(),
             port,
@@ -60,7 +66,7 @@ impl WebUri {
     }
 
     /// The target of a redirect from here.
-    pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
+    pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let scheme = if self.is_secure { "https" } else { "http" };
         let is_absolute = location.split(['/', '?', '#']).next();
         let is_absolute = is_absolute.is_some_and(|first| first.contains(':'));
@@ -79,9 +85,18 @@ impl WebUri {
             return Err("a redirect from https to http is refused".to_owned());
         }
         let is_same = next.authority == self.authority && next.is_secure == self.is_secure;
-        let user = next.user.or(self.user.clone().filter(|_| is_same));
-        Ok(Self { user, ..next })
+        let own = self.authorization.clone().filter(|_| is_same);
+        Ok(Self {
+            authorization: next.authorization.or(own),
+            is_foreign: true,
+            ..next
+        })
     }
+}
+
+/// The header of HTTP Basic for `user:password`.
+pub(crate) fn basic(user: &str) -> String {
+    format!("Basic {}", BASE64_STANDARD.encode(user))
 }
 
 fn escaped(path: &str) -> String {
@@ -93,7 +108,7 @@ fn escaped(path: &str) -> String {
 }
 
 /// Whether only the own link has this address. Clouds serve the secrets of a machine at one.
-pub(super) fn is_link_local(address: IpAddr) -> bool {
+pub(crate) fn is_link_local(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => address.is_link_local(),
         IpAddr::V6(address) => is_unicast_link_local(address),
@@ -121,8 +136,8 @@ mod tests {
         assert_eq!(read("http://h?x"), is("h", 80, "/?x"));
         let user = WebUri::read("http://me:secret@h/a").unwrap();
         assert_eq!(
-            (user.user.as_deref(), user.authority.as_str()),
-            (Some("me:secret"), "h")
+            (user.authorization, user.authority.as_str()),
+            (Some(basic("me:secret")), "h")
         );
         for wrong in [
             "ftp://h/a",
@@ -144,8 +159,8 @@ mod tests {
                 (next.authority.as_str(), next.path.as_str()),
                 (authority, path)
             );
-            assert_eq!(next.user.is_some(), keeps, "{location}");
-            assert!(next.is_secure);
+            assert_eq!(next.authorization.is_some(), keeps, "{location}");
+            assert!(next.is_secure && next.is_foreign);
         };
         check("https://other/x", "other", "/x", false);
         check("//other/x", "other", "/x", false);

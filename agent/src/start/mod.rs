@@ -9,6 +9,8 @@
 //! The binary creates the node, the launcher and the modules; this crate opens no socket and names
 //! no concrete module.
 
+pub mod config;
+
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, Permissions, TryLockError};
 use std::io;
