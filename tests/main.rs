@@ -21,6 +21,7 @@ mod group;
 mod http_agent;
 mod http_executor;
 mod http_scheduler;
+mod images;
 mod in_time;
 mod isolation;
 mod load;

@@ -35,23 +35,35 @@ impl Containerizer {
         let first = container.tasks().next()?;
         let spec = ExecutorSpec::of(&first.info, &container.framework).ok()?;
         let grace = grace(&self.config, container);
+        let provisioned = self.provisioning.of(id);
+        let command = provisioned.map_or(&executor.command, |one| &one.command);
         let (program, grace) = match container.is_command {
             true => (
-                ContainerProgram::Command(executor.command.clone()),
+                ContainerProgram::Command(command.clone()),
                 kill_grace(&first.info).min(grace),
             ),
-            false => (ContainerProgram::Executor(executor.command.clone()), grace),
+            false => (ContainerProgram::Executor(command.clone()), grace),
         };
-        let plan = self.isolation.plan(id);
+        let mut plan = self.isolation.plan(id);
         let agent_id = self.agent.id.as_ref()?;
-        let mut environment = variables(&self.config, &self.agent, agent_id, container, &sandbox);
+        let own = variables(&self.config, &self.agent, agent_id, container, &sandbox);
+        let mut environment = BTreeMap::new();
+        if let Some(provisioned) = provisioned {
+            environment.extend(provisioned.image.environment.iter().cloned());
+        }
+        environment.extend(own);
         environment.extend(plan.environment.clone());
+        if let Some(directory) = provisioned.and_then(|one| one.image.working_dir.clone()) {
+            environment.insert("PWD".to_owned(), directory.clone());
+            plan.working_directory = Some(directory.into());
+        }
         Some(LaunchRequest {
             container_id: id.clone(),
             program,
             environment,
             sandbox,
             user: spec.user.filter(|_| self.config.settings.switch_user),
+            account: provisioned.and_then(|one| one.user.clone()),
             outlives: container.is_checkpointed(),
             grace,
             plan,

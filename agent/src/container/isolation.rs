@@ -133,7 +133,7 @@ impl Containerizer {
             resources: container.resources(),
             is_command: container.is_command,
             container: container.executor.container.clone(),
-            root: None,
+            root: self.provisioning.of(id).map(|one| one.root.clone()),
         })
     }
 

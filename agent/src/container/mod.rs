@@ -65,6 +65,7 @@ use self::machine::{Container, Effect, command};
 use self::table::ContainerTable;
 use crate::config::Config;
 use crate::container::launches::fetching::Fetches;
+use crate::container::launches::provisioning::Provisioning;
 use crate::container::launches::unplaced::UnplacedTasks;
 use crate::container::machine::deadlines::{Deadline, DeadlineHandler, Deadlines};
 use crate::launcher::Launcher;
@@ -115,6 +116,7 @@ pub struct Containerizer {
     /// The container of each HTTP executor, by its stream.
     streams: BTreeMap<Pid, ContainerId>,
     checkpointing: Checkpointing,
+    provisioning: Provisioning,
     isolation: Isolation,
     fetches: Fetches,
     /// Deletes sandboxes of ended containers; `None` if sandboxes are not on a disk.
@@ -152,6 +154,7 @@ impl Containerizer {
             native_executors: BTreeMap::new(),
             streams: BTreeMap::new(),
             checkpointing: Checkpointing::default(),
+            provisioning: Provisioning::default(),
             isolation: Isolation::default(),
             fetches: Fetches::new(),
             disk: None,
@@ -313,7 +316,7 @@ impl Containerizer {
                         this.write_failed();
                     }
                     match result {
-                        Ok(()) => this.isolate(&id, ctx),
+                        Ok(()) => this.provision(&id, ctx),
                         Err(_) => this.with(&id, ctx, |container| container.prepared(result)),
                     }
                 }
@@ -361,6 +364,7 @@ impl Containerizer {
         }
         self.launches
             .phase_changed(id, self.containers.get(id).map(|container| container.phase));
+        self.cancel_pull(id);
         self.cancel_fetch(id);
         self.lower_limits(id, ctx);
         self.forget_if_over(id);
@@ -519,6 +523,7 @@ impl Containerizer {
         };
         self.counts.executors_terminated += 1;
         self.clean_up_rest(id, ctx);
+        self.release_root(id, ctx);
         self.end_streams(id, ctx);
         let Some(container) = self.containers.get(id) else {
             return;

@@ -2,9 +2,12 @@
 //!
 //! `procfs` reads `/proc`, `detect` finds the resources that the operator does not configure,
 //! `accounts` decides the user that a task runs as, `helper` runs processes with other rights,
-//! `output` opens files that a task may have replaced, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of containers.
+//! `beneath` finds paths below directories of strangers, `output` opens files that a task may have
+//! replaced, and `sys` has the only unsafe code of this crate. No actors, and no knowledge of
+//! containers.
 
 pub(crate) mod accounts;
+pub(crate) mod beneath;
 pub mod detect;
 pub mod helper;
 pub(crate) mod output;

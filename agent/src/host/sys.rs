@@ -14,6 +14,7 @@ use nix::libc;
 use nix::sched::CloneFlags;
 use nix::unistd::Pid;
 use protocol::Termination;
+use serde::{Deserialize, Serialize};
 
 /// Which side of a fork this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +138,7 @@ pub fn ignore_ends() -> io::Result<()> {
 }
 
 /// The user and groups of a new process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Credentials {
     /// User id.
     pub uid: u32,
@@ -573,8 +574,8 @@ impl ProcessHandle {
     }
 }
 
-/// A user of this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A user, of this host or of an image.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     /// Its name.
     pub name: String,

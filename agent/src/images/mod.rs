@@ -24,12 +24,13 @@
 //! ```
 //!
 //! A container holds its image until it is released; `retention` decides which of the others are
-//! removed. A cached image is given to every container that names it, whatever the credentials with
+//! removed. `containers` gives containers their root file systems. A cached image is given to every container that names it, whatever the credentials with
 //! which it was pulled, as Mesos does. Layers are not kept: two images share none. Devices, pipes and
 //! sockets of an image are left out.
 
 mod actor;
 mod blobs;
+pub mod containers;
 pub mod digest;
 pub mod layers;
 mod local;

@@ -33,6 +33,7 @@ use crate::container::Containerizer;
 use crate::container::events::{ContainersView, DiskWatched, TakeSurvey};
 use crate::container::http_executors::{CallRejected, CheckToken, ExecutorCalled, SubscribeStream};
 use crate::container::volumes::VolumesOf;
+use crate::images::containers::Provisioner;
 use crate::launcher::Launcher;
 use crate::ledger::reconfiguration::Incompatible;
 use crate::ledger::recovery::recover;
@@ -68,6 +69,8 @@ pub struct Modules {
     pub qos_controller: QosControllerRef,
     /// Limit what containers can use and see, in the order of their preparation.
     pub isolators: Vec<IsolatorRef>,
+    /// Gives containers the root file systems of images; `None` if there are no images here.
+    pub provisioner: Option<Provisioner>,
 }
 
 /// Why an agent does not start.
@@ -334,6 +337,9 @@ pub fn start_with(
     let recovered_ids = plan.containers.iter().map(|(id, ..)| id);
     let live = recovered_ids.chain(&plan.unknown).cloned().collect();
     let isolators = modules.isolators;
+    let provisioned = modules.provisioner.as_ref();
+    let provisioned = provisioned.map_or_else(Vec::new, |one| one.recover(&live));
+    let containerizer = containerizer.with_provisioner(modules.provisioner, provisioned);
     let containerizer = containerizer.with_isolators(isolators.clone());
     let mut containerizer = containerizer.with_ledger(ledger.clone(), boot, plan);
     containerizer.counts.recovery_errors = recovered.errors;

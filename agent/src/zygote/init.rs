@@ -24,7 +24,7 @@ use super::SWEEP_INTERVAL;
 use super::isolate::{self, ProcessCgroup};
 use super::program::{program, rights};
 use super::wire::{ContainerProgram, InitEvent, InitReport, LaunchRequest};
-use crate::host::accounts::OwnUser;
+use crate::host::accounts::{OwnUser, RunAs, run_as};
 use crate::host::procfs;
 use crate::host::sys;
 
@@ -46,7 +46,11 @@ pub(super) fn run(
     let (ContainerProgram::Command(command) | ContainerProgram::Executor(command)) =
         &request.program;
     // Users are those of the host, so they are looked up before the root file system changes.
-    let program = program(command, &request.environment, own, request.user.as_deref());
+    let user = match &request.account {
+        Some(account) => Ok(RunAs::Other(account.clone())),
+        None => run_as(request.user.as_deref(), own, sys::account),
+    };
+    let program = user.map(|user| program(command, &request.environment, own, user));
     let cgroup = match isolate::enter(&request.plan, &request.sandbox) {
         Ok(cgroup) => cgroup,
         Err(reason) => return report(InitEvent::NotIsolated(short(reason))),

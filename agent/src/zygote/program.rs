@@ -10,8 +10,8 @@ use nix::libc;
 use protocol::CommandInfo;
 use protocol::task::container::{RLimitKind, SoftHard};
 
-use crate::host::accounts::{OwnUser, RunAs, run_as};
-use crate::host::sys::{self, Capabilities, Program, Rights};
+use crate::host::accounts::{OwnUser, RunAs};
+use crate::host::sys::{Capabilities, Program, Rights};
 
 /// Default `PATH`, as in Mesos.
 const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -25,9 +25,8 @@ pub fn program(
     command: &CommandInfo,
     variables: &BTreeMap<String, String>,
     own: &OwnUser,
-    user: Option<&str>,
-) -> Result<Program, String> {
-    let run_as = run_as(user, own, sys::account)?;
+    run_as: RunAs,
+) -> Program {
     let account = match &run_as {
         RunAs::Own => own.account(),
         RunAs::Other(account) => Some(account),
@@ -53,7 +52,7 @@ pub fn program(
         }
         false => (command.value.clone(), command.arguments.clone()),
     };
-    Ok(Program {
+    Program {
         file,
         arguments,
         environment: environment.into_iter().collect(),
@@ -63,7 +62,7 @@ pub fn program(
         },
         cgroup: None,
         rights: Rights::default(),
-    })
+    }
 }
 
 /// What a program may do by this plan.
@@ -126,7 +125,7 @@ mod tests {
 
     fn started(command: &CommandInfo, variables: &BTreeMap<String, String>) -> Program {
         let own = OwnUser::look_up().unwrap();
-        program(command, variables, &own, None).unwrap()
+        program(command, variables, &own, RunAs::Own)
     }
 
     #[test]

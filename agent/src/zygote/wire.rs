@@ -12,11 +12,13 @@ use module_api::isolator::LaunchPlan;
 use protocol::{CommandInfo, ContainerId, Termination};
 use serde::{Deserialize, Serialize};
 
+use crate::host::sys::Account;
+
 /// Maximum message length in bytes, far above a task's command and environment.
 pub const LENGTH_MAX: usize = 8 * 1024 * 1024;
 
 /// Protocol version. A zygote outlives its agent, so the two may differ.
-pub const FORM: u32 = 3;
+pub const FORM: u32 = 4;
 
 /// Socket in the work directory where the next agent connects.
 pub const SOCKET: &str = "launcher.sock";
@@ -43,6 +45,8 @@ pub struct LaunchRequest {
     pub environment: BTreeMap<String, String>,
     /// The user that it runs as, if not the agent's.
     pub user: Option<String>,
+    /// Or the user of its image, which the host need not know.
+    pub account: Option<Account>,
     /// Whether it is checkpointed and waits for the next agent.
     pub outlives: bool,
     /// How long it may take to stop after the end of its agent.
@@ -261,7 +265,7 @@ mod tests {
             patience: Duration::from_secs(900),
         };
         let text = serde_json::to_string(&resume).unwrap();
-        let expected = r#"{"Resume":{"form":3,"patience":{"secs":900,"nanos":0}}}"#;
+        let expected = r#"{"Resume":{"form":4,"patience":{"secs":900,"nanos":0}}}"#;
         assert_eq!(text, expected);
         let unable = Report::Unable { reason: "r".into() };
         let text = serde_json::to_string(&unable).unwrap();

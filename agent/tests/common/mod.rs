@@ -607,6 +607,7 @@ pub fn start_isolated_agent(
         resource_estimator: ResourceEstimatorRef::new(estimator.refer()),
         qos_controller: QosControllerRef::new(controller.refer()),
         isolators: isolators.iter().map(|one| one.start(node)).collect(),
+        provisioner: None,
     };
     meros_agent::start(node, config, lock, launcher, modules).unwrap()
 }

@@ -986,6 +986,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         sandbox: work_dir.path().to_owned(),
         environment: Default::default(),
         user: None,
+        account: None,
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),

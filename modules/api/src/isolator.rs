@@ -135,6 +135,8 @@ pub struct LaunchPlan {
     pub no_new_privileges: bool,
     /// A root file system of its own.
     pub root: Option<RootFilesystem>,
+    /// The directory in which its program starts; `None` for the sandbox.
+    pub working_directory: Option<PathBuf>,
     /// Files and directories that it sees, in the order of their mounts.
     pub mounts: Vec<Mount>,
     /// Its host name, in its own UTS namespace.
@@ -162,6 +164,7 @@ impl LaunchPlan {
         self.oom_score_adj = other.oom_score_adj.or(self.oom_score_adj);
         self.no_new_privileges |= other.no_new_privileges;
         self.root = other.root.or(self.root.take());
+        self.working_directory = other.working_directory.or(self.working_directory.take());
         self.mounts.extend(other.mounts);
         self.hostname = other.hostname.or(self.hostname.take());
         self.capabilities = other.capabilities.or(self.capabilities);

@@ -28,6 +28,7 @@ use crate::on_this_thread;
 use crate::out;
 use crate::output::error::{CliError, Outcome};
 use crate::service::expiry::{self, Expiry, Watched};
+use crate::service::images::{ImageFlags, ImagePlan};
 use crate::service::isolation::{Isolation, IsolationFlags};
 use crate::service::master::modules;
 use crate::service::reload;
@@ -93,6 +94,8 @@ pub struct AgentArgs {
     flags: AgentFlags,
     #[command(flatten)]
     isolation: IsolationFlags,
+    #[command(flatten)]
+    images: ImageFlags,
     /// Principals and secrets for HTTP Basic: a JSON file. Read again at SIGHUP
     #[arg(long, env = "MESOS_HTTP_CREDENTIALS", value_name = "FILE")]
     http_credentials: Option<PathBuf>,
@@ -348,6 +351,8 @@ pub struct Plan {
     pub qos_controller: String,
     /// The isolators.
     pub isolation: Isolation,
+    /// Its images.
+    pub images: ImagePlan,
     /// The thread placement of its actors.
     pub threads: Threads,
     /// The interval between two keep-alives of a link.
@@ -400,6 +405,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
         resource_estimator,
         qos_controller,
         isolation,
+        images,
         threads,
         keep_alive,
         identity,
@@ -438,6 +444,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
     settings.extra_flags.extend(access.shown);
     settings.extra_flags.extend(http_flags);
     settings.extra_flags.extend(isolation.shown.clone());
+    settings.extra_flags.extend(images.shown.clone());
     let shown = protocol::text::duration::format(keep_alive);
     settings
         .extra_flags
@@ -483,6 +490,7 @@ pub async fn start(plan: Plan) -> Outcome<(SocketAddr, RunningService)> {
             )
             .map_err(|error| CliError::because("--qos_controller", &error))?,
         isolators: isolation.start(&node, &registry, &manifest)?,
+        provisioner: images.start(&node, &program, config.work_dir())?,
     };
     let started = ::agent::start(&node, config, work_dir, Box::new(launcher), advisers)
         .map_err(|error| cannot(&error))?;
@@ -589,6 +597,7 @@ pub fn run(args: AgentArgs, signals: Signals) -> Outcome {
         resource_estimator: args.flags.resource_estimator.clone(),
         qos_controller: args.flags.qos_controller.clone(),
         isolation: args.isolation.isolation(),
+        images: args.images.plan()?,
         threads: args.threads.threads,
         keep_alive: args.keep_alive.link_keep_alive,
         identity,

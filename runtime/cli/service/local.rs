@@ -22,6 +22,7 @@ use crate::flags::{Text, Threads, ThreadsFlag};
 use crate::operator::Operator;
 use crate::output::error::{CliError, Outcome};
 use crate::service::agent::{self, AgentFlags};
+use crate::service::images::ImagePlan;
 use crate::service::isolation::Isolation;
 use crate::service::master::{self, GroupPlan, MasterFlags};
 use crate::service::reload::{self, Reload};
@@ -247,6 +248,7 @@ impl LocalCluster {
                 resource_estimator: options.agent.resource_estimator.clone(),
                 qos_controller: options.agent.qos_controller.clone(),
                 isolation: options.isolation.clone(),
+                images: ImagePlan::default(),
                 threads: options.threads,
                 keep_alive: transport::Options::default().keep_alive,
                 identity: options

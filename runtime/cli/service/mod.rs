@@ -14,6 +14,7 @@
 
 pub mod agent;
 pub mod expiry;
+pub mod images;
 pub mod isolation;
 pub mod local;
 pub mod master;

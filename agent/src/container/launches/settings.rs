@@ -1,12 +1,12 @@
 //! Settings of a container that its launch would not fulfil. Pure.
 
 use module_api::isolator::LaunchPlan;
-use protocol::task::container::{ContainerInfo, IpcMode, Seccomp, VolumeSource};
+use protocol::task::container::{ContainerInfo, DockerNetwork, IpcMode, Seccomp, VolumeSource};
 
 /// The first setting that the isolators of this agent have not planned, with what it needs.
 pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) -> Option<String> {
     let ContainerInfo {
-        docker: _, // Without an image of its own there is no container of this type.
+        docker,
         image,
         volumes,
         hostname,
@@ -18,6 +18,14 @@ pub(in crate::container) fn unmet(container: &ContainerInfo, plan: &LaunchPlan) 
             "container.{setting} is set: expected an agent with `{isolator}` in --isolation"
         ))
     };
+    if let Some(docker) = docker {
+        if docker.is_privileged {
+            return Some("container.docker.privileged is set: expected false".to_owned());
+        }
+        if docker.network == DockerNetwork::None {
+            return Some("container.docker.network is NONE: expected HOST".to_owned());
+        }
+    }
     if image.is_some() && plan.root.is_none() {
         return needs("image", "filesystem/linux");
     }

@@ -137,7 +137,7 @@ pub fn touch(sandbox: &Path, now: Timestamp) -> io::Result<()> {
 }
 
 /// Removes a directory tree of any depth.
-fn remove_tree(path: &Path) -> io::Result<()> {
+pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
     let tree = Tree::open(path)?;
     // Terminates: each round removes up to `DEPTH_MAX` levels and moves the rest up as far.
     loop {

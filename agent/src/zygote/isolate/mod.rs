@@ -3,7 +3,6 @@
 //! Runs in the forked init: it joins control groups and changes the mounts of its own namespace.
 //! Errors name the step, its object and the system error.
 
-mod beneath;
 mod mounts;
 
 use std::fs::{File, OpenOptions};
@@ -64,7 +63,7 @@ pub(super) fn clone_flags(namespaces: Namespaces) -> CloneFlags {
 }
 
 /// Isolates this process, which has been forked with [`clone_flags`]. Its working directory is the
-/// sandbox before and after.
+/// sandbox before, and the one of the plan after.
 pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<ProcessCgroup, String> {
     for directory in &plan.cgroups {
         let procs = directory.join("cgroup.procs");

@@ -13,8 +13,8 @@ use module_api::isolator::{LaunchPlan, Mount, MountSource, RootFilesystem};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use super::beneath::{Beneath, Kind, path_of};
 use super::failed;
+use crate::host::beneath::{Beneath, Kind, path_of};
 use crate::host::sys;
 
 /// Device files of a root file system, those of the host.
@@ -54,8 +54,7 @@ const PLAIN: MsFlags = MsFlags::MS_NOSUID.union(MsFlags::MS_NODEV);
 const INERT: MsFlags = PLAIN.union(MsFlags::MS_NOEXEC);
 const NONE: Option<&str> = None;
 
-/// Makes the mounts of a plan. The working directory becomes the sandbox, which is the working
-/// directory before, too.
+/// Makes the mounts of a plan. The working directory, which is the sandbox, becomes that of the plan.
 pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
     // Mounts of the host appear in the container, those of the container not on the host.
     let slave = MsFlags::MS_SLAVE | MsFlags::MS_REC;
@@ -88,10 +87,13 @@ pub(super) fn enter(plan: &LaunchPlan, sandbox: &Path) -> Result<(), String> {
                 let target = own.sandbox.join(&volume.target);
                 source.mount_in(&inside, &target, volume.is_read_only)?;
             }
+            let start = plan.working_directory.as_ref().unwrap_or(&own.sandbox);
+            let made = inside.find_or_make(start, Kind::Directory);
+            made.map_err(failed("make the working directory", start))?;
             drop((sources, here, inside));
             change_root(&root)?;
             hide()?;
-            std::env::set_current_dir(&own.sandbox).map_err(failed("enter", &own.sandbox))
+            std::env::set_current_dir(start).map_err(failed("enter", start))
         }
     }
 }

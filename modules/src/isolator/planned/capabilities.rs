@@ -5,6 +5,27 @@ use module_api::{Fault, ModuleError, Parameters};
 use protocol::task::container::{LinuxCapabilities, LinuxInfo};
 use serde::Deserialize;
 
+/// Those that Docker lets a container gain by default.
+pub(super) fn of_docker() -> LinuxCapabilities {
+    let names = [
+        "AUDIT_WRITE",
+        "CHOWN",
+        "DAC_OVERRIDE",
+        "FOWNER",
+        "FSETID",
+        "KILL",
+        "MKNOD",
+        "NET_BIND_SERVICE",
+        "NET_RAW",
+        "SETFCAP",
+        "SETGID",
+        "SETPCAP",
+        "SETUID",
+        "SYS_CHROOT",
+    ];
+    LinuxCapabilities::from_names(names).unwrap_or_default()
+}
+
 /// The operator's sets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AllowedCapabilities {

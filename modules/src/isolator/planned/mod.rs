@@ -5,8 +5,8 @@ mod seccomp;
 mod volumes;
 
 use module_api::isolator::{
-    CleanUpContainer, ContainerConfig, LaunchPlan, Limitation, MeasureContainers, Measured,
-    Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
+    CapabilitySets, CleanUpContainer, ContainerConfig, LaunchPlan, Limitation, MeasureContainers,
+    Measured, Namespaces, PrepareContainer, RecoverContainers, UpdateContainer,
 };
 use module_api::{Fault, IsolatorRef, ModuleError, ModuleKind, Parameters};
 use protocol::task::container::{ContainerInfo, IpcMode};
@@ -112,6 +112,13 @@ impl Chosen {
         if self.has("linux/capabilities") {
             plan.capabilities = self.capabilities.of(linux)?;
         }
+        if plan.capabilities.is_none() && container.docker.is_some() {
+            let bounding = capabilities::of_docker();
+            plan.capabilities = Some(CapabilitySets {
+                effective: None,
+                bounding,
+            });
+        }
         if self.has("linux/seccomp") {
             let sets = plan.capabilities;
             let may_have = sets.map(|sets| sets.effective.unwrap_or(sets.bounding));
@@ -189,7 +196,7 @@ impl Handler<CleanUpContainer> for Planned {
 mod tests {
     use std::path::Path;
 
-    use module_api::isolator::{CapabilitySets, ContainerResources, MountSource, RootFilesystem};
+    use module_api::isolator::{ContainerResources, MountSource, RootFilesystem};
     use protocol::ContainerId;
     use protocol::task::container::{
         LinuxCapabilities, LinuxInfo, RLimit, RLimitKind, Volume, VolumeSource,

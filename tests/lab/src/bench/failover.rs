@@ -443,6 +443,7 @@ fn one_agent(
         resource_estimator: registry.resource_estimator(&node, "noop", &noop)?,
         qos_controller: registry.qos_controller(&node, "noop", &noop)?,
         isolators: Vec::new(),
+        provisioner: None,
     };
     let disk = SimulatedDisk::new();
     let open = Arc::new(move || Ok(Box::new(disk.open()?) as Box<dyn Store>));

@@ -305,6 +305,7 @@ fn advisers(node: &Node, equipment: &Equipment, machine: &Machine) -> Result<Mod
         resource_estimator: registry.resource_estimator(node, estimator.module(), &estimator)?,
         qos_controller: registry.qos_controller(node, controller.module(), &controller)?,
         isolators: Vec::new(),
+        provisioner: None,
     })
 }
 

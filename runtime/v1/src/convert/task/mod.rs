@@ -40,6 +40,7 @@ impl TryFrom<&TaskInfo> for protocol::TaskInfo {
             "set",
             "nothing, since tasks have no time limit yet",
         )?;
+        check_file(task.command.as_deref(), task.container.as_deref())?;
         Ok(Self {
             name: task.name.clone(),
             task_id: (&task.task_id).try_into().at("task_id")?,
@@ -152,8 +153,13 @@ impl TryFrom<&CommandInfo> for protocol::CommandInfo {
         let variables = variables.map_or(&[][..], |environment| &environment.variables);
         let environment: Vec<(String, String)> =
             each("variables", variables, read_variable).at("environment")?;
+        let value = match (&command.value, shell) {
+            // With an image, its own words are executed; else the task is refused.
+            (None, false) => String::new(),
+            (value, _) => need("value", value.as_ref(), expected)?.clone(),
+        };
         Ok(Self {
-            value: need("value", command.value.as_ref(), expected)?.clone(),
+            value,
             shell,
             arguments: command.arguments.clone(),
             environment: environment.into_iter().collect::<BTreeMap<_, _>>(),
@@ -209,13 +215,26 @@ impl From<&protocol::CommandInfo> for CommandInfo {
             environment: (!variables.is_empty()).then(|| Environment {
                 variables: variables.iter().map(variable).collect(),
             }),
-            value: Some(command.value.clone()),
+            value: Some(command.value.clone()).filter(|value| command.shell || !value.is_empty()),
             user: command.user.clone(),
             shell: Some(command.shell),
             arguments: command.arguments.clone(),
             uris: command.uris.iter().map(write_uri).collect(),
         }
     }
+}
+
+/// Without an image a command names its file.
+fn check_file(
+    command: Option<&CommandInfo>,
+    container: Option<&ContainerInfo>,
+) -> Result<(), Invalid> {
+    let is_absent = command.is_some_and(|command| command.value.is_none());
+    let mesos = container.and_then(|one| one.mesos.as_ref());
+    let has_image = mesos.is_some_and(|mesos| mesos.image.is_some())
+        || container.is_some_and(|one| one.docker.is_some());
+    let expected = "the path of a program";
+    refuse("command.value", is_absent && !has_image, "absent", expected)
 }
 
 /// Refuses a task whose executor names another framework.
@@ -249,6 +268,7 @@ impl TryFrom<&ExecutorInfo> for protocol::ExecutorInfo {
             executor.command.as_deref(),
             "the executor's command",
         )?;
+        check_file(Some(command), executor.container.as_deref())?;
         let grace_period = executor.shutdown_grace_period.as_ref();
         Ok(Self {
             executor_id: (&executor.executor_id).try_into().at("executor_id")?,

@@ -2,6 +2,7 @@
 //!
 //! The kernel resolves them (`openat2`): links lead to places below the directory, or nowhere.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
@@ -12,11 +13,11 @@ use nix::sys::stat::{Mode, mkdirat};
 
 /// A directory below which paths are resolved.
 #[derive(Debug)]
-pub(super) struct Beneath(OwnedFd);
+pub(crate) struct Beneath(OwnedFd);
 
 /// What a mount covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// A directory.
     Directory,
     /// A file of any other kind.
@@ -31,20 +32,26 @@ impl AsFd for Beneath {
 
 impl Beneath {
     /// The directory at this path of the host.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let opened = nix::fcntl::open(path, flags, Mode::empty())?;
         Ok(Self(opened))
     }
 
     /// What is at this path. An absolute one starts here, too, as do absolute links.
-    pub(super) fn find(&self, path: &Path) -> io::Result<OwnedFd> {
+    pub(crate) fn find(&self, path: &Path) -> io::Result<OwnedFd> {
         self.resolve(path, OFlag::O_PATH, Mode::empty())
+    }
+
+    /// The file at this path, to be read.
+    pub(crate) fn read(&self, path: &Path) -> io::Result<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK;
+        Ok(File::from(self.resolve(path, flags, Mode::empty())?))
     }
 
     /// What is at this path; if nothing is, a new directory or empty file, with the directories
     /// above it.
-    pub(super) fn find_or_make(&self, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
+    pub(crate) fn find_or_make(&self, path: &Path, kind: Kind) -> io::Result<OwnedFd> {
         match self.find(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => return found,
@@ -89,7 +96,7 @@ fn make_directory(parent: BorrowedFd<'_>, name: Component<'_>) -> io::Result<()>
 }
 
 /// The path by which system calls that take only paths reach an open file.
-pub(super) fn path_of(fd: &impl AsFd) -> PathBuf {
+pub(crate) fn path_of(fd: &impl AsFd) -> PathBuf {
     use std::os::fd::AsRawFd;
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }

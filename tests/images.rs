@@ -1,0 +1,241 @@
+//! Containers with images, on a real agent with a local registry. Needs root; skipped elsewhere.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use protocol::task::ContainerInfo;
+use protocol::task::container::{DockerOptions, Image};
+use protocol::{CommandInfo, Reason, TaskInfo, TaskState};
+
+use crate::in_time::InTime;
+use crate::machine::skip;
+use crate::scripted_framework::{ScriptedFramework, framework, task};
+use crate::support::{Cluster, Running, eventually, meros};
+
+const ISOLATORS: &str = "filesystem/linux,namespaces/pid";
+
+/// Runs a program of the host and returns its output.
+fn host(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output_in_time();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{program}: {output:?}");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Makes an image of a shell and a few programs of the host, as `docker save` would: `NAME.tar`.
+fn save_image(registry: &Path, name: &str) {
+    let work = tempfile::tempdir().expect("a directory");
+    let root = work.path().join("root");
+    for folder in ["bin", "etc"] {
+        std::fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    std::fs::write(
+        root.join("etc/passwd"),
+        "app:x:1234:1234::/home/app:/bin/sh\n",
+    )
+    .expect("a file");
+    std::fs::write(root.join("marker"), "image\n").expect("a file");
+    for program in ["sh", "cat", "id", "echo", "ls", "sleep"] {
+        let found = Path::new("/bin")
+            .join(program)
+            .canonicalize()
+            .expect("it is there");
+        std::fs::copy(&found, root.join("bin").join(program)).expect("a copy");
+        let libraries = host("ldd", &[found.to_str().expect("UTF-8")]);
+        for library in libraries
+            .split_whitespace()
+            .filter(|word| word.starts_with('/'))
+        {
+            let copy = root.join(library.trim_start_matches('/'));
+            std::fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
+            std::fs::copy(library, copy).expect("a copy");
+        }
+    }
+    let path = |name: &str| work.path().join(name).display().to_string();
+    host(
+        "tar",
+        &["-C", &path("root"), "-cf", &path("layer.tar"), "."],
+    );
+    let sum = host("sha256sum", &[&path("layer.tar")]);
+    let digest = sum.split(' ').next().expect("a digest");
+    let config = format!(
+        r#"{{"architecture": "any", "os": "linux", "config": {{"Entrypoint": ["/bin/echo", "entry"], "Cmd": ["default"],
+            "Env": ["FROM=image"], "User": "app", "WorkingDir": "/work"}},
+            "rootfs": {{"type": "layers", "diff_ids": ["sha256:{digest}"]}}}}"#
+    );
+    std::fs::write(path("config.json"), config).expect("a file");
+    let manifest = format!(
+        r#"[{{"Config": "config.json", "RepoTags": ["{name}:latest"], "Layers": ["layer.tar"]}}]"#
+    );
+    std::fs::write(path("manifest.json"), manifest).expect("a file");
+    let archive = registry.join(format!("{name}.tar")).display().to_string();
+    let parts = ["manifest.json", "config.json", "layer.tar"];
+    host(
+        "tar",
+        &[&["-C", &path(""), "-cf", &archive][..], &parts].concat(),
+    );
+}
+
+struct Images {
+    cluster: Cluster,
+    command: Command,
+    agent: Running,
+    framework: ScriptedFramework,
+    _registry: tempfile::TempDir,
+}
+
+impl Images {
+    fn begin() -> Option<Self> {
+        let report = meros(["agent", "--check"])
+            .output_in_time()
+            .expect("meros runs");
+        let report = String::from_utf8(report.stdout).expect("UTF-8");
+        let mut lines = report.lines();
+        let line = lines.find_map(|line| line.strip_prefix("filesystem/linux"));
+        if line.is_none_or(|line| line.trim() != "yes") {
+            skip(&format!("this host has no mounts for containers: {report}"));
+            return None;
+        }
+        let registry = tempfile::tempdir().expect("a directory");
+        // The puller is another user.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(registry.path(), open).expect("a mode");
+        save_image(registry.path(), "own");
+        let cluster = Cluster::master_alone(|_, _| ());
+        let mut command = cluster.agent_command("agent", "cpus:4;mem:1024;disk:1024");
+        command.args(["--isolation", ISOLATORS, "--image_providers", "DOCKER"]);
+        command.arg("--docker_registry").arg(registry.path());
+        let agent = cluster.agent_of(&mut command);
+        let mut info = framework("images", "ads");
+        info.checkpoint = true;
+        let framework = ScriptedFramework::subscribe(&cluster, info);
+        Some(Self {
+            cluster,
+            command,
+            agent,
+            framework,
+            _registry: registry,
+        })
+    }
+
+    fn run(&mut self, name: &str, change: impl FnOnce(&mut TaskInfo)) {
+        let offer = self.framework.standing_offer();
+        let mut info = task(name, &offer, "cpus:0.1;mem:32", "true");
+        change(&mut info);
+        let launched = self.framework.driver.launch(vec![offer.id], vec![info]);
+        launched.expect("the driver hears");
+    }
+
+    fn output(&self, task: &str) -> String {
+        let output = self.cluster.output(["logs", task]);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn work_dir(&self) -> PathBuf {
+        let mut arguments = self.command.get_args();
+        let named = arguments.find(|argument| *argument == "--work_dir");
+        named
+            .and(arguments.next())
+            .map(PathBuf::from)
+            .expect("a value")
+    }
+}
+
+fn container(docker: Option<DockerOptions>, image: &str) -> Option<Box<ContainerInfo>> {
+    Some(Box::new(ContainerInfo {
+        docker,
+        image: Some(Image {
+            name: image.into(),
+            is_cached: true,
+        }),
+        ..ContainerInfo::default()
+    }))
+}
+
+// Covers 5.5 in part: filesystem/linux; 5.6 in part: images; 5.12 Images.
+#[test]
+fn tasks_run_in_images_of_both_types_and_leave_nothing() {
+    let Some(mut images) = Images::begin() else {
+        return;
+    };
+    let show = "cat /marker && pwd && echo $FROM $MESOS_SANDBOX && id -u && ls $MESOS_SANDBOX";
+    images.run("shell", |info| {
+        info.command = Some(CommandInfo::shell(show));
+        info.container = container(None, "own");
+    });
+    images.framework.state("shell", TaskState::Finished);
+    let expected = "image\n/work\nimage /mnt/mesos/sandbox\n0\nstderr\nstdout\n";
+    assert_eq!(images.output("shell"), expected);
+
+    images.run("docker", |info| {
+        info.command = Some(CommandInfo {
+            value: "value".into(),
+            shell: false,
+            arguments: vec!["more".into()],
+            ..CommandInfo::shell("")
+        });
+        info.container = container(Some(DockerOptions::default()), "own");
+    });
+    images.framework.state("docker", TaskState::Finished);
+    assert_eq!(images.output("docker"), "entry value more\n");
+
+    images.run("user", |info| {
+        info.command = Some(CommandInfo::shell("id -u; echo $HOME"));
+        info.container = container(Some(DockerOptions::default()), "own");
+    });
+    images.framework.state("user", TaskState::Finished);
+    assert_eq!(images.output("user"), "1234\n/home/app\n");
+
+    images.run("missing", |info| info.container = container(None, "none"));
+    let status = images.framework.state("missing", TaskState::Failed);
+    assert_eq!(status.reason, Some(Reason::ContainerLaunchFailed));
+    let expected = "Failed to launch container: Failed to pull image 'none'";
+    assert!(status.message.starts_with(expected), "{}", status.message);
+
+    let provisioner = images.work_dir().join("provisioner");
+    eventually("the root file systems to be gone", || {
+        let mut left = std::fs::read_dir(&provisioner).ok()?;
+        left.next().is_none().then_some(())
+    });
+}
+
+// Covers 5.3; 5.6 in part: images.
+#[test]
+fn task_in_an_image_outlives_its_agent() {
+    let Some(mut images) = Images::begin() else {
+        return;
+    };
+    images.run("long", |info| {
+        let script = "cat /marker; while [ ! -e go ]; do sleep 0.05; done; cat /marker";
+        info.command = Some(CommandInfo::shell(&format!("cd $MESOS_SANDBOX; {script}")));
+        info.container = container(None, "own");
+    });
+    let running = images.framework.state("long", TaskState::Running);
+    images.agent.signal("KILL");
+    images.agent.wait();
+    let provisioner = images.work_dir().join("provisioner");
+    let unknown = provisioner.join("00000000-0000-4000-8000-000000000001");
+    std::fs::create_dir(&unknown).expect("a directory");
+    images.agent = Running::start(&mut images.command);
+    eventually("what nobody uses to be gone", || {
+        (!unknown.exists()).then_some(())
+    });
+    let container = running.container_id.expect("a container");
+    let root = provisioner.join(container.as_str());
+    assert!(root.join("upper").is_dir());
+    let sandbox = host(
+        "find",
+        &[
+            images.work_dir().to_str().expect("UTF-8"),
+            "-name",
+            "stdout",
+        ],
+    );
+    let sandbox = Path::new(sandbox.trim()).parent().expect("a sandbox");
+    std::fs::write(sandbox.join("go"), "").expect("a file");
+    images.framework.state("long", TaskState::Finished);
+    assert_eq!(images.output("long"), "image\nimage\n");
+    eventually("its root file system to be gone", || {
+        (!root.exists()).then_some(())
+    });
+}
