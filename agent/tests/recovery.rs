@@ -106,6 +106,7 @@ fn command_that_ends_without_its_agent_keeps_its_state() {
         launcher.left.push(LeftContainer {
             container_id: ends.clone(),
             pid: None,
+            age: Duration::ZERO,
         });
         let world = world.restart(launcher).await;
         world.settle().await;

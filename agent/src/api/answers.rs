@@ -150,6 +150,10 @@ fn task(container: &ContainerView, info: &TaskInfo, state: TaskState) -> Task {
         labels: other_labels(&info.labels).message(),
         discovery: discovery(&info.labels).map(Box::new),
         user: user_of(info).cloned(),
+        health_check: info
+            .health_check
+            .as_deref()
+            .map(|check| Box::new(check.into())),
         kill_policy: info.kill_policy.as_ref().map(Into::into),
         limits: write_limits(&info.limits),
         ..Task::default()

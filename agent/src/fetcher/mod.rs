@@ -12,7 +12,7 @@ mod cached_files;
 mod download;
 pub mod plan;
 mod program;
-mod redirect;
+pub(crate) mod redirect;
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -3,26 +3,26 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 /// Most redirects of a download.
-pub(super) const REDIRECTS_MAX: usize = 10;
+pub(crate) const REDIRECTS_MAX: usize = 10;
 
 /// An `http` or `https` URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct WebUri {
-    pub(super) is_secure: bool,
+pub(crate) struct WebUri {
+    pub(crate) is_secure: bool,
     /// User and password before the host.
-    pub(super) user: Option<String>,
+    pub(crate) user: Option<String>,
     /// Without the brackets of an IPv6 address.
-    pub(super) host: String,
+    pub(crate) host: String,
     /// `host:port` as given.
-    pub(super) authority: String,
-    pub(super) port: u16,
+    pub(crate) authority: String,
+    pub(crate) port: u16,
     /// With the query.
-    pub(super) path: String,
+    pub(crate) path: String,
 }
 
 impl WebUri {
     /// Reads a URI. An error names the problem.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         let text = text.split('#').next().unwrap_or_default();
         let (scheme, rest) = text.split_once("://").ok_or("it has no scheme")?;
         let is_secure = match scheme.to_ascii_lowercase().as_str() {
@@ -60,7 +60,7 @@ impl WebUri {
     }
 
     /// The target of a redirect from here.
-    pub(super) fn follow(&self, location: &str) -> Result<Self, String> {
+    pub(crate) fn follow(&self, location: &str) -> Result<Self, String> {
         let scheme = if self.is_secure { "https" } else { "http" };
         let is_absolute = location.split(['/', '?', '#']).next();
         let is_absolute = is_absolute.is_some_and(|first| first.contains(':'));

@@ -161,6 +161,8 @@ pub struct Program {
     pub credentials: Option<Credentials>,
     /// The opened `cgroup.procs` of a control group that it joins.
     pub cgroup: Option<RawFd>,
+    /// Whether its standard output goes to its parent's standard error.
+    pub output_to_error: bool,
 }
 
 /// Why a program could not be started.
@@ -192,6 +194,7 @@ struct Plan {
     environment: Vec<*const libc::c_char>,
     credentials: Option<Credentials>,
     cgroup: Option<RawFd>,
+    output_to_error: bool,
     parent: libc::pid_t,
     failure: Option<(&'static str, i32)>,
 }
@@ -257,6 +260,7 @@ pub fn spawn(program: &Program) -> Result<Pid, SpawnError> {
         environment: pointers(&environment),
         credentials: program.credentials.clone(),
         cgroup: program.cgroup,
+        output_to_error: program.output_to_error,
         parent: nix::unistd::getpid().as_raw(),
         failure: None,
     };
@@ -358,6 +362,9 @@ unsafe fn become_program(plan: &Plan) -> (&'static str, i32) {
             && libc::write(cgroup, c"0".as_ptr().cast(), 1) < 0
         {
             return ("join the control group of", errno());
+        }
+        if plan.output_to_error && libc::dup2(libc::STDERR_FILENO, libc::STDOUT_FILENO) < 0 {
+            return ("redirect the output of", errno());
         }
         if let Some(who) = &plan.credentials {
             // Raw calls: the C library's wrappers signal other threads, of which there are none
@@ -491,6 +498,7 @@ mod tests {
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             credentials: None,
             cgroup: None,
+            output_to_error: false,
         }
     }
 

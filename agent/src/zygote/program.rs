@@ -59,6 +59,7 @@ pub fn program(
             RunAs::Other(account) => Some(account.credentials),
         },
         cgroup: None,
+        output_to_error: false,
     })
 }
 

@@ -7,6 +7,7 @@
     reason = "a test's helpers may fall like the test"
 )]
 
+mod checks;
 #[path = "../common/mod.rs"]
 mod common;
 mod fetcher;
@@ -987,6 +988,7 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
         outlives: true,
         grace: Duration::from_secs(1),
         plan: LaunchPlan::default(),
+        takes_programs: false,
     };
     tokio::task::LocalSet::new().block_on(&runtime, async {
         let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();

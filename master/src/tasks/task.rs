@@ -5,7 +5,8 @@
 use protocol::digest::TaskContent;
 use protocol::task::{Labels, TaskLimits, labels_bytes};
 use protocol::{
-    AgentId, ExecutorId, FrameworkId, KillPolicy, TaskId, TaskInfo, TaskState, TaskStatus, Uuid,
+    AgentId, ExecutorId, FrameworkId, HealthCheck, KillPolicy, TaskId, TaskInfo, TaskState,
+    TaskStatus, Uuid,
 };
 use resources::{Resources, excerpt};
 use runtime::Timestamp;
@@ -44,6 +45,8 @@ pub struct Task {
     pub user: Option<String>,
     /// Its kill policy, if specified.
     pub kill_policy: Option<KillPolicy>,
+    /// Its health check, if specified.
+    pub health_check: Option<Box<HealthCheck>>,
     /// How much more than its resources it may use.
     pub limits: TaskLimits,
     /// The newest state that its agent has reported.
@@ -86,6 +89,7 @@ impl Task {
             labels: info.labels.clone(),
             user: command.and_then(|command| command.user.clone()),
             kill_policy: info.kill_policy,
+            health_check: info.health_check.clone(),
             limits: info.limits,
             state,
             told: state,
@@ -112,7 +116,9 @@ impl Task {
     pub fn text_bytes(&self) -> usize {
         let text = |status: &TaskStatus| status.message.len() + labels_bytes(&status.labels);
         let statuses: usize = self.statuses.iter().map(text).sum();
-        self.name.len() + labels_bytes(&self.labels) + statuses
+        let health_check = self.health_check.as_ref();
+        let health_check = health_check.map_or(0, |check| check.kind.text_bytes());
+        self.name.len() + labels_bytes(&self.labels) + health_check + statuses
     }
 
     /// Drops the texts of the newest status.
@@ -127,6 +133,7 @@ impl Task {
     pub fn shorten(&mut self) {
         if self.bytes() > 2 * TASK_BYTES_MAX {
             self.labels.clear();
+            self.health_check = None;
             self.name = excerpt(&self.name);
         }
     }

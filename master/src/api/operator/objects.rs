@@ -21,7 +21,7 @@ use v1::schema::master::{
 };
 use v1::schema::{
     AgentInfo as AgentInfoSaid, AgentInfoCapability, AgentInfoCapabilityType, DrainInfo,
-    FrameworkInfo, InverseOffer, KillPolicy, Operation, Role,
+    FrameworkInfo, HealthCheck, InverseOffer, KillPolicy, Operation, Role,
 };
 
 use crate::agents::Agent;
@@ -68,6 +68,7 @@ impl Describe<v1::schema::Task> for Unlimited<'_> {
             .labels(other_labels(&task.labels).message())
             .discovery(discovery(&task.labels))
             .user(task.user.as_deref())
+            .health_check(task.health_check.as_deref().map(HealthCheck::from))
             .kill_policy(task.kill_policy.as_ref().map(KillPolicy::from));
     }
 }

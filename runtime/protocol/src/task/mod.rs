@@ -1,7 +1,8 @@
 //! Tasks, commands and executors.
 //!
-//! States, reasons and updates are in [`status`], files to fetch in [`uri`].
+//! States, reasons and updates are in [`status`], checks in [`check`], files to fetch in [`uri`].
 
+pub mod check;
 pub mod status;
 pub mod uri;
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::framework::FrameworkInfo;
 use crate::id::{AgentId, ExecutorId, TaskId};
+pub use check::{CheckInfo, HealthCheck};
 pub use uri::Uri;
 
 /// Labels: keys with values.
@@ -47,6 +49,12 @@ pub struct TaskInfo {
     pub data: Vec<u8>,
     /// How to kill the task; `None` leaves it to the executor.
     pub kill_policy: Option<KillPolicy>,
+    /// Decides whether it is killed.
+    pub health_check: Option<Box<HealthCheck>>,
+    /// Its result goes to the framework.
+    pub check: Option<Box<CheckInfo>>,
+    /// It is killed after this time; zero means no bound.
+    pub max_completion_time: Option<Duration>,
     /// How much more than its resources it may use.
     pub limits: TaskLimits,
     /// Labels; may contain [reserved ones](crate::text::reserved_labels).
@@ -111,6 +119,9 @@ impl TaskInfo {
             executor: None,
             data: Vec::new(),
             kill_policy: None,
+            health_check: None,
+            check: None,
+            max_completion_time: None,
             limits: TaskLimits::default(),
             labels: Labels::default(),
         }

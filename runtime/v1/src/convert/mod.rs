@@ -9,6 +9,7 @@
 //!
 //! | module | contents |
 //! |---|---|
+//! | `check` | checks and health checks of tasks |
 //! | `constraints` | offer constraints, minimum offers, and quota |
 //! | `executor` | executors' calls and events |
 //! | `framework` | frameworks and their filters |
@@ -25,6 +26,7 @@
 //! | `status` | task statuses |
 //! | `task` | tasks, commands and executors |
 
+mod check;
 mod constraints;
 pub mod executor;
 mod framework;
@@ -41,10 +43,12 @@ pub mod scheduler;
 mod status;
 mod task;
 
+pub use check::check_result;
 pub use constraints::{constraints, demands, offer_filters};
 pub use ids::{uuid, uuid_bytes};
 pub use labels::messages::{
-    check_status, discovery, keep_limitation, limitation, other_labels, other_labels_of_status,
+    check_status, discovery, keep_check_status, keep_limitation, limitation, other_labels,
+    other_labels_of_status,
 };
 pub use labels::{OrderedLabels, labels};
 pub use nodes::{AGENT_CAPABILITIES, AgentDescription, MASTER_CAPABILITIES, master_info, pid};
