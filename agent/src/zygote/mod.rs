@@ -535,17 +535,15 @@ impl Zygote {
         // Opened before the fork, so that a missing sandbox fails the launch.
         let (out, error) = open_output(&request.sandbox)?;
         let programs = match request.takes_programs {
-            true => Some(UnixDatagram::pair().map_err(|error| format!("socket: {error}"))?),
+            true => Some(program_sockets().map_err(|error| format!("socket: {error}"))?),
             false => None,
         };
         let forked = sys::fork_into(isolate::clone_flags(namespaces));
         match forked.map_err(|error| format!("fork: {error}"))? {
             Forked::Parent(child) => {
                 if let Some((ours, _)) = programs {
-                    ours.set_nonblocking(true)
-                        .map_err(|error| error.to_string())?;
-                    self.program_requests
-                        .insert(request.container_id.clone(), ours);
+                    let container_id = request.container_id.clone();
+                    self.program_requests.insert(container_id, ours);
                 }
                 Ok(child)
             }
@@ -705,6 +703,13 @@ fn kill_trees(leaders: &[i32]) -> io::Result<()> {
         kill_all(&all);
     }
     Ok(())
+}
+
+/// The zygote's end, which does not block, and the init's end of a socket for requests.
+fn program_sockets() -> io::Result<(UnixDatagram, UnixDatagram)> {
+    let (ours, theirs) = UnixDatagram::pair()?;
+    ours.set_nonblocking(true)?;
+    Ok((ours, theirs))
 }
 
 fn open_output(sandbox: &Path) -> Result<(File, File), String> {

@@ -59,8 +59,10 @@ impl Programs {
                 }
             },
             Ok(InitRequest::Kill(program)) => {
-                let pid = self.running.iter().find(|(_, one)| **one == program);
-                pid.iter().for_each(|(pid, _)| kill_tree(**pid));
+                let found = self.running.iter().find(|(_, one)| **one == program);
+                if let Some((&pid, _)) = found {
+                    kill_tree(pid);
+                }
             }
             Ok(InitRequest::KillAll) => self.kill_all(),
             Err(error) => eprintln!("container init: invalid request: {error}"),

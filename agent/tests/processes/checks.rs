@@ -3,9 +3,10 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use meros_agent::launcher::ProgramEnd;
 use protocol::task::check::{CheckKind, CheckTiming, HttpCheck, TcpCheck};
 use protocol::task::{CheckInfo, HealthCheck};
-use protocol::{StatusUpdate, TaskStatus};
+use protocol::{StatusUpdate, TaskStatus, Uuid};
 use v1::convert::check_status;
 
 use super::*;
@@ -312,4 +313,110 @@ fn task_is_killed_at_its_maximum_completion_time() {
         assert!(end.message.starts_with("Command terminated with signal"));
         assert_eq!(world.ends("none").await.state, TaskState::Finished);
     });
+}
+
+/// In the namespaces of the container, where a timeout also finds processes that left the group.
+#[test]
+fn command_check_runs_in_the_containers_namespaces() {
+    if !is_root() {
+        println!("skipped: namespaces need root");
+        return;
+    }
+    let plan = LaunchPlan {
+        namespaces: Namespaces {
+            pid: true,
+            ipc: true,
+            ..Namespaces::default()
+        },
+        ..LaunchPlan::default()
+    };
+    with_plan(plan, |world| async move {
+        let sees = "test $(readlink /proc/self/ns/pid) = $(readlink /proc/1/ns/pid) && exit 5";
+        let hangs = CheckTiming {
+            timeout: Duration::from_millis(100),
+            ..SHORT
+        };
+        let checked = with_check(shell("t", "exec sleep 1000"), command(sees), SHORT);
+        let hanging = with_health(
+            shell("u", "exec sleep 1000"),
+            HealthCheck {
+                timing: hangs,
+                ..health(command("setsid sleep 1004 & sleep 1005"), 1)
+            },
+        );
+        world.master.run(vec![checked, hanging]);
+        let result = r#"RUNNING {"type":"COMMAND","command":{"exit_code":5}}"#;
+        world.tells("t", result).await;
+        world.tells("u", "KILLED unhealthy").await;
+        world.master.kill("t");
+        world.ends("t").await;
+        assert_eq!(world.processes(), [0; 0]);
+    });
+}
+
+/// No agent would bound their time.
+#[test]
+fn further_programs_end_with_their_agent() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let work_dir = tempfile::tempdir().unwrap();
+    let start = || ZygoteLauncher::start(&zygote_program(), &[], work_dir.path(), PATIENCE);
+    let id = ContainerId::new("c").unwrap();
+    let sandbox = work_dir.path().to_owned();
+    let variable = ("MESOS_SANDBOX".to_owned(), sandbox.display().to_string());
+    let request = LaunchRequest {
+        container_id: id.clone(),
+        program: ContainerProgram::Command(CommandInfo::shell("exec sleep 1000")),
+        sandbox,
+        environment: [variable].into(),
+        user: None,
+        outlives: true,
+        grace: Duration::from_secs(1),
+        plan: LaunchPlan::default(),
+        takes_programs: true,
+    };
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        let (sender, mut events) = tokio::sync::mpsc::unbounded_channel();
+        let mut launcher = start().unwrap();
+        launcher.attach(Arc::new(move |event| drop(sender.send(event))));
+        let mut next = async || {
+            let patience = Duration::from_secs(20);
+            let event = Clock::real().timeout(patience, events.recv()).await;
+            event.unwrap().unwrap()
+        };
+        launcher.launch(request).unwrap();
+        assert!(matches!(next().await, LauncherEvent::Started { .. }));
+        let (missing, quick, hangs) = (Uuid([1; 16]), Uuid([2; 16]), Uuid([3; 16]));
+        launcher.run_program(&id, missing, CommandInfo::program("/no/such/file", []));
+        launcher.run_program(&id, hangs, CommandInfo::shell("trap '' TERM; sleep 1001"));
+        launcher.run_program(&id, quick, CommandInfo::shell("kill -9 $$"));
+        for expected in [missing, quick] {
+            let event = next().await;
+            let LauncherEvent::ProgramEnded { program, end, .. } = event else {
+                panic!("{event:?}")
+            };
+            assert_eq!(program, expected);
+            match end {
+                ProgramEnd::NotStarted(reason) => assert!(reason.contains("No such file")),
+                end => assert_eq!(end, ProgramEnd::Ended(Termination::Signaled(9))),
+            }
+        }
+        let foreign = ContainerId::new("d").unwrap();
+        launcher.run_program(&foreign, quick, CommandInfo::shell("true"));
+        let refused = matches!(
+            next().await,
+            LauncherEvent::ProgramEnded {
+                end: ProgramEnd::NotStarted(_),
+                ..
+            }
+        );
+        assert!(refused);
+    });
+    drop(runtime);
+    bounded("only the command is left", || {
+        processes_of(work_dir.path()).len() == 1
+    });
+    assert_eq!(start().unwrap().left().len(), 1);
 }

@@ -1011,4 +1011,5 @@ fn container_that_cannot_start_is_not_left_to_the_next_agent() {
     let left = start().unwrap().left();
     let names: Vec<&str> = left.iter().map(|one| one.container_id.as_str()).collect();
     assert_eq!(names, ["runs"]);
+    assert!(left[0].age > Duration::ZERO);
 }

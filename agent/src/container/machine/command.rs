@@ -316,6 +316,7 @@ fn signal_name(signal: i32) -> String {
 mod tests {
     use super::super::tests::{id, task};
     use super::*;
+    use protocol::task::check::{CheckInfo, CheckKind, CheckTiming, HealthCheck, TcpCheck};
     use protocol::{CommandInfo, ExecutorId, ExecutorInfo, FrameworkInfo, Termination};
 
     const EXITED: Termination = Termination::Exited(0);
@@ -505,6 +506,119 @@ mod tests {
         assert!(ids.iter().all(Option::is_some));
         assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
         assert_eq!(update_id(&container, TaskState::Running), ids[1]);
+    }
+
+    fn checked(capabilities: &[Capability]) -> Container {
+        let kind = CheckKind::Tcp(TcpCheck::default());
+        let timing = CheckTiming::default();
+        let info = TaskInfo {
+            health_check: Some(Box::new(HealthCheck {
+                kind: kind.clone(),
+                timing,
+                grace_period: Duration::ZERO,
+                consecutive_failures: 3,
+            })),
+            check: Some(Box::new(CheckInfo { kind, timing })),
+            ..task("t")
+        };
+        let mut container = launched(info, capabilities);
+        let effects = container.started(42);
+        assert_eq!(effects.last(), Some(&Effect::StartChecks));
+        assert_eq!(results(&effects), [(None, Some(None)); 2]);
+        container
+    }
+
+    /// The health and the check's result of each report.
+    fn results(effects: &[Effect]) -> Vec<(Option<bool>, Option<Option<i32>>)> {
+        let result = |effect: &Effect| match effect {
+            Effect::Report(report) => Some((report.healthy, report.check_result)),
+            _ => None,
+        };
+        effects.iter().filter_map(result).collect()
+    }
+
+    fn healthy(healthy: bool, kill: bool) -> HealthChange {
+        HealthChange { healthy, kill }
+    }
+
+    /// SPEC 5.12: each update has the newest of both, others have neither.
+    // Covers 5.12 Health and checks.
+    #[test]
+    fn results_of_checks_are_updates_of_a_running_task() {
+        let mut container = checked(&[]);
+        let effects = container.health_changed(healthy(true, false));
+        assert_eq!(
+            reports(&effects),
+            ["TASK_RUNNING TaskHealthCheckStatusUpdated: "]
+        );
+        assert_eq!(results(&effects), [(Some(true), Some(None))]);
+        let effects = container.check_changed(Some(1));
+        assert_eq!(reports(&effects), ["TASK_RUNNING TaskCheckStatusUpdated: "]);
+        assert_eq!(results(&effects), [(Some(true), Some(Some(1)))]);
+        let effects = container.health_changed(healthy(false, false));
+        assert_eq!(results(&effects), [(Some(false), Some(Some(1)))]);
+        container.kill(&id("t"), None);
+        assert!(!container.is_checked());
+        assert_eq!(container.check_changed(None), []);
+        assert_eq!(container.health_changed(healthy(false, true)), []);
+        let effects = container.ended(command(TERMINATED, true));
+        assert_eq!(results(&effects), [(None, Some(None))]);
+    }
+
+    #[test]
+    fn unhealthy_task_is_killed_as_by_its_framework() {
+        let mut container = checked(&[Capability::TaskKillingState]);
+        let effects = container.health_changed(healthy(false, true));
+        let unhealthy = "TASK_RUNNING TaskHealthCheckStatusUpdated: ";
+        assert_eq!(reports(&effects), [unhealthy, "TASK_KILLING "]);
+        assert_eq!(effects.last(), Some(&Effect::Terminate(GRACE_DEFAULT)));
+        let effects = container.ended(command(TERMINATED, true));
+        let killed = "TASK_KILLED Command terminated with signal Terminated";
+        assert_eq!(reports(&effects), [killed]);
+        assert_eq!(results(&effects), [(Some(false), Some(None))]);
+    }
+
+    /// SPEC 5.4, 5.12.
+    #[test]
+    fn task_that_takes_too_long_fails_without_a_grace_period() {
+        let minute = Duration::from_secs(60);
+        let info = |limit| TaskInfo {
+            max_completion_time: Some(limit),
+            ..task("t")
+        };
+        let late = || {
+            let mut container = launched(info(minute), &[Capability::TaskKillingState]);
+            let effects = container.started(42);
+            assert_eq!(effects.last(), Some(&Effect::AwaitCompletion(minute)));
+            container
+        };
+        let mut container = late();
+        let effects = container.completion_overdue(minute);
+        assert_eq!(effects, [Effect::Terminate(Duration::ZERO)]);
+        let effects = container.ended(command(TERMINATED, true));
+        let message = "Command terminated with signal Terminated";
+        let failed = format!("TASK_FAILED MaxCompletionTimeReached: {message}");
+        assert_eq!(reports(&effects), [failed]);
+
+        let mut container = late();
+        container.completion_overdue(minute);
+        let effects = container.ended(command(EXITED, false));
+        let finished = "TASK_FINISHED Command exited with status 0";
+        assert_eq!(reports(&effects), [finished], "it ended before the kill");
+
+        let mut container = late();
+        container.kill(&id("t"), None);
+        assert_eq!(
+            container.completion_overdue(minute),
+            [],
+            "it keeps its grace"
+        );
+
+        let mut unlimited = launched(info(Duration::ZERO), &[]);
+        assert_eq!(reports(&unlimited.started(42)).len(), 2);
+        let mut recovered = launched(info(minute), &[]).with_age(minute);
+        let effects = recovered.started(42);
+        assert_eq!(effects.last(), Some(&Effect::Terminate(Duration::ZERO)));
     }
 
     #[test]
